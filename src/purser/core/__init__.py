@@ -1,1 +1,5 @@
-"""TODO."""
+"""The pure kernel: everything that decides, as functions over plain values.
+
+Here: the model, the resource vocabularies (``dialects``), the book (``ledger``), the fleet, and placement.
+Not here: I/O of any kind, clocks, random numbers, asyncio, logging. Whoever needs those hands their results in.
+"""

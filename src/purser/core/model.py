@@ -1,0 +1,219 @@
+"""The nouns of the kernel: devices, requests, grants.
+
+All are frozen msgspec Structs: they decode with field-level errors at the rim and need no further validation inside.
+Memory is in MiB, compute in percent of one device (100 = the whole card). Devices are identified by uuid, never by index.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class DeviceMode(StrEnum):
+    """How a device is handed out."""
+
+    WHOLE = "whole"
+    SHARED = "shared"
+    MPS = "mps"
+    MIG = "mig"
+
+
+class PcieLevel(StrEnum):
+    """How far apart two devices are on PCIe, nearest first (nvmlDeviceGetTopologyCommonAncestor)."""
+
+    SAME_BOARD = "same-board"
+    SINGLE_SWITCH = "single-switch"
+    MULTI_SWITCH = "multi-switch"
+    HOST_BRIDGE = "host-bridge"
+    SAME_CPU = "same-cpu"
+    CROSS_CPU = "cross-cpu"
+
+
+class Enforcement(StrEnum):
+    """What holds a container to its share once it runs."""
+
+    NONE = "none"
+    """Nothing: the limits are advisory."""
+    HAMI_CORE = "hami-core"
+    """HAMi-core's preload library inside the container."""
+    WHOLE_DEVICE = "whole-device"
+    """The container has the device to itself; there is nothing to limit."""
+
+
+class Link(msgspec.Struct, frozen=True, array_like=True):
+    """What connects a device with one other device of the same node."""
+
+    peer: str
+    """uuid of the other device."""
+    pcie: PcieLevel | None
+    nvlinks: int = 0
+    """Active NVLinks between the two, through an NVSwitch as well."""
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One physical or MIG device, as the node reports it."""
+
+    uuid: str
+    index: int
+    """NVML's index, for people; never an identity."""
+    model: str
+    """Product name as NVML gives it."""
+    memory_mib: int
+    cores_percent: int = 100
+    slots: int = 1
+    """How many containers may hold a share of it at once; 1 where it is handed out whole."""
+    numa_nodes: tuple[int, ...] = ()
+    pci_bus_id: str = ""
+    links: tuple[Link, ...] = ()
+    mode: DeviceMode = DeviceMode.SHARED
+    healthy: bool = True
+    unhealthy_reason: str = ""
+    vendor: str = "nvidia"
+    compute_capability: str = ""
+
+
+class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one node has: the content of the node's inventory annotation."""
+
+    node: str
+    devices: tuple[Device, ...] = ()
+    enforcement: Enforcement = Enforcement.NONE
+    """What this node can enforce for shares."""
+    driver_version: str = ""
+    agent_version: str = ""
+    cordoned: tuple[str, ...] = ()
+    """uuids of devices that take no new grants."""
+
+
+class ContainerKind(StrEnum):
+    """When a container runs relative to the others of its pod."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    """An init container with restartPolicy Always: it stays beside everything that starts after it."""
+    APP = "app"
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one container asks of its node's devices.
+
+    Exactly one of ``memory_mib`` and ``memory_percent`` is set; both are per device.
+    """
+
+    count: int
+    """How many distinct devices."""
+    memory_mib: int | None = None
+    memory_percent: int | None = None
+    """1 to 100, of the memory of whichever device is chosen."""
+    cores_percent: int = 0
+    """Per device. 0: no limit and nothing counted; 100: the device alone."""
+    models_allowed: tuple[str, ...] = ()
+    """Case-insensitive substrings of the model, any of which must occur; empty: any model."""
+    models_denied: tuple[str, ...] = ()
+    uuids_allowed: tuple[str, ...] = ()
+    """Empty: any device."""
+    uuids_denied: tuple[str, ...] = ()
+    numa_bind: bool = False
+    """All devices of the container on one NUMA node, or no placement."""
+    modes_allowed: tuple[DeviceMode, ...] = ()
+    """Empty: any mode."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the container asks for its devices alone."""
+        return self.cores_percent >= 100
+
+
+class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One container of a pod that asks for devices."""
+
+    name: str
+    kind: ContainerKind
+    devices: DeviceRequest
+
+
+class NodePolicy(StrEnum):
+    """Which of the nodes that fit is best."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+class GpuPolicy(StrEnum):
+    """One word of the chain that orders or filters a node's devices."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+    MUTEX = "mutex"
+    NUMA = "numa"
+    TOPOLOGY_AWARE = "topology-aware"
+
+
+class ScoreWeights(msgspec.Struct, frozen=True):
+    """Weights of slots, compute and memory in a device's score."""
+
+    slot: int = 1
+    core: int = 1
+    memory: int = 1
+
+
+class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pod asks for: only the containers that ask for devices, in kubelet's order (init and sidecars first)."""
+
+    uid: str
+    namespace: str
+    name: str
+    containers: tuple[ContainerRequest, ...]
+    node_policy: NodePolicy | None = None
+    """None: the scheduler's default."""
+    gpu_policy: tuple[GpuPolicy, ...] = ()
+    """Empty: the scheduler's default."""
+    weights: ScoreWeights = ScoreWeights()
+    priority: int = 0
+
+
+class DeviceShare(msgspec.Struct, frozen=True):
+    """A part of one device: what one container holds of it."""
+
+    uuid: str
+    memory_mib: int
+    cores_percent: int
+    """0: not limited, and not counted against the device."""
+
+
+class ContainerGrant(msgspec.Struct, frozen=True):
+    """What one container of a pod holds: one share on each of its devices."""
+
+    container: str
+    kind: ContainerKind
+    shares: tuple[DeviceShare, ...]
+    enforcement: Enforcement = Enforcement.NONE
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The devices, in the order in which the container sees them."""
+        return tuple(share.uuid for share in self.shares)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What one pod holds on one node: the content of the grant annotation."""
+
+    pod_uid: str
+    namespace: str
+    pod: str
+    node: str
+    containers: tuple[ContainerGrant, ...]
+
+    def of(self, container: str) -> ContainerGrant | None:
+        """The part of the container with this name."""
+        return next((part for part in self.containers if part.container == container), None)
+
+
+class GrantState(StrEnum):
+    """How far a grant has come, from the scheduler's decision to the pod's end."""
+
+    RESERVED = "reserved"
+    BOUND = "bound"
+    ALLOCATED = "allocated"
+    RUNNING = "running"
+    RELEASED = "released"

@@ -1,0 +1,37 @@
+"""Names that Purser writes into a cluster: one place, so that two rooms never spell one differently."""
+
+GROUP = "purser.dev"
+
+INVENTORY_ANNOTATION = "purser.dev/inventory"
+"""On a node, written by its agent: the JSON of a `NodeInventory`, written only when it changed."""
+
+GRANT_ANNOTATION = "purser.dev/grant"
+"""On a pod, copied there from the Binding: the JSON of its `Grant`."""
+
+GRANT_SIGNATURE_ANNOTATION = "purser.dev/grant-signature"
+"""On a pod, beside the grant: base64 of the Ed25519 signature over the exact bytes of the grant annotation."""
+
+PROTECTED_POD_ANNOTATIONS = (GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION)
+"""Only a Binding may bring these; the webhook refuses them from anybody on create and any change of them on update."""
+
+NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
+"""On a pod: ``binpack`` or ``spread`` between nodes."""
+
+GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
+"""On a pod: ``binpack``, ``spread``, ``mutex``, ``numa``, ``topology-aware`` or a comma chain between a node's GPUs."""
+
+WEBHOOK_LABEL = "purser.dev/webhook"
+"""On a pod or namespace: ``ignore`` keeps Purser's webhook away."""
+
+SCHEDULER_NAME = "purser-scheduler"
+"""The kube-scheduler profile that asks Purser's extender."""
+
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The one extended resource that the agent advertises: kubelet hands out its ids for every dialect."""
+
+DEFAULT_NAMESPACE = "purser-system"
+GRANT_KEY_SECRET = "purser-grant-signing-key"
+"""Secret in Purser's namespace with the private signing key; only the scheduler reads it."""
+
+GRANT_KEY_CONFIGMAP = "purser-grant-keys"
+"""ConfigMap in Purser's namespace with the public keys that agents verify grants with."""

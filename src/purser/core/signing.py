@@ -1,0 +1,86 @@
+"""Grant annotations and their signatures.
+
+Users can write annotations on their own pods, so a grant counts only with a signature of Purser's scheduler over the exact
+bytes of the annotation. Ed25519: agents hold only the public key, so that a taken node cannot forge grants for others.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from purser.core.model import Grant
+from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
+
+_decoder = msgspec.json.Decoder(Grant)
+MAX_GRANT_BYTES = 64 * 1024
+
+
+class GrantError(ValueError):
+    """A grant annotation that cannot be trusted; the message says why."""
+
+
+def sign(grant: Grant, key: Ed25519PrivateKey) -> dict[str, str]:
+    """The annotations that carry a grant."""
+    text = msgspec.json.encode(grant)
+    return {
+        GRANT_ANNOTATION: text.decode(),
+        GRANT_SIGNATURE_ANNOTATION: base64.b64encode(key.sign(text)).decode(),
+    }
+
+
+def read(annotations: Mapping[str, str]) -> Grant | None:
+    """The grant that annotations carry, None when they carry none. Its signature is not checked.
+
+    Raises `GrantError` when the annotation is there but no grant.
+    """
+    text = annotations.get(GRANT_ANNOTATION)
+    if text is None:
+        return None
+    if len(text) > MAX_GRANT_BYTES:
+        raise GrantError(f"annotation {GRANT_ANNOTATION} has {len(text)} bytes, more than {MAX_GRANT_BYTES}")
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise GrantError(f"annotation {GRANT_ANNOTATION} is not a grant: {error}") from error
+
+
+def verify(
+    annotations: Mapping[str, str], *, pod_uid: str, node: str, keys: Iterable[Ed25519PublicKey]
+) -> Grant | None:
+    """The grant that annotations carry, once its signature, pod and node are found right; None when they carry none.
+
+    Raises `GrantError` for a grant that is malformed, unsigned, signed by another key, or made for another pod or node.
+    """
+    grant = read(annotations)
+    if grant is None:
+        return None
+    if (grant.pod_uid, grant.node) != (pod_uid, node):
+        raise GrantError(
+            f"the grant is for pod {grant.pod_uid} on node {grant.node}, not for pod {pod_uid} on node {node}"
+        )
+    signature = _signature(annotations)
+    text = annotations[GRANT_ANNOTATION].encode()
+    if not any(_is_signed_by(key, signature, text) for key in keys):
+        raise GrantError("the grant's signature is by none of the scheduler's keys")
+    return grant
+
+
+def _signature(annotations: Mapping[str, str]) -> bytes:
+    try:
+        return base64.b64decode(annotations[GRANT_SIGNATURE_ANNOTATION], validate=True)
+    except KeyError:
+        raise GrantError("the grant has no signature") from None
+    except binascii.Error as error:
+        raise GrantError(f"annotation {GRANT_SIGNATURE_ANNOTATION} is not base64: {error}") from error
+
+
+def _is_signed_by(key: Ed25519PublicKey, signature: bytes, text: bytes) -> bool:
+    try:
+        key.verify(signature, text)
+    except InvalidSignature:
+        return False
+    return True
