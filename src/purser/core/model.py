@@ -1,7 +1,8 @@
 """The nouns of the kernel: devices, requests, grants.
 
 All are frozen msgspec Structs: they decode with field-level errors at the rim and need no further validation inside.
-Memory is in MiB, compute in percent of one device (100 = the whole card). Devices are identified by uuid, never by index.
+Memory is in MiB, compute in percent of one device (100 = the whole card). Devices are identified by uuid, never by
+index.
 """
 
 from enum import StrEnum

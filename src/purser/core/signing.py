@@ -1,7 +1,8 @@
 """Grant annotations and their signatures.
 
-Users can write annotations on their own pods, so a grant counts only with a signature of Purser's scheduler over the exact
-bytes of the annotation. Ed25519: agents hold only the public key, so that a taken node cannot forge grants for others.
+Users can write annotations on their own pods, so a grant counts only with a signature of Purser's scheduler over the
+exact bytes of the annotation. Ed25519: agents hold only the public key, so that a taken node cannot forge grants for
+others.
 """
 
 import base64
