@@ -1,0 +1,37 @@
+# Everything a newcomer needs: `make lab`, `make test`. Both set themselves up in .venv, without root, as often as called.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+
+.PHONY: help setup lab test lint format cluster-test docs bench clean
+
+help:  ## Show these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup:
+	@scripts/setup
+
+lab: setup  ## Start a cluster on this machine: API server, nodes with simulated GPUs, Purser. ARGS="--help" shows options
+	@$(BIN)/purser lab $(ARGS)
+
+test: setup  ## Run the fast test suite (no root, no Kubernetes needed)
+	@$(BIN)/python -m pytest --ignore=tests/cluster -n 2 --dist loadfile $(ARGS)
+
+lint: setup  ## Linters, import rules and type checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: setup  ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 12 minutes)
+	$(BIN)/python -m tests.cluster.kubernetes.build
+	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster $(ARGS)
+
+docs: setup  ## Build the documentation site into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## Remove everything that setup and builds made
+	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
