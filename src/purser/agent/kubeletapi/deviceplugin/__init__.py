@@ -1,0 +1,1 @@
+"""The device plugin API, by version."""
