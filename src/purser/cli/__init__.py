@@ -1,1 +1,29 @@
-"""TODO."""
+"""The command `purser`: one module per command, no logic of its own.
+
+Here: options, help texts, tables, exit codes. Not here: anything that decides or talks to a server; the rooms below do that, and are
+imported inside the commands, so that `purser --help` stays quick.
+"""
+
+import typer
+
+from purser.cli import agent, get, lab, scheduler, version
+
+app = typer.Typer(
+    name="purser",
+    help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one, and exact books of it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("lab", help=lab.HELP)(lab.lab)
+app.command("agent", help=agent.HELP)(agent.agent)
+app.command("scheduler", help=scheduler.HELP)(scheduler.scheduler)
+app.add_typer(get.app, name="get")
+app.command("version", help=version.HELP)(version.version)
+
+
+def main() -> None:
+    """The entry point of the command."""
+    app()

@@ -1,0 +1,35 @@
+{{- define "purser.labels" -}}
+app.kubernetes.io/name: purser
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "purser.selector" -}}
+app.kubernetes.io/name: purser
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "purser.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* The version of kube-scheduler to run, and with it the cluster's: as given, else what Helm was told by the API server. */}}
+{{- define "purser.kubernetesVersion" -}}
+{{ .Values.scheduler.kubeScheduler.tag | default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+
+{{- define "purser.kubernetesMinor" -}}
+{{ regexReplaceAll "^v?1\\.([0-9]+).*$" (include "purser.kubernetesVersion" .) "${1}" }}
+{{- end }}
+
+{{/* The scheduler configuration's API version that this kube-scheduler reads. */}}
+{{- define "purser.schedulerConfigVersion" -}}
+{{- $minor := include "purser.kubernetesMinor" . | int -}}
+{{- if ge $minor 25 -}}v1
+{{- else if ge $minor 23 -}}v1beta3
+{{- else if ge $minor 22 -}}v1beta2
+{{- else -}}v1beta1
+{{- end -}}
+{{- end }}

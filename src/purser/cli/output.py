@@ -1,0 +1,91 @@
+"""How commands print: tables for people, JSON and YAML for scripts, errors in one line with an exit code."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, NoReturn, TypeVar
+
+import typer
+
+Row = TypeVar("Row")
+
+FAILED = 1
+"""Exit code: the command ran and what it was asked for is not so, or could not be had."""
+MISUSED = 2
+"""Exit code: the command line or a file on it is wrong."""
+
+
+class Output(StrEnum):
+    """Value of ``-o`` for commands that print a table."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Document(StrEnum):
+    """Value of ``-o`` for commands that print one thing."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column of a table: its head, how a row fills it, and whether only ``-o wide`` shows it."""
+
+    head: str
+    read: Callable[[Row], object]
+    wide: bool = False
+
+
+def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Output, *, empty: str) -> None:
+    """Print rows the way kubectl would; ``empty`` goes to standard error where a table would have no rows.
+
+    In JSON and YAML a row is an object of all columns, named as in the table but in lower case with underscores.
+    """
+    if output in (Output.JSON, Output.YAML):
+        dump([{_key(c.head): c.read(row) for c in columns} for row in rows], Document(output.value))
+        return
+    if not rows:
+        print(empty, file=sys.stderr)
+        return
+    shown = [column for column in columns if output is Output.WIDE or not column.wide]
+    lines = [[c.head for c in shown], *([_text(c.read(row)) for c in shown] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
+    for line in lines:
+        print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def dump(value: Any, form: Document) -> None:
+    """Print a plain value as JSON or YAML."""
+    if form is Document.YAML:
+        import yaml
+
+        print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+    else:
+        print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    """Say in one line on standard error what is wrong, and exit."""
+    print(f"purser: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _key(head: str) -> str:
+    return head.lower().replace(" ", "_").replace("%", "percent").replace("(mib)", "mib")
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

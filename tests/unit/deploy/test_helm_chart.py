@@ -1,0 +1,143 @@
+"""The Helm chart, rendered by Helm itself and validated against the API schemas of several Kubernetes versions."""
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+CHART = Path(__file__).parents[3] / "deploy" / "helm" / "purser"
+VERSIONS = ["1.25", "1.28", "1.32", "1.36", "1.37"]
+VARIANTS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "one replica without the webhook": {"scheduler": {"replicas": 1}, "webhook": {"enabled": False}},
+    "everything set": {
+        "image": {"repository": "example.org/purser", "tag": "x", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "agent": {
+            "nodeSelector": {"gpu": "on"},
+            "tolerations": [{"operator": "Exists"}],
+            "mode": "whole",
+            "runtimeClassName": "nvidia",
+            "passDeviceSpecs": True,
+            "kubeletDir": "/var/lib/k0s/kubelet",
+        },
+        "scheduler": {
+            "nodePolicy": "spread",
+            "gpuPolicy": "numa,spread",
+            "authority": "exclusive",
+            "nodeSelector": {"control": "plane"},
+            "tolerations": [{"operator": "Exists"}],
+        },
+        "webhook": {"failurePolicy": "Fail"},
+    },
+}
+
+
+def render(values: dict[str, Any], kubernetes: str = "1.32") -> list[dict[str, Any]]:
+    scheduler = {**values.get("scheduler", {}), "kubeScheduler": {"tag": f"v{kubernetes}.0"}}
+    with helm_python.Chart.load(CHART) as chart:
+        files = chart.render({**values, "scheduler": scheduler}, name="purser", namespace="purser-system")
+    texts = [text for name, text in files.items() if name.endswith(".yaml")]
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+
+
+def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    [found] = [d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_object_fits_the_schema_of_the_kubernetes_version(variant: str, version: str) -> None:
+    documents = render(VARIANTS[variant], version)
+    assert len(documents) > 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for document in documents:
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_helm_lint_finds_nothing() -> None:
+    report = helm_python.lint(CHART, {})
+    assert [m for m in report["messages"] if m["severity"] in ("WARNING", "ERROR")] == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"agent": {"mode": "split"}}, id="an unknown mode"),
+        pytest.param({"agent": {"slots": 0}}, id="no slots"),
+        pytest.param({"scheduler": {"gpuPolicy": "best"}}, id="an unknown policy"),
+        pytest.param({"sheduler": {}}, id="a misspelt section"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(helm_python.HelmError), helm_python.Chart.load(CHART) as chart:
+        chart.validate_schema(values)
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "api"),
+    [("1.20", "v1beta1"), ("1.22", "v1beta2"), ("1.24", "v1beta3"), ("1.25", "v1"), ("1.36", "v1")],
+)
+def test_kube_scheduler_gets_a_configuration_that_its_version_reads(kubernetes: str, api: str) -> None:
+    documents = render({}, kubernetes)
+    text = find(documents, "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"]
+    configuration = yaml.safe_load(text)
+    assert configuration["apiVersion"] == f"kubescheduler.config.k8s.io/{api}"
+    assert configuration["percentageOfNodesToScore"] == 100
+    assert configuration["extenders"][0]["nodeCacheCapable"] is True
+    [image] = [
+        c["image"]
+        for c in find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]["containers"]
+        if c["name"] == "kube-scheduler"
+    ]
+    assert image.endswith(f":v{kubernetes}.0")
+
+
+def test_only_the_agent_is_privileged() -> None:
+    privileged = [
+        (document["metadata"]["name"], container["name"])
+        for document in render({})
+        if document["kind"] in ("Deployment", "DaemonSet")
+        for container in document["spec"]["template"]["spec"]["containers"]
+        if container.get("securityContext", {}).get("privileged")
+    ]
+    assert privileged == [("purser-agent", "agent")]
+
+
+def test_roles_have_no_wildcards() -> None:
+    rules = [rule for d in render({}) if d["kind"] in ("ClusterRole", "Role") for rule in d["rules"]]
+    assert rules
+    assert not [rule for rule in rules if "*" in rule["verbs"] + rule["resources"] + rule["apiGroups"]]
+
+
+def test_every_flag_in_the_chart_is_one_that_the_command_knows() -> None:
+    from purser.cli import app
+
+    known = {command.name: command for command in app.registered_commands}
+    assert {"agent", "scheduler"} <= known.keys()
+    for values in VARIANTS.values():
+        for document in render(values):
+            if document["kind"] not in ("Deployment", "DaemonSet"):
+                continue
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                if "args" in container:
+                    assert_parses(container["args"])
+
+
+def assert_parses(args: list[str]) -> None:
+    import typer.main
+
+    from purser.cli import app
+
+    group = typer.main.get_command(app)
+    command = group.commands[args[0]]  # type: ignore[attr-defined]
+    flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    given = {re.match(r"--[a-z-]+", argument).group() for argument in args[1:]}  # type: ignore[union-attr]
+    assert given <= flags, f"{args[0]} does not know {given - flags}"
