@@ -1,0 +1,1 @@
+"""Purser against a real Kubernetes: control plane, kubelet and containerd, on one machine, as root."""

@@ -1,0 +1,148 @@
+"""containerd as kubelet's runtime: its configuration, its images, and what it knows of a container."""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from .binaries import Binaries
+from .image import write_image
+from .manifests import BUSYBOX_IMAGE, PAUSE_IMAGE
+from .process import Process
+
+_CONFIG = """\
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+# There is no systemd to hand the score to, and nothing may be taken from the tests' own process.
+oom_score = 0
+
+[grpc]
+  address = "{socket}"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  # Nothing can be pulled: the sandbox runs the image that was imported.
+  sandbox_image = "{pause}"
+  # Without CAP_SYS_RESOURCE a process cannot lower its oom score, and runc ends with
+  # "can't get final child's PID from pipe: EOF".
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{cni_bin}"
+    conf_dir = "{cni_conf}"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "{snapshotter}"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "{runc}"
+        Root = "{folder}/runc"
+"""
+
+_POD = "io.kubernetes.pod.name"
+_NAMESPACE = "io.kubernetes.pod.namespace"
+_CONTAINER = "io.kubernetes.container.name"
+_KIND = "io.cri-containerd.kind"
+
+
+class Containerd:
+    """A containerd with folders of its own; pods outlive it, as they do on a real node, until `remove_pods`."""
+
+    def __init__(self, binaries: Binaries, folder: Path, logs: Path, cni: tuple[Path, Path]) -> None:
+        folder.mkdir()
+        self._binaries = binaries
+        self._folder = folder
+        self.socket = folder / "containerd.sock"
+        config = folder / "config.toml"
+        config.write_text(
+            _CONFIG.format(
+                folder=folder,
+                socket=self.socket,
+                pause=PAUSE_IMAGE,
+                cni_bin=cni[0],
+                cni_conf=cni[1],
+                snapshotter=_snapshotter(folder),
+                runc=binaries.path("runc"),
+            )
+        )
+        self.process = Process("containerd", [binaries.path("containerd"), f"--config={config}"], logs)
+
+    def start(self) -> None:
+        """Start it and import the images on the first start."""
+        self.process.start()
+        self.process.wait_ready(self.answers, 30)
+        for name, command in ((PAUSE_IMAGE, ["sleep", "2147483647"]), (BUSYBOX_IMAGE, ["sh"])):
+            archive = self._folder / "image.tar"
+            if name not in self._ctr("images", "ls", "-q").split():
+                write_image(archive, name, command)
+                self._ctr("images", "import", str(archive))
+                archive.unlink()
+
+    def remove_pods(self) -> None:
+        """Stop and remove every pod, with its network, by the calls kubelet itself would use."""
+        with grpc.insecure_channel(
+            f"unix://{self.socket}", options=[("grpc.default_authority", "localhost")]
+        ) as channel:
+            for sandbox in self._ctr("containers", "ls", "-q", f'labels."{_KIND}"==sandbox').split():
+                _call_with_sandbox_id(channel, "StopPodSandbox", sandbox)
+                _call_with_sandbox_id(channel, "RemovePodSandbox", sandbox)
+
+    def container_ids(self, namespace: str, pod: str, container: str) -> list[str]:
+        """Ids of a container's incarnations, the newest last."""
+        wanted = {_NAMESPACE: namespace, _POD: pod, _CONTAINER: container, _KIND: "container"}
+        query = ",".join(f'labels."{key}"=={value}' for key, value in wanted.items())
+        ids = self._ctr("containers", "ls", "-q", query).split()
+        return sorted(ids, key=lambda each: self.info(each)["CreatedAt"])
+
+    def info(self, container_id: str) -> dict[str, Any]:
+        """What containerd holds of a container; `Spec` is its OCI runtime spec."""
+        return json.loads(self._ctr("containers", "info", container_id))
+
+    def pid(self, container_id: str) -> int:
+        """Process id on the host of a running container's process 1; raises LookupError when it does not run."""
+        for line in self._ctr("tasks", "ls").splitlines()[1:]:
+            task, pid, status = line.split()
+            if task == container_id and status == "RUNNING":
+                return int(pid)
+        raise LookupError(f"container {container_id} is not running")
+
+    def answers(self) -> bool:
+        """Whether it serves calls."""
+        return self.socket.exists() and self._run("version").returncode == 0
+
+    def _ctr(self, *arguments: str) -> str:
+        result = self._run(*arguments)
+        if result.returncode != 0:
+            raise RuntimeError(f"ctr {' '.join(arguments)}: {result.stderr.strip()}")
+        return result.stdout
+
+    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [self._binaries.path("ctr"), f"--address={self.socket}", "--namespace=k8s.io", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def _call_with_sandbox_id(channel: grpc.Channel, method: str, sandbox: str) -> None:
+    """Call a CRI method whose request has one field, `pod_sandbox_id = 1`: too little to keep stubs for."""
+    raw = sandbox.encode()
+    channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(b"\x0a" + bytes([len(raw)]) + raw, timeout=60)
+
+
+def _snapshotter(folder: Path) -> str:
+    """overlayfs where the kernel can stack it on this folder; in a container that is an overlay itself it often cannot."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        base = Path(name)
+        for part in ("lower", "upper", "work", "merged"):
+            (base / part).mkdir()
+        options = f"lowerdir={base / 'lower'},upperdir={base / 'upper'},workdir={base / 'work'}"
+        mount = subprocess.run(
+            ["mount", "-t", "overlay", "-o", options, "overlay", str(base / "merged")], capture_output=True
+        )
+        if mount.returncode != 0:
+            return "native"
+        subprocess.run(["umount", str(base / "merged")], check=True, capture_output=True)
+        return "overlayfs"

@@ -1,0 +1,39 @@
+"""Fixtures that give tests the real cluster. `tests/cluster/conftest.py` imports them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .binaries import Binaries, MissingBinariesError
+from .cluster import RealCluster
+
+
+def require_cluster() -> None:
+    """Skip where a cluster cannot run; with PURSER_CLUSTER=1, as in CI, that is a failure instead."""
+    reason = _why_not()
+    if reason is None:
+        return
+    if os.environ.get("PURSER_CLUSTER") == "1":
+        pytest.fail(f"PURSER_CLUSTER=1, but {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def _why_not() -> str | None:
+    if os.geteuid() != 0:
+        return "a real cluster needs root: kubelet mounts, and containerd makes namespaces and cgroups"
+    try:
+        Binaries.find()
+    except MissingBinariesError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RealCluster]:
+    """One cluster for the whole session. Its logs are kept where PURSER_CLUSTER_LOGS names a folder."""
+    require_cluster()
+    logs = os.environ.get("PURSER_CLUSTER_LOGS")
+    with RealCluster(logs=Path(logs) if logs else None) as running:
+        yield running

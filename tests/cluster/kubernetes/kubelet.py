@@ -1,0 +1,85 @@
+"""Command line and configuration of kubelet, and the paths that are compiled into it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .control_plane import LOOPBACK, Files, Ports, Version
+from .host import KUBELET_FOLDER
+from .manifests import PAUSE_IMAGE
+from .network import NODE_ADDRESS
+
+DEVICE_PLUGIN_FOLDER = KUBELET_FOLDER / "device-plugins"
+KUBELET_SOCKET = DEVICE_PLUGIN_FOLDER / "kubelet.sock"
+DEVICE_CHECKPOINT = DEVICE_PLUGIN_FOLDER / "kubelet_internal_checkpoint"
+POD_RESOURCES_SOCKET = KUBELET_FOLDER / "pod-resources" / "kubelet.sock"
+
+_POLICY_STATE = (KUBELET_FOLDER / "cpu_manager_state", KUBELET_FOLDER / "memory_manager_state")
+
+
+def kubelet_arguments(
+    version: Version, config: Path, kubeconfig: Path, node_name: str, runtime: Path, folder: Path
+) -> list[str]:
+    """Flags: what the configuration file of that generation cannot say."""
+    arguments = [
+        f"--config={config}",
+        f"--kubeconfig={kubeconfig}",
+        f"--hostname-override={node_name}",
+        f"--node-ip={NODE_ADDRESS}",
+        f"--root-dir={KUBELET_FOLDER}",
+        f"--cert-dir={folder / 'kubelet-certs'}",
+        "--v=2",
+    ]
+    if version < (1, 27):
+        arguments += [
+            "--container-runtime=remote",
+            f"--container-runtime-endpoint=unix://{runtime}",
+            f"--pod-infra-container-image={PAUSE_IMAGE}",  # keeps image collection away from it
+        ]
+    return arguments
+
+
+def kubelet_config(
+    version: Version, files: Files, ports: Ports, runtime: Path, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """KubeletConfiguration; `overrides` replaces whole fields."""
+    resolv_conf = files.folder / "resolv.conf"
+    resolv_conf.touch()  # pods get no name service: there is none
+    config: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": NODE_ADDRESS,
+        "port": ports.kubelet,
+        "readOnlyPort": 0,
+        "healthzBindAddress": LOOPBACK,
+        "healthzPort": ports.kubelet_healthz,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(files.ca.cert)},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(files.serving.cert),
+        "tlsPrivateKeyFile": str(files.serving.key),
+        "cgroupDriver": "cgroupfs",
+        "failSwapOn": False,
+        "resolvConf": str(resolv_conf),
+        "volumePluginDir": str(files.folder / "volume-plugins"),
+        "makeIPTablesUtilChains": False,  # a small kernel has no netfilter
+        # The disk belongs to the machine: its fill level must not evict test pods.
+        "evictionHard": {"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%"},
+        "imageGCHighThresholdPercent": 100,
+        "kubeAPIQPS": 200,
+        "kubeAPIBurst": 400,
+    }
+    if version >= (1, 27):
+        config["containerRuntimeEndpoint"] = f"unix://{runtime}"
+    if version >= (1, 31):
+        config["failCgroupV1"] = False
+    return config | dict(overrides)
+
+
+def forget_policies() -> None:
+    """Remove the state of CPU and memory manager: kubelet refuses to start when their policy has changed."""
+    for path in _POLICY_STATE:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,46 @@
+"""Manifests that tests start from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BUSYBOX_IMAGE = "purser.test/busybox:1"
+PAUSE_IMAGE = "purser.test/pause:1"
+
+
+def busybox_pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    command: Sequence[str] = ("sh", "-c", "env; sleep 3600"),
+    resources: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod of one container `main`; `resources` are its limits, `spec` is merged into the pod's spec.
+
+    The grace period is zero: a shell as process 1 ignores SIGTERM, and every test would wait for it.
+    """
+    container = {
+        "name": "main",
+        "image": BUSYBOX_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": list(command),
+        "resources": {"limits": dict(resources)} if resources else {},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": dict(annotations or {}),
+            "labels": dict(labels or {}),
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "restartPolicy": "Never",
+            "containers": [container],
+            **spec,
+        },
+    }

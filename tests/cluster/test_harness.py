@@ -1,0 +1,124 @@
+"""The cluster itself: what the other tests of this folder take for granted."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from .kubernetes import RealCluster, User, busybox_pod
+
+
+@pytest.fixture
+def pod(cluster: RealCluster) -> Iterator[str]:
+    cluster.create(busybox_pod("harness"))
+    cluster.wait_pod("harness")
+    yield "harness"
+    cluster.delete("pod", "harness")
+
+
+def test_the_node_is_ready(cluster: RealCluster) -> None:
+    node = cluster.get("node", cluster.node_name)
+    assert {each["type"]: each["status"] for each in node["status"]["conditions"]}["Ready"] == "True"
+
+
+def test_kubelet_serves_plugins_and_pod_resources(cluster: RealCluster) -> None:
+    assert cluster.kubelet_socket.is_socket()
+    assert cluster.pod_resources_socket.is_socket()
+
+
+def test_the_environment_of_a_running_pod_can_be_read(cluster: RealCluster) -> None:
+    manifest = busybox_pod("env", annotations={"purser.dev/test": "yes"})
+    manifest["spec"]["containers"][0]["env"] = [{"name": "ANSWER", "value": "4=2"}]
+    cluster.create(manifest)
+    cluster.wait_pod("env")
+    assert cluster.container_env("default", "env")["ANSWER"] == "4=2"
+    assert "ANSWER=4=2" in cluster.kubectl("exec", "env", "--", "env").splitlines()
+    cluster.delete("pod", "env")
+
+
+def test_a_pod_in_the_host_network_runs(cluster: RealCluster) -> None:
+    cluster.create(busybox_pod("host", hostNetwork=True))
+    assert cluster.wait_pod("host")["status"]["podIP"] == cluster.get("pod", "host")["status"]["hostIP"]
+    cluster.delete("pod", "host")
+
+
+def test_a_pod_that_ends_succeeds(cluster: RealCluster) -> None:
+    cluster.create(busybox_pod("short", command=("true",)))
+    cluster.wait_pod("short", phase="Succeeded")
+    cluster.delete("pod", "short")
+
+
+def test_waiting_for_a_pod_that_failed_ends_at_once_and_says_why(cluster: RealCluster) -> None:
+    cluster.create(busybox_pod("broken", command=("false",)))
+    with pytest.raises(TimeoutError, match="is Failed, not Running"):
+        cluster.wait_pod("broken")
+    cluster.delete("pod", "broken")
+
+
+def test_a_kubelet_restart_leaves_a_running_pod_untouched(cluster: RealCluster, pod: str) -> None:
+    before = cluster.container_pid("default", pod)
+    cluster.restart_kubelet()
+    assert cluster.container_pid("default", pod) == before
+    assert cluster.get("pod", pod)["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_a_killed_kubelet_comes_back_and_starts_pods(cluster: RealCluster, pod: str) -> None:
+    before = cluster.container_pid("default", pod)
+    cluster.kill_kubelet()
+    cluster.start_kubelet()
+    cluster.create(busybox_pod("after"))
+    cluster.wait_pod("after")
+    assert cluster.container_pid("default", pod) == before
+    cluster.delete("pod", "after")
+
+
+def test_the_scheduler_can_be_given_a_second_profile(cluster: RealCluster) -> None:
+    profiles = [{"schedulerName": "default-scheduler"}, {"schedulerName": "second"}]
+    cluster.restart_scheduler({"profiles": profiles, "percentageOfNodesToScore": 100})
+    try:
+        cluster.create(busybox_pod("second", schedulerName="second"))
+        cluster.wait_pod("second")
+    finally:
+        cluster.delete("pod", "second")
+        cluster.restart_scheduler({})
+
+
+def test_a_service_account_may_do_only_what_rbac_grants(cluster: RealCluster) -> None:
+    cluster.create_namespace("rbac")
+    kubeconfig = cluster.service_account_kubeconfig("rbac", "default")
+    with pytest.raises(RuntimeError, match="Forbidden"):
+        cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
+    cluster.kubectl("create", "clusterrole", "look", "--verb=list", "--resource=nodes")
+    cluster.kubectl("create", "clusterrolebinding", "look", "--clusterrole=look", "--serviceaccount=rbac:default")
+    cluster.wait_until("the role is in force", lambda: _may_list_nodes(cluster, kubeconfig))
+    cluster.delete("clusterrolebinding/look", "clusterrole/look", "namespace/rbac")
+
+
+def _may_list_nodes(cluster: RealCluster, kubeconfig) -> bool:
+    try:
+        return cluster.node_name in cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
+    except RuntimeError:
+        return False
+
+
+def test_an_unknown_token_is_refused(cluster: RealCluster) -> None:
+    kubeconfig = cluster.kubeconfig_for(User("nobody-knows-me", "stranger"))
+    with pytest.raises(RuntimeError, match="Unauthorized|logged in"):
+        cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
+
+
+def test_a_node_that_exists_in_the_api_only_becomes_and_stays_schedulable(cluster: RealCluster) -> None:
+    cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "hollow"}})
+    ready = '{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Test","message":"Test"}]}}'
+    cluster.kubectl("patch", "node", "hollow", "--subresource=status", "--type=merge", f"--patch={ready}")
+    cluster.wait_until("it has no taint", lambda: not cluster.get("node", "hollow")["spec"].get("taints"))
+    cluster.delete("node", "hollow")
+
+
+def test_the_control_plane_survives_a_restart_of_each_process(cluster: RealCluster, pod: str) -> None:
+    before = cluster.container_pid("default", pod)
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "containerd"):
+        cluster.restart(name)
+    cluster.create(busybox_pod("restarted"))
+    cluster.wait_pod("restarted")
+    assert cluster.container_pid("default", pod) == before
+    cluster.delete("pod", "restarted")
