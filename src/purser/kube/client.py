@@ -1,0 +1,301 @@
+"""The verbs of the Kubernetes API, typed by the resource they are asked about.
+
+Reads give slim frozen Structs, or whole objects with ``resource.raw()``. Writes take dicts: server-side apply, patches,
+or a whole object that was read raw. A Struct is never written back: it would drop what it does not know.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import aiohttp
+import msgspec
+
+from purser import __version__
+from purser.kube.codec import Codec, Page, codec_of
+from purser.kube.config import ClusterConfig
+from purser.kube.errors import DecodeError, GoneError
+from purser.kube.resources import PODS, Raw, Resource
+from purser.kube.transport import Call, Transport, unavailable
+from purser.kube.watching import WatchEvent, split_lines
+
+T = TypeVar("T")
+
+PAGE_SIZE = 500
+"""Objects per page of a list: keeps both sides' peak memory down."""
+
+_MERGE_PATCH = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """All objects of a resource at one version of the cluster."""
+
+    items: list[T]
+    resource_version: str
+
+
+class WatchStream(Generic[T]):
+    """Changes as they happen; ends when the server ends it, or falls silent for too long.
+
+    Raises `GoneError` when the version to start from is too old, another `ApiError` that the server sends, and
+    `ApiUnavailableError` when the connection breaks.
+    """
+
+    def __init__(self, call: Call, server: str, content: aiohttp.StreamReader, codec: Codec[T]):
+        self._call = call
+        self._server = server
+        self._content = content
+        self._codec = codec
+        self._rest = bytearray()
+        self._lines: list[bytes] = []  # in reverse, so that the next one is popped from the end
+
+    def __aiter__(self) -> "WatchStream[T]":
+        return self
+
+    async def __anext__(self) -> WatchEvent[T]:
+        while True:
+            while self._lines:
+                event = self._codec.event(self._lines.pop())
+                if event is not None:
+                    return event
+            chunk = await self._chunk()
+            if not chunk:
+                raise StopAsyncIteration
+            self._lines = split_lines(self._rest, chunk)[::-1]
+
+    async def _chunk(self) -> bytes:
+        try:
+            return await self._content.readany()
+        except aiohttp.SocketTimeoutError:
+            return b""
+        except (aiohttp.ClientError, OSError) as error:
+            raise unavailable(self._call, self._server, error) from error
+
+
+class Client:
+    """An API server; an async context manager, safe to share within one event loop."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        field_manager: str = "purser",
+        user_agent: str = f"purser/{__version__}",
+        timeout: float = 30.0,
+    ):
+        """``timeout`` is each call's deadline in seconds, retries included; a list's counts per page."""
+        self.config = config
+        self._manager = {"fieldManager": field_manager}
+        self._transport = Transport(config, user_agent=user_agent, timeout=timeout)
+
+    async def __aenter__(self) -> "Client":
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """One object. Raises `NotFoundError`."""
+        return await self._object(resource, Call("GET", resource.path(namespace, name)))
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> Listing[T]:
+        """All objects, in a consistent read (never older than anything seen before), fetched in pages."""
+        path = resource.path(namespace)
+        params = _selectors(label_selector, field_selector)
+        try:
+            return await self._pages(resource, path, params)
+        except GoneError:
+            # The pages' snapshot was compacted while they were fetched. In one piece nothing can go in between.
+            page = await self._page(resource, path, params)
+            return Listing(page.items, page.resource_version)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        timeout_seconds: int | None = None,
+        inactivity_seconds: float = 70.0,
+    ) -> AsyncIterator[WatchStream[T]]:
+        """Changes after a version, bookmarks included; connected once the context is entered.
+
+        ``timeout_seconds`` asks the server to end it then. After ``inactivity_seconds`` without a byte it ends, too:
+        bookmarks come about every minute, so that silence means a dead connection.
+        """
+        params = _selectors(label_selector, field_selector)
+        params |= {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
+        if timeout_seconds is not None:
+            params["timeoutSeconds"] = str(timeout_seconds)
+        call = Call("GET", resource.path(namespace), params)
+        async with self._transport.stream(call, inactivity_seconds) as content:
+            yield WatchStream(call, self.config.server, content, codec_of(resource))
+
+    async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str | None = None) -> T:
+        """The object as it was created; its namespace may stand in the body. Raises `AlreadyExistsError`."""
+        where = namespace or _meta(body).get("namespace")
+        return await self._object(resource, self._write("POST", resource.path(where), resource, body))
+
+    async def apply(
+        self, resource: Resource[T], body: Mapping[str, Any], *, force: bool = False, subresource: str | None = None
+    ) -> T:
+        """Server-side apply of the fields in the body, which names the object.
+
+        Raises `ConflictError` when another manager owns one of them with another value, unless forced.
+        """
+        path = resource.path(_meta(body).get("namespace"), _meta(body)["name"], subresource)
+        call = self._write("PATCH", path, resource, body, _APPLY_PATCH, {"force": "true" if force else "false"})
+        return await self._object(resource, call)
+
+    async def patch_merge(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> T:
+        """Set the fields in the patch; null removes one.
+
+        With ``metadata.resourceVersion`` in the patch it raises `ConflictError` when the object changed since.
+        """
+        path = resource.path(namespace, name, subresource)
+        return await self._object(resource, self._patch(path, patch, _MERGE_PATCH))
+
+    async def patch_json(
+        self,
+        resource: Resource[T],
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> T:
+        """Carry out RFC 6902 operations. Raises `InvalidError` when a ``test`` among them fails."""
+        path = resource.path(namespace, name, subresource)
+        return await self._object(resource, self._patch(path, operations, _JSON_PATCH))
+
+    async def replace(self, resource: Resource[Raw], body: Raw, *, subresource: str | None = None) -> Raw:
+        """Write back a whole object that was read raw. Raises `ConflictError` when it changed since."""
+        path = resource.path(_meta(body).get("namespace"), _meta(body)["name"], subresource)
+        return await self._object(resource, self._write("PUT", path, resource, body))
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_period_seconds: int | None = None,
+        propagation: str | None = None,
+    ) -> None:
+        """Ask an object to go. Raises `NotFoundError`, and `ConflictError` when it is not the one expected.
+
+        ``propagation`` is ``Background``, ``Foreground`` or ``Orphan``.
+        """
+        preconditions = _present({"uid": uid, "resourceVersion": resource_version})
+        options = {"gracePeriodSeconds": grace_period_seconds, "propagationPolicy": propagation}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | _present(options)
+        if preconditions:
+            body["preconditions"] = preconditions
+        await self._transport.request(Call("DELETE", resource.path(namespace, name), {}, msgspec.json.encode(body)))
+
+    async def create_subresource(
+        self,
+        resource: Resource[Any],
+        name: str,
+        subresource: str,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+    ) -> Raw:
+        """Post to a subresource, such as a pod's ``eviction``; what comes back is often a Status."""
+        call = Call("POST", resource.path(namespace, name, subresource), self._manager, msgspec.json.encode(body))
+        return await self._object(resource.raw(), call)
+
+    async def bind(self, namespace: str, pod: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+        """Put a pod on a node and annotations on the pod, in one atomic write.
+
+        Raises `ConflictError` when the pod is another one by now, is bound, or is going.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace, "uid": uid, "annotations": dict(annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self.create_subresource(PODS, pod, "binding", body, namespace)
+
+    async def version(self) -> dict[str, str]:
+        """What the server says of itself: ``gitVersion`` and the like."""
+        body = await self._transport.request(Call("GET", "/version"))
+        try:
+            return msgspec.json.decode(body, type=dict[str, str])
+        except msgspec.DecodeError as error:
+            raise DecodeError(f"/version of {self.config.server} cannot be read: {error}") from error
+
+    async def _object(self, resource: Resource[T], call: Call) -> T:
+        return codec_of(resource).object(await self._transport.request(call))
+
+    async def _pages(self, resource: Resource[T], path: str, params: dict[str, str]) -> Listing[T]:
+        page = await self._page(resource, path, params | {"limit": str(PAGE_SIZE)})
+        listing = Listing(page.items, page.resource_version)
+        while page.continue_token:
+            page = await self._page(resource, path, params | {"limit": str(PAGE_SIZE), "continue": page.continue_token})
+            listing.items.extend(page.items)
+        return listing
+
+    async def _page(self, resource: Resource[T], path: str, params: dict[str, str]) -> Page[T]:
+        return codec_of(resource).page(await self._transport.request(Call("GET", path, params)))
+
+    def _write(
+        self,
+        method: str,
+        path: str,
+        resource: Resource[Any],
+        body: Mapping[str, Any],
+        content_type: str = "application/json",
+        params: Mapping[str, str] | None = None,
+    ) -> Call:
+        if not isinstance(body, Mapping):
+            raise TypeError(f"a {type(body).__name__} is for reading only: write the fields that change, as a dict")
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return Call(method, path, self._manager | dict(params or {}), msgspec.json.encode(whole), content_type)
+
+    def _patch(self, path: str, patch: object, content_type: str) -> Call:
+        return Call("PATCH", path, self._manager, msgspec.json.encode(patch), content_type)
+
+
+def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
+    return _present({"labelSelector": label_selector, "fieldSelector": field_selector})
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _meta(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = body.get("metadata") if isinstance(body, Mapping) else None
+    if not isinstance(metadata, Mapping):
+        raise TypeError("a body to write is a dict with metadata")
+    return metadata

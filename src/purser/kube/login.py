@@ -1,0 +1,188 @@
+"""How Purser proves who it is: bearer tokens and client certificates, from files, literals or a plugin."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.errors import ConfigError
+
+REREAD_S = 60.0
+"""How long a file's content is believed: service account tokens and kubelet's certificates rotate under our feet.
+
+client-go reads token files again after a minute, too.
+"""
+
+_PLUGIN_TIMEOUT_S = 60.0
+_EXPIRES_EARLY = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What goes along with one request."""
+
+    token: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    """PEM of the client certificate and its chain; empty without one."""
+    key: bytes = field(default=b"", repr=False)
+
+
+class LoginSource(Protocol):
+    """Where logins come from."""
+
+    async def login(self, rejected: Login | None = None) -> Login:
+        """The login of now; a fresh one, if there is any, once the server has rejected the last one.
+
+        Raises `ConfigError` when there is none to be had.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A value that stands in the configuration itself, or in a file that may change."""
+
+    where: str
+    """For error messages: the file and field that it comes from."""
+    data: bytes = b""
+    path: Path | None = None
+
+    def read(self) -> bytes:
+        """The value now. Raises `ConfigError`."""
+        if self.path is None:
+            return self.data
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{self.where}: cannot read {self.path}: {error.strerror}") from error
+
+
+NOTHING = Source("nowhere")
+
+
+class StoredLogin:
+    """A token or a certificate, or both, as the configuration names them."""
+
+    def __init__(
+        self,
+        token: Source = NOTHING,
+        certificate: Source = NOTHING,
+        key: Source = NOTHING,
+        clock: Clock | None = None,
+    ):
+        self._sources = token, certificate, key
+        self._clock = clock or SystemClock()
+        self._current: Login | None = None
+        self._read_at = 0.0
+
+    async def login(self, rejected: Login | None = None) -> Login:
+        """The login; files are read again after `REREAD_S`, and at once when the last login was rejected."""
+        now = self._clock.monotonic()
+        if self._current is None or self._current == rejected or now - self._read_at >= REREAD_S:
+            token, certificate, key = (source.read() for source in self._sources)
+            self._current = Login(token.decode(errors="replace").strip(), certificate, key)
+            self._read_at = now
+        return self._current
+
+
+class _CredentialStatus(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct):
+    status: _CredentialStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCommand:
+    """An exec plugin of a kubeconfig: a command that prints an ExecCredential."""
+
+    where: str
+    """For error messages: the file and field that it comes from."""
+    api_version: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    cluster: Mapping[str, Any] | None = None
+    """What the plugin is told of the cluster; None when it does not want to know."""
+
+
+class PluginLogin:
+    """Runs an exec plugin, and again when its login expired or was rejected."""
+
+    def __init__(self, command: PluginCommand, clock: Clock | None = None):
+        self._command = command
+        self._clock = clock or SystemClock()
+        self._current: Login | None = None
+        self._expires: datetime | None = None
+        self._running = asyncio.Lock()
+
+    async def login(self, rejected: Login | None = None) -> Login:
+        """The plugin's login. Raises `ConfigError` when it fails."""
+        async with self._running:
+            if self._current is None or self._current == rejected or self._is_expired():
+                status = parse_exec_credential(self._command.where, await run_plugin(self._command))
+                self._expires = status.expiration_timestamp
+                self._current = Login(
+                    status.token, status.client_certificate_data.encode(), status.client_key_data.encode()
+                )
+            return self._current
+
+    def _is_expired(self) -> bool:
+        return self._expires is not None and self._clock.now() >= self._expires - _EXPIRES_EARLY
+
+
+def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
+    """What a plugin printed. Raises `ConfigError`, without the output: it holds secrets."""
+    try:
+        status = msgspec.json.decode(output, type=_ExecCredential).status
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{where}: the plugin printed no ExecCredential: {error}") from error
+    if not status.token and not status.client_certificate_data:
+        raise ConfigError(f"{where}: the plugin gave neither status.token nor status.clientCertificateData")
+    if status.expiration_timestamp is not None and status.expiration_timestamp.tzinfo is None:
+        raise ConfigError(f"{where}: the plugin's status.expirationTimestamp has no time zone")
+    return status
+
+
+async def run_plugin(command: PluginCommand) -> bytes:
+    """The plugin's standard output. Raises `ConfigError` with the end of its standard error."""
+    spec = {"interactive": False} | ({"cluster": dict(command.cluster)} if command.cluster else {})
+    info = {"apiVersion": command.api_version, "kind": "ExecCredential", "spec": spec}
+    environment = os.environ | dict(command.environment) | {"KUBERNETES_EXEC_INFO": json.dumps(info)}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command.argv,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise ConfigError(f"{command.where}: cannot run {command.argv[0]!r}: {error.strerror}") from error
+    return await _output_of(process, command)
+
+
+async def _output_of(process: asyncio.subprocess.Process, command: PluginCommand) -> bytes:
+    try:
+        async with asyncio.timeout(_PLUGIN_TIMEOUT_S):
+            output, complaints = await process.communicate()
+    except TimeoutError:
+        raise ConfigError(f"{command.where}: {command.argv[0]!r} ran longer than {_PLUGIN_TIMEOUT_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        tail = complaints.decode(errors="replace").strip()[-500:]
+        raise ConfigError(f"{command.where}: {command.argv[0]!r} ended with status {process.returncode}: {tail}")
+    return output
