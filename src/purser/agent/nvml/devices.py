@@ -1,0 +1,186 @@
+"""One device's facts and readings, asked of NVML call by call."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from purser.agent import sysfs
+from purser.agent.nvml.calls import DeviceCalls, Nvml
+from purser.agent.nvml.driver import (
+    Ecc,
+    Fault,
+    FaultKind,
+    Gpu,
+    MigMode,
+    Process,
+    Reading,
+    RecoveryAction,
+    RemappedRows,
+)
+
+MIB = 1 << 20
+
+ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+"""nvmlDeviceArchitecture_t, in the words that feature discovery uses for labels."""
+
+BRANDS = {
+    1: "quadro",
+    2: "tesla",
+    3: "nvs",
+    4: "grid",
+    5: "geforce",
+    6: "titan",
+    7: "nvidia-vapps",
+    8: "nvidia-vpc",
+    9: "nvidia-vcs",
+    10: "nvidia-vws",
+    11: "nvidia-cloud-gaming",
+    12: "quadro-rtx",
+    13: "nvidia-rtx",
+    14: "nvidia",
+    15: "geforce-rtx",
+    16: "titan-rtx",
+}
+"""nvmlBrandType_t."""
+
+
+def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> Gpu:
+    """The static facts of a device, without links; what it lacks is in ``calls.fault``."""
+    bus_id = calls.need(_pci_address, "nvmlDeviceGetPciInfo", handle) or ""
+    return Gpu(
+        index=index,
+        uuid=calls.need(str, "nvmlDeviceGetUUID", handle),
+        name=calls.need(str, "nvmlDeviceGetName", handle) or "",
+        minor=calls.ask(int, "nvmlDeviceGetMinorNumber", handle),
+        memory_mib=calls.need(_total_mib, "nvmlDeviceGetMemoryInfo", handle) or 0,
+        pci_bus_id=bus_id,
+        numa_node=sysfs.numa_node(bus_id, sysfs_root) if bus_id else None,
+        compute_capability=calls.ask(_dotted, "nvmlDeviceGetCudaComputeCapability", handle) or "",
+        architecture=calls.ask(_architecture, "nvmlDeviceGetArchitecture", handle) or "",
+        brand=calls.ask(_brand, "nvmlDeviceGetBrand", handle) or "",
+        mig=calls.ask(_mig_mode, "nvmlDeviceGetMigMode", handle),
+    )
+
+
+def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Reading:
+    """Probe a device and read its metrics."""
+    memory_used_mib = calls.ask(_used_mib, "nvmlDeviceGetMemoryInfo", handle, getattr(nvml, "nvmlMemory_v2", None))
+    if memory_used_mib is None:  # a driver before R510: its number includes what the driver reserves for itself
+        memory_used_mib = calls.need(_used_mib, "nvmlDeviceGetMemoryInfo", handle)
+    utilisation = calls.ask(_utilisation, "nvmlDeviceGetUtilizationRates", handle) or (None, None)
+    reading = Reading(
+        uuid=uuid,
+        memory_used_mib=memory_used_mib,
+        gpu_utilisation_percent=utilisation[0],
+        memory_utilisation_percent=utilisation[1],
+        temperature_celsius=calls.ask(int, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        power_watts=calls.ask(_watts, "nvmlDeviceGetPowerUsage", handle),
+        power_limit_watts=calls.ask(_watts, "nvmlDeviceGetEnforcedPowerLimit", handle),
+        processes=calls.ask(_processes, "nvmlDeviceGetComputeRunningProcesses_v3", handle),
+        ecc=_ecc(calls, nvml, handle),
+        remapped_rows=calls.ask(_remapped_rows, "nvmlDeviceGetRemappedRows", handle),
+        recovery_action=_recovery_action(calls, nvml, handle),
+    )
+    return _with_fault(reading, calls.fault)
+
+
+def _with_fault(reading: Reading, fault: Fault | None) -> Reading:
+    action = reading.recovery_action
+    if fault is None and action not in (None, RecoveryAction.NONE):
+        words = "the driver asks for a " + str(action.name).lower().replace("_", " ")
+        fault = Fault(FaultKind.RESET_REQUIRED, "nvmlDeviceGetFieldValues", words)
+    return msgspec.structs.replace(reading, fault=fault)
+
+
+def _ecc(calls: DeviceCalls, nvml: Nvml, handle: Any) -> Ecc | None:
+    enabled = calls.ask(lambda modes: bool(modes[0]), "nvmlDeviceGetEccMode", handle)
+    if enabled is None:
+        return None
+
+    def errors(kind: int) -> int | None:
+        return calls.ask(int, "nvmlDeviceGetTotalEccErrors", handle, kind, nvml.NVML_VOLATILE_ECC)
+
+    if not enabled:
+        return Ecc(enabled=False)
+    return Ecc(
+        enabled=True,
+        corrected=errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+        uncorrected=errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+    )
+
+
+def _recovery_action(calls: DeviceCalls, nvml: Nvml, handle: Any) -> RecoveryAction | None:
+    field = getattr(nvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
+    if field is None:
+        return None
+    action = calls.ask(lambda values: _field_value(nvml, values), "nvmlDeviceGetFieldValues", handle, [field])
+    if action is None:
+        return None
+    return RecoveryAction(action) if action in RecoveryAction.__members__.values() else RecoveryAction.OTHER
+
+
+def _field_value(nvml: Nvml, values: Any) -> int | None:
+    value = values[0]
+    return int(value.value.uiVal) if value.nvmlReturn == nvml.NVML_SUCCESS else None
+
+
+def _pci_address(info: Any) -> str:
+    return sysfs.pci_address(str(info.busId))
+
+
+def _total_mib(memory: Any) -> int:
+    return int(memory.total) // MIB
+
+
+def _used_mib(memory: Any) -> int:
+    return int(memory.used) // MIB
+
+
+def _dotted(capability: Any) -> str:
+    major, minor = capability
+    return f"{major}.{minor}"
+
+
+def _architecture(number: Any) -> str:
+    return ARCHITECTURES.get(int(number), "")
+
+
+def _brand(number: Any) -> str:
+    return BRANDS.get(int(number), "")
+
+
+def _mig_mode(modes: Any) -> MigMode:
+    current, pending = modes
+    return MigMode(enabled=bool(current), pending=bool(pending))
+
+
+def _utilisation(rates: Any) -> tuple[int, int]:
+    return int(rates.gpu), int(rates.memory)
+
+
+def _watts(milliwatts: Any) -> float:
+    return int(milliwatts) / 1000
+
+
+def _processes(processes: Any) -> tuple[Process, ...]:
+    return tuple(
+        Process(int(each.pid), None if each.usedGpuMemory is None else int(each.usedGpuMemory) // MIB)
+        for each in processes
+    )
+
+
+def _remapped_rows(rows: Any) -> RemappedRows:
+    correctable, uncorrectable, pending, failed = rows
+    return RemappedRows(int(correctable), int(uncorrectable), bool(pending), bool(failed))

@@ -1,0 +1,199 @@
+"""What the agent knows of a GPU driver: the seam and the plain values that cross it.
+
+Memory is in MiB, temperature in degrees Celsius, power in watts. ``None`` in an optional field means that this driver
+or this card does not tell; it never means zero.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+import msgspec
+
+from purser.core.model import Link
+
+
+class DriverError(Exception):
+    """The driver as a whole refused a call; a single device's trouble is a `Fault` instead."""
+
+
+class FaultKind(StrEnum):
+    """Why a device cannot be used; stable strings for events and metrics."""
+
+    LOST = "gpu-lost"
+    """It fell off the bus, or is otherwise out of the driver's reach."""
+    RESET_REQUIRED = "reset-required"
+    """The driver says that the card needs a reset or its node a reboot."""
+    GONE = "gone"
+    """The driver knows no such device any more."""
+    NO_PERMISSION = "no-permission"
+    NOT_SUPPORTED = "not-supported"
+    """The driver cannot tell what is needed to use the device at all."""
+    UNKNOWN = "unknown"
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A device's trouble as a value: the device is unhealthy, everything else goes on."""
+
+    kind: FaultKind
+    call: str
+    """The NVML function that failed."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.call}: {self.message}"
+
+
+class DriverInfo(msgspec.Struct, frozen=True):
+    """Versions of the driver, or why there is none."""
+
+    version: str | None = None
+    cuda_version: str | None = None
+    """Newest CUDA that the driver supports, as ``12.4``."""
+    nvml_version: str | None = None
+    absent: str | None = None
+    """Why no driver could be opened; None where there is one."""
+
+
+class MigMode(msgspec.Struct, frozen=True):
+    """Whether a card is cut into MIG devices now, and after its next reset."""
+
+    enabled: bool
+    pending: bool
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One physical GPU: the facts that only a driver restart changes.
+
+    A card that stops answering keeps the facts of the last scan and gains a ``fault``.
+    """
+
+    index: int
+    """NVML's index of this scan, for people; never an identity."""
+    uuid: str | None = None
+    """None only while a card has never been readable since this process opened the driver."""
+    fault: Fault | None = None
+    name: str = ""
+    minor: int | None = None
+    """The number in /dev/nvidia<minor>."""
+    memory_mib: int = 0
+    pci_bus_id: str = ""
+    """As sysfs spells it: ``0000:07:00.0``."""
+    numa_node: int | None = None
+    compute_capability: str = ""
+    """As ``8.0``."""
+    architecture: str = ""
+    """Lower case: ``ampere``."""
+    brand: str = ""
+    mig: MigMode | None = None
+    """None where the card knows no MIG."""
+    links: tuple[Link, ...] = ()
+    watches_xids: bool = False
+    """Whether the driver reports this card's Xid errors through `Driver.wait_event`."""
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process with a compute context on a device."""
+
+    pid: int
+    memory_used_mib: int | None
+
+
+class Ecc(msgspec.Struct, frozen=True):
+    """Memory error correction: its mode and the errors since the driver was loaded."""
+
+    enabled: bool
+    corrected: int | None = None
+    uncorrected: int | None = None
+
+
+class RemappedRows(msgspec.Struct, frozen=True):
+    """Memory rows that were replaced by spare ones (Ampere and later)."""
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    """A remapping waits for the next reset."""
+    failed: bool
+    """A remapping was impossible: the card has no spare row left there."""
+
+
+class RecoveryAction(IntEnum):
+    """What the driver wants done with a card (nvmlDeviceGpuRecoveryAction; drivers since R570 tell)."""
+
+    NONE = 0
+    GPU_RESET = 1
+    NODE_REBOOT = 2
+    DRAIN_P2P = 3
+    DRAIN_AND_RESET = 4
+    OTHER = -1
+    """One that this version of Purser has no word for."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device reports right now: its health probe and its metrics in one."""
+
+    uuid: str
+    fault: Fault | None = None
+    memory_used_mib: int | None = None
+    gpu_utilisation_percent: int | None = None
+    memory_utilisation_percent: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    processes: tuple[Process, ...] | None = None
+    ecc: Ecc | None = None
+    remapped_rows: RemappedRows | None = None
+    recovery_action: RecoveryAction | None = None
+
+
+class XidEvent(msgspec.Struct, frozen=True):
+    """The driver reported an Xid error of a device."""
+
+    uuid: str | None
+    """None when the driver cannot say which device: all of them are suspect then."""
+    xid: int
+
+
+class Driver(Protocol):
+    """A GPU driver. All calls block and may come from several threads; run them off the event loop."""
+
+    def info(self) -> DriverInfo:
+        """Versions, or why there is no driver. Never raises."""
+        ...
+
+    def scan(self) -> tuple[Gpu, ...]:
+        """Every device that the driver lists, and watch its Xids from now on.
+
+        One bad device never spoils the list: it is in it with a fault.
+
+        Raises:
+            DriverError: not even the number of devices could be read.
+        """
+        ...
+
+    def read(self, uuid: str) -> Reading:
+        """Probe one device. Never raises: what is wrong is in the reading's ``fault``."""
+        ...
+
+    def wait_event(self, timeout_ms: int) -> XidEvent | None:
+        """Block until a scanned device has an Xid error; None after ``timeout_ms`` without one.
+
+        Raises:
+            DriverError: the driver cannot wait now. Pause, `scan`, and wait again.
+        """
+        ...
+
+    def reopen(self) -> tuple[Gpu, ...]:
+        """Start the binding anew and scan, so that cards that came back, came, or went are seen.
+
+        NVML fixes its list of devices when it is initialised. This waits for a running `wait_event` to return, so
+        wait in slices of a second or so. Xids during the call may be missed, as they are when an agent restarts.
+
+        Raises:
+            DriverError: the driver does not come up.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the driver. Any call but `info` is an error afterwards."""
+        ...

@@ -1,0 +1,251 @@
+"""The real binding: nvidia-ml-py over one copy of libnvidia-ml."""
+
+import ctypes
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is, load_nvml, unload_nvml
+from purser.agent.nvml.devices import describe, take_reading
+from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Fault, FaultKind, Gpu, Reading, XidEvent
+from purser.agent.nvml.null import NullDriver
+from purser.agent.nvml.nvlinks import Endpoint, survey
+from purser.agent.sysfs import SYSFS_ROOT
+from purser.core.model import Link
+
+LIBRARY = "libnvidia-ml.so.1"
+
+LIBRARY_FOLDERS = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib/wsl/lib",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib",
+)
+"""Where distributions and driver containers put the library, below a driver root."""
+
+
+def open_driver(
+    *, library: str | Path | None = None, driver_root: Path | None = None, sysfs_root: Path = SYSFS_ROOT
+) -> Driver:
+    """The node's driver: the given library, or the one under a driver root, or the one the loader finds.
+
+    Without one, or when it does not start, a `NullDriver` that says why.
+    """
+    path = str(library) if library is not None else find_library(driver_root)
+    if path is None:
+        return NullDriver(f"no {LIBRARY} under {driver_root}: is the driver installed there?")
+    try:
+        return LibraryDriver(load_nvml(path), sysfs_root=sysfs_root)
+    except DriverError as error:
+        return NullDriver(f"{path}: {error}")
+
+
+def find_library(driver_root: Path | None = None) -> str | None:
+    """The library below a driver root (``/run/nvidia/driver``); its bare name, for the loader, without one."""
+    if driver_root is None:
+        return LIBRARY
+    paths = (driver_root / folder / LIBRARY for folder in LIBRARY_FOLDERS)
+    return next((str(path) for path in paths if path.exists()), None)
+
+
+class LibraryDriver:
+    """A driver behind pynvml functions of its own. Thread-safe.
+
+    Devices are asked by the handles of the last scan, never by uuid: NVML looks a uuid up by asking every card, and
+    one lost card makes that fail for all of them.
+    """
+
+    def __init__(self, nvml: Nvml, *, sysfs_root: Path = SYSFS_ROOT) -> None:
+        self._nvml = nvml
+        self._sysfs_root = sysfs_root
+        self._lock = threading.RLock()
+        self._events_lock = threading.Lock()  # held by a wait; taken before the other lock by whoever needs both
+        self._closed = threading.Event()
+        self._gpus: tuple[Gpu, ...] = ()
+        self._handles: dict[str, Any] = {}
+        self._watched: dict[int, str] = {}
+        self._event_set: Any = None
+        try:
+            self._start()
+        except DriverError:
+            unload_nvml(nvml)
+            raise
+        self._info = self._read_info()
+
+    def info(self) -> DriverInfo:
+        """The versions at the time of opening."""
+        return self._info
+
+    def scan(self) -> tuple[Gpu, ...]:
+        """See `Driver.scan`."""
+        with self._lock:
+            self._check_open()
+            calls = [DeviceCalls(self._nvml) for _ in range(self._count())]
+            seen = [self._look(index, each) for index, each in enumerate(calls)]
+            self._gpus = self._with_links(self._identify(seen), calls)
+            return self._gpus
+
+    def read(self, uuid: str) -> Reading:
+        """See `Driver.read`."""
+        with self._lock:
+            handle = self._handles.get(uuid)
+            if handle is None or self._closed.is_set():
+                return Reading(uuid=uuid, fault=Fault(FaultKind.GONE, "scan", "the driver does not list this device"))
+            return take_reading(DeviceCalls(self._nvml), self._nvml, handle, uuid)
+
+    def wait_event(self, timeout_ms: int) -> XidEvent | None:
+        """See `Driver.wait_event`."""
+        with self._events_lock:
+            self._check_open()
+            if self._event_set is None:
+                self._closed.wait(timeout_ms / 1000)
+                return None
+            try:
+                event = self._nvml.nvmlEventSetWait_v2(self._event_set, timeout_ms)
+            except self._nvml.NVMLError as error:
+                if error.value == self._nvml.NVML_ERROR_TIMEOUT:
+                    return None
+                raise DriverError(f"nvmlEventSetWait: {error}") from error
+            if event.eventType != self._nvml.nvmlEventTypeXidCriticalError:
+                return None
+            return XidEvent(self._watched.get(_address(event.device)), int(event.eventData))
+
+    def reopen(self) -> tuple[Gpu, ...]:
+        """See `Driver.reopen`."""
+        with self._events_lock, self._lock:
+            self._check_open()
+            self._stop()
+            self._start()
+            return self.scan()
+
+    def close(self) -> None:
+        """See `Driver.close`."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        with self._events_lock, self._lock:
+            self._stop()
+            unload_nvml(self._nvml)
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise DriverError("the driver is closed")
+
+    def _start(self) -> None:
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            raise DriverError(f"nvmlInit: {error}") from error
+        self._event_set = self._create_event_set()
+
+    def _stop(self) -> None:
+        event_set, self._event_set = self._event_set, None
+        self._handles.clear()
+        self._watched.clear()
+        try:
+            if event_set is not None:
+                self._nvml.nvmlEventSetFree(event_set)
+            self._nvml.nvmlShutdown()
+        except self._nvml.NVMLError:
+            # A driver that is gone cannot be shut down; what is ours to release is released.
+            return
+
+    def _create_event_set(self) -> Any:
+        """An event set, or None from a driver without events (or from before R450, whose wait has another layout)."""
+        if not hasattr(self._nvml.nvmlLib, "nvmlEventSetWait_v2"):
+            return None
+        try:
+            return self._nvml.nvmlEventSetCreate()
+        except self._nvml.NVMLError:
+            return None  # Gpu.watches_xids tells; probes still find what is broken
+
+    def _read_info(self) -> DriverInfo:
+        calls = DeviceCalls(self._nvml)
+        return DriverInfo(
+            version=calls.ask(str, "nvmlSystemGetDriverVersion"),
+            cuda_version=calls.ask(_cuda_version, "nvmlSystemGetCudaDriverVersion_v2"),
+            nvml_version=calls.ask(str, "nvmlSystemGetNVMLVersion"),
+        )
+
+    def _count(self) -> int:
+        try:
+            return int(self._nvml.nvmlDeviceGetCount())
+        except self._nvml.NVMLError as error:
+            raise DriverError(f"nvmlDeviceGetCount: {error}") from error
+
+    def _look(self, index: int, calls: DeviceCalls) -> Gpu:
+        """What a device tells of itself; its handle is kept, its Xids are watched from now on."""
+        handle = calls.need(as_is, "nvmlDeviceGetHandleByIndex", index)
+        if handle is None:
+            return Gpu(index=index, fault=calls.fault)
+        gpu = describe(calls, handle, index, self._sysfs_root)
+        if gpu.uuid is not None:
+            self._handles[gpu.uuid] = handle
+            gpu = msgspec.structs.replace(gpu, watches_xids=self._watch(calls, handle, gpu.uuid))
+        return msgspec.structs.replace(gpu, fault=calls.fault)
+
+    def _watch(self, calls: DeviceCalls, handle: Any, uuid: str) -> bool:
+        if _address(handle) in self._watched:
+            return True
+        xid = self._nvml.nvmlEventTypeXidCriticalError
+        supported = calls.ask(int, "nvmlDeviceGetSupportedEventTypes", handle) or 0
+        if self._event_set is None or not supported & xid:
+            return False
+        if not calls.ask(lambda _: True, "nvmlDeviceRegisterEvents", handle, xid, self._event_set):
+            return False
+        self._watched[_address(handle)] = uuid
+        return True
+
+    def _identify(self, seen: list[Gpu]) -> list[Gpu]:
+        """Give devices that could not tell who they are the identity and facts of the scans before."""
+        named = {gpu.uuid for gpu in seen if gpu.uuid is not None}
+        return [self._recall(gpu, named) if gpu.fault is not None else gpu for gpu in seen]
+
+    def _recall(self, gpu: Gpu, named: set[str]) -> Gpu:
+        if gpu.uuid is not None:
+            known = next((old for old in self._gpus if old.uuid == gpu.uuid), gpu)
+        else:
+            # By PCI address where it still tells that, else by index. An index means another card after one was
+            # removed; a uuid that another card of this scan bears shows that.
+            free = [old for old in self._gpus if old.uuid not in named]
+            same_slot = (old for old in free if gpu.pci_bus_id and old.pci_bus_id == gpu.pci_bus_id)
+            same_index = (old for old in free if not gpu.pci_bus_id and old.index == gpu.index)
+            known = next(same_slot, None) or next(same_index, gpu)
+        return msgspec.structs.replace(known, index=gpu.index, fault=gpu.fault)
+
+    def _with_links(self, gpus: list[Gpu], calls: list[DeviceCalls]) -> tuple[Gpu, ...]:
+        endpoints = [
+            Endpoint(gpu.uuid, gpu.pci_bus_id, self._handles[gpu.uuid], each)
+            for gpu, each in zip(gpus, calls, strict=True)
+            if gpu.fault is None and gpu.uuid is not None
+        ]
+        fresh = survey(self._nvml, endpoints)
+        before = {gpu.uuid: {link.peer: link for link in gpu.links} for gpu in self._gpus}
+        return tuple(
+            msgspec.structs.replace(
+                gpu,
+                fault=gpu.fault or each.fault,
+                links=_ordered({**before.get(gpu.uuid, {}), **fresh.get(gpu.uuid or "", {})}, gpus),
+            )
+            for gpu, each in zip(gpus, calls, strict=True)
+        )
+
+
+def _ordered(links: dict[str, Link], gpus: list[Gpu]) -> tuple[Link, ...]:
+    """Links to the devices of this scan, in its order; what a removed card was connected to is forgotten."""
+    return tuple(links[gpu.uuid] for gpu in gpus if gpu.uuid is not None and gpu.uuid in links)
+
+
+def _address(handle: Any) -> int:
+    """The number behind an opaque handle: NVML gives the same one in events."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _cuda_version(number: Any) -> str:
+    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"

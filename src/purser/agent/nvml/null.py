@@ -1,0 +1,38 @@
+"""The driver of a node without one."""
+
+import threading
+
+from purser.agent.nvml.driver import DriverInfo, Fault, FaultKind, Gpu, Reading, XidEvent
+
+
+class NullDriver:
+    """Zero devices, and the reason why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+        self._closed = threading.Event()
+
+    def info(self) -> DriverInfo:
+        """Why there is no driver."""
+        return DriverInfo(absent=self._reason)
+
+    def scan(self) -> tuple[Gpu, ...]:
+        """Nothing."""
+        return ()
+
+    def read(self, uuid: str) -> Reading:
+        """A reading with a fault, whatever the uuid."""
+        return Reading(uuid=uuid, fault=Fault(FaultKind.GONE, "open_driver", self._reason))
+
+    def wait_event(self, timeout_ms: int) -> XidEvent | None:
+        """Wait as a driver would on which nothing happens."""
+        self._closed.wait(timeout_ms / 1000)
+        return None
+
+    def reopen(self) -> tuple[Gpu, ...]:
+        """Nothing: call `open_driver` again to look for a driver that was installed since."""
+        return ()
+
+    def close(self) -> None:
+        """End a running `wait_event`."""
+        self._closed.set()
