@@ -1,1 +1,129 @@
-"""TODO."""
+"""Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
+
+Here: one module per system whose users' pods must run unchanged (``nvidia``, ``hami``, ``volcano``), what they share
+(``quantities``, ``selectors``, ``policies``, ``init_containers``), and the entry points below. Not here: whether any
+node fits (``placement``), what is signed (``core.signing``), and other vendors' cards.
+
+Every dialect asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and a pod that
+has these defaults parses to the same request as before.
+"""
+
+from collections.abc import Mapping
+
+from purser.core.dialects import hami, nvidia, volcano
+from purser.core.dialects.dialect import Dialect
+from purser.core.dialects.errors import DialectError, Problems
+from purser.core.dialects.init_containers import check_init_containers
+from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
+from purser.core.dialects.selectors import Selectors, read_selectors
+from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
+from purser.core.names import GPU_RESOURCE
+from purser.core.podspec import ContainerSpec, PodSpec
+
+__all__ = [
+    "RECORD_ANNOTATIONS",
+    "DialectError",
+    "asks_for_devices",
+    "defaults",
+    "grant_annotations",
+    "parse",
+]
+
+_SHARING: tuple[Dialect, ...] = (hami, volcano)
+_PLAIN: Dialect = nvidia
+"""Speaks only the word that the others use too: it is asked where no other claims the container."""
+
+RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD_ANNOTATIONS)
+"""Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
+
+
+def asks_for_devices(pod: PodSpec) -> bool:
+    """Whether any container asks for devices, in sense or nonsense."""
+    return any(_claimants(container) for container in pod.containers)
+
+
+def parse(pod: PodSpec) -> PodRequest | None:
+    """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
+    if not asks_for_devices(pod):
+        return None
+    problems = Problems()
+    selectors = read_selectors(pod.annotations, problems)
+    parsed = (_parse_container(container, selectors, problems) for container in pod.containers)
+    containers = tuple(request for request in parsed if request is not None)
+    check_init_containers(containers, problems)
+    request = PodRequest(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        containers=containers,
+        node_policy=read_node_policy(pod.annotations, problems),
+        gpu_policy=read_gpu_policy(pod.annotations, problems),
+        weights=read_weights(pod.annotations, problems),
+        priority=pod.priority,
+    )
+    problems.raise_if_any()
+    return request
+
+
+def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:
+    """By container, the limits that must be added to a pod that parses.
+
+    ``nvidia.com/gpu``, so that kubelet calls the agent, and limits for what stands in requests alone: the API server
+    refuses an extended resource that has no limit.
+    """
+    added = {container.name: _defaults(container) for container in pod.containers}
+    return {name: limits for name, limits in added.items() if limits}
+
+
+def grant_annotations(
+    pod: PodSpec, grant: Grant, inventory: NodeInventory, *, bound_at_ns: int | None = None
+) -> dict[str, str]:
+    """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
+
+    `bound_at_ns`: the time of the decision in nanoseconds since 1970; None leaves times out.
+    """
+    record: dict[str, str] = {}
+    for dialect in _SHARING:
+        if any(dialect.claims(container) for container in pod.containers):
+            record |= dialect.grant_annotations(pod, grant, inventory, bound_at_ns)
+    return record
+
+
+def _claimants(container: ContainerSpec) -> list[Dialect]:
+    claimants = [dialect for dialect in _SHARING if dialect.claims(container)]
+    return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
+
+
+def _parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> ContainerRequest | None:
+    claimants = _claimants(container)
+    if len(claimants) > 1:
+        problems.add(_mixed(container, claimants))
+    if len(claimants) != 1:
+        return None
+    devices = claimants[0].parse_container(container, selectors, problems)
+    return None if devices is None else ContainerRequest(container.name, container.kind, devices)
+
+
+def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> str:
+    words = [
+        resource
+        for dialect in claimants
+        for resource in dialect.RESOURCES
+        if resource != GPU_RESOURCE and container.quantity(resource) is not None
+    ]
+    return f'container "{container.name}" mixes {" and ".join(words)}: ask in the words of one system'
+
+
+def _defaults(container: ContainerSpec) -> dict[str, str]:
+    claimants = _claimants(container)
+    if len(claimants) != 1:
+        return {}
+    wanted = _only_requested(claimants[0].RESOURCES, container.requests)
+    count = claimants[0].device_count(container)
+    if count is not None:
+        wanted[GPU_RESOURCE] = count
+    return {resource: value for resource, value in wanted.items() if resource not in container.limits}
+
+
+def _only_requested(resources: tuple[str, ...], requests: Mapping[str, str]) -> dict[str, str]:
+    return {resource: requests[resource] for resource in resources if resource in requests}

@@ -1,0 +1,120 @@
+"""HAMi's vocabulary for NVIDIA cards: distinct cards, and a share of the memory and compute of each.
+
+Meanings are those of HAMi v2.10 (``pkg/device/nvidia/device.go``). Where HAMi lets a pod run without any GPU, or clamps
+a number without a word, the pod is refused with a sentence instead.
+"""
+
+import msgspec
+
+from purser.core.dialects.dialect import MAX_DEVICES, asks_for
+from purser.core.dialects.errors import Problems
+from purser.core.dialects.hami_codec import ContainerDevice, encode_pod_devices
+from purser.core.dialects.nvidia import whole_cards
+from purser.core.dialects.quantities import amount, memory_mib
+from purser.core.dialects.selectors import Selectors
+from purser.core.model import DeviceRequest, Grant, NodeInventory
+from purser.core.names import GPU_RESOURCE
+from purser.core.podspec import ContainerSpec, PodSpec
+
+GPUMEM = "nvidia.com/gpumem"
+GPUMEM_PERCENTAGE = "nvidia.com/gpumem-percentage"
+GPUCORES = "nvidia.com/gpucores"
+PRIORITY = "nvidia.com/priority"
+
+VGPU_NODE = "hami.io/vgpu-node"
+VGPU_TIME = "hami.io/vgpu-time"
+DEVICES_ALLOCATED = "hami.io/vgpu-devices-allocated"
+
+RESOURCES: tuple[str, ...] = (GPU_RESOURCE, GPUMEM, GPUMEM_PERCENTAGE, GPUCORES, PRIORITY)
+RECORD_ANNOTATIONS: tuple[str, ...] = (
+    VGPU_NODE,
+    VGPU_TIME,
+    DEVICES_ALLOCATED,
+    "hami.io/vgpu-devices-to-allocate",
+    "hami.io/vgpu-mig-allocations",
+    "hami.io/bind-phase",
+    "hami.io/bind-time",
+)
+"""HAMi issue 3041: its own plugin trusts these, whoever wrote them."""
+
+VENDOR = "NVIDIA"
+"""The word that HAMi writes where a device list names the kind of device."""
+
+_SHARES = (GPUMEM, GPUMEM_PERCENTAGE, GPUCORES)
+
+
+def claims(container: ContainerSpec) -> bool:
+    """Whether the container names a share, and not zero of everything."""
+    named = any(container.quantity(resource) is not None for resource in _SHARES)
+    return named and any(asks_for(container, resource) for resource in (GPU_RESOURCE, *_SHARES))
+
+
+def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
+    """A share of each of some cards; one card where the container does not say how many."""
+    noted = Problems()
+    count = _count(container, noted)
+    memory = memory_mib(container, GPUMEM, noted)
+    percent = _percent(container, noted)
+    cores = amount(container, GPUCORES, 0, 100, "percent of one GPU", noted)
+    _check_priority(container, noted)
+    problems.extend(noted)
+    if noted:
+        return None
+    return msgspec.structs.replace(
+        whole_cards(count, selectors),
+        memory_mib=memory,
+        memory_percent=_effective_percent(memory, percent),
+        cores_percent=_effective_cores(cores, memory, percent),
+    )
+
+
+def _count(container: ContainerSpec, problems: Problems) -> int:
+    return amount(container, GPU_RESOURCE, 1, MAX_DEVICES, "a number of GPUs", problems) or 1
+
+
+def _percent(container: ContainerSpec, problems: Problems) -> int | None:
+    """Zero is no share; only beside ``gpumem``, which wins, it means what it means to HAMi: not set."""
+    lowest = 1 if container.quantity(GPUMEM) is None else 0
+    return amount(container, GPUMEM_PERCENTAGE, lowest, 100, "percent of one GPU's memory", problems)
+
+
+def _effective_percent(memory: int | None, percent: int | None) -> int | None:
+    if memory is not None:
+        return None
+    return 100 if percent is None else percent
+
+
+def _effective_cores(cores: int | None, memory: int | None, percent: int | None) -> int:
+    """HAMi's exclusive-core default: who asks for all of the memory and says nothing of cores has the card alone."""
+    if cores is not None:
+        return cores
+    return 100 if percent == 100 or (memory is None and percent is None) else 0
+
+
+def _check_priority(container: ContainerSpec, problems: Problems) -> None:
+    amount(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", problems)
+
+
+def task_priority(container: ContainerSpec) -> int | None:
+    """What HAMi-core must find in ``CUDA_TASK_PRIORITY``: 0 high, 1 low; None where the container does not say."""
+    return amount(container, PRIORITY, 0, 1, "0 (high) or 1 (low)", Problems())
+
+
+def device_count(container: ContainerSpec) -> str | None:
+    """As written, else one (HAMi's ``defaultGPUNum``)."""
+    return container.quantity(GPU_RESOURCE) or "1"
+
+
+def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory, bound_at_ns: int | None) -> dict[str, str]:
+    """Node and devices as HAMi's scheduler records them, in the order of all of the pod's containers."""
+    containers = [_devices_of(container, grant) for container in pod.containers]
+    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(containers)}
+    if bound_at_ns is not None:
+        record[VGPU_TIME] = str(bound_at_ns // 1_000_000_000)
+    return record
+
+
+def _devices_of(container: ContainerSpec, grant: Grant) -> tuple[ContainerDevice, ...]:
+    part = grant.of(container.name)
+    shares = part.shares if part is not None else ()
+    return tuple(ContainerDevice(share.uuid, VENDOR, share.memory_mib, share.cores_percent) for share in shares)

@@ -1,0 +1,39 @@
+"""Whether kubelet's way with init containers leaves it open who gets which device.
+
+kubelet keeps the devices of a pod's init containers for the containers that start later, and hands those on, in
+an order nobody controls, before it asks the device plugin for more; app containers and sidecars take them out of the
+pool (devicemanager ``Allocate`` and ``devicesToAllocate``). A later container that asks for as many devices as are in
+the pool, or for more, gets all of them: that is certain. One that asks for fewer gets any of them: no grant could
+foresee it.
+"""
+
+from collections.abc import Sequence
+
+from purser.core.dialects.errors import Problems
+from purser.core.model import ContainerKind, ContainerRequest
+
+
+def check_init_containers(containers: Sequence[ContainerRequest], problems: Problems) -> None:
+    """Notes every container that kubelet would serve by chance; containers are in kubelet's order."""
+    pool, owner = 0, ""
+    for container in containers:
+        count = container.devices.count
+        if count < pool:
+            problems.add(_ambiguous(container, owner, pool))
+        if container.kind is not ContainerKind.INIT:
+            pool = 0
+        elif count >= pool:
+            pool, owner = count, container.name
+
+
+def _ambiguous(container: ContainerRequest, owner: str, pool: int) -> str:
+    count = container.devices.count
+    return (
+        f'container "{container.name}" asks for {_devices(count)} and init container "{owner}" before it for {pool}: '
+        f"kubelet hands init containers' devices on in random order, so that nobody can tell which ones "
+        f'"{container.name}" gets. Ask for {pool} or more in "{container.name}", or for {count} or fewer in "{owner}"'
+    )
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"

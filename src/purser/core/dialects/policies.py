@@ -1,0 +1,74 @@
+"""Pod annotations that say which node and which devices are best, in Purser's names and in HAMi's.
+
+HAMi takes an unknown word for its default without a sound; here it is a problem, for its author meant something.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from purser.core.dialects.errors import Problems
+from purser.core.model import GpuPolicy, NodePolicy, ScoreWeights
+from purser.core.names import GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
+
+HAMI_NODE_POLICY = "hami.io/node-scheduler-policy"
+HAMI_GPU_POLICY = "hami.io/gpu-scheduler-policy"
+HAMI_WEIGHTS = "hami.io/device-scoring-weights"
+
+_MAX_WEIGHT = 1_000_000
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def read_node_policy(annotations: Mapping[str, str], problems: Problems) -> NodePolicy | None:
+    """The pod's node policy, None for the scheduler's default."""
+    key, value = _one_of(annotations, NODE_POLICY_ANNOTATION, HAMI_NODE_POLICY, problems)
+    return _word(NodePolicy, key, value, problems) if value else None
+
+
+def read_gpu_policy(annotations: Mapping[str, str], problems: Problems) -> tuple[GpuPolicy, ...]:
+    """The pod's chain of device policies in written order, empty for the scheduler's default."""
+    key, value = _one_of(annotations, GPU_POLICY_ANNOTATION, HAMI_GPU_POLICY, problems)
+    words = (_word(GpuPolicy, key, part.strip(), problems) for part in value.split(",")) if value else ()
+    return tuple(dict.fromkeys(word for word in words if word is not None))
+
+
+def read_weights(annotations: Mapping[str, str], problems: Problems) -> ScoreWeights:
+    """The weights in ``slot=1,core=1,memory=3``: all three, whole numbers, one of them above 0."""
+    text = annotations.get(HAMI_WEIGHTS, "").strip()
+    if not text:
+        return ScoreWeights()
+    weights = _weights(text)
+    if weights is None:
+        problems.add(
+            f'annotation {HAMI_WEIGHTS} "{text[:64]}" makes no sense: write slot=1,core=1,memory=1, each once, '
+            f"with whole numbers from 0 to {_MAX_WEIGHT}, one of them above 0"
+        )
+    return weights or ScoreWeights()
+
+
+def _one_of(annotations: Mapping[str, str], own: str, other: str, problems: Problems) -> tuple[str, str]:
+    ours, theirs = annotations.get(own, "").strip(), annotations.get(other, "").strip()
+    if ours and theirs and ours != theirs:
+        problems.add(f'annotations {own} "{ours[:64]}" and {other} "{theirs[:64]}" differ: write one of them')
+    return (own, ours) if ours else (other, theirs)
+
+
+def _word(words: type[Word], key: str, value: str, problems: Problems) -> Word | None:
+    try:
+        return words(value)
+    except ValueError:
+        problems.add(f'annotation {key}: "{value[:64]}" is no policy: write one of {", ".join(words)}')
+        return None
+
+
+def _weights(text: str) -> ScoreWeights | None:
+    pairs = [tuple(part.strip() for part in item.split("=")) for item in text.split(",")]
+    if sorted(pair[0] for pair in pairs) != ["core", "memory", "slot"]:
+        return None
+    if not all(len(pair) == 2 and pair[1].isascii() and pair[1].isdigit() and len(pair[1]) <= 7 for pair in pairs):
+        return None
+    values = {pair[0]: int(pair[1]) for pair in pairs}
+    if not any(values.values()) or max(values.values()) > _MAX_WEIGHT:
+        return None
+    return ScoreWeights(**values)

@@ -1,0 +1,88 @@
+"""Whole numbers in resource quantities, as the API server writes them.
+
+A dialect's quantities are counts, percentages and MiB: whole numbers. The API server rewrites them in canonical form,
+so that ``3000`` comes back as ``3k``: decimal suffixes and exponents are therefore part of plain numbers. Binary
+suffixes never appear by themselves: whoever writes ``16Gi`` for a number of MiB means bytes.
+"""
+
+import re
+from decimal import Decimal
+
+from purser.core.dialects.errors import Problems
+from purser.core.podspec import ContainerSpec
+
+MIB = 1024 * 1024
+MAX_DEVICE_MEMORY_MIB = MIB
+"""1 TiB on one device is several times what any device has: whoever asks for more wrote bytes."""
+
+_NUMBER = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,20})?)(|[kMGTPEm]|[KMGTPE]i|[eE][+-]?\d{1,2})")
+_DECIMAL = {"": 0, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+
+
+class NotWholeError(ValueError):
+    """A quantity that is no whole number; `in_bytes` is what it comes to where it looks like bytes."""
+
+    def __init__(self, text: str, in_bytes: Decimal | None = None) -> None:
+        super().__init__(text)
+        self.in_bytes = in_bytes
+
+
+def whole_number(text: str) -> int:
+    """The value of a quantity. Raises `NotWholeError` for fractions, binary suffixes and what is no quantity."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
+        raise NotWholeError(text)
+    number, suffix = Decimal(match[1]), match[2]
+    if suffix in _BINARY:
+        raise NotWholeError(text, number * 1024 ** _BINARY[suffix])
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    value = number.scaleb(exponent)
+    if value != value.to_integral_value():
+        raise NotWholeError(text)
+    return int(value)
+
+
+def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: str, problems: Problems) -> int | None:
+    """A container's whole number of a resource; None where it names none, or a bad one, which is noted."""
+    text = container.quantity(resource)
+    if text is None:
+        return None
+    try:
+        value = whole_number(text)
+    except NotWholeError:
+        problems.add(f"{_where(container, resource, text)} is not a whole number: write {unit}, {low} to {high}")
+        return None
+    if not low <= value <= high:
+        problems.add(f"{_where(container, resource, text)} is out of range: write {unit}, {low} to {high}")
+        return None
+    return value
+
+
+def memory_mib(container: ContainerSpec, resource: str, problems: Problems) -> int | None:
+    """A container's MiB per device; None where it names none, or a bad one, which is noted with the number to write."""
+    text = container.quantity(resource)
+    if text is None:
+        return None
+    try:
+        value = whole_number(text)
+    except NotWholeError as error:
+        problems.add(f"{_where(container, resource, text)} is not a plain number of MiB{_instead(error.in_bytes)}")
+        return None
+    if value < 1:
+        problems.add(f"{_where(container, resource, text)} is no memory: write 1 or more MiB, or leave it out")
+        return None
+    if value > MAX_DEVICE_MEMORY_MIB:
+        hint = _instead(Decimal(value))
+        problems.add(f"{_where(container, resource, text)} is more MiB than any device has{hint}")
+        return None
+    return value
+
+
+def _where(container: ContainerSpec, resource: str, text: str) -> str:
+    return f'container "{container.name}": {resource} "{text[:64]}"'
+
+
+def _instead(in_bytes: Decimal | None) -> str:
+    mib = int(in_bytes / MIB) if in_bytes is not None else 0
+    return f": write {mib}" if 1 <= mib <= MAX_DEVICE_MEMORY_MIB else ": write MiB without a suffix, such as 16384"

@@ -1,0 +1,68 @@
+"""Pod annotations that narrow the choice of devices, for every dialect alike.
+
+The names and meanings are HAMi's (``pkg/device/nvidia``): model lists match by substring whatever the case, uuid lists
+exactly, an empty list constrains nothing.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.core.dialects.errors import Problems
+from purser.core.model import DeviceMode
+
+USE_GPUTYPE = "nvidia.com/use-gputype"
+NOUSE_GPUTYPE = "nvidia.com/nouse-gputype"
+USE_GPUUUID = "nvidia.com/use-gpuuuid"
+NOUSE_GPUUUID = "nvidia.com/nouse-gpuuuid"
+NUMA_BIND = "nvidia.com/numa-bind"
+VGPU_MODE = "nvidia.com/vgpu-mode"
+
+_MODES = {"hami-core": DeviceMode.SHARED, "mig": DeviceMode.MIG, "mps": DeviceMode.MPS}
+_MAX_ENTRIES = 1024
+
+
+class Selectors(msgspec.Struct, frozen=True):
+    """The fields of a `DeviceRequest` that come from the pod's annotations."""
+
+    models_allowed: tuple[str, ...] = ()
+    models_denied: tuple[str, ...] = ()
+    uuids_allowed: tuple[str, ...] = ()
+    uuids_denied: tuple[str, ...] = ()
+    numa_bind: bool = False
+    modes_allowed: tuple[DeviceMode, ...] = ()
+
+
+def read_selectors(annotations: Mapping[str, str], problems: Problems) -> Selectors:
+    """The selectors in a pod's annotations; what makes no sense is noted."""
+    return Selectors(
+        models_allowed=_names(annotations, USE_GPUTYPE, problems),
+        models_denied=_names(annotations, NOUSE_GPUTYPE, problems),
+        uuids_allowed=_names(annotations, USE_GPUUUID, problems),
+        uuids_denied=_names(annotations, NOUSE_GPUUUID, problems),
+        numa_bind=_flag(annotations, NUMA_BIND, problems),
+        modes_allowed=_modes(annotations, problems),
+    )
+
+
+def _names(annotations: Mapping[str, str], key: str, problems: Problems) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for part in annotations.get(key, "").split(",") if (name := part.strip())))
+    if len(names) > _MAX_ENTRIES:
+        problems.add(f"annotation {key} lists {len(names)} names: list at most {_MAX_ENTRIES}")
+        return ()
+    return names
+
+
+def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
+    value = annotations.get(key, "").strip().lower()
+    if value not in ("", "true", "false"):
+        problems.add(f'annotation {key} "{value[:64]}" is neither true nor false')
+    return value == "true"
+
+
+def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMode, ...]:
+    words = _names(annotations, VGPU_MODE, problems)
+    for word in words:
+        if word not in _MODES:
+            problems.add(f'annotation {VGPU_MODE} "{word[:64]}" is no mode: write {", ".join(_MODES)}')
+    return tuple(_MODES[word] for word in words if word in _MODES)
