@@ -1,0 +1,44 @@
+"""Pods for the tests of dialects."""
+
+from purser.core.model import ContainerKind
+from purser.core.podspec import ContainerSpec, PodSpec
+
+
+def container(name="train", kind=ContainerKind.APP, requests=None, **limits):
+    return ContainerSpec(name=name, kind=kind, limits=spell(limits), requests=spell(requests or {}))
+
+
+def spell(amounts):
+    words = {
+        "gpu": "nvidia.com/gpu",
+        "mem": "nvidia.com/gpumem",
+        "percent": "nvidia.com/gpumem-percentage",
+        "cores": "nvidia.com/gpucores",
+        "priority": "nvidia.com/priority",
+        "vmem": "volcano.sh/gpu-memory",
+        "vnum": "volcano.sh/gpu-number",
+    }
+    return {words[word]: str(value) for word, value in amounts.items()}
+
+
+def pod(*containers, **annotations):
+    names = {
+        "use_type": "nvidia.com/use-gputype",
+        "nouse_type": "nvidia.com/nouse-gputype",
+        "use_uuid": "nvidia.com/use-gpuuuid",
+        "nouse_uuid": "nvidia.com/nouse-gpuuuid",
+        "numa": "nvidia.com/numa-bind",
+        "mode": "nvidia.com/vgpu-mode",
+        "node_policy": "purser.dev/node-policy",
+        "gpu_policy": "purser.dev/gpu-policy",
+        "hami_node_policy": "hami.io/node-scheduler-policy",
+        "hami_gpu_policy": "hami.io/gpu-scheduler-policy",
+        "weights": "hami.io/device-scoring-weights",
+    }
+    return PodSpec(
+        uid="u-1",
+        namespace="team",
+        name="job",
+        annotations={names[key]: value for key, value in annotations.items()},
+        containers=containers,
+    )

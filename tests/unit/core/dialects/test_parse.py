@@ -1,0 +1,293 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purser.core import dialects
+from purser.core.dialects import DialectError, hami, parse
+from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuPolicy, NodePolicy, ScoreWeights
+from purser.core.podspec import ContainerSpec, PodSpec
+
+from .pods import container, pod, spell
+
+INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
+
+
+def request_of(*containers, **annotations) -> DeviceRequest:
+    parsed = parse(pod(*containers, **annotations))
+    assert parsed is not None
+    return parsed.containers[0].devices
+
+
+def problems_of(*containers, **annotations) -> tuple[str, ...]:
+    with pytest.raises(DialectError) as caught:
+        parse(pod(*containers, **annotations))
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        ({"gpu": 2}, DeviceRequest(2, memory_percent=100, cores_percent=100)),
+        ({"mem": 4096}, DeviceRequest(1, memory_mib=4096)),
+        ({"gpu": 2, "mem": "3k"}, DeviceRequest(2, memory_mib=3000)),
+        ({"gpu": 2, "mem": "12e3"}, DeviceRequest(2, memory_mib=12000)),
+        ({"percent": 50}, DeviceRequest(1, memory_percent=50)),
+        ({"cores": 30}, DeviceRequest(1, memory_percent=100, cores_percent=30)),
+        ({"mem": 4096, "cores": 100}, DeviceRequest(1, memory_mib=4096, cores_percent=100)),
+        ({"mem": 4096, "percent": 50}, DeviceRequest(1, memory_mib=4096)),
+        ({"mem": 4096, "percent": 0}, DeviceRequest(1, memory_mib=4096)),
+        ({"gpu": 1, "cores": 0}, DeviceRequest(1, memory_percent=100, cores_percent=0)),
+        ({"vmem": 8000}, DeviceRequest(1, memory_mib=8000)),
+        ({"vnum": 3}, DeviceRequest(3, memory_percent=100, cores_percent=100)),
+        ({"vnum": 3, "gpu": 3}, DeviceRequest(3, memory_percent=100, cores_percent=100)),
+        ({"vmem": 8000, "gpu": 1, "priority": 1}, DeviceRequest(1, memory_mib=8000)),
+    ],
+    ids=str,
+)
+def test_limits_become_a_request(limits, wanted):
+    assert request_of(container(**limits)) == wanted
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"gpu": 0}, {"vmem": 0}, {"gpu": 0, "mem": 0, "cores": 0}, {"priority": 1}], ids=str
+)
+def test_a_container_without_any_device_makes_no_request(limits):
+    assert parse(pod(container(**limits), mode="nonsense is nobody's business here")) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"mem": "16Gi"}, 'container "train": nvidia.com/gpumem "16Gi" is not a plain number of MiB: write 16384'),
+        ({"mem": "512Mi"}, "write 512"),
+        ({"mem": "1.5Gi"}, "write 1536"),
+        ({"mem": "16G"}, "is more MiB than any device has: write 15258"),
+        ({"mem": str(16 * 2**30)}, "is more MiB than any device has: write 16384"),
+        ({"mem": "much"}, "is not a plain number of MiB: write MiB without a suffix, such as 16384"),
+        ({"mem": "1e99"}, "is more MiB than any device has"),
+        ({"mem": "1e999999999"}, "is not a plain number of MiB"),
+        ({"mem": 0, "gpu": 1}, 'nvidia.com/gpumem "0" is no memory: write 1 or more MiB, or leave it out'),
+        ({"mem": -5}, "is no memory"),
+        ({"percent": 0, "gpu": 1}, 'nvidia.com/gpumem-percentage "0" is out of range'),
+        ({"percent": 101}, "write percent of one GPU's memory, 1 to 100"),
+        ({"percent": 101, "mem": 100}, "write percent of one GPU's memory, 0 to 100"),
+        ({"percent": "12.5"}, "is not a whole number"),
+        ({"percent": 2**32 + 50}, "is out of range"),
+        ({"cores": 101}, 'nvidia.com/gpucores "101" is out of range: write percent of one GPU, 0 to 100'),
+        ({"cores": -1, "gpu": 1}, "is out of range"),
+        ({"gpu": -1}, 'nvidia.com/gpu "-1" is out of range: write a number of GPUs, 1 to 1024'),
+        ({"gpu": "500m"}, "is not a whole number"),
+        ({"gpu": 0, "mem": 4096}, 'nvidia.com/gpu "0" is out of range'),
+        ({"gpu": 1, "mem": 10, "priority": 2}, "write 0 (high) or 1 (low), 0 to 1"),
+        ({"vmem": "8Gi"}, 'volcano.sh/gpu-memory "8Gi" is not a plain number of MiB: write 8192'),
+        ({"vmem": 8, "vnum": 1}, "asks for both volcano.sh/gpu-memory and volcano.sh/gpu-number"),
+        ({"vnum": 2, "gpu": 1}, 'nvidia.com/gpu "1" does not go with 2'),
+        ({"vmem": 8, "gpu": "x"}, 'nvidia.com/gpu "x" does not go with 1'),
+        ({"vmem": 8, "mem": 8}, "mixes nvidia.com/gpumem and volcano.sh/gpu-memory: ask in the words of one system"),
+    ],
+    ids=str,
+)
+def test_a_limit_without_sense_is_refused_with_the_number_to_write(limits, says):
+    (problem,) = problems_of(container(**limits))
+    assert problem.startswith('container "train"')
+    assert says in problem
+
+
+def test_all_problems_of_a_pod_are_told_at_once():
+    problems = problems_of(container("a", mem="1Gi", cores=200), container("b", percent=0, gpu=1), numa="maybe")
+    assert len(problems) == 4
+
+
+def test_selectors_apply_to_every_container():
+    parsed = parse(
+        pod(
+            container("a", gpu=1),
+            container("b", mem=100),
+            use_type="A100, H100,,",
+            nouse_type="MIG",
+            use_uuid="GPU-1,GPU-1",
+            nouse_uuid="",
+            numa="True",
+            mode="mig,hami-core",
+        )
+    )
+    assert parsed is not None
+    for part in parsed.containers:
+        assert part.devices.models_allowed == ("A100", "H100")
+        assert part.devices.models_denied == ("MIG",)
+        assert part.devices.uuids_allowed == ("GPU-1",)
+        assert part.devices.uuids_denied == ()
+        assert part.devices.numa_bind
+        assert part.devices.modes_allowed == (DeviceMode.MIG, DeviceMode.SHARED)
+
+
+def test_policies_and_weights_are_read_in_either_vocabulary():
+    own = parse(pod(container(gpu=1), node_policy="spread", gpu_policy="numa, binpack"))
+    theirs = parse(
+        pod(
+            container(gpu=1),
+            hami_node_policy="spread",
+            hami_gpu_policy="numa, binpack",
+            weights="memory=3,slot=0,core=1",
+        )
+    )
+    both = parse(pod(container(gpu=1), node_policy="spread", hami_node_policy="spread"))
+    assert own.node_policy is theirs.node_policy is both.node_policy is NodePolicy.SPREAD
+    assert own.gpu_policy == theirs.gpu_policy == (GpuPolicy.NUMA, GpuPolicy.BINPACK)
+    assert theirs.weights == ScoreWeights(slot=0, core=1, memory=3)
+    assert own.weights == ScoreWeights()
+
+
+def test_without_annotations_the_defaults_are_the_schedulers():
+    parsed = parse(pod(container(gpu=1)))
+    assert (parsed.node_policy, parsed.gpu_policy) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "says"),
+    [
+        ({"node_policy": "binpak"}, 'purser.dev/node-policy: "binpak" is no policy: write one of binpack, spread'),
+        ({"hami_gpu_policy": "binpack,frgamentation"}, 'hami.io/gpu-scheduler-policy: "frgamentation" is no policy'),
+        ({"gpu_policy": "binpack,"}, '"" is no policy'),
+        ({"gpu_policy": "spread", "hami_gpu_policy": "numa"}, "differ: write one of them"),
+        ({"numa": "yes"}, 'nvidia.com/numa-bind "yes" is neither true nor false'),
+        ({"mode": "passthrough"}, '"passthrough" is no mode: write hami-core, mig, mps'),
+        ({"weights": "slot=1,core=1"}, "write slot=1,core=1,memory=1"),
+        ({"weights": "slot=0,core=0,memory=0"}, "one of them above 0"),
+        ({"weights": "slot=1,core=1,memory=-1"}, "with whole numbers"),
+        ({"weights": "slot=1,core=1,memory=1,disk=1"}, "makes no sense"),
+        ({"weights": "slot=1,core=1,memory=1,memory=2"}, "each once"),
+        ({"weights": "slot==1,core=1,memory=1"}, "makes no sense"),
+        ({"weights": "slot,core=1,memory=1"}, "makes no sense"),
+        ({"weights": "slot=99999999,core=1,memory=1"}, "makes no sense"),
+        ({"use_type": ",".join(map(str, range(2000)))}, "lists 2000 names: list at most 1024"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_an_annotation_without_sense_is_refused(annotations, says):
+    (problem,) = problems_of(container(gpu=1), **annotations)
+    assert says in problem
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [("i", INIT, 1), ("a", APP, 1)],
+        [("i", INIT, 2), ("a", APP, 3), ("b", APP, 1)],
+        [("i", INIT, 1), ("j", INIT, 2), ("a", APP, 2)],
+        [("s", SIDECAR, 2), ("i", INIT, 1), ("a", APP, 1)],
+        [("i", INIT, 4), ("a", APP, 0)],
+        [("i", INIT, 1), ("s", SIDECAR, 1), ("a", APP, 3)],
+    ],
+    ids=str,
+)
+def test_init_containers_whose_devices_go_on_for_certain_are_served(containers):
+    parsed = parse(pod(*(container(name, kind, gpu=count) for name, kind, count in containers)))
+    assert [part.name for part in parsed.containers] == [name for name, _, count in containers if count]
+
+
+@pytest.mark.parametrize(
+    ("containers", "who"),
+    [
+        ([("i", INIT, 2), ("a", APP, 1)], ("i", "a")),
+        ([("i", INIT, 2), ("j", INIT, 1), ("a", APP, 2)], ("i", "j")),
+        ([("i", INIT, 3), ("s", SIDECAR, 2), ("a", APP, 1)], ("i", "s")),
+        ([("i", INIT, 2), ("j", INIT, 4), ("a", APP, 3)], ("j", "a")),
+    ],
+    ids=str,
+)
+def test_init_containers_whose_devices_go_on_by_chance_are_refused(containers, who):
+    (problem,) = problems_of(*(container(name, kind, gpu=count) for name, kind, count in containers))
+    assert f'init container "{who[0]}"' in problem
+    assert f'container "{who[1]}" asks for' in problem
+
+
+def test_a_container_that_asks_for_nothing_leaves_the_pool_alone():
+    with pytest.raises(DialectError, match='container "b"'):
+        parse(pod(container("i", INIT, gpu=2), container("a"), container("b", gpu=1)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "added"),
+    [
+        ({"gpu": 1}, {}, {}),
+        ({"mem": 100}, {}, {"gpu": 1}),
+        ({"gpu": 3, "mem": 100}, {"gpu": 3}, {}),
+        ({"vmem": 100}, {}, {"gpu": 1}),
+        ({"vnum": 3}, {}, {"gpu": 3}),
+        ({}, {"gpu": 2}, {"gpu": 2}),
+        ({}, {"gpu": 2, "mem": 50}, {"gpu": 2, "mem": 50}),
+        ({}, {}, {}),
+    ],
+    ids=str,
+)
+def test_defaults_are_what_kubelet_and_the_api_server_need(limits, requests, added):
+    spec = pod(container(requests=requests, **limits))
+    assert dialects.defaults(spec) == ({"train": spell(added)} if added else {})
+
+
+def test_a_task_priority_is_read_for_the_agent():
+    assert hami.task_priority(container(mem=1, priority=0)) == 0
+    assert hami.task_priority(container(mem=1, priority=1)) == 1
+    assert hami.task_priority(container(mem=1)) is None
+    assert hami.task_priority(container(mem=1, priority=7)) is None
+
+
+quantities = st.one_of(
+    st.integers(-5, 120).map(str),
+    st.sampled_from(
+        ["16Gi", "3k", "1e3", "", " 4 ", "٣", "0x10", "1_000", "NaN", "-0", "+2", "500m", "1e-3", "9" * 40]
+    ),
+    st.text(max_size=8),
+)
+texts = st.one_of(
+    st.sampled_from(["binpack", "spread,numa", "slot=1,core=1,memory=1", "true", "A100,"]), st.text(max_size=12)
+)
+
+
+@st.composite
+def pods(draw):
+    words = sorted({resource for module in (dialects.hami, dialects.volcano) for resource in module.RESOURCES})
+    keys = sorted(pod(use_type="", nouse_type="", numa="", mode="", node_policy="", gpu_policy="").annotations)
+    amounts = st.dictionaries(st.sampled_from(words), quantities, max_size=4)
+    containers = tuple(
+        ContainerSpec(name=f"c{i}", kind=kind, limits=draw(amounts), requests=draw(amounts))
+        for i, kind in enumerate(draw(st.lists(st.sampled_from([INIT, SIDECAR, APP]), max_size=4)))
+    )
+    return PodSpec("u", "ns", "p", draw(st.dictionaries(st.sampled_from(keys), texts)), containers)
+
+
+@given(pods())
+def test_any_pod_is_either_read_or_refused_with_sentences(spec):
+    try:
+        parsed = parse(spec)
+    except DialectError as error:
+        assert error.problems
+        assert all(len(problem) > 20 for problem in error.problems)
+        return
+    assert (parsed is None) == (not dialects.asks_for_devices(spec))
+    for part in parsed.containers if parsed else ():
+        devices = part.devices
+        assert devices.count >= 1
+        assert (devices.memory_mib is None) != (devices.memory_percent is None)
+        assert 0 <= devices.cores_percent <= 100
+
+
+@given(pods())
+def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
+    try:
+        parsed = parse(spec)
+    except DialectError:
+        return
+    added = dialects.defaults(spec)
+    completed = PodSpec(
+        "u",
+        "ns",
+        "p",
+        spec.annotations,
+        tuple(
+            ContainerSpec(c.name, c.kind, {**c.limits, **added.get(c.name, {})}, c.requests) for c in spec.containers
+        ),
+    )
+    assert parse(completed) == parsed
+    assert dialects.defaults(completed) == {}
