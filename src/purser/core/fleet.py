@@ -1,0 +1,180 @@
+"""The fleet: every node's devices together with what is taken of them.
+
+A node's state is built from scratch whenever its inventory changes, so that a card that disappeared is gone (Volcano
+kept it and gave it to pods, volcano-sh/volcano PR 2215); between two inventories only the usage follows the book.
+
+Nodes in equal state (the same devices apart from their uuids, the same usage) share a class, so that a decision about
+one of them is a decision about all.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping
+
+import msgspec
+
+from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
+from purser.core.model import Device, NodeInventory
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """A device and what is taken of it."""
+
+    device: Device
+    usage: Usage = UNUSED
+    cordoned: bool = False
+    """It takes no new grants."""
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """A node's devices, ordered by index and uuid, with their usage."""
+
+    name: str
+    inventory: NodeInventory
+    devices: tuple[DeviceState, ...]
+    hardware: Hashable
+    """Equal for nodes whose devices are equal but for their uuids."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for nodes in equal state."""
+        return (self.hardware, tuple(_usage_key(state.usage) for state in self.devices))
+
+    @property
+    def unused(self) -> "NodeState":
+        """The same node with nothing taken."""
+        return _with_usage(self, {})
+
+
+def node_state(inventory: NodeInventory, usage: Mapping[str, Usage]) -> NodeState:
+    """A node's state from scratch."""
+    devices = sorted(inventory.devices, key=lambda device: (device.index, device.uuid))
+    cordoned = frozenset(inventory.cordoned)
+    states = tuple(DeviceState(d, usage.get(d.uuid, UNUSED), d.uuid in cordoned) for d in devices)
+    return NodeState(inventory.node, inventory, states, _hardware_key(states))
+
+
+def _with_usage(node: NodeState, usage: Mapping[str, Usage]) -> NodeState:
+    states = tuple(DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned) for s in node.devices)
+    return NodeState(node.name, node.inventory, states, node.hardware)
+
+
+def _usage_key(usage: Usage) -> Hashable:
+    return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0)
+
+
+def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
+    """Everything a decision reads of devices, with peers by position in place of uuids."""
+    position = {state.device.uuid: place for place, state in enumerate(states)}
+    return tuple((_facts(state), _links(state.device, position)) for state in states)
+
+
+def _facts(state: DeviceState) -> Hashable:
+    d = state.device
+    return (d.model, d.memory_mib, d.cores_percent, d.slots, d.numa_nodes, d.mode, d.healthy, state.cordoned)
+
+
+def _links(device: Device, position: Mapping[str, int]) -> Hashable:
+    known = (link for link in device.links if link.peer in position)
+    return tuple(sorted((position[link.peer], link.pcie or "", link.nvlinks) for link in known))
+
+
+class _Classes:
+    """Small numbers for equal keys, forgotten when nobody has them any more and never used again for others."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._members: Counter[Hashable] = Counter()
+        self._next = 0
+
+    def join(self, key: Hashable) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = self._next
+            self._next += 1
+        self._members[key] += 1
+        return self._numbers[key]
+
+    def leave(self, key: Hashable) -> None:
+        self._members[key] -= 1
+        if not self._members[key]:
+            del self._members[key], self._numbers[key]
+
+
+class Fleet:
+    """Nodes with inventory, their states kept fresh from the ledger."""
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self.ledger = ledger if ledger is not None else Ledger()
+        self._nodes: dict[str, NodeState] = {}
+        self._keys: dict[str, Hashable] = {}
+        self._class_of: dict[str, int] = {}
+        self._classes = _Classes()
+        self._hardware: dict[Hashable, int] = {}
+
+    def set_inventory(self, inventory: NodeInventory) -> None:
+        """Take a node's devices as they now are."""
+        self.ledger.set_inventory(inventory)
+        self._put(self._intern(node_state(inventory, self.ledger.usage(inventory.node))))
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; grants on it stay on the book until its pods are gone."""
+        self.ledger.forget_node(name)
+        if self._nodes.pop(name, None) is not None:
+            self._classes.leave(self._keys.pop(name))
+            del self._class_of[name]
+
+    def node(self, name: str) -> NodeState | None:
+        """A node's state, None for one without inventory."""
+        self._refresh()
+        return self._nodes.get(name)
+
+    def names(self) -> list[str]:
+        """All nodes with inventory, sorted."""
+        return sorted(self._nodes)
+
+    def classes(self) -> Mapping[str, int]:
+        """The class of every node: equal numbers mean equal states; a number is never used again for another state."""
+        self._refresh()
+        return self._class_of
+
+    def class_of(self, name: str) -> int | None:
+        """The class of one node, None for one without inventory."""
+        return self.classes().get(name)
+
+    def without(self, name: str, pod_uids: Collection[str]) -> NodeState | None:
+        """A node's state as it would be without these pods' grants."""
+        node = self.node(name)
+        if node is None:
+            return None
+        usage: dict[str, Usage] = {}
+        for grant in self.ledger.grants(name):
+            if grant.pod_uid not in pod_uids:
+                for uuid, taken in pod_usage(grant).items():
+                    usage[uuid] = usage.get(uuid, UNUSED) + taken
+        return _with_usage(node, usage)
+
+    def __iter__(self) -> Iterator[NodeState]:
+        self._refresh()
+        return iter([self._nodes[name] for name in self.names()])
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def _refresh(self) -> None:
+        """Bring the nodes whose grants changed up to the book."""
+        for name in self.ledger.take_changed():
+            node = self._nodes.get(name)
+            if node is not None:
+                self._put(_with_usage(node, self.ledger.usage(name)))
+
+    def _put(self, node: NodeState) -> None:
+        key = node.key
+        self._class_of[node.name] = self._classes.join(key)
+        if node.name in self._keys:
+            self._classes.leave(self._keys[node.name])
+        self._nodes[node.name] = node
+        self._keys[node.name] = key
+
+    def _intern(self, node: NodeState) -> NodeState:
+        """Stand a number in for the hardware, so that keys stay small and quick to compare."""
+        number = self._hardware.setdefault(node.hardware, len(self._hardware))
+        return msgspec.structs.replace(node, hardware=number)

@@ -1,0 +1,104 @@
+"""One pod on many nodes: nodes in equal state cost one verdict.
+
+A verdict depends on the node's class, on what the pod asks (not on who it is), on the policy and on the quota; so it
+may also be remembered from one pod to the next. Requests that name devices by uuid are judged node by node.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from purser.core.fleet import Fleet
+from purser.core.model import NodePolicy, PodRequest, ScoreWeights
+from purser.core.placement.place import Fit, decide
+from purser.core.placement.policy import DEFAULT_POLICY, Policy
+from purser.core.placement.reasons import UNREGISTERED, Refusal
+from purser.core.quota import UNLIMITED, Room
+
+Verdict = Fit | Refusal
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """The verdict on each of the nodes asked about."""
+
+    fits: Mapping[str, Fit]
+    refusals: Mapping[str, Refusal]
+    node_policy: NodePolicy
+    """Which of those that fit is best."""
+
+
+class VerdictCache:
+    """Verdicts by what is asked and by node class. Forgets the shapes that were not asked for the longest."""
+
+    MAX_SHAPES = 64
+    """Distinct requests kept; clusters see few at a time, and a miss costs only the evaluation."""
+
+    def __init__(self) -> None:
+        self._by_shape: dict[object, dict[int, Verdict]] = {}
+
+    def of(self, shape: object, live_classes: int) -> dict[int, Verdict]:
+        """The verdicts for one shape, dropped when most of them are for states that no node has any more."""
+        verdicts = self._by_shape.pop(shape, {})
+        if len(verdicts) > 2 * live_classes + 1024:
+            verdicts = {}
+        self._by_shape[shape] = verdicts
+        if len(self._by_shape) > self.MAX_SHAPES:
+            del self._by_shape[next(iter(self._by_shape))]
+        return verdicts
+
+
+def evaluate(
+    fleet: Fleet,
+    request: PodRequest,
+    node_names: Iterable[str],
+    policy: Policy = DEFAULT_POLICY,
+    left: Room = UNLIMITED,
+    cache: VerdictCache | None = None,
+) -> Evaluation:
+    """The verdict on every named node, in the order of the names."""
+    judge = _by_node if _names_uuids(request) else _by_class
+    fits: dict[str, Fit] = {}
+    refusals: dict[str, Refusal] = {}
+    for name, verdict in judge(fleet, request, node_names, policy, left, cache or VerdictCache()):
+        if isinstance(verdict, Fit):
+            fits[name] = verdict
+        else:
+            refusals[name] = verdict
+    return Evaluation(fits, refusals, policy.node_policy(request))
+
+
+def _by_class(
+    fleet: Fleet, request: PodRequest, node_names: Iterable[str], policy: Policy, left: Room, cache: VerdictCache
+) -> Iterable[tuple[str, Verdict]]:
+    classes = fleet.classes()
+    verdicts = cache.of(_shape(request, policy, left), len(fleet))
+    judged: list[tuple[str, Verdict]] = []
+    for name in node_names:
+        number = classes.get(name, -1)
+        verdict = verdicts.get(number)
+        if verdict is None:
+            verdict = _judge(fleet, name, request, policy, left)
+            verdicts[number] = verdict
+        judged.append((name, verdict))
+    return judged
+
+
+def _by_node(
+    fleet: Fleet, request: PodRequest, node_names: Iterable[str], policy: Policy, left: Room, cache: VerdictCache
+) -> Iterable[tuple[str, Verdict]]:
+    return ((name, _judge(fleet, name, request, policy, left)) for name in node_names)
+
+
+def _judge(fleet: Fleet, name: str, request: PodRequest, policy: Policy, left: Room) -> Verdict:
+    node = fleet.node(name)
+    return UNREGISTERED if node is None else decide(node, request, policy, left)
+
+
+def _names_uuids(request: PodRequest) -> bool:
+    return any(c.devices.uuids_allowed or c.devices.uuids_denied for c in request.containers)
+
+
+def _shape(request: PodRequest, policy: Policy, left: Room) -> tuple[object, ...]:
+    """All that a verdict depends on beside the node's state."""
+    weights: ScoreWeights = request.weights
+    return (request.containers, policy.gpu_policy(request), weights, left)

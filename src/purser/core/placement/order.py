@@ -1,0 +1,61 @@
+"""In which order a node's devices are preferred.
+
+HAMi sorts ascending and takes from the end; here every key ascends from the most preferred, with the same outcome. The
+last key is the device's position among its node's, highest first, so that ties always fall the same way.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from purser.core.model import Device, GpuPolicy
+
+Key = tuple[float, ...]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A device as a policy sees it."""
+
+    position: int
+    """Among the node's devices, by index and uuid."""
+    score: float
+    numa: int
+    used_slots: int
+
+
+def numa_of(device: Device) -> int:
+    """The device's first NUMA node; 0 where none is known, as on machines with only one."""
+    return device.numa_nodes[0] if device.numa_nodes else 0
+
+
+_WORDS: dict[GpuPolicy, Callable[[Candidate], float]] = {
+    GpuPolicy.BINPACK: lambda c: -c.score,
+    GpuPolicy.SPREAD: lambda c: c.score,
+    GpuPolicy.NUMA: lambda c: -c.numa,
+}
+"""The words of a chain that order; the others only filter or choose."""
+
+
+def preference(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
+    """The sort key of a policy or chain, smallest for the device to take first."""
+    return _single(policy[0], numa_bind) if len(policy) == 1 else _chain(policy, numa_bind)
+
+
+def _single(word: GpuPolicy, numa_bind: bool) -> Callable[[Candidate], Key]:
+    if word is GpuPolicy.NUMA:
+        return lambda c: (-c.numa, -c.position)
+    if word is GpuPolicy.MUTEX:
+        return lambda c: (c.used_slots, -c.numa, -c.position)
+    if word is GpuPolicy.BINPACK:
+        return (
+            (lambda c: (c.numa, -c.score, -c.position)) if numa_bind else (lambda c: (-c.score, -c.numa, -c.position))
+        )
+    # Spread; topology-aware chooses among what it is given, and is given what spread prefers first.
+    return (lambda c: (-c.numa, c.score, -c.position)) if numa_bind else (lambda c: (c.score, -c.numa, -c.position))
+
+
+def _chain(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
+    words = [_WORDS[word] for word in policy if word in _WORDS] or [_WORDS[GpuPolicy.SPREAD]]
+    if numa_bind:
+        words.insert(0, _WORDS[GpuPolicy.NUMA])
+    return lambda c: (*(word(c) for word in words), -c.position)

@@ -1,0 +1,35 @@
+"""The operator's choices, as opposed to one pod's."""
+
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.model import GpuPolicy, NodePolicy, PodRequest
+
+
+class Authority(StrEnum):
+    """How much say kube-scheduler's own scores keep."""
+
+    SHARED = "shared"
+    """Nodes are spread over the extender's whole 0..10 range by rank; other scores weigh in."""
+    EXCLUSIVE = "exclusive"
+    """Only the best node scores, so that the policy is followed exactly (as far as the extender's weight carries)."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Defaults for pods that do not say otherwise."""
+
+    node: NodePolicy = NodePolicy.BINPACK
+    gpu: tuple[GpuPolicy, ...] = (GpuPolicy.BINPACK,)
+    authority: Authority = Authority.SHARED
+
+    def node_policy(self, request: PodRequest) -> NodePolicy:
+        """The pod's own word, else the default."""
+        return request.node_policy or self.node
+
+    def gpu_policy(self, request: PodRequest) -> tuple[GpuPolicy, ...]:
+        """The pod's own chain, else the default."""
+        return request.gpu_policy or self.gpu
+
+
+DEFAULT_POLICY = Policy()

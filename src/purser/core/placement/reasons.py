@@ -1,0 +1,55 @@
+"""Why a device or node does not take a container: stable strings that events, metrics and ``why`` share."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Reason(StrEnum):
+    """HAMi's words, so that its users and their alerts keep reading what they know."""
+
+    NOT_HEALTHY = "CardNotHealth"
+    CORDONED = "CardCordoned"
+    TYPE_MISMATCH = "CardTypeMismatch"
+    NUMA_NOT_FIT = "NumaNotFit"
+    UUID_MISMATCH = "CardUuidMismatch"
+    SLOTS_EXHAUSTED = "CardTimeSlicingExhausted"
+    EXCLUSIVE_CONFLICT = "ExclusiveDeviceAllocateConflict"
+    QUOTA_NOT_FIT = "ResourceQuotaNotFit"
+    INSUFFICIENT_MEMORY = "CardInsufficientMemory"
+    INSUFFICIENT_CORES = "CardInsufficientCore"
+    CORES_EXHAUSTED = "CardComputeUnitsExhausted"
+    MIG_INFEASIBLE = "CardMigTopologyInfeasible"
+    TOO_FEW_CARDS = "AllocatedCardsInsufficientRequest"
+    NO_DEVICES = "NodeInsufficientDevice"
+    UNREGISTERED = "node unregistered"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a pod does not fit a node: what was found of its devices for the first container that could not be placed."""
+
+    counts: tuple[tuple[Reason, int], ...]
+    """How many devices for each reason, sorted by reason."""
+    devices: int = 0
+    """How many devices the node has."""
+    container: str = ""
+    resolvable: bool = False
+    """Whether the pod would fit if nothing were taken of the node: preemption can help only then."""
+    memory_needed_mib: int = 0
+    """Per device; where the request is in percent, of the largest device that has too little."""
+    memory_free_mib: int = 0
+    """The most that any device with too little memory has free."""
+    cores_needed_percent: int = 0
+    cores_free_percent: int = 0
+    count_needed: int = 0
+
+    @property
+    def message(self) -> str:
+        """HAMi's form: ``7/8 CardInsufficientMemory, 1/8 CardNotHealth`` or the reason of the node as a whole."""
+        if not self.devices:
+            return ", ".join(reason for reason, _ in self.counts)
+        return ", ".join(sorted(f"{count}/{self.devices} {reason}" for reason, count in self.counts))
+
+
+UNREGISTERED = Refusal(((Reason.UNREGISTERED, 1),))
+"""No inventory of the node is known."""

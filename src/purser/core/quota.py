@@ -1,0 +1,95 @@
+"""Namespace quotas over GPU memory and compute, as arithmetic over plain values.
+
+Kubernetes counts extended resources itself, but memory and compute of a GPU exist only in the book; so the namespace's
+ResourceQuota (``limits.nvidia.com/gpumem`` and ``limits.nvidia.com/gpucores``) is held here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from purser.core.model import ContainerGrant, ContainerKind, Grant
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What is asked of, or used of, a namespace's quota: summed over all devices."""
+
+    memory_mib: int = 0
+    cores_percent: int = 0
+
+    def __add__(self, other: "Demand") -> "Demand":
+        return Demand(self.memory_mib + other.memory_mib, self.cores_percent + other.cores_percent)
+
+    def __sub__(self, other: "Demand") -> "Demand":
+        return Demand(self.memory_mib - other.memory_mib, self.cores_percent - other.cores_percent)
+
+    def peak(self, other: "Demand") -> "Demand":
+        """The larger of the two in each dimension."""
+        return Demand(max(self.memory_mib, other.memory_mib), max(self.cores_percent, other.cores_percent))
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How much a namespace may use (a quota) or may still take; None: no limit, 0: nothing is left."""
+
+    memory_mib: int | None = None
+    cores_percent: int | None = None
+
+    def holds(self, demand: Demand) -> bool:
+        """Whether the demand stays within both limits; what is not asked for cannot exceed a limit."""
+        return _within(demand.memory_mib, self.memory_mib) and _within(demand.cores_percent, self.cores_percent)
+
+
+UNLIMITED = Room()
+
+
+def room(hard: Room, used: Demand) -> Room:
+    """What is left of a quota; negative where more is used than the quota now allows."""
+    return Room(_left(hard.memory_mib, used.memory_mib), _left(hard.cores_percent, used.cores_percent))
+
+
+def strictest(quotas: Iterable[Room]) -> Room:
+    """Several quotas of one namespace as one: each holds, as the API server's own quota admission has it."""
+    held = tuple(quotas)
+    return Room(_smallest(q.memory_mib for q in held), _smallest(q.cores_percent for q in held))
+
+
+def phases(containers: Sequence[ContainerGrant]) -> Iterator[tuple[ContainerGrant, ...]]:
+    """The sets of containers that run at the same time, in a pod's life.
+
+    Each init container runs alone but for the sidecars that started before it; then all sidecars and apps run together.
+    """
+    sidecars: tuple[ContainerGrant, ...] = ()
+    apps: tuple[ContainerGrant, ...] = ()
+    for part in containers:
+        if part.kind is ContainerKind.INIT:
+            yield (*sidecars, part)
+        elif part.kind is ContainerKind.SIDECAR:
+            sidecars = (*sidecars, part)
+        else:
+            apps = (*apps, part)
+    yield (*sidecars, *apps)
+
+
+def grant_demand(grant: Grant) -> Demand:
+    """What a grant uses of its namespace's quota: the peak over the pod's phases, as Kubernetes counts pods."""
+    peak = Demand()
+    for phase in phases(grant.containers):
+        peak = peak.peak(_sum(phase))
+    return peak
+
+
+def _sum(parts: Iterable[ContainerGrant]) -> Demand:
+    shares = [share for part in parts for share in part.shares]
+    return Demand(sum(s.memory_mib for s in shares), sum(s.cores_percent for s in shares))
+
+
+def _within(asked: int, limit: int | None) -> bool:
+    return limit is None or asked == 0 or asked <= limit
+
+
+def _left(hard: int | None, used: int) -> int | None:
+    return None if hard is None else hard - used
+
+
+def _smallest(limits: Iterable[int | None]) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
