@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 MAX_DEVICE_MEMORY_MIB = MIB
 """1 TiB on one device is several times what any device has: whoever asks for more wrote bytes."""
 
-_NUMBER = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,20})?)(|[kMGTPEm]|[KMGTPE]i|[eE][+-]?\d{1,2})")
+_NUMBER = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,20})?)(|[kMGTPEm]|[KMGTPE]i|[eE][+-]?\d{1,2})", re.ASCII)
 _DECIMAL = {"": 0, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 

@@ -1,0 +1,107 @@
+import msgspec
+import pytest
+
+from purser.core.model import ContainerKind, Device, NodeInventory
+from purser.kube.adapters import InventoryError, holds_grant, inventory_of, is_terminal, pod_spec
+from purser.kube.codec import codec_of
+from purser.kube.resources import NODES, PODS
+
+POD = {
+    "metadata": {
+        "name": "job",
+        "namespace": "team",
+        "uid": "u-1",
+        "creationTimestamp": None,
+        "labels": {"app": "x"},
+        "annotations": {"purser.dev/grant": "{}"},
+    },
+    "spec": {
+        "schedulerName": "purser-scheduler",
+        "nodeName": "n1",
+        "priority": 7,
+        "initContainers": [
+            {"name": "setup", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+            {"name": "proxy", "restartPolicy": "Always", "resources": {}},
+        ],
+        "containers": [
+            {
+                "name": "train",
+                "securityContext": {"privileged": True, "runAsUser": None},
+                "resources": {"requests": {"nvidia.com/gpumem": "3k"}, "claims": [{"name": "c"}]},
+            },
+            {"name": "plain"},
+        ],
+    },
+    "status": {"phase": "Running"},
+}
+
+
+def read_pod(body):
+    return codec_of(PODS).object(msgspec.json.encode(body))
+
+
+def read_node(annotation, name="n1"):
+    annotations = {} if annotation is None else {"purser.dev/inventory": annotation}
+    return codec_of(NODES).object(msgspec.json.encode({"metadata": {"name": name, "annotations": annotations}}))
+
+
+def test_a_pod_becomes_a_spec_with_containers_in_kubelets_order():
+    spec = pod_spec(read_pod(POD))
+    assert (spec.uid, spec.namespace, spec.name, spec.priority) == ("u-1", "team", "job", 7)
+    assert (spec.node_name, spec.scheduler_name, spec.labels) == ("n1", "purser-scheduler", {"app": "x"})
+    assert [(c.name, c.kind) for c in spec.containers] == [
+        ("setup", ContainerKind.INIT),
+        ("proxy", ContainerKind.SIDECAR),
+        ("train", ContainerKind.APP),
+        ("plain", ContainerKind.APP),
+    ]
+    assert spec.containers[0].quantity("nvidia.com/gpu") == "1"
+    assert spec.containers[2].quantity("nvidia.com/gpumem") == "3k"
+    assert [c.privileged for c in spec.containers] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
+)
+def test_a_pod_that_ended_holds_nothing(phase, ended):
+    pod = read_pod({**POD, "status": {"phase": phase}})
+    assert is_terminal(pod) is ended
+    assert holds_grant(pod) is not ended
+
+
+def test_a_pod_without_the_annotation_holds_nothing():
+    assert not holds_grant(read_pod({"metadata": {"name": "x"}, "spec": {}, "status": None}))
+
+
+def test_a_node_without_an_agent_has_no_inventory():
+    assert inventory_of(read_node(None)) is None
+
+
+def test_an_inventory_is_read_back():
+    inventory = NodeInventory("n1", (Device("GPU-1", 0, "A100", 40960, slots=10),), driver_version="570")
+    assert inventory_of(read_node(msgspec.json.encode(inventory).decode())) == inventory
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is no inventory"),
+        ("{}", "missing required field `node`"),
+        ("[" * 5000, "is no inventory"),
+        ('{"node":"n2"}', "is that of node 'n2', not of 'n1'"),
+        ('{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":"16Gi"}]}', "$.devices[0].memory_mib"),
+        ('{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":-1}]}', "amounts of 0 or more"),
+        ('{"node":"n1","devices":[{"uuid":"","index":0,"model":"A","memory_mib":1}]}', "needs a uuid"),
+        (
+            '{"node":"n1","devices":[{"uuid":"a","index":0,"model":"A","memory_mib":1},'
+            '{"uuid":"a","index":1,"model":"A","memory_mib":1}]}',
+            "names one device twice",
+        ),
+        (" " * 300_000, "more than 262144 characters"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_an_inventory_without_sense_is_refused(text, says):
+    with pytest.raises(InventoryError) as caught:
+        inventory_of(read_node(text))
+    assert says in str(caught.value)
