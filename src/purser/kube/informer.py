@@ -13,9 +13,9 @@ The rules, each of which some client library gets wrong:
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Never, TypeVar
+from typing import Generic, Never, TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ApiUnavailableError, GoneError, KubeError
+from purser.kube.racing import until
 from purser.kube.resources import Resource, key_of, meta_of
 from purser.kube.store import Store
 from purser.kube.watching import Bookmark, ChangeType, WatchEvent
@@ -147,22 +148,9 @@ class Informer(Generic[T]):
         if self._version is None or self._waiting:
             await self._list()
         try:
-            await self._until_relist_wanted(self._watch())
+            await until(self._watch(), self._relist_wanted.wait())
         finally:
             self._connected = False
-
-    async def _until_relist_wanted(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this, but no longer than until somebody asks for a list."""
-        working = asyncio.create_task(work)
-        wanted = asyncio.create_task(self._relist_wanted.wait())
-        try:
-            await asyncio.wait({working, wanted}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            working.cancel()
-            wanted.cancel()
-            await asyncio.gather(working, wanted, return_exceptions=True)
-        if not working.cancelled():
-            working.result()
 
     async def _list(self) -> None:
         self._relist_wanted.clear()
@@ -196,7 +184,7 @@ class Informer(Generic[T]):
     async def _rest(self, what: str, error: Exception) -> None:
         delay = self._backoff.next()
         log.warning(what, resource=self.resource.plural, error=str(error), retry_in_s=round(delay, 2))
-        await self._until_relist_wanted(self._clock.sleep(delay))
+        await until(self._clock.sleep(delay), self._relist_wanted.wait())
 
     def _seen(self) -> None:
         self._last_event = self._clock.monotonic()

@@ -19,7 +19,7 @@ K = TypeVar("K", bound=Hashable)
 log = structlog.get_logger("purser.kube")
 
 
-class QueueClosed(Exception):  # noqa: N818  an end, like StopIteration, not an error
+class QueueClosed(Exception):
     """The queue was shut down and is empty."""
 
 

@@ -1,0 +1,203 @@
+"""Kubernetes Events: what Purser says to people beside the objects they look at."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Never, TypeVar
+
+import msgspec
+import structlog
+
+from purser.kube.client import Client
+from purser.kube.clock import Clock, SystemClock, timestamp
+from purser.kube.errors import KubeError, NotFoundError
+from purser.kube.objects import ObjectReference
+from purser.kube.resources import EVENTS
+
+V = TypeVar("V")
+
+log = structlog.get_logger("purser.kube")
+
+# These are client-go's: 25 events on an object at once, then one in five minutes.
+_BURST = 25.0
+_REFILL_PER_S = 1 / 300
+_MAX_MESSAGE = 1024
+_MAX_OBJECT_NAME = 230  # so that the event's own name, with its suffix, stays within 253
+_REMEMBERED = 4096
+_QUEUED = 1000
+_DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What makes two events the same."""
+
+    about: ObjectReference
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Posted:
+    name: str
+    count: int
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens of one object; each event takes one."""
+
+    filled_at: float
+    tokens: float = _BURST
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(_BURST, self.tokens + (now - self.filled_at) * _REFILL_PER_S)
+        self.filled_at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class _Recent(Generic[V]):
+    """A bounded memory: what was used longest ago is forgotten first."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[object, V] = OrderedDict()
+
+    def get(self, key: object) -> V | None:
+        if key in self._entries:
+            self._entries.move_to_end(key)
+        return self._entries.get(key)
+
+    def put(self, key: object, value: V) -> V:
+        self._entries[key] = value
+        if len(self._entries) > _REMEMBERED:
+            self._entries.popitem(last=False)
+        return value
+
+
+class EventRecorder:
+    """Posts Events in the background; an async context manager that drains on leaving.
+
+    The same event again only raises the count of the first. An object that is talked about too much is cut off for a
+    while, and so is everything when the API server cannot keep up: events are advice, the caller never waits for them.
+    """
+
+    def __init__(self, client: Client, component: str, instance: str, *, clock: Clock | None = None):
+        """``component`` is who speaks (``purser-scheduler``), ``instance`` which one (a pod's or node's name)."""
+        self._client = client
+        self._component = component
+        self._instance = instance
+        self._clock = clock or SystemClock()
+        self._queue: asyncio.Queue[_Said] = asyncio.Queue(_QUEUED)
+        self._posted: _Recent[_Posted] = _Recent()
+        self._buckets: _Recent[_Bucket] = _Recent()
+        self._task: asyncio.Task[Never] | None = None
+        self.dropped = 0
+        """How many events were not posted: rate limits, a full queue, or a refusal."""
+
+    async def __aenter__(self) -> "EventRecorder":
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.drain()
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+
+    def event(self, about: ObjectReference, reason: str, message: str, type: str = "Normal") -> None:
+        """Say something about an object: a reason in one CamelCase word, a message in one sentence.
+
+        ``type`` is ``Normal`` or ``Warning``. Returns at once and never raises.
+        """
+        about = msgspec.structs.replace(about, resource_version="")  # the same object, in whatever version
+        said = _Said(about, type, reason, message[:_MAX_MESSAGE])
+        if not self._may_speak_of(about):
+            self._drop(said, "too many events on this object")
+            return
+        try:
+            self._queue.put_nowait(said)
+        except asyncio.QueueFull:
+            self._drop(said, "too many events at once")
+
+    async def run(self) -> Never:
+        """Post what was said, until cancelled."""
+        while True:
+            said = await self._queue.get()
+            try:
+                await self._post(said)
+            except KubeError as error:
+                self._drop(said, str(error))
+            except Exception:
+                log.exception("An event could not be posted", reason=said.reason)
+                self.dropped += 1
+            finally:
+                self._queue.task_done()
+
+    async def drain(self, timeout: float = _DRAIN_S) -> None:
+        """Return once everything said so far is posted, or after this many seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._queue.join()
+        except TimeoutError:
+            log.warning("Events are left unposted", count=self._queue.qsize())
+
+    def _may_speak_of(self, about: ObjectReference) -> bool:
+        now = self._clock.monotonic()
+        bucket = self._buckets.get(about) or self._buckets.put(about, _Bucket(now))
+        return bucket.take(now)
+
+    async def _post(self, said: _Said) -> None:
+        posted = self._posted.get(said)
+        if posted is not None and await self._count_up(said, posted):
+            return
+        body = self._body(said)
+        await self._client.create(EVENTS, body)
+        self._posted.put(said, _Posted(body["metadata"]["name"], 1))
+
+    async def _count_up(self, said: _Said, posted: _Posted) -> bool:
+        """Whether the event is still there to be counted up: the API server forgets events after an hour."""
+        patch = {"count": posted.count + 1, "lastTimestamp": timestamp(self._clock.now())}
+        try:
+            await self._client.patch_merge(EVENTS, posted.name, patch, _namespace(said.about))
+        except NotFoundError:
+            return False
+        posted.count += 1
+        return True
+
+    def _body(self, said: _Said) -> dict[str, Any]:
+        now = timestamp(self._clock.now())
+        about = said.about
+        return {
+            "metadata": {
+                "name": f"{about.name[:_MAX_OBJECT_NAME]}.{secrets.token_hex(8)}",
+                "namespace": _namespace(about),
+            },
+            "involvedObject": {key: value for key, value in msgspec.to_builtins(about).items() if value},
+            "reason": said.reason,
+            "message": said.message,
+            "type": said.type,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+        }
+
+    def _drop(self, said: _Said, why: str) -> None:
+        self.dropped += 1
+        log.warning("An event is dropped", object=said.about.name, reason=said.reason, why=why)
+
+
+def _namespace(about: ObjectReference) -> str:
+    return about.namespace or "default"  # where Kubernetes keeps the events of cluster-scoped objects

@@ -1,0 +1,19 @@
+"""Doing something no longer than until something else happens."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def until(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, object]) -> T | None:
+    """The result of ``work``; None when ``end`` returned first. Whichever is late is cancelled and waited for."""
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        ending.cancel()
+        await asyncio.gather(working, ending, return_exceptions=True)
+    return None if working.cancelled() else working.result()
