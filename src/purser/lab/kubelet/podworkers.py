@@ -1,0 +1,279 @@
+"""The lives of a node's pods: admitted one at a time, started and ended each on its own."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import structlog
+
+from purser.kube.client import Client
+from purser.kube.clock import Clock, timestamp
+from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from purser.kube.events import EventRecorder
+from purser.kube.resources import PODS, ref_of
+from purser.lab.kubelet.admission import Admission, AdmissionError, RunOptions, run_options
+from purser.lab.kubelet.devicemanager import DeviceManager
+from purser.lab.kubelet.node import NodeSettings
+from purser.lab.kubelet.plugins import PluginError, PluginServer
+from purser.lab.kubelet.podresources import ListedPod
+from purser.lab.kubelet.pods import (
+    ContainerView,
+    Raw,
+    containers_of,
+    ended_status,
+    is_deleted,
+    is_finished,
+    own_environment,
+    rejected_status,
+    run_seconds,
+    running_status,
+    uid_of,
+    waiting_status,
+)
+from purser.lab.kubelet.runtime import Record, Runtime
+
+_SIGTERM_EXIT_CODE = 143
+_RETRY_S = 0.2
+_CREATE_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 10.0)
+_RAW_PODS = PODS.raw()
+
+_log = structlog.get_logger("purser.lab.kubelet")
+
+
+class PodWorkers:
+    """Everything that happens to pods on one node. Handlers are called by the informer; `run` does the work."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        client: Client,
+        manager: DeviceManager,
+        plugins: PluginServer,
+        runtime: Runtime,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._manager = manager
+        self._plugins = plugins
+        self._runtime = runtime
+        self._recorder = recorder
+        self._clock = clock
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._seen: dict[str, Raw] = {}
+        """By uid: every pod of the node, as last told."""
+        self._known: dict[str, Raw] = {}
+        """By uid: those whose admission has begun."""
+        self._rejected: set[str] = set()
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, asyncio.Task[None]] = {}
+
+    # --- what the informer tells
+
+    def added(self, pod: Raw) -> None:
+        """A pod was bound to this node, or is there at kubelet's start."""
+        self._seen[uid_of(pod)] = pod
+        self._waiting.put_nowait(uid_of(pod))
+
+    def updated(self, _old: Raw, pod: Raw) -> None:
+        """Only deletion concerns kubelet: the spec of a pod does not change."""
+        uid = uid_of(pod)
+        self._seen[uid] = pod
+        if uid in self._known:
+            self._known[uid] = pod
+            if is_deleted(pod):
+                self._end(pod)
+
+    def deleted(self, pod: Raw) -> None:
+        """The pod is gone from the API."""
+        uid = uid_of(pod)
+        self._seen.pop(uid, None)
+        self._known.pop(uid, None)
+        self._rejected.discard(uid)
+        if (life := self._lives.pop(uid, None)) is not None:
+            life.cancel()
+        self._runtime.remove(uid)
+
+    # --- what others ask
+
+    def active_uids(self) -> frozenset[str]:
+        """Pods that may hold devices."""
+        return frozenset(uid for uid, pod in self._known.items() if not self._is_over(uid, pod))
+
+    def listed(self) -> Iterator[ListedPod]:
+        """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended."""
+        self._manager.free_all_but(self.active_uids())
+        for uid, pod in self._known.items():
+            if self._settings.version >= (1, 34) and self._is_over(uid, pod):
+                continue
+            metadata = pod["metadata"]
+            yield ListedPod(uid, metadata["namespace"], metadata["name"], self._listed_containers(pod))
+
+    def _is_over(self, uid: str, pod: Raw) -> bool:
+        return uid in self._rejected or is_finished(pod)
+
+    def _listed_containers(self, pod: Raw) -> tuple[str, ...]:
+        apps = {spec["name"] for spec in pod["spec"].get("containers") or ()}
+        with_sidecars = self._settings.version >= (1, 29)
+        return tuple(
+            view.name for view in containers_of(pod) if view.name in apps or (with_sidecars and not view.is_init)
+        )
+
+    # --- the work
+
+    async def run(self, admission: Admission) -> None:
+        """Admit pods one after another, until cancelled; then let go of every pod without touching it."""
+        try:
+            while True:
+                pod = self._seen.get(await self._waiting.get())
+                if pod is not None:
+                    await self._take(pod, admission)
+        finally:
+            tasks = [*self._lives.values(), *self._ends.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take(self, pod: Raw, admission: Admission) -> None:
+        uid = uid_of(pod)
+        self._known[uid] = pod
+        if is_deleted(pod):
+            self._end(pod)
+            return
+        if is_finished(pod):
+            return
+        try:
+            await admission.admit(pod, is_running=self._is_running(pod))
+        except AdmissionError as error:
+            await self._reject(pod, error)
+            return
+        now = self._seen.get(uid)
+        if now is not None and is_deleted(now):
+            self._end(now)
+        elif now is not None:
+            self._lives[uid] = self._spawn(self._live(now), f"pod {pod['metadata']['name']}")
+
+    async def _reject(self, pod: Raw, error: AdmissionError) -> None:
+        self._rejected.add(uid_of(pod))
+        self._recorder.event(ref_of(_RAW_PODS, dict(pod)), error.reason, error.message, type="Warning")
+        prefix = "Pod was rejected: " if self._settings.version >= (1, 30) else "Pod "
+        await self._write_status(pod, rejected_status(error.reason, prefix + error.message, self._now()))
+
+    def _is_running(self, pod: Raw) -> bool:
+        return all(self._runtime.get(uid_of(pod), view.name) is not None for view in containers_of(pod))
+
+    async def _live(self, pod: Raw) -> None:
+        """Start the containers, report them, and end or restart them when their time is over."""
+        was_running = self._is_running(pod)
+        for view in containers_of(pod):
+            if self._runtime.get(uid_of(pod), view.name) is None:
+                await self._start(pod, view, restarts=0)
+        if not was_running or (pod.get("status") or {}).get("phase") != "Running":
+            await self._write_status(pod, running_status(pod, self._now(), self._settings.ip))
+        seconds = run_seconds(pod)
+        if seconds is None:
+            return
+        restarts = 0
+        while True:
+            await self._clock.sleep(self._rest_of(pod, seconds))
+            if pod["spec"].get("restartPolicy", "Always") != "Always":
+                await self._write_status(pod, ended_status(pod, 0, self._now()))
+                return
+            restarts += 1
+            for view in containers_of(pod):
+                if not view.is_init:
+                    await self._start(pod, view, restarts)
+            await self._write_status(pod, running_status(pod, self._now(), self._settings.ip, restarts))
+
+    def _rest_of(self, pod: Raw, seconds: float) -> float:
+        started = [
+            record.started_at
+            for view in containers_of(pod)
+            if (record := self._runtime.get(uid_of(pod), view.name)) is not None
+        ]
+        return max(0.0, max(started) + seconds - self._clock.now().timestamp())
+
+    async def _start(self, pod: Raw, view: ContainerView, restarts: int) -> None:
+        """Create one container, again and again with back-off while a plugin refuses it."""
+        attempt = 0
+        while True:
+            try:
+                options = await run_options(self._manager, self._plugins, uid_of(pod), view)
+                break
+            except PluginError as error:
+                self._recorder.event(ref_of(_RAW_PODS, dict(pod)), "Failed", f"Error: {error}", type="Warning")
+                status = waiting_status(pod, view.name, "CreateContainerConfigError", str(error), self._now())
+                await self._write_status(pod, status)
+                await self._clock.sleep(_CREATE_BACKOFF_S[min(attempt, len(_CREATE_BACKOFF_S) - 1)])
+                attempt += 1
+        self._runtime.start(self._record(pod, view, options, restarts))
+
+    def _record(self, pod: Raw, view: ContainerView, options: RunOptions, restarts: int) -> Record:
+        metadata = pod["metadata"]
+        # kubelet passes the plugins' variables first: where the pod sets one too, the runtime keeps the pod's.
+        env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": metadata["name"]}
+        env |= options.env | own_environment(pod, view.spec, self._settings.name)
+        return Record(
+            pod_uid=uid_of(pod),
+            namespace=metadata["namespace"],
+            pod=metadata["name"],
+            container=view.name,
+            env=env,
+            started_at=self._clock.now().timestamp(),
+            restarts=restarts,
+            devices=options.devices,
+            mounts=options.mounts,
+            annotations=options.annotations,
+            cdi_devices=options.cdi_devices,
+        )
+
+    def _end(self, pod: Raw) -> None:
+        uid = uid_of(pod)
+        if uid not in self._ends:
+            self._ends[uid] = self._spawn(self._terminate(pod), f"end of pod {pod['metadata']['name']}")
+            self._ends[uid].add_done_callback(lambda _: self._ends.pop(uid, None))
+
+    async def _terminate(self, pod: Raw) -> None:
+        if (life := self._lives.pop(uid_of(pod), None)) is not None:
+            life.cancel()
+        if not is_finished(pod):
+            await self._write_status(pod, ended_status(pod, _SIGTERM_EXIT_CODE, self._now()))
+        metadata = pod["metadata"]
+        await self._insist(
+            lambda: self._client.delete(
+                PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
+            )
+        )
+
+    async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        await self._insist(
+            lambda: self._client.patch_merge(PODS, metadata["name"], patch, metadata["namespace"], subresource="status")
+        )
+
+    async def _insist(self, call: Any) -> None:
+        """Until the API server takes it, or the pod is not the one meant any more."""
+        while True:
+            try:
+                await call()
+                return
+            except (NotFoundError, ConflictError):
+                return
+            except (ApiError, ApiUnavailableError) as error:
+                _log.warning("a pod was not updated, trying again", node=self._settings.name, error=str(error))
+                await self._clock.sleep(_RETRY_S)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_log_failure)
+        return task
+
+    def _now(self) -> str:
+        return timestamp(self._clock.now())
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a pod's worker failed", task=task.get_name(), exc_info=error)

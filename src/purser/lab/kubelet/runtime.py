@@ -1,0 +1,62 @@
+"""The stand-in for containerd: containers are records on disk, so that they outlive a restart of kubelet.
+
+A record is what a process would have seen of its devices: one JSON file per container below the node's folder.
+"""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A file or folder of the node inside the container."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One started container."""
+
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    env: dict[str, str]
+    started_at: float
+    """Seconds since the epoch."""
+    restarts: int = 0
+    devices: tuple[str, ...] = ()
+    """Device nodes, by their path inside the container."""
+    mounts: tuple[Mount, ...] = ()
+    annotations: dict[str, str] = {}
+    cdi_devices: tuple[str, ...] = ()
+
+
+class Runtime:
+    """The containers of one node."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, record: Record) -> None:
+        """Write the container down; one of the same name is replaced."""
+        path = self._path(record.pod_uid, record.container)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(record))
+
+    def get(self, pod_uid: str, container: str) -> Record | None:
+        """The container, None when it was never started."""
+        try:
+            return msgspec.json.decode(self._path(pod_uid, container).read_bytes(), type=Record)
+        except FileNotFoundError:
+            return None
+
+    def remove(self, pod_uid: str) -> None:
+        """Forget the containers of a pod that is gone."""
+        shutil.rmtree(self._folder / pod_uid, ignore_errors=True)
+
+    def _path(self, pod_uid: str, container: str) -> Path:
+        return self._folder / pod_uid / f"{container}.json"
