@@ -1,6 +1,7 @@
 """The cluster itself: what the other tests of this folder take for granted."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_a_service_account_may_do_only_what_rbac_grants(cluster: RealCluster) ->
     cluster.delete("clusterrolebinding/look", "clusterrole/look", "namespace/rbac")
 
 
-def _may_list_nodes(cluster: RealCluster, kubeconfig) -> bool:
+def _may_list_nodes(cluster: RealCluster, kubeconfig: Path) -> bool:
     try:
         return cluster.node_name in cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
     except RuntimeError:
@@ -102,7 +103,7 @@ def _may_list_nodes(cluster: RealCluster, kubeconfig) -> bool:
 
 def test_an_unknown_token_is_refused(cluster: RealCluster) -> None:
     kubeconfig = cluster.kubeconfig_for(User("nobody-knows-me", "stranger"))
-    with pytest.raises(RuntimeError, match="Unauthorized|logged in"):
+    with pytest.raises(RuntimeError, match=r"Unauthorized|logged in"):
         cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
 
 

@@ -30,21 +30,21 @@ _SYSTEM_USERS = {
 class RealCluster:
     """A control plane and one node on this machine, from `start` to `stop`; also a context manager, sync and async.
 
-    Everything is plain processes and blocking calls; from a coroutine use `await asyncio.to_thread(cluster.method, ...)`.
+    Everything is plain processes and blocking calls; from a coroutine: `await asyncio.to_thread(cluster.method, ...)`.
 
     node_name: name of the node that kubelet registers.
     users: extra identities; `kubeconfig_for(user)` gives their kubeconfig. RBAC is on, they may do nothing at first.
-    scheduler: fields of KubeSchedulerConfiguration (profiles, extenders, percentageOfNodesToScore ...); stock when empty.
+    scheduler: fields of KubeSchedulerConfiguration (profiles, extenders, percentageOfNodesToScore ...); stock if empty.
     kubelet_config: fields of KubeletConfiguration to replace, e.g. {"cpuManagerPolicy": "static"}.
     disabled_controllers: names without the minus, e.g. ("nodelifecycle",).
     disabled_admission: admission plugins to turn off.
     node_grace: how long a node may stay silent before it counts as lost. An hour by default, so that nodes which exist
-        in the API only stay Ready; give "10s" to see a dead node noticed.
+        in the API only stay Ready; give "15s" to see a dead node noticed.
     extra_args: more flags by process name, e.g. {"kube-apiserver": ["--v=4"]}; a repeated flag wins.
     logs: folder for the log files; below `folder`, and gone with it, when not given.
     wait_seconds: how long to wait for another cluster on this machine to end; there can be one at a time.
 
-    Processes, by name in `processes`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd, kubelet.
+    `processes` has them by name: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd, kubelet.
     """
 
     device_plugin_dir = kubelet.DEVICE_PLUGIN_FOLDER
@@ -70,7 +70,6 @@ class RealCluster:
         self.binaries = Binaries.find()
         self.version = self.binaries.version
         self.processes: dict[str, Process] = {}
-        self.timings: dict[str, float] = {}
         self._users = tuple(users)
         self._scheduler = dict(scheduler or {})
         self._kubelet_config = dict(kubelet_config or {})
@@ -97,8 +96,15 @@ class RealCluster:
             network.create_bridge()
             self._prepare()
             stack.callback(self._stop_processes)
-            self._start_control_plane()
-            self._start_node()
+            self._start_containerd()
+            self._start_etcd()
+            self._start_apiserver()
+            # Already now: kubelet 1.20 looks for Docker for five seconds before it needs the API server.
+            self._run_kubelet()
+            self._wait_process("kube-apiserver")
+            self._start_controller_manager()
+            self._start_scheduler()
+            self._wait_everything()
             self._cleanup = stack.pop_all()
         return self
 
@@ -148,8 +154,8 @@ class RealCluster:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result.stdout
 
-    def get(self, resource: str, name: str = "", namespace: str = "default") -> dict[str, Any]:
-        """One object, or the list when no name is given."""
+    def get(self, resource: str, name: str = "", namespace: str = "default") -> Any:
+        """One object as a dictionary, or the list when no name is given."""
         return json.loads(self.kubectl("get", resource, *([name] if name else []), f"-n{namespace}", "-ojson"))
 
     def create(self, *manifests: Mapping[str, Any]) -> None:
@@ -182,8 +188,8 @@ class RealCluster:
 
     def wait_pod(
         self, name: str, namespace: str = "default", *, phase: str = "Running", timeout_seconds: float = 60
-    ) -> dict[str, Any]:
-        """Wait for a pod's phase; raises TimeoutError with its status and events, at once when it ended otherwise."""
+    ) -> Any:
+        """Wait for a pod's phase, and return the pod; raises TimeoutError with its status and events, at once when it ended otherwise."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             pod = self.get("pod", name, namespace)
@@ -198,7 +204,7 @@ class RealCluster:
 
     # -- containers ----------------------------------------------------------------------------------------------------
 
-    def container_spec(self, namespace: str, pod: str, container: str = "main") -> dict[str, Any]:
+    def container_spec(self, namespace: str, pod: str, container: str = "main") -> Any:
         """OCI runtime spec of the newest incarnation: process, mounts, linux.devices ..., as the runtime got it."""
         return self.containerd.info(self._container_id(namespace, pod, container))["Spec"]
 
@@ -240,7 +246,8 @@ class RealCluster:
 
     def restart(self, name: str) -> None:
         """Restart etcd, kube-apiserver, kube-controller-manager or containerd, and wait until it answers."""
-        self.processes[name].stop()
+        # The API server would wait a minute for its watchers to leave.
+        self.processes[name].stop(grace_seconds=2)
         self.processes[name].start()
         self._wait_process(name)
 
@@ -268,28 +275,27 @@ class RealCluster:
         self.admin_token = identities["admin"].token
         self.ca_file = self.files.ca.cert
 
-    def _start_control_plane(self) -> None:
+    def _start_etcd(self) -> None:
         self._run("etcd", control_plane.etcd_arguments(self.files, self.ports))
         self._wait_process("etcd")
+
+    def _start_apiserver(self) -> None:
         disabled_admission = list(self._disabled_admission)
         if {"nodelifecycle", "node-lifecycle-controller"} & set(self._disabled_controllers):
             # The plugin taints new nodes as not ready; only that controller would ever take the taint away.
             disabled_admission.append("TaintNodesByCondition")
         self._run("kube-apiserver", control_plane.apiserver_arguments(self.files, self.ports, disabled_admission))
-        self._start_containerd()  # meanwhile
-        self._wait_process("kube-apiserver")
-        self._run(
-            "kube-controller-manager",
-            control_plane.controller_manager_arguments(
-                self.files,
-                self.ports,
-                self._kubeconfigs["kube-controller-manager"],
-                self.version,
-                self._disabled_controllers,
-                self._node_grace,
-            ),
+
+    def _start_controller_manager(self) -> None:
+        arguments = control_plane.controller_manager_arguments(
+            self.files,
+            self.ports,
+            self._kubeconfigs["kube-controller-manager"],
+            self.version,
+            self._disabled_controllers,
+            self._node_grace,
         )
-        self._start_scheduler()
+        self._run("kube-controller-manager", arguments)
 
     def _start_scheduler(self) -> None:
         config = self.folder / "scheduler.json"
@@ -304,11 +310,10 @@ class RealCluster:
         self.processes["containerd"] = self.containerd.process
         self.containerd.start()
 
-    def _start_node(self) -> None:
-        self._run_kubelet()
-        self._wait_kubelet()
+    def _wait_everything(self) -> None:
         self._wait_process("kube-controller-manager")
         self._wait_process("kube-scheduler")
+        self._wait_kubelet()
         self._wait_default_account("default")
         self.wait_until(f"node {self.node_name} is Ready", self._node_is_ready)
 

@@ -99,7 +99,7 @@ class Containerd:
         ids = self._ctr("containers", "ls", "-q", query).split()
         return sorted(ids, key=lambda each: self.info(each)["CreatedAt"])
 
-    def info(self, container_id: str) -> dict[str, Any]:
+    def info(self, container_id: str) -> Any:
         """What containerd holds of a container; `Spec` is its OCI runtime spec."""
         return json.loads(self._ctr("containers", "info", container_id))
 
@@ -129,11 +129,12 @@ class Containerd:
 def _call_with_sandbox_id(channel: grpc.Channel, method: str, sandbox: str) -> None:
     """Call a CRI method whose request has one field, `pod_sandbox_id = 1`: too little to keep stubs for."""
     raw = sandbox.encode()
-    channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(b"\x0a" + bytes([len(raw)]) + raw, timeout=60)
+    call = channel.unary_unary(f"/runtime.v1.RuntimeService/{method}", request_serializer=bytes)
+    call(b"\x0a" + bytes([len(raw)]) + raw, timeout=60)
 
 
 def _snapshotter(folder: Path) -> str:
-    """overlayfs where the kernel can stack it on this folder; in a container that is an overlay itself it often cannot."""
+    """overlayfs where the kernel can stack it on this folder: in a container, itself an overlay, it often cannot."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         base = Path(name)
         for part in ("lower", "upper", "work", "merged"):

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .network import delete_bridge
@@ -150,7 +150,7 @@ def _kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _retry(action, attempts: int = 20) -> None:
+def _retry(action: Callable[[], None], attempts: int = 20) -> None:
     """A cgroup is busy until the kernel has reaped its last process, which takes a moment after the kill."""
     for _ in range(attempts):
         try:

@@ -69,6 +69,9 @@ def kubelet_config(
         # The disk belongs to the machine: its fill level must not evict test pods.
         "evictionHard": {"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%"},
         "imageGCHighThresholdPercent": 100,
+        # Devices that come or go show in the node's status within a second; an unchanged status is not sent again.
+        "nodeStatusUpdateFrequency": "1s",
+        "nodeStatusReportFrequency": "5m",
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,
     }

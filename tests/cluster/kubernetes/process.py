@@ -102,7 +102,7 @@ def answers_ok(url: str, ca_file: Path | None = None, token: str | None = None) 
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urllib.request.urlopen(request, timeout=5, context=context) as response:
-            return response.status == 200
+            return bool(response.status == 200)
     except urllib.error.HTTPError as error:
         error.close()
         return False

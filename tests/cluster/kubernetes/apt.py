@@ -1,0 +1,152 @@
+"""What the build asks of Debian's package tools. Needs root; leaves the machine's own apt configuration as it is."""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+APT = Path("/etc/apt")
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+RUN_PACKAGES = {
+    "etcd-server": "/usr/bin/etcd",
+    "containerd": "/usr/bin/ctr",
+    "runc": "/usr/sbin/runc",
+    "containernetworking-plugins": "/usr/lib/cni/bridge",
+    "busybox-static": "/bin/busybox",
+    "iproute2": "/sbin/ip",
+    "mount": "/bin/mount",
+}
+"""Packages by a file that shows they are there. Where another vendor's package brings the file (containerd of Docker's
+repository, say), it is taken: Debian's would conflict with it."""
+
+BUILD_PACKAGES = {
+    "golang-1.19-go": "/usr/lib/go-1.19/bin/go",
+    "dpkg-dev": "/usr/bin/dpkg-source",
+    "gcc": "/usr/bin/gcc",
+    "jq": "/usr/bin/jq",
+    "make": "/usr/bin/make",
+    "rsync": "/usr/bin/rsync",
+}
+
+
+class AptError(RuntimeError):
+    """A package tool failed or the machine is not one that this can work on."""
+
+
+def missing_packages(*, for_build: bool) -> list[str]:
+    """Packages to install before the cluster can run or, `for_build`, be built."""
+    wanted = RUN_PACKAGES | (BUILD_PACKAGES if for_build else {})
+    return [package for package, path in wanted.items() if not _is_there(path)]
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install packages without starting the daemons they bring; raises AptError."""
+    _require_debian()
+    _apt_get("update")
+    with _no_daemons():
+        _apt_get("install", "--yes", "--no-install-recommends", *packages)
+
+
+def fetch_source(package: str, folder: Path) -> Path:
+    """Download the upstream tarball of a source package, checked by apt, into `folder`; raises AptError."""
+    _require_debian()
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        private = Path(name)
+        _write_source_lists(private)
+        options = [
+            "-oDir::Etc::SourceList=/dev/null",
+            f"-oDir::Etc::SourceParts={private / 'sources.list.d'}",
+            f"-oDir::State::Lists={private / 'lists'}",
+            "-oAPT::Sandbox::User=root",  # the folder is not readable for apt's own user
+        ]
+        _apt_get(*options, "update")
+        _apt_get(*options, "source", "--download-only", package, cwd=folder)
+    tarballs = list(folder.glob(f"{package}_*.orig.tar.*"))
+    if len(tarballs) != 1:
+        raise AptError(f"apt-get source {package} left {[path.name for path in tarballs]}, not one upstream tarball")
+    return tarballs[0]
+
+
+def source_lines(one_line: str, codename: str) -> str:
+    """The `deb` lines of a sources.list for Debian's main component, as `deb-src` lines."""
+    pattern = re.compile(rf"^\s*deb\s+(?=.*\s{codename}[^\s]*\s.*\bmain\b)", re.MULTILINE)
+    lines = [line for line in one_line.splitlines() if pattern.match(line)]
+    return "".join(pattern.sub("deb-src ", line) + "\n" for line in lines)
+
+
+def source_stanzas(deb822: str, codename: str) -> str:
+    """The `deb` stanzas of a .sources file for Debian's main component, as `deb-src` stanzas."""
+    stanzas = re.split(r"\n[ \t]*\n", deb822)
+    kept = [stanza for stanza in stanzas if _is_debian_stanza(stanza, codename)]
+    return "\n\n".join(re.sub(r"(?mi)^Types:.*$", "Types: deb-src", stanza) for stanza in kept) + "\n"
+
+
+def _is_debian_stanza(stanza: str, codename: str) -> bool:
+    fields = dict(re.findall(r"(?m)^([A-Za-z-]+):[ \t]*(.*)$", stanza))
+    values = {name.lower(): value.split() for name, value in fields.items()}
+    suites = values.get("suites", [])
+    return (
+        "deb" in values.get("types", [])
+        and "main" in values.get("components", [])
+        and any(suite.startswith(codename) for suite in suites)
+        and values.get("enabled", ["yes"]) != ["no"]
+    )
+
+
+def _write_source_lists(private: Path) -> None:
+    parts = private / "sources.list.d"
+    parts.mkdir()
+    (private / "lists" / "partial").mkdir(parents=True)
+    codename = _os_release()["VERSION_CODENAME"]
+    for path in (APT / "sources.list", *(APT / "sources.list.d").glob("*.list")):
+        if path.exists():
+            (parts / path.name).with_suffix(".list").write_text(source_lines(path.read_text(), codename))
+    for path in (APT / "sources.list.d").glob("*.sources"):
+        (parts / path.name).write_text(source_stanzas(path.read_text(), codename))
+
+
+def _require_debian() -> None:
+    release = _os_release()
+    if release.get("ID") != "debian" or release.get("VERSION_ID") != "12":
+        raise AptError(f"this is {release.get('PRETTY_NAME')}; the packages are those of Debian 12. {_OTHERWISE}")
+    if os.geteuid() != 0:
+        raise AptError(f"installing packages needs root. {_OTHERWISE}")
+
+
+_OTHERWISE = "Elsewhere, put the programs into a folder and name it in KUBEBUILDER_ASSETS."
+
+
+def _os_release() -> dict[str, str]:
+    lines = Path("/etc/os-release").read_text().splitlines()
+    pairs = (line.split("=", 1) for line in lines if "=" in line)
+    return {key: value.strip('"') for key, value in pairs}
+
+
+@contextlib.contextmanager
+def _no_daemons() -> Iterator[None]:
+    """Debian starts a daemon as it installs it, unless this script forbids it: etcd would take the usual port."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+
+
+def _is_there(path: str) -> bool:
+    return Path(path).exists() or shutil.which(Path(path).name) is not None
+
+
+def _apt_get(*arguments: str, cwd: Path | None = None) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    result = subprocess.run(["apt-get", "-q", *arguments], cwd=cwd, env=environment)
+    if result.returncode != 0:
+        raise AptError(f"apt-get {arguments[-1]} ended with {result.returncode}; its output is above")
