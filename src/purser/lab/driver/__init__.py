@@ -1,0 +1,14 @@
+"""A simulated NVIDIA driver: one folder per node, behind the real NVML binding.
+
+Here: node profiles (`profiles`), a node's state and its file (`state`), the C library with NVML's symbols (`nvml.c`,
+`compile`), the same functions in Python for machines without a C compiler (`python_nvml`), and the node that faults are
+injected into (`node`).
+
+Not here: kubelet, containers, /dev. The agent gets a driver as it gets the real one; nothing in `purser.agent` knows of
+this package.
+"""
+
+from purser.lab.driver.node import DriverKind, SimulatedDriver
+from purser.lab.driver.profiles import Profile, ProfileError
+
+__all__ = ["DriverKind", "Profile", "ProfileError", "SimulatedDriver"]

@@ -1,0 +1,263 @@
+"""One simulated node's driver: a folder, and the faults and loads that are put into it.
+
+The folder holds ``libnvidia-ml.so.1`` (where a C compiler was at hand), ``node.state`` that the library reads,
+``node.json`` that is the truth behind it, ``profile.json``, and ``sys/``, a sysfs tree for the agent.
+"""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from purser.agent.nvml import Driver, LibraryDriver, RecoveryAction, XidClass, open_driver
+from purser.agent.nvml.library import LIBRARY
+from purser.agent.nvml.xids import classify
+from purser.lab.driver import profiles
+from purser.lab.driver.compile import compiled_library
+from purser.lab.driver.profiles import Profile
+from purser.lab.driver.python_nvml import PythonNvml
+from purser.lab.driver.state import (
+    KEPT_EVENTS,
+    EventState,
+    Failure,
+    GpuState,
+    NodeState,
+    ProcessState,
+    initial_state,
+    render,
+)
+from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
+
+_STATE_FILE = "node.state"
+_TRUTH_FILE = "node.json"
+_PROFILE_FILE = "profile.json"
+_NO_EVENT = EventState(0, 0, 0)
+
+
+class DriverKind(StrEnum):
+    """What stands behind NVML's functions."""
+
+    LIBRARY = "library"
+    """The C library, through the real binding."""
+    PYTHON = "python"
+    """The same functions in Python, where no C compiler is at hand."""
+
+
+class SimulatedDriver:
+    """A node's driver. Every method changes the folder's state atomically; drivers that are open see it at once.
+
+    GPUs are named by their place in the profile or by uuid. An unknown one is a ``LookupError``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._profile = msgspec.json.decode((folder / _PROFILE_FILE).read_bytes(), type=Profile)
+
+    @classmethod
+    def create(
+        cls, folder: Path, node: str, profile: Profile | str | Path, *, kind: DriverKind | None = None
+    ) -> "SimulatedDriver":
+        """Set up a healthy, idle node in a folder. ``kind``: the library where one can be compiled, by default.
+
+        Raises:
+            ProfileError: the profile cannot be used.
+            RuntimeError: the library was asked for and cannot be compiled.
+        """
+        if not isinstance(profile, Profile):
+            profile = profiles.load(profile)
+        folder.mkdir(parents=True, exist_ok=True)
+        library = None if kind is DriverKind.PYTHON else compiled_library()
+        if library is not None:
+            # A copy, not a link: the loader takes two names of one file for one library.
+            shutil.copyfile(library, folder / LIBRARY)
+        elif kind is DriverKind.LIBRARY:
+            raise RuntimeError("the simulated NVIDIA library needs a C compiler: install gcc or clang")
+        _write_atomically(folder / _PROFILE_FILE, msgspec.json.encode(profile))
+        write_sysfs(folder / "sys", profile)
+        _save(folder, initial_state(node, profile))
+        return cls(folder)
+
+    @property
+    def kind(self) -> DriverKind:
+        """Whether a driver that is opened here is the C library or its stand-in."""
+        return DriverKind.LIBRARY if self.library.exists() else DriverKind.PYTHON
+
+    @property
+    def library(self) -> Path:
+        """Where the C library is, if there is one."""
+        return self.folder / LIBRARY
+
+    @property
+    def sysfs_root(self) -> Path:
+        """The node's own /sys."""
+        return self.folder / "sys"
+
+    @property
+    def state(self) -> NodeState:
+        """What the driver reports now."""
+        return _load(self.folder)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The uuids of the node's GPUs in the order of the profile, present or not."""
+        return tuple(gpu.uuid for gpu in self.state.gpus)
+
+    def open(self) -> Driver:
+        """The driver as the node's agent opens it."""
+        if self.kind is DriverKind.LIBRARY:
+            return open_driver(library=self.library, sysfs_root=self.sysfs_root)
+        return LibraryDriver(PythonNvml(self.folder / _TRUTH_FILE), sysfs_root=self.sysfs_root)
+
+    def lose_gpu(self, gpu: int | str, *, xid: int | None = 79) -> None:
+        """A GPU falls off the bus: every call on it fails from now on, and the driver reports this Xid, if any."""
+        self._change(gpu, lambda old: replace(old, lost=True))
+        if xid is not None:
+            self.inject_xid(gpu, xid)
+
+    def recover_gpu(self, gpu: int | str) -> None:
+        """The GPU was reset: it answers again, and the driver asks for no recovery any more."""
+
+        def reset(old: GpuState) -> GpuState:
+            action = None if old.recovery_action is None else int(RecoveryAction.NONE)
+            return replace(old, lost=False, failures=(), recovery_action=action, processes=(), memory_used_mib=0)
+
+        self._change(gpu, reset)
+
+    def remove_gpu(self, gpu: int | str) -> None:
+        """Take the GPU out of its slot. As with NVML an open driver sees it lost, one opened later does not list it."""
+        index = self._change(gpu, lambda old: replace(old, present=False))
+        remove_device(self.sysfs_root, self._profile.gpus[index].pci)
+
+    def restore_gpu(self, gpu: int | str) -> None:
+        """Put a removed GPU back into its slot."""
+        index = self._change(gpu, lambda old: replace(old, present=True, lost=False))
+        write_gpu(self.sysfs_root, self._profile, index)
+
+    def inject_xid(self, gpu: int | str, xid: int) -> None:
+        """The driver reports an Xid. After one that needs a reset, a driver that tells so asks for the reset."""
+
+        def report(state: NodeState) -> NodeState:
+            index = _index_of(state, gpu)
+            sequence = (state.events[-1] if state.events else _NO_EVENT).sequence + 1
+            events = (*state.events, EventState(sequence, index, xid))[-KEPT_EVENTS:]
+            old = state.gpus[index]
+            if classify(xid) is XidClass.UNTIL_RESET and old.recovery_action is not None:
+                old = replace(old, recovery_action=int(RecoveryAction.GPU_RESET))
+            return replace(_with_gpu(state, index, old), events=events)
+
+        self._update(report)
+
+    def fail_call(self, gpu: int | str, call: str, code: int) -> None:
+        """One NVML call on the GPU fails with this code from now on; ``*`` for every call."""
+        self._change(gpu, lambda old: replace(old, failures=(*old.failures, Failure(call, code))))
+
+    def clear_failures(self, gpu: int | str) -> None:
+        """Undo `fail_call`."""
+        self._change(gpu, lambda old: replace(old, failures=()))
+
+    def set_init_error(self, code: int) -> None:
+        """nvmlInit fails with this code from now on; 0 for not."""
+        self._update(lambda state: replace(state, init_error=code))
+
+    def set_memory_used(self, gpu: int | str, memory_mib: int) -> None:
+        """Memory in use beside that of the listed processes."""
+        self._change(gpu, lambda old: replace(old, memory_used_mib=memory_mib))
+
+    def add_process(self, gpu: int | str, pid: int, memory_mib: int) -> None:
+        """A process starts on the GPU, or changes what it uses."""
+        process = ProcessState(pid, memory_mib)
+        self._change(gpu, lambda old: replace(old, processes=(*_without(old, pid), process)))
+
+    def remove_process(self, gpu: int | str, pid: int) -> None:
+        """A process ends."""
+        self._change(gpu, lambda old: replace(old, processes=_without(old, pid)))
+
+    def set_load(
+        self,
+        gpu: int | str,
+        *,
+        gpu_utilisation_percent: int | None = None,
+        memory_utilisation_percent: int | None = None,
+        temperature_celsius: int | None = None,
+        power_watts: int | None = None,
+    ) -> None:
+        """Change what the GPU's sensors say; what is not given stays."""
+        given: dict[str, Any] = {
+            "gpu_utilisation_percent": gpu_utilisation_percent,
+            "memory_utilisation_percent": memory_utilisation_percent,
+            "temperature_celsius": temperature_celsius,
+            "power_watts": power_watts,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        self._change(gpu, lambda old: replace(old, **changes))
+
+    def set_mig(self, gpu: int | str, *, enabled: bool) -> None:
+        """Turn MIG mode on or off; the GPU has no MIG devices either way."""
+        self._change(gpu, lambda old: replace(old, mig_enabled=enabled))
+
+    def set_nvlink(self, gpu: int | str, link: int, *, active: bool) -> None:
+        """Bring one NVLink of a GPU up or down at its end."""
+
+        def switch(old: GpuState) -> GpuState:
+            links = list(old.nvlinks)
+            links[link] = replace(links[link], active=active)
+            return replace(old, nvlinks=tuple(links))
+
+        self._change(gpu, switch)
+
+    def _change(self, gpu: int | str, change: Callable[[GpuState], GpuState]) -> int:
+        index = _index_of(self.state, gpu)
+        self._update(lambda state: _with_gpu(state, index, change(state.gpus[index])))
+        return index
+
+    def _update(self, change: Callable[[NodeState], NodeState]) -> None:
+        with _locked(self.folder):
+            _save(self.folder, change(_load(self.folder)))
+
+
+def _index_of(state: NodeState, gpu: int | str) -> int:
+    for index, each in enumerate(state.gpus):
+        if gpu in (index, each.uuid):
+            return index
+    raise LookupError(f"node {state.node} has no GPU {gpu}: name one of 0 to {len(state.gpus) - 1}, or a uuid")
+
+
+def _with_gpu(state: NodeState, index: int, gpu: GpuState) -> NodeState:
+    return replace(state, gpus=(*state.gpus[:index], gpu, *state.gpus[index + 1 :]))
+
+
+def _without(gpu: GpuState, pid: int) -> tuple[ProcessState, ...]:
+    return tuple(process for process in gpu.processes if process.pid != pid)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "node.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _load(folder: Path) -> NodeState:
+    return msgspec.json.decode((folder / _TRUTH_FILE).read_bytes(), type=NodeState)
+
+
+def _save(folder: Path, state: NodeState) -> None:
+    _write_atomically(folder / _TRUTH_FILE, msgspec.json.encode(state))
+    _write_atomically(folder / _STATE_FILE, render(state).encode())
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file in one step, with a new modification time even within one tick of the file system's clock."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(content)
+    now = time.time_ns()
+    os.utime(temporary, ns=(now, now))
+    temporary.replace(path)

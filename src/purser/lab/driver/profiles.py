@@ -1,0 +1,213 @@
+"""Node profiles: which GPUs a simulated node has, and how they are connected.
+
+A profile is a YAML file; those that ship are in ``profiles/`` beside this module, any other is named by its path.
+``profiles/models.yaml`` holds the facts of the GPU models that profiles refer to.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import yaml
+
+from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
+from purser.agent.sysfs import parse_cpu_list, pci_address
+from purser.core.model import PcieLevel
+
+FOLDER = Path(__file__).parent / "profiles"
+_MODELS_FILE = FOLDER / "models.yaml"
+
+MAX_GPUS = 32
+MAX_NVLINKS = 36
+"""What the simulated library has room for, and NVML's own limit of links."""
+
+T = TypeVar("T")
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be used; the message names file, field and fix."""
+
+
+class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One product, as NVML reports it."""
+
+    name: str
+    memory_mib: Positive
+    reserved_mib: Natural = 0
+    """What the driver keeps for itself."""
+    pci_device_id: Natural
+    pci_subsystem_id: Natural
+    compute_capability: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+$")]
+    architecture: str
+    brand: str = "nvidia"
+    mig_devices: Natural = 0
+    """How many MIG devices at most; 0 where the model knows no MIG."""
+    row_remapping: bool = False
+    power_limit_watts: Positive
+    idle_watts: Positive
+    idle_celsius: Positive = 33
+
+
+class ProfileGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One card in its slot. Its place in the list is its index."""
+
+    model: str
+    pci: str
+    numa_node: int | None = None
+
+
+class NumaNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One NUMA node and its CPUs, in the kernel's list format."""
+
+    node: Natural
+    cpus: str
+
+
+class NvSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """NVSwitches that every GPU has links to, dealt out one by one."""
+
+    links_per_gpu: Annotated[int, msgspec.Meta(gt=0, le=MAX_NVLINKS)]
+    pci: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """NVLinks straight between two GPUs."""
+
+    between: tuple[Natural, Natural]
+    links: Positive
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A node's GPUs."""
+
+    description: str
+    driver_version: str
+    cuda_version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d$")]
+    gpus: Annotated[tuple[ProfileGpu, ...], msgspec.Meta(max_length=MAX_GPUS)]
+    numa: tuple[NumaNode, ...] = ()
+    pcie: dict[PcieLevel, tuple[tuple[Natural, ...], ...]] = {}
+    """GPUs that meet at a level. A pair in no group meets at its NUMA node where that is the same, else across."""
+    nvswitch: NvSwitches | None = None
+    bridges: tuple[Bridge, ...] = ()
+    models: dict[str, GpuModel] = {}
+
+    def model_of(self, gpu: ProfileGpu) -> GpuModel:
+        """The product that sits in a slot."""
+        return self.models[gpu.model]
+
+    def level_between(self, one: int, other: int) -> PcieLevel:
+        """How far apart two GPUs are on PCIe."""
+        for level in PcieLevel:
+            if any(one in group and other in group for group in self.pcie.get(level, ())):
+                return level
+        same_node = self.gpus[one].numa_node == self.gpus[other].numa_node
+        return PcieLevel.SAME_CPU if same_node else PcieLevel.CROSS_CPU
+
+
+def names() -> tuple[str, ...]:
+    """The profiles that ship."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml") if path != _MODELS_FILE))
+
+
+def load(name_or_path: str | Path) -> Profile:
+    """A shipped profile by its name, or any by the path of its file.
+
+    Raises:
+        ProfileError: no such profile, or one that cannot be used.
+    """
+    path = FOLDER / f"{name_or_path}.yaml" if str(name_or_path) in names() else Path(name_or_path)
+    if not path.is_file():
+        raise ProfileError(f"no profile {name_or_path}: name a file, or one of {', '.join(names())}")
+    profile = _convert(path, _read(path), Profile)
+    profile = msgspec.structs.replace(profile, models=_models() | profile.models)
+    problem = next(chain(_bad_models(profile), _bad_gpus(profile), _bad_numa(profile), _bad_links(profile)), None)
+    if problem is not None:
+        raise ProfileError(f"{path}: {problem}")
+    return profile
+
+
+@cache
+def _models() -> dict[str, GpuModel]:
+    return _convert(_MODELS_FILE, _read(_MODELS_FILE), dict[str, GpuModel])
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ProfileError(f"{path}: not readable as YAML: {error}") from error
+
+
+def _convert(path: Path, content: Any, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise ProfileError(f"{path}: {error}") from error
+
+
+def _bad_models(profile: Profile) -> Iterator[str]:
+    for key, model in profile.models.items():
+        if model.architecture not in ARCHITECTURES.values():
+            known = ", ".join(ARCHITECTURES.values())
+            yield f"models.{key}.architecture: {model.architecture!r} is unknown to NVML: write one of {known}"
+        if model.brand not in BRANDS.values():
+            yield f"models.{key}.brand: {model.brand!r} is unknown to NVML: write one of {', '.join(BRANDS.values())}"
+
+
+def _bad_gpus(profile: Profile) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for index, gpu in enumerate(profile.gpus):
+        if gpu.model not in profile.models:
+            known = ", ".join(sorted(profile.models))
+            yield f"gpus[{index}].model: no model {gpu.model!r}: write one of {known}, or add it under models"
+        yield from _bad_address(f"gpus[{index}].pci", gpu.pci, seen)
+    for index, address in enumerate(profile.nvswitch.pci if profile.nvswitch else ()):
+        yield from _bad_address(f"nvswitch.pci[{index}]", address, seen)
+
+
+def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str]:
+    try:
+        canonical = pci_address(address)
+    except ValueError as error:
+        yield f"{field}: {error}"
+        return
+    if canonical in seen:
+        yield f"{field}: {address} is {seen[canonical]} already: give every device its own address"
+    seen[canonical] = field
+
+
+def _bad_numa(profile: Profile) -> Iterator[str]:
+    declared = {each.node for each in profile.numa}
+    for index, each in enumerate(profile.numa):
+        try:
+            parse_cpu_list(each.cpus)
+        except ValueError:
+            yield f"numa[{index}].cpus: {each.cpus!r} is no CPU list: write one like 0-15,128-143"
+    for index, gpu in enumerate(profile.gpus):
+        if gpu.numa_node is not None and gpu.numa_node not in declared:
+            yield f"gpus[{index}].numa_node: node {gpu.numa_node} is not under numa: add it there, or leave this out"
+
+
+def _bad_links(profile: Profile) -> Iterator[str]:
+    count = len(profile.gpus)
+    for level, groups in profile.pcie.items():
+        for number, group in enumerate(groups):
+            for gpu in group:
+                if gpu >= count:
+                    yield f"pcie.{level}[{number}]: no GPU {gpu}: the profile has {count}, counted from 0"
+    ends = Counter[int]()
+    for number, bridge in enumerate(profile.bridges):
+        if max(bridge.between) >= count or bridge.between[0] == bridge.between[1]:
+            yield f"bridges[{number}].between: name two different GPUs out of {count}, counted from 0"
+        ends.update(dict.fromkeys(bridge.between, bridge.links))
+    switched = profile.nvswitch.links_per_gpu if profile.nvswitch else 0
+    for gpu, links in ends.items():
+        if links + switched > MAX_NVLINKS:
+            yield f"bridges: GPU {gpu} has {links + switched} NVLinks: no GPU has more than {MAX_NVLINKS}"

@@ -1,0 +1,49 @@
+"""The part of sysfs that a node's GPUs and NVSwitches have: ``bus/pci/devices/<address>/``."""
+
+import shutil
+from pathlib import Path
+
+from purser.agent.sysfs import pci_address
+from purser.lab.driver.profiles import Profile
+
+_GPU_CLASS = "0x030200"
+"""3D controller: what data centre GPUs are on the bus."""
+_SWITCH_CLASS = "0x068000"
+_NVIDIA = "0x10de"
+_SWITCH_DEVICE = "0x22a3"
+
+
+def write_sysfs(root: Path, profile: Profile) -> None:
+    """Write the tree of a whole node."""
+    for index in range(len(profile.gpus)):
+        write_gpu(root, profile, index)
+    for address in profile.nvswitch.pci if profile.nvswitch else ():
+        _write(root, address, _SWITCH_CLASS, _SWITCH_DEVICE, None, "")
+
+
+def write_gpu(root: Path, profile: Profile, index: int) -> None:
+    """Write what the kernel tells of one GPU."""
+    gpu = profile.gpus[index]
+    device = f"0x{profile.model_of(gpu).pci_device_id >> 16:04x}"
+    cpus = {each.node: each.cpus for each in profile.numa}
+    nearest = cpus.get(gpu.numa_node, "") if gpu.numa_node is not None else ""
+    _write(root, gpu.pci, _GPU_CLASS, device, gpu.numa_node, nearest)
+
+
+def remove_device(root: Path, address: str) -> None:
+    """Take a device off the bus."""
+    shutil.rmtree(root / "bus/pci/devices" / pci_address(address), ignore_errors=True)
+
+
+def _write(root: Path, address: str, device_class: str, device: str, numa_node: int | None, cpus: str) -> None:
+    folder = root / "bus/pci/devices" / pci_address(address)
+    folder.mkdir(parents=True, exist_ok=True)
+    attributes = {
+        "vendor": _NVIDIA,
+        "device": device,
+        "class": device_class,
+        "numa_node": str(-1 if numa_node is None else numa_node),
+        "local_cpulist": cpus,
+    }
+    for name, value in attributes.items():
+        (folder / name).write_text(f"{value}\n", encoding="ascii")
