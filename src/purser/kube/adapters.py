@@ -1,6 +1,7 @@
-"""Objects of the API as the kernel's nouns."""
+"""From Kubernetes' objects to the kernel's values.
 
-from collections.abc import Iterator, Mapping
+Here and nowhere else is known where in a Pod or Node the kernel finds what it reads.
+"""
 
 import msgspec
 
@@ -10,73 +11,89 @@ from purser.core.podspec import ContainerSpec, PodSpec
 from purser.kube.objects import Container, Node, Pod, Quantity
 
 MAX_INVENTORY_BYTES = 256 * 1024
-"""All annotations of an object together may have 256 KiB."""
+"""As much as the API server lets all annotations of one object have."""
 
 _inventories = msgspec.json.Decoder(NodeInventory)
 
 
 class InventoryError(ValueError):
-    """A node's inventory annotation that is no inventory of that node; the message says why."""
+    """A node's inventory annotation that makes no sense; the message names the field."""
 
 
 def pod_spec(pod: Pod) -> PodSpec:
-    """What dialects read of a pod. Its containers come in kubelet's order: init containers and sidecars first."""
+    """What dialects read of a pod, its containers in kubelet's order."""
     return PodSpec(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         annotations=pod.metadata.annotations,
+        containers=(
+            *(container_spec(container, _init_kind(container)) for container in pod.spec.init_containers),
+            *(container_spec(container, ContainerKind.APP) for container in pod.spec.containers),
+        ),
         labels=pod.metadata.labels,
-        containers=tuple(_containers(pod)),
         priority=pod.spec.priority,
         node_name=pod.spec.node_name,
         scheduler_name=pod.spec.scheduler_name,
     )
 
 
-def inventory_of(node: Node) -> NodeInventory | None:
-    """The inventory that a node's agent published, None when there is none. Raises `InventoryError`."""
-    text = node.metadata.annotations.get(INVENTORY_ANNOTATION)
-    if text is None:
-        return None
-    if len(text) > MAX_INVENTORY_BYTES:
-        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} is longer than {MAX_INVENTORY_BYTES} bytes")
-    try:
-        inventory = _inventories.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} is no inventory: {error}") from error
-    if inventory.node != node.metadata.name:
-        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} is the inventory of node {inventory.node!r}")
-    return inventory
-
-
-def is_terminal(pod: Pod) -> bool:
-    """Whether the pod has ended for good, so that it holds nothing any more."""
-    return pod.status.phase in ("Succeeded", "Failed")
-
-
-def holds_grant(pod: Pod) -> bool:
-    """Whether the pod carries a grant, whoever wrote it, and has not ended."""
-    return GRANT_ANNOTATION in pod.metadata.annotations and not is_terminal(pod)
-
-
-def _containers(pod: Pod) -> Iterator[ContainerSpec]:
-    for container in pod.spec.init_containers:
-        is_sidecar = container.restart_policy == "Always"
-        yield _container(container, ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT)
-    for container in pod.spec.containers:
-        yield _container(container, ContainerKind.APP)
-
-
-def _container(container: Container, kind: ContainerKind) -> ContainerSpec:
+def container_spec(container: Container, kind: ContainerKind) -> ContainerSpec:
+    """What dialects read of one container."""
     return ContainerSpec(
         name=container.name,
         kind=kind,
-        limits=_texts(container.resources.limits),
-        requests=_texts(container.resources.requests),
+        limits=_quantities(container.resources.limits),
+        requests=_quantities(container.resources.requests),
         privileged=container.security_context.privileged,
     )
 
 
-def _texts(quantities: Mapping[str, Quantity]) -> dict[str, str]:
-    return {name: str(quantity) for name, quantity in quantities.items()}
+def inventory_of(node: Node) -> NodeInventory | None:
+    """The inventory that a node's agent published; None where none did. Raises `InventoryError`."""
+    text = node.metadata.annotations.get(INVENTORY_ANNOTATION)
+    if text is None:
+        return None
+    inventory = _decode_inventory(text)
+    _check_inventory(inventory, node.metadata.name)
+    return inventory
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Whether the pod has ended for good, so that it holds no devices any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def holds_grant(pod: Pod) -> bool:
+    """Whether the pod carries a grant, which may still be a forged one, and has not ended."""
+    return GRANT_ANNOTATION in pod.metadata.annotations and not is_terminal(pod)
+
+
+def _init_kind(container: Container) -> ContainerKind:
+    return ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
+
+
+def _quantities(amounts: dict[str, Quantity]) -> dict[str, str]:
+    return {resource: str(amount) for resource, amount in amounts.items()}
+
+
+def _decode_inventory(text: str) -> NodeInventory:
+    if len(text) > MAX_INVENTORY_BYTES:
+        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} has more than {MAX_INVENTORY_BYTES} characters")
+    try:
+        return _inventories.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} is no inventory: {error}") from error
+
+
+def _check_inventory(inventory: NodeInventory, node: str) -> None:
+    if inventory.node != node:
+        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} is that of node {inventory.node!r}, not of {node!r}")
+    uuids = [device.uuid for device in inventory.devices]
+    if len(set(uuids)) < len(uuids):
+        raise InventoryError(f"annotation {INVENTORY_ANNOTATION} names one device twice")
+    for device in inventory.devices:
+        if not device.uuid or device.memory_mib < 0 or device.cores_percent < 0 or device.slots < 0:
+            raise InventoryError(
+                f"annotation {INVENTORY_ANNOTATION}: device {device.uuid!r} needs a uuid and amounts of 0 or more"
+            )
