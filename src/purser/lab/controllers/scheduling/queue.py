@@ -1,0 +1,94 @@
+"""Who is tried when: kube-scheduler's active queue, its back-off queue, and the pods that nothing fits."""
+
+import asyncio
+import heapq
+from itertools import count
+
+from purser.kube.clock import Clock
+
+INITIAL_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 10.0
+FLUSH_AFTER_S = 300.0
+"""Pods that no event woke are tried again after this long (``podMaxInUnschedulablePodsDuration``)."""
+
+
+class SchedulingQueue:
+    """Pods by uid. Higher priority first, then first come first served."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ticket = count()
+        self._active: list[tuple[int, int, str]] = []
+        self._waiting: dict[str, float] = {}
+        """By uid: when a pod in back-off is due."""
+        self._unschedulable: dict[str, float] = {}
+        """By uid: when it is flushed."""
+        self._attempts: dict[str, int] = {}
+        self._priority: dict[str, int] = {}
+        self._moves = 0
+        self._changed = asyncio.Event()
+
+    def add(self, uid: str, priority: int) -> None:
+        """A new pod."""
+        if uid not in self._priority:
+            self._priority[uid] = priority
+            self._attempts[uid] = 0
+            self._activate(uid)
+
+    def remove(self, uid: str) -> None:
+        """The pod is bound or gone."""
+        for table in (self._priority, self._attempts, self._waiting, self._unschedulable):
+            table.pop(uid, None)
+
+    async def pop(self) -> tuple[str, int]:
+        """The next pod, and a mark to hand back when it did not fit."""
+        while True:
+            self._wake_due()
+            while self._active:
+                uid = heapq.heappop(self._active)[2]
+                if uid in self._priority:
+                    self._attempts[uid] += 1
+                    return uid, self._moves
+            await self._wait()
+
+    def put_back(self, uid: str, mark: int, *, is_error: bool = False) -> None:
+        """The pod did not fit. It waits for an event, or for its back-off when one came meanwhile or on an error."""
+        if uid not in self._priority:
+            return
+        if is_error or mark != self._moves:
+            self._waiting[uid] = self._clock.monotonic() + self._backoff(uid)
+        else:
+            self._unschedulable[uid] = self._clock.monotonic() + FLUSH_AFTER_S
+        self._changed.set()
+
+    def move_all(self) -> None:
+        """Something changed in the cluster that may let waiting pods in."""
+        self._moves += 1
+        for uid, flush_at in self._unschedulable.items():
+            since = flush_at - FLUSH_AFTER_S
+            self._waiting[uid] = since + self._backoff(uid)
+        self._unschedulable = {}
+        self._changed.set()
+
+    def _backoff(self, uid: str) -> float:
+        return float(min(MAX_BACKOFF_S, INITIAL_BACKOFF_S * 2 ** (self._attempts[uid] - 1)))
+
+    def _wake_due(self) -> None:
+        now = self._clock.monotonic()
+        for table in (self._waiting, self._unschedulable):
+            for uid in [uid for uid, due in table.items() if due <= now]:
+                del table[uid]
+                self._activate(uid)
+
+    def _activate(self, uid: str) -> None:
+        heapq.heappush(self._active, (-self._priority[uid], next(self._ticket), uid))
+        self._changed.set()
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        due = min([*self._waiting.values(), *self._unschedulable.values()], default=None)
+        try:
+            async with asyncio.timeout(None if due is None else max(0.0, due - self._clock.monotonic())):
+                await self._changed.wait()
+        except TimeoutError:
+            return

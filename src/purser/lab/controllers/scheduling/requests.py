@@ -1,0 +1,68 @@
+"""What pods ask of a node's resources, as kube-scheduler counts it. Amounts are in thousandths, whatever the unit."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from purser.kube.quantities import quantity_milli
+
+Raw = Mapping[str, Any]
+Amounts = dict[str, int]
+
+
+@lru_cache(maxsize=4096)
+def _milli(value: str | int | float) -> int:
+    return quantity_milli(value)
+
+
+def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
+    """Kubernetes quantities as integers."""
+    return {name: _milli(value) for name, value in (quantities or {}).items()}
+
+
+def pod_requests(pod: Raw) -> Amounts:
+    """The larger of all app containers and any init container beside the sidecars before it, plus overhead; one pod."""
+    spec = pod["spec"]
+    running: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        wanted = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            running = add(running, wanted)
+            peak = _largest(peak, running)
+        else:
+            peak = _largest(peak, add(running, wanted))
+    for container in spec.get("containers") or ():
+        running = add(running, _container_requests(container))
+    return add(add(_largest(peak, running), amounts(spec.get("overhead"))), {"pods": 1000})
+
+
+def resource_names(pod: Raw) -> frozenset[str]:
+    """Every resource that some container names in its requests or limits."""
+    spec = pod["spec"]
+    containers: Iterable[Raw] = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    found: set[str] = set()
+    for container in containers:
+        resources = container.get("resources") or {}
+        found.update(resources.get("requests") or (), resources.get("limits") or ())
+    return frozenset(found)
+
+
+def add(left: Amounts, right: Amounts) -> Amounts:
+    """Sum by name."""
+    return {name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}}
+
+
+def subtract(left: Amounts, right: Amounts) -> Amounts:
+    """Difference by name."""
+    return {name: left.get(name, 0) - right.get(name, 0) for name in {**left, **right}}
+
+
+def _container_requests(container: Raw) -> Amounts:
+    resources = container.get("resources") or {}
+    # The API server defaults requests from limits; a stand-in that does not must not let pods through for it.
+    return amounts(resources.get("limits")) | amounts(resources.get("requests"))
+
+
+def _largest(left: Amounts, right: Amounts) -> Amounts:
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}

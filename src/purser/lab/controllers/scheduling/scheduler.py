@@ -1,0 +1,292 @@
+"""The loop: one pod at a time, filters, extenders, scores, binding; and what happens when nothing fits."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from purser.kube.client import Client
+from purser.kube.clock import Clock, SystemClock, timestamp
+from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, KubeError, NotFoundError
+from purser.kube.events import EventRecorder
+from purser.kube.informer import Informer
+from purser.kube.resources import PODS, Raw, ref_of
+from purser.lab.controllers.scheduling import preemption
+from purser.lab.controllers.scheduling.extender import ExtenderError, HttpExtender
+from purser.lab.controllers.scheduling.filters import PodView, Unfit, check, fit_error
+from purser.lab.controllers.scheduling.nodes import NodeCache, NodeInfo, schedulable_part
+from purser.lab.controllers.scheduling.queue import SchedulingQueue
+from purser.lab.controllers.scheduling.scores import least_allocated
+
+_RAW_PODS = PODS.raw()
+_TERMINAL = ("Succeeded", "Failed")
+
+_log = structlog.get_logger("purser.lab.scheduler")
+
+
+class NothingFits(Exception):
+    """No node fits the pod; why, by node."""
+
+    def __init__(self, node_count: int, unfits: dict[str, Unfit]) -> None:
+        super().__init__(fit_error(node_count, unfits.values()))
+        self.unfits = unfits
+
+
+class Scheduler:
+    """One kube-scheduler with one profile. All nodes are scored (``percentageOfNodesToScore: 100``)."""
+
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        pods: Informer[Raw],
+        nodes: Informer[Raw],
+        extenders: Sequence[HttpExtender] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._name = name
+        self._client = client
+        self._pods = pods
+        self._extenders = extenders
+        self._clock = clock or SystemClock()
+        self._cache = NodeCache()
+        self._queue = SchedulingQueue(self._clock)
+        self._recorder = EventRecorder(client, name, name)
+        pods.add_handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_deleted)
+        nodes.add_handler(on_add=self._node_added, on_update=self._node_updated, on_delete=self._node_deleted)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        await self._pods.synced()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
+            group.create_task(self._loop())
+
+    # --- what informers tell
+
+    def _pod_added(self, pod: Raw) -> None:
+        self._cache.set_pod(pod)
+        if self._is_mine(pod):
+            self._queue.add(pod["metadata"]["uid"], preemption.priority_of(pod))
+
+    def _pod_updated(self, old: Raw, pod: Raw) -> None:
+        if pod["spec"].get("nodeName"):
+            self._cache.set_pod(pod)
+            self._queue.remove(pod["metadata"]["uid"])
+            if _phase(old) not in _TERMINAL and _phase(pod) in _TERMINAL:
+                self._queue.move_all()
+        elif self._is_mine(pod):
+            self._pod_added(pod)
+            if (old["spec"], old["metadata"].get("annotations")) != (pod["spec"], pod["metadata"].get("annotations")):
+                self._queue.move_all()
+        else:
+            self._queue.remove(pod["metadata"]["uid"])
+
+    def _pod_deleted(self, pod: Raw) -> None:
+        self._cache.remove_pod(pod)
+        self._queue.remove(pod["metadata"]["uid"])
+        if pod["spec"].get("nodeName") and _phase(pod) not in _TERMINAL:
+            self._queue.move_all()
+
+    def _node_added(self, node: Raw) -> None:
+        self._cache.set_node(node)
+        self._queue.move_all()
+
+    def _node_updated(self, old: Raw, node: Raw) -> None:
+        self._cache.set_node(node)
+        if schedulable_part(old) != schedulable_part(node):
+            self._queue.move_all()
+
+    def _node_deleted(self, node: Raw) -> None:
+        self._cache.remove_node(node)
+
+    def _is_mine(self, pod: Raw) -> bool:
+        return (
+            pod["spec"].get("schedulerName", "default-scheduler") == self._name
+            and not pod["spec"].get("nodeName")
+            and not pod["spec"].get("schedulingGates")
+            and not pod["metadata"].get("deletionTimestamp")
+            and _phase(pod) not in _TERMINAL
+        )
+
+    # --- one attempt
+
+    async def _loop(self) -> None:
+        while True:
+            uid, mark = await self._queue.pop()
+            pod = self._pods.store.by_uid(uid)
+            if pod is None or not self._is_mine(pod):
+                self._queue.remove(uid)
+                continue
+            try:
+                await self._attempt(pod)
+            except NothingFits as error:
+                await self._preempt(pod, error)
+                await self._refused(pod, str(error))
+                self._queue.put_back(uid, mark)
+            except (ExtenderError, KubeError) as error:
+                await self._refused(pod, str(error))
+                self._queue.put_back(uid, mark, is_error=True)
+
+    async def _attempt(self, pod: Raw) -> None:
+        """Raises `NothingFits`, `ExtenderError`, `KubeError`."""
+        extenders = [extender for extender in self._extenders if extender.is_interested(pod)]
+        view = PodView.of(pod, _ignored(extenders))
+        fitting = await self._filter(view, extenders)
+        node = await self._best(view, fitting, extenders)
+        await self._bind(pod, node, extenders)
+
+    async def _filter(self, view: PodView, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
+        nodes = list(self._cache)
+        unfits: dict[str, Unfit] = {}
+        fitting: dict[str, NodeInfo] = {}
+        for node in nodes:
+            unfit = check(view, node)
+            if unfit is None:
+                fitting[node.name] = node
+            else:
+                unfits[node.name] = unfit
+        for extender in extenders:
+            if not fitting or not extender.settings.filter_verb:
+                break
+            try:
+                result = await extender.filter(view.pod, fitting)
+            except ExtenderError:
+                if extender.settings.is_ignorable:
+                    continue
+                raise
+            unfits |= {name: Unfit((reason,), True) for name, reason in result.failed.items()}
+            unfits |= {name: Unfit((reason,), False) for name, reason in result.failed_for_good.items()}
+            fitting = {name: fitting[name] for name in result.node_names if name in fitting}
+        if not fitting:
+            raise NothingFits(len(nodes), unfits)
+        return list(fitting.values())
+
+    async def _best(self, view: PodView, fitting: list[NodeInfo], extenders: Sequence[HttpExtender]) -> str:
+        if len(fitting) == 1:
+            return fitting[0].name
+        scores = {node.name: least_allocated(view, node) for node in fitting}
+        for extender in extenders:
+            if not extender.settings.prioritize_verb:
+                continue
+            try:
+                extra = await extender.prioritize(view.pod, scores)
+            except ExtenderError as error:
+                # As kube-scheduler does: scores are a wish, the pod is placed without them.
+                _log.warning("an extender did not score", error=str(error))
+                continue
+            for name, score in extra.items():
+                if name in scores:
+                    scores[name] += score
+        return max(sorted(scores), key=scores.__getitem__)
+
+    async def _bind(self, pod: Raw, node: str, extenders: Sequence[HttpExtender]) -> None:
+        metadata = pod["metadata"]
+        self._cache.assume(pod, node)
+        binder = next((extender for extender in extenders if extender.settings.bind_verb), None)
+        try:
+            if binder is not None:
+                await binder.bind(pod, node)
+            else:
+                await self._client.bind(metadata["namespace"], metadata["name"], metadata["uid"], node, {})
+        except BaseException:
+            self._forget(pod)
+            raise
+        self._queue.remove(metadata["uid"])
+        message = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {node}"
+        self._recorder.event(ref_of(_RAW_PODS, pod), "Scheduled", message)
+
+    def _forget(self, pod: Raw) -> None:
+        """Undo `assume`, unless the informer has seen the binding after all."""
+        self._cache.remove_pod(pod)
+        if (known := self._pods.store.by_uid(pod["metadata"]["uid"])) is not None:
+            self._cache.set_pod(known)
+
+    # --- nothing fits
+
+    async def _refused(self, pod: Raw, message: str) -> None:
+        self._recorder.event(ref_of(_RAW_PODS, pod), "FailedScheduling", message, type="Warning")
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": timestamp(self._clock.now()),
+        }
+        others = [c for c in (pod.get("status") or {}).get("conditions") or () if c.get("type") != "PodScheduled"]
+        await self._write_status(pod, {"conditions": [*others, condition]})
+
+    async def _preempt(self, pod: Raw, error: NothingFits) -> None:
+        if not preemption.may_preempt(pod) or self._has_nominated_victims(pod):
+            return
+        view = PodView.of(pod, _ignored(self._extenders))
+        nodes = [node for node in self._cache if (unfit := error.unfits.get(node.name)) and unfit.is_resolvable]
+        found = preemption.candidates(view, nodes)
+        try:
+            found = await self._ask_extenders(pod, found)
+        except ExtenderError as failure:
+            _log.warning("an extender did not answer about preemption", error=str(failure))
+            return
+        chosen = preemption.best(found)
+        if chosen is None:
+            return
+        await self._write_status(pod, {"nominatedNodeName": chosen.node})
+        for victim in chosen.victims:
+            await self._evict(victim, pod, chosen.node)
+
+    async def _ask_extenders(self, pod: Raw, found: dict[str, preemption.Candidate]) -> dict[str, preemption.Candidate]:
+        known = {node.name: node.pods for node in self._cache}
+        for extender in self._extenders:
+            if not found or not extender.settings.preempt_verb or not extender.is_interested(pod):
+                continue
+            victims = {name: [v["metadata"]["uid"] for v in c.victims] for name, c in found.items()}
+            left = await extender.preempt(pod, victims)
+            found = {
+                name: preemption.Candidate(name, tuple(known[name][uid] for uid in uids if uid in known[name]))
+                for name, uids in left.items()
+                if name in known
+            }
+        return found
+
+    def _has_nominated_victims(self, pod: Raw) -> bool:
+        """Whether an earlier preemption of this pod is still under way."""
+        nominated = (pod.get("status") or {}).get("nominatedNodeName")
+        return any(
+            victim["metadata"].get("deletionTimestamp")
+            for node in self._cache
+            if node.name == nominated
+            for victim in node.pods.values()
+        )
+
+    async def _evict(self, victim: Mapping[str, Any], pod: Raw, node: str) -> None:
+        metadata = victim["metadata"]
+        message = f"Preempted by pod {pod['metadata']['uid']} on node {node}"
+        self._recorder.event(ref_of(_RAW_PODS, dict(victim)), "Preempted", message)
+        try:
+            await self._client.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+        except (NotFoundError, ConflictError):
+            return
+
+    async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        try:
+            await self._client.patch_merge(PODS, metadata["name"], patch, metadata["namespace"], subresource="status")
+        except (NotFoundError, ConflictError):
+            return
+        except (ApiError, ApiUnavailableError) as error:
+            _log.warning("a pod's condition was not written", pod=metadata["name"], error=str(error))
+
+
+def _phase(pod: Raw) -> str:
+    return (pod.get("status") or {}).get("phase") or ""
+
+
+def _ignored(extenders: Sequence[HttpExtender]) -> frozenset[str]:
+    return frozenset(
+        resource.name
+        for extender in extenders
+        for resource in extender.settings.managed_resources
+        if resource.ignored_by_scheduler
+    )
