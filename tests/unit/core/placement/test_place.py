@@ -1,0 +1,190 @@
+"""A pod on a node: rows of containers, kubelet's reuse of init containers' devices, and that grants always fit."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purser.core.fleet import Fleet, NodeState, node_state
+from purser.core.ledger import Usage
+from purser.core.model import (
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceRequest,
+    Enforcement,
+    GpuPolicy,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.placement import Placement, Reason, Refusal, place, to_grant
+
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+
+
+def cards(*memory: int, **facts: object) -> tuple[Device, ...]:
+    return tuple(
+        msgspec.structs.replace(Device(f"d{i}", i, "NVIDIA", mib, slots=4), **facts) for i, mib in enumerate(memory)
+    )
+
+
+def node(*devices: Device, used: dict[str, int] | None = None) -> NodeState:
+    usage = {uuid: Usage(1, memory, 0, pods=1) for uuid, memory in (used or {}).items()}
+    return node_state(NodeInventory("n", devices), usage)
+
+
+def pod(*containers: tuple[ContainerKind, DeviceRequest], policy: tuple[GpuPolicy, ...] = ()) -> PodRequest:
+    parts = tuple(ContainerRequest(f"c{i}", kind, request) for i, (kind, request) in enumerate(containers))
+    return PodRequest("u", "ns", "p", parts, gpu_policy=policy)
+
+
+def ask(count: int = 1, memory: int = 100, cores: int = 0, **more: object) -> DeviceRequest:
+    return msgspec.structs.replace(DeviceRequest(count, memory_mib=memory, cores_percent=cores), **more)
+
+
+def devices_of(verdict: Placement | Refusal) -> list[list[str]]:
+    assert isinstance(verdict, Placement), verdict
+    return [[share.uuid for share in part.shares] for part in verdict.containers]
+
+
+def test_the_app_container_gets_the_init_containers_device_first() -> None:
+    """kubelet hands it on before it asks for more."""
+    request = pod((INIT, ask()), (APP, ask(2)), policy=(GpuPolicy.SPREAD,))
+    init, app = devices_of(place(node(*cards(1000, 1000, 1000), used={"d2": 500}), request))
+    assert app[0] == init[0] and len(set(app)) == 2
+
+
+def test_an_init_container_avoids_devices_that_its_app_cannot_have() -> None:
+    """Binpack alone would send it to the fuller card, and kubelet would then hand that one on to the app."""
+    request = pod((INIT, ask(memory=100)), (APP, ask(memory=600)))
+    assert devices_of(place(node(*cards(1000, 1000), used={"d1": 500}), request)) == [["d0"], ["d0"]]
+
+
+def test_init_containers_take_one_anothers_devices() -> None:
+    request = pod((INIT, ask()), (INIT, ask(2)), (APP, ask(3)))
+    first, second, app = devices_of(place(node(*cards(1000, 1000, 1000, 1000)), request))
+    assert first == second[:1] and second == app[:2]
+
+
+def test_a_later_app_container_is_free_to_go_elsewhere() -> None:
+    request = pod((INIT, ask(memory=900)), (APP, ask(memory=900)), (APP, ask(memory=900)))
+    init, first, second = devices_of(place(node(*cards(1000, 1000)), request))
+    assert init == first != second
+
+
+def test_a_sidecar_takes_the_device_and_stays_on_it() -> None:
+    request = pod((INIT, ask(memory=800)), (SIDECAR, ask(memory=300)), (APP, ask(memory=800)))
+    init, sidecar, app = devices_of(place(node(*cards(1000, 1000)), request))
+    assert init == sidecar != app
+
+
+def test_an_init_container_on_its_own_binds_nobody_after_it() -> None:
+    assert len(devices_of(place(node(*cards(1000)), pod((INIT, ask()))))) == 1
+
+
+def test_containers_of_one_pod_do_not_overcommit_a_card_together() -> None:
+    verdict = place(node(*cards(1000)), pod((APP, ask(memory=600)), (APP, ask(memory=600))))
+    assert isinstance(verdict, Refusal)
+    assert (verdict.container, verdict.message) == ("c1", "1/1 CardInsufficientMemory")
+
+
+def test_a_card_held_alone_takes_nobody_even_if_its_compute_is_over_booked() -> None:
+    state = node_state(
+        NodeInventory("n", cards(1000, cores_percent=200)), {"d0": Usage(1, 0, 100, pods=1, exclusive=1)}
+    )
+    verdict = place(state, pod((APP, ask(cores=10))))
+    assert isinstance(verdict, Refusal)
+    assert verdict.counts == ((Reason.EXCLUSIVE_CONFLICT, 1),)
+
+
+@pytest.mark.parametrize(
+    ("used", "memory", "resolvable"),
+    [
+        pytest.param({"d0": 500}, 600, True, id="it would fit once others are gone"),
+        pytest.param({"d0": 500}, 1001, False, id="it would not fit an empty node"),
+        pytest.param({}, 1001, False, id="nobody is there who could go"),
+    ],
+)
+def test_a_refusal_says_whether_preemption_could_help(used: dict[str, int], memory: int, resolvable: bool) -> None:
+    verdict = place(node(*cards(1000), used=used), pod((APP, ask(memory=memory))))
+    assert isinstance(verdict, Refusal)
+    assert verdict.resolvable is resolvable
+
+
+def test_a_node_without_devices_says_so() -> None:
+    verdict = place(node(), pod((APP, ask())))
+    assert isinstance(verdict, Refusal)
+    assert verdict.message == "NodeInsufficientDevice"
+
+
+def test_modes_and_models_select_devices() -> None:
+    state = node(*cards(1000), Device("x", 1, "NVIDIA A100-SXM4-80GB", 1000, slots=4))
+    assert devices_of(place(state, pod((APP, ask(models_allowed=("a100",)))))) == [["x"]]
+    assert devices_of(place(state, pod((APP, ask(models_denied=("a100",)))))) == [["d0"]]
+
+
+def test_numa_binding_of_an_app_also_binds_its_init_container() -> None:
+    devices = (*cards(1000, numa_nodes=(0,)), *(Device(f"x{i}", i + 1, "N", 1000, numa_nodes=(1,)) for i in range(2)))
+    init, app = devices_of(place(node(*devices), pod((INIT, ask()), (APP, ask(2, numa_bind=True)))))
+    assert set(app) == {"x0", "x1"} and init[0] in app
+
+
+@pytest.mark.parametrize(
+    ("cores", "enforcement"), [(100, Enforcement.WHOLE_DEVICE), (50, Enforcement.HAMI_CORE), (0, Enforcement.HAMI_CORE)]
+)
+def test_a_grant_says_what_its_node_enforces(cores: int, enforcement: Enforcement) -> None:
+    inventory = NodeInventory("n", cards(1000), enforcement=Enforcement.HAMI_CORE)
+    request = pod((APP, ask(cores=cores)))
+    placement = place(node_state(inventory, {}), request)
+    assert isinstance(placement, Placement)
+    grant = to_grant(placement, request, inventory)
+    assert (grant.pod_uid, grant.node, grant.containers[0].enforcement) == ("u", "n", enforcement)
+
+
+requests = st.builds(
+    DeviceRequest,
+    count=st.integers(1, 3),
+    memory_mib=st.integers(0, 1200),
+    cores_percent=st.sampled_from((0, 30, 60, 100)),
+    numa_bind=st.booleans(),
+)
+containers = st.lists(st.tuples(st.sampled_from(ContainerKind), requests), min_size=1, max_size=4).map(
+    lambda parts: sorted(parts, key=lambda part: part[0] is APP)
+)
+policies = st.lists(st.sampled_from(GpuPolicy), min_size=1, max_size=2, unique=True).map(tuple)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(containers, policies), max_size=8), st.lists(st.integers(0, 1), min_size=1, max_size=4))
+def test_whatever_placement_decides_the_book_accepts(
+    pods: list[tuple[list[tuple[ContainerKind, DeviceRequest]], tuple[GpuPolicy, ...]]], numas: list[int]
+) -> None:
+    fleet = Fleet()
+    devices = tuple(Device(f"d{i}", i, "N", 1000, slots=3, numa_nodes=(numa,)) for i, numa in enumerate(numas))
+    fleet.set_inventory(NodeInventory("n", devices))
+    for number, (parts, policy) in enumerate(pods):
+        request = msgspec.structs.replace(pod(*parts, policy=policy), uid=str(number))
+        state = fleet.node("n")
+        placement = place(state, request)
+        if isinstance(placement, Refusal):
+            assert placement.counts
+            continue
+        for part, container in zip(placement.containers, request.containers, strict=True):
+            assert len({share.uuid for share in part.shares}) == container.devices.count
+        fleet.ledger.reserve(to_grant(placement, request, state.inventory))
+    assert fleet.ledger.violations() == ()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1000)), min_size=1, max_size=6), st.integers(1, 3), policies
+)
+def test_numa_binding_finds_a_set_whenever_one_exists(
+    found: list[tuple[int, int]], count: int, policy: tuple[GpuPolicy, ...]
+) -> None:
+    devices = tuple(Device(f"d{i}", i, "N", 1000, numa_nodes=(numa,)) for i, (numa, _) in enumerate(found))
+    used = {f"d{i}": memory for i, (_, memory) in enumerate(found) if memory}
+    state = node_state(NodeInventory("n", devices), {u: Usage(0, memory) for u, memory in used.items()})
+    enough = [sum(1 for numa, memory in found if numa == home and memory <= 500) >= count for home in range(3)]
+    verdict = place(state, pod((APP, ask(count, memory=500, numa_bind=True)), policy=policy))
+    assert isinstance(verdict, Placement) is any(enough)

@@ -1,0 +1,96 @@
+"""The fleet: states follow inventories and the book, and equal states are known to be equal."""
+
+import msgspec
+
+from purser.core.fleet import Fleet
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, Link, NodeInventory, PcieLevel
+
+
+def inventory(node: str, cards: int = 2, **facts: object) -> NodeInventory:
+    devices = tuple(
+        msgspec.structs.replace(Device(f"{node}-{i}", i, "NVIDIA", 1000, slots=4), **facts) for i in range(cards)
+    )
+    return NodeInventory(node, devices)
+
+
+def grant(uid: str, node: str, card: int = 0, memory: int = 100) -> Grant:
+    share = DeviceShare(f"{node}-{card}", memory, 0)
+    return Grant(uid, "ns", uid, node, (ContainerGrant("c", ContainerKind.APP, (share,)),))
+
+
+def test_devices_are_ordered_by_index_whatever_the_agent_wrote() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n", tuple(reversed(inventory("n", 3).devices))))
+    assert [state.device.index for state in fleet.node("n").devices] == [0, 1, 2]
+
+
+def test_usage_follows_the_book() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory("n"))
+    fleet.ledger.reserve(grant("a", "n"))
+    assert [s.usage.memory_mib for s in fleet.node("n").devices] == [100, 0]
+    fleet.ledger.release("a")
+    assert [s.usage.memory_mib for s in fleet.node("n").devices] == [0, 0]
+
+
+def test_grants_adopted_before_the_inventory_is_known_count_once_it_is() -> None:
+    fleet = Fleet()
+    fleet.ledger.adopt(grant("a", "n"))
+    assert fleet.node("n") is None
+    fleet.set_inventory(inventory("n"))
+    assert fleet.node("n").devices[0].usage.memory_mib == 100
+
+
+def test_nodes_in_equal_state_share_a_class_and_part_when_one_changes() -> None:
+    fleet = Fleet()
+    for name in ("a", "b"):
+        fleet.set_inventory(inventory(name))
+    assert fleet.class_of("a") == fleet.class_of("b")
+    fleet.ledger.reserve(grant("p", "a"))
+    assert fleet.class_of("a") != fleet.class_of("b")
+    fleet.ledger.reserve(grant("q", "b"))
+    assert fleet.class_of("a") == fleet.class_of("b")
+
+
+def test_a_class_number_is_never_used_again_for_another_state() -> None:
+    fleet = Fleet()
+    seen = set()
+    for memory in range(100, 600, 100):
+        fleet.set_inventory(inventory("n", memory_mib=memory))
+        seen.add(fleet.class_of("n"))
+    assert len(seen) == 5
+
+
+def test_health_and_cordons_and_links_are_part_of_the_state() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory("a"))
+    fleet.set_inventory(inventory("b", healthy=False))
+    fleet.set_inventory(msgspec.structs.replace(inventory("c"), cordoned=("c-0",)))
+    fleet.set_inventory(inventory("d", links=(Link("d-1", PcieLevel.SAME_CPU),)))
+    assert len({fleet.class_of(name) for name in "abcd"}) == 4
+
+
+def test_links_are_equal_when_they_connect_the_same_positions() -> None:
+    fleet = Fleet()
+    for name in ("a", "b"):
+        fleet.set_inventory(inventory(name, links=(Link(f"{name}-1", PcieLevel.SAME_CPU, 2),)))
+    assert fleet.class_of("a") == fleet.class_of("b")
+
+
+def test_a_removed_node_is_unknown_and_its_pods_stay_on_the_book() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory("n"))
+    fleet.ledger.reserve(grant("a", "n"))
+    fleet.remove_node("n")
+    assert (fleet.node("n"), fleet.class_of("n"), len(fleet)) == (None, None, 0)
+    assert fleet.ledger.grant("a") is not None
+
+
+def test_a_node_without_some_pods_is_what_it_would_be_after_preemption() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory("n"))
+    for uid in ("a", "b"):
+        fleet.ledger.reserve(grant(uid, "n"))
+    assert fleet.without("n", {"a"}).devices[0].usage.memory_mib == 100
+    assert fleet.node("n").devices[0].usage.memory_mib == 200
+    assert fleet.without("nobody", ()) is None

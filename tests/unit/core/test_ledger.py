@@ -1,0 +1,297 @@
+"""The book: what it refuses, what it keeps, and that its sums are what a recount gives."""
+
+from collections import defaultdict
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from purser.core.fleet import Fleet, node_state
+from purser.core.ledger import (
+    UNUSED,
+    DuplicateError,
+    Ledger,
+    LedgerError,
+    OvercommitError,
+    StateError,
+    UnknownDeviceError,
+    UnknownGrantError,
+    Usage,
+    overcommit,
+    pod_usage,
+)
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+from purser.core.quota import Demand, grant_demand
+
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+
+
+def device(uuid: str, memory: int = 1000, slots: int = 4) -> Device:
+    return Device(uuid, int(uuid[1:]), "NVIDIA", memory, slots=slots)
+
+
+def inventory(*uuids: str, node: str = "n") -> NodeInventory:
+    return NodeInventory(node, tuple(device(uuid) for uuid in uuids))
+
+
+def grant(uid: str, *shares: tuple[str, int, int], node: str = "n", kind: ContainerKind = APP) -> Grant:
+    parts = tuple(DeviceShare(*share) for share in shares)
+    return Grant(uid, "ns", f"pod-{uid}", node, (ContainerGrant("c", kind, parts),))
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    book = Ledger()
+    book.set_inventory(inventory("d0", "d1"))
+    return book
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "problem"),
+    [
+        pytest.param([("d0", 600, 0)], ("d0", 401, 0), "1001 of 1000 MiB", id="memory"),
+        pytest.param([("d0", 1, 60)], ("d0", 1, 41), "101 of 100 percent", id="compute"),
+        pytest.param([("d0", 1, 0)] * 4, ("d0", 1, 0), "5 of 4 slots", id="slots"),
+        pytest.param([("d0", 1, 100)], ("d0", 1, 0), "has it alone", id="joining a pod that is alone"),
+        pytest.param([("d0", 1, 0)], ("d0", 1, 100), "has it alone", id="wanting to be alone beside others"),
+    ],
+)
+def test_a_reservation_beyond_the_device_is_refused_and_changes_nothing(
+    ledger: Ledger, held: list[tuple[str, int, int]], asked: tuple[str, int, int], problem: str
+) -> None:
+    for i, share in enumerate(held):
+        ledger.reserve(grant(f"held-{i}", share))
+    before = dict(ledger.usage("n"))
+    with pytest.raises(OvercommitError, match=problem):
+        ledger.reserve(grant("new", asked))
+    assert dict(ledger.usage("n")) == before
+    assert ledger.grant("new") is None
+
+
+def test_a_pod_holds_one_grant(ledger: Ledger) -> None:
+    ledger.reserve(grant("a", ("d0", 1, 0)))
+    with pytest.raises(DuplicateError):
+        ledger.reserve(grant("a", ("d1", 1, 0)))
+
+
+def test_a_device_that_the_node_does_not_have_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(UnknownDeviceError, match="no device d9"):
+        ledger.reserve(grant("a", ("d9", 1, 0)))
+    with pytest.raises(UnknownDeviceError):
+        ledger.reserve(grant("a", ("d0", 1, 0), node="elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((ContainerGrant("c", APP, (DeviceShare("d0", 1, 0), DeviceShare("d0", 1, 0))),), id="doubled"),
+        pytest.param((ContainerGrant("c", APP, (DeviceShare("d0", -1, 0),)),), id="negative"),
+        pytest.param(
+            (
+                ContainerGrant("a", APP, (DeviceShare("d0", 1, 100),)),
+                ContainerGrant("b", APP, (DeviceShare("d0", 1, 0),)),
+            ),
+            id="alone, beside a container of its own pod",
+        ),
+    ],
+)
+def test_a_grant_that_contradicts_itself_is_refused(ledger: Ledger, parts: tuple[ContainerGrant, ...]) -> None:
+    with pytest.raises(OvercommitError):
+        ledger.reserve(Grant("a", "ns", "p", "n", parts))
+
+
+def test_containers_that_run_one_after_another_may_each_be_alone(ledger: Ledger) -> None:
+    alone = (DeviceShare("d0", 1000, 100),)
+    ledger.reserve(Grant("a", "ns", "p", "n", (ContainerGrant("i", INIT, alone), ContainerGrant("c", APP, alone))))
+    assert ledger.usage("n")["d0"] == Usage(1, 1000, 100, pods=1, exclusive=1)
+
+
+def test_cards_asked_by_number_count_like_cards_asked_by_memory() -> None:
+    """volcano-sh/volcano#3824: whole-card pods were dropped when a node was rebuilt, and their cards given twice."""
+    fleet = Fleet()
+    fleet.set_inventory(inventory("d0", "d1"))
+    fleet.ledger.reserve(grant("by-number", ("d0", 1000, 100), ("d1", 1000, 100)))
+    fleet.set_inventory(msgspec.structs.replace(inventory("d0", "d1"), driver_version="2"))
+    with pytest.raises(OvercommitError):
+        fleet.ledger.reserve(grant("by-memory", ("d0", 1, 0)))
+
+
+def test_a_card_that_vanished_is_not_given_out_again_and_its_pods_stay_on_the_book() -> None:
+    """volcano-sh/volcano PR 2215: after one of four cards was gone, the old highest index still looked idle."""
+    fleet = Fleet()
+    fleet.set_inventory(inventory("d0", "d1", "d2", "d3"))
+    for i in range(3):
+        fleet.ledger.reserve(grant(f"full-{i}", (f"d{i}", 1000, 0)))
+    fleet.ledger.reserve(grant("on-the-lost-card", ("d3", 10, 0)))
+    fleet.set_inventory(inventory("d0", "d1", "d2"))
+    with pytest.raises(UnknownDeviceError):
+        fleet.ledger.reserve(grant("new", ("d3", 1, 0)))
+    assert [state.device.uuid for state in fleet.node("n").devices] == ["d0", "d1", "d2"]
+    assert fleet.ledger.usage("n")["d3"].memory_mib == 10
+    assert [v.uuid for v in fleet.ledger.violations()] == ["d3"]
+
+
+def test_what_the_cluster_already_holds_is_adopted_and_reported(ledger: Ledger) -> None:
+    ledger.adopt(grant("a", ("d0", 900, 0)))
+    ledger.adopt(grant("b", ("d0", 900, 0)))
+    (violation,) = ledger.violations()
+    assert (violation.node, violation.uuid) == ("n", "d0")
+    assert "1800 of 1000 MiB" in violation.problem
+
+
+def test_adopting_the_same_grant_again_only_moves_it_forward(ledger: Ledger) -> None:
+    held = grant("a", ("d0", 900, 0))
+    ledger.reserve(held)
+    ledger.adopt(held, GrantState.RUNNING)
+    ledger.adopt(held, GrantState.BOUND)
+    assert ledger.state("a") is GrantState.RUNNING
+    assert ledger.usage("n")["d0"].memory_mib == 900
+
+
+def test_what_the_api_server_stores_replaces_what_was_reserved(ledger: Ledger) -> None:
+    ledger.reserve(grant("a", ("d0", 900, 0)))
+    ledger.adopt(grant("a", ("d1", 800, 0)))
+    assert dict(ledger.usage("n")) == {"d1": Usage(1, 800, 0, pods=1)}
+
+
+def test_a_grant_never_goes_backwards(ledger: Ledger) -> None:
+    ledger.reserve(grant("a", ("d0", 1, 0)))
+    ledger.advance("a", GrantState.ALLOCATED)
+    with pytest.raises(StateError):
+        ledger.advance("a", GrantState.BOUND)
+    with pytest.raises(UnknownGrantError):
+        ledger.advance("nobody", GrantState.BOUND)
+    with pytest.raises(UnknownGrantError):
+        ledger.advance("a", GrantState.RUNNING, container="nobody")
+
+
+def test_a_pod_is_as_far_as_its_least_advanced_container(ledger: Ledger) -> None:
+    share = (DeviceShare("d0", 1, 0),)
+    ledger.reserve(Grant("a", "ns", "p", "n", (ContainerGrant("x", APP, share), ContainerGrant("y", APP, share))))
+    ledger.advance("a", GrantState.BOUND)
+    ledger.advance("a", GrantState.ALLOCATED, container="x")
+    assert (ledger.state("a"), ledger.state("a", "x")) == (GrantState.BOUND, GrantState.ALLOCATED)
+    ledger.advance("a", GrantState.ALLOCATED, container="y")
+    assert ledger.state("a") is GrantState.ALLOCATED
+
+
+def test_release_is_idempotent_and_leaves_nothing(ledger: Ledger) -> None:
+    held = grant("a", ("d0", 1, 0))
+    ledger.reserve(held)
+    assert ledger.release("a") == held
+    assert ledger.release("a") is None
+    assert (dict(ledger.usage("n")), list(ledger.grants()), ledger.namespace_usage("ns")) == ({}, [], Demand())
+
+
+def test_released_as_a_state_releases(ledger: Ledger) -> None:
+    ledger.reserve(grant("a", ("d0", 1, 0)))
+    ledger.advance("a", GrantState.RELEASED)
+    assert ledger.grant("a") is None
+
+
+NODES, UUIDS, UIDS = ("n", "m"), ("d0", "d1", "d2"), tuple("abcdefgh")
+shares = st.builds(DeviceShare, st.sampled_from(UUIDS), st.integers(0, 1000), st.sampled_from((0, 10, 50, 100)))
+parts = st.lists(
+    st.builds(
+        ContainerGrant,
+        st.sampled_from(("x", "y", "z")),
+        st.sampled_from(ContainerKind),
+        st.lists(shares, min_size=1, max_size=2, unique_by=lambda share: share.uuid).map(tuple),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda part: part.container,
+)
+grants = st.builds(Grant, st.sampled_from(UIDS), st.just("ns"), st.just("p"), st.sampled_from(NODES), parts.map(tuple))
+inventories = st.builds(
+    lambda node, uuids: inventory(*sorted(uuids), node=node),
+    st.sampled_from(NODES),
+    st.sets(st.sampled_from(UUIDS)),
+)
+
+
+class Book(RuleBasedStateMachine):
+    """Any history of a book: it never overcommits by its own reservations, and its sums are a recount's."""
+
+    known = Bundle("known")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = Fleet()
+        self.ledger = self.fleet.ledger
+        self.inventories: dict[str, NodeInventory] = {}
+
+    @rule(new=inventories)
+    def inventory_changes(self, new: NodeInventory) -> None:
+        self.fleet.set_inventory(new)
+        self.inventories[new.node] = new
+
+    @rule(node=st.sampled_from(NODES))
+    def node_goes(self, node: str) -> None:
+        self.fleet.remove_node(node)
+        self.inventories.pop(node, None)
+
+    @rule(target=known, new=grants)
+    def reserve(self, new: Grant) -> str:
+        before = {v.uuid for v in self.ledger.violations(new.node)}
+        try:
+            self.ledger.reserve(new)
+        except LedgerError:
+            return new.pod_uid
+        assert {v.uuid for v in self.ledger.violations(new.node)} <= before
+        assert before.isdisjoint(pod_usage(new))
+        return new.pod_uid
+
+    @rule(target=known, new=grants, state=st.sampled_from((GrantState.BOUND, GrantState.RUNNING)))
+    def adopt(self, new: Grant, state: GrantState) -> str:
+        self.ledger.adopt(new, state)
+        return new.pod_uid
+
+    @rule(uid=known)
+    def bind(self, uid: str) -> None:
+        before = self.ledger.state(uid)
+        try:
+            self.ledger.advance(uid, GrantState.BOUND)
+        except LedgerError:
+            assert before in (None, GrantState.RUNNING)
+
+    @rule(uid=consumes(known))
+    def release(self, uid: str) -> None:
+        self.ledger.release(uid)
+        assert self.ledger.state(uid) is None
+
+    @invariant()
+    def sums_are_a_recount(self) -> None:
+        recount: dict[str, dict[str, Usage]] = defaultdict(lambda: defaultdict(Usage))
+        demand = Demand()
+        for held in self.ledger.grants():
+            demand += grant_demand(held)
+            for uuid, usage in pod_usage(held).items():
+                recount[held.node][uuid] += usage
+        for node in NODES:
+            assert dict(self.ledger.usage(node)) == dict(recount[node])
+        assert self.ledger.namespace_usage("ns") == demand
+
+    @invariant()
+    def the_fleet_is_what_a_rebuild_gives(self) -> None:
+        assert self.fleet.names() == sorted(self.inventories)
+        for name, known in self.inventories.items():
+            rebuilt = node_state(known, self.ledger.usage(name))
+            assert self.fleet.node(name).devices == rebuilt.devices
+            for state in rebuilt.devices:
+                over = overcommit(state.device, self.ledger.usage(name).get(state.device.uuid, UNUSED))
+                assert bool(over) == any(v.uuid == state.device.uuid for v in self.ledger.violations(name))
+
+    @invariant()
+    def equal_states_share_a_class(self) -> None:
+        by_key = defaultdict(set)
+        for state in self.fleet:
+            by_key[state.key].add(self.fleet.class_of(state.name))
+        assert all(len(numbers) == 1 for numbers in by_key.values())
+        assert len({n for numbers in by_key.values() for n in numbers}) == len(by_key)
+
+
+Book.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyHistory = Book.TestCase
