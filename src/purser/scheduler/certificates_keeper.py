@@ -1,0 +1,187 @@
+"""Where certificate material is kept, and the coroutine that keeps a serving SSL context up to date with it."""
+
+import asyncio
+import base64
+import ssl
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from purser.kube.client import Client
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from purser.kube.resources import SECRETS
+from purser.scheduler.certificates import Material, check, expires_at, renewed
+
+log = structlog.get_logger("purser.scheduler")
+
+SECRET_NAME = "purser-scheduler-tls"
+REFRESH_S = 600.0
+RETRY_S = 5.0
+_KEY = "material.json"
+_ATTEMPTS = 5
+
+_decoder = msgspec.json.Decoder(Material)
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Material with the version that it was read at; None where there is nothing readable."""
+
+    material: Material | None
+    version: str = ""
+    """Empty: nothing is there yet."""
+
+
+class LostRaceError(Exception):
+    """Somebody else wrote in between: read again."""
+
+
+class CertificateStore(Protocol):
+    """Keeps material so that all replicas have the same."""
+
+    async def load(self) -> Stored:
+        """What is there."""
+        ...
+
+    async def save(self, material: Material, version: str) -> None:
+        """Keep material in place of what was read at this version. Raises `LostRaceError` when that has changed."""
+        ...
+
+
+class MemoryStore:
+    """Keeps material as long as the process lives: for tests, and where there is no webhook to register."""
+
+    def __init__(self) -> None:
+        self._stored = Stored(None)
+
+    async def load(self) -> Stored:
+        """What is there."""
+        return self._stored
+
+    async def save(self, material: Material, version: str) -> None:
+        """Keep it."""
+        if version != self._stored.version:
+            raise LostRaceError
+        self._stored = Stored(material, str(int(version or "0") + 1))
+
+
+class SecretStore:
+    """Keeps material in a Secret."""
+
+    def __init__(self, client: Client, namespace: str, name: str = SECRET_NAME) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    async def load(self) -> Stored:
+        """What the Secret holds. Raises `KubeError`."""
+        try:
+            secret = await self._client.get(SECRETS, self._name, self._namespace)
+        except NotFoundError:
+            return Stored(None)
+        return Stored(self._decode(secret.data.get(_KEY, b"")), secret.metadata.resource_version)
+
+    async def save(self, material: Material, version: str) -> None:
+        """Create the Secret, or write it over. Raises `KubeError`."""
+        data = {_KEY: base64.b64encode(msgspec.json.encode(material)).decode()}
+        try:
+            if version:
+                patch = {"metadata": {"resourceVersion": version}, "data": data}
+                await self._client.patch_merge(SECRETS, self._name, patch, self._namespace)
+            else:
+                body = {"metadata": {"name": self._name, "namespace": self._namespace}, "type": "Opaque", "data": data}
+                await self._client.create(SECRETS, body, self._namespace)
+        except (AlreadyExistsError, ConflictError) as error:
+            raise LostRaceError from error
+
+    def _decode(self, data: bytes) -> Material | None:
+        try:
+            material = _decoder.decode(data)
+            check(material)
+            return material
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            where = f"{self._namespace}/{self._name}"
+            log.warning(
+                "The Secret with the certificates cannot be read, new ones are made", secret=where, error=str(error)
+            )
+            return None
+
+
+class CertificateKeeper:
+    """Keeps ``context`` serving a valid certificate, and ``ca_bundle`` what clients must trust."""
+
+    def __init__(self, store: CertificateStore, names: Sequence[str], clock: Clock | None = None) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._store = store
+        self._names = tuple(names)
+        self._clock = clock or SystemClock()
+        self._material: Material | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._served = asyncio.Event()
+
+    @property
+    def ca_bundle(self) -> bytes:
+        """PEM; empty before the first `refresh`."""
+        return self._material.ca_bundle if self._material else b""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether there is a certificate, and it has not expired."""
+        return self._material is not None and expires_at(self._material.serving) > self._clock.now()
+
+    async def served(self) -> None:
+        """Return once there is a certificate to serve."""
+        await self._served.wait()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have a plain function called whenever the certificate or the bundle has changed."""
+        self._listeners.append(listener)
+
+    async def refresh(self) -> None:
+        """Load what is kept, renew what is due, and serve it from now on. Raises `KubeError`."""
+        for _ in range(_ATTEMPTS):
+            stored = await self._store.load()
+            material = renewed(stored.material, self._names, self._clock.now())
+            try:
+                if material != stored.material:
+                    await self._store.save(material, stored.version)
+            except LostRaceError:
+                continue
+            self._take(material)
+            return
+        raise KubeError(f"others changed the certificates {_ATTEMPTS} times while they were renewed")
+
+    async def run(self) -> None:
+        """Refresh until cancelled; what fails is logged and tried again."""
+        while True:
+            try:
+                await self.refresh()
+                pause = REFRESH_S
+            except KubeError as error:
+                log.warning("The certificates could not be refreshed", error=str(error), retry_in_s=RETRY_S)
+                pause = RETRY_S
+            await self._clock.sleep(pause)
+
+    def _take(self, material: Material) -> None:
+        if material == self._material:
+            return
+        _load_into(self.context, material)
+        self._material = material
+        self._served.set()
+        log.info("Serving a certificate", until=expires_at(material.serving).isoformat())
+        for listener in self._listeners:
+            listener()
+
+
+def _load_into(context: ssl.SSLContext, material: Material) -> None:
+    # The ssl module reads files only; new connections use what was loaded last.
+    with tempfile.TemporaryDirectory(prefix="purser-tls-") as folder:
+        path = Path(folder, "serving.pem")
+        path.touch(mode=0o600)
+        path.write_bytes(material.serving.certificate + material.serving.key)
+        context.load_cert_chain(path)

@@ -1,0 +1,79 @@
+"""The extender's messages to and from bytes."""
+
+from typing import TypeVar
+
+import msgspec
+
+from purser.kube.codec import codec_of
+from purser.kube.errors import DecodeError
+from purser.kube.objects import Pod
+from purser.kube.resources import PODS
+from purser.scheduler.extender_api import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderPreemptionArgs,
+    MetaVictims,
+)
+
+T = TypeVar("T")
+
+
+class WireError(ValueError):
+    """A body that is not what kube-scheduler sends; the message says where."""
+
+
+class _Args(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: msgspec.Raw = msgspec.Raw(b"null")
+    node_names: list[str] | None = None
+
+
+class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: msgspec.Raw = msgspec.Raw(b"null")
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+
+_args = msgspec.json.Decoder(_Args)
+_bindings = msgspec.json.Decoder(ExtenderBindingArgs)
+_preemptions = msgspec.json.Decoder(_PreemptionArgs)
+
+
+def decode_args(body: bytes) -> ExtenderArgs:
+    """What ``filter`` and ``prioritize`` are asked. Raises `WireError`."""
+    args = _decode(_args, body)
+    if args.node_names is None:
+        raise WireError("NodeNames is missing: set nodeCacheCapable to true in kube-scheduler's extender configuration")
+    return ExtenderArgs(_pod(args.pod), args.node_names)
+
+
+def decode_binding(body: bytes) -> ExtenderBindingArgs:
+    """What ``bind`` is asked. Raises `WireError`."""
+    args = _decode(_bindings, body)
+    if not (args.pod_name and args.pod_namespace and args.pod_uid and args.node):
+        raise WireError("PodName, PodNamespace, PodUID and Node must all be there")
+    return args
+
+
+def decode_preemption(body: bytes) -> ExtenderPreemptionArgs:
+    """What ``preempt`` is asked. Raises `WireError`."""
+    args = _decode(_preemptions, body)
+    if args.node_name_to_meta_victims is None:
+        raise WireError(
+            "NodeNameToMetaVictims is missing: set nodeCacheCapable to true in kube-scheduler's extender configuration"
+        )
+    return ExtenderPreemptionArgs(_pod(args.pod), args.node_name_to_meta_victims)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(f"the body is not what an extender is sent: {error}") from error
+
+
+def _pod(data: msgspec.Raw) -> Pod:
+    if bytes(data) == b"null":
+        raise WireError("Pod is missing")
+    try:
+        return codec_of(PODS).object(data)
+    except DecodeError as error:
+        raise WireError(f"Pod cannot be read: {error}") from error

@@ -1,0 +1,116 @@
+"""The validating webhook: what no other webhook, and no user, may have changed.
+
+On new pods it asks again what the mutating webhook asked, because others ran after it. On changes it holds the grant
+fixed. On Bindings it lets only the scheduler bring a grant; the grant's signature protects against whoever gets past.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from purser.core.dialects import asks_for_devices, defaults
+from purser.core.names import PROTECTED_POD_ANNOTATIONS, SCHEDULER_NAME
+from purser.core.podspec import PodSpec
+from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
+from purser.scheduler.webhook_rules import (
+    DEFAULT_SCHEDULER,
+    GPU_POD_RULES,
+    Rule,
+    first_objection,
+    is_mirror,
+    no_forged_grant,
+    pod_of,
+)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Binding(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_bindings = msgspec.json.Decoder(_Binding)
+
+
+def nobody_known() -> str:
+    """The user who binds, where nobody knows."""
+    return ""
+
+
+class Validation:
+    """Decides on new and changed pods, and on Bindings."""
+
+    def __init__(self, scheduler_name: str = SCHEDULER_NAME, scheduler_user: Callable[[], str] = nobody_known) -> None:
+        self._scheduler_name = scheduler_name
+        self._scheduler_user = scheduler_user
+        """Who may bring grants; empty while that is not known, and then the signature alone decides."""
+
+    def review(self, request: AdmissionRequest) -> Decision:
+        """What becomes of the object. Raises `ReviewError` when it cannot be read."""
+        if request.resource.resource != "pods" or not request.has_object:
+            return Decision(True, Why.NOT_A_POD)
+        if request.sub_resource == "binding":
+            return self._review_binding(request)
+        if request.sub_resource:
+            return Decision(True, Why.NOT_A_POD)
+        pod = pod_of(request, request.object)
+        if is_mirror(pod):
+            return Decision(True, Why.MIRROR_POD)
+        return self._review_change(request, pod) if request.operation == "UPDATE" else self._review_new(pod)
+
+    def _review_new(self, pod: PodSpec) -> Decision:
+        if objection := no_forged_grant(pod):
+            return objection
+        if not asks_for_devices(pod):
+            return Decision(True, Why.NO_GPU)
+        if pod.scheduler_name not in ("", DEFAULT_SCHEDULER, self._scheduler_name):
+            return Decision(True, Why.OTHER_SCHEDULER)
+        rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._is_mutated)
+        return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
+
+    def _is_mutated(self, pod: PodSpec) -> Decision | None:
+        """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
+        if pod.scheduler_name != self._scheduler_name:
+            lacks = f'schedulerName "{self._scheduler_name}"'
+        elif missing := defaults(pod):
+            lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
+        else:
+            return None
+        return Decision(
+            False,
+            Why.NOT_MUTATED,
+            f"the pod asks for GPUs and lacks {lacks}, which Purser's mutating webhook sets: it was away, or another "
+            f"webhook undid it. Create the pod again, or set it yourself",
+        )
+
+    def _review_change(self, request: AdmissionRequest, pod: PodSpec) -> Decision:
+        if not request.has_old_object:
+            raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
+        before = pod_of(request, request.old_object)
+        changed = [key for key in PROTECTED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
+        if changed:
+            return Decision(
+                False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} never change once a pod is bound"
+            )
+        return Decision(True, Why.ADMITTED)
+
+    def _review_binding(self, request: AdmissionRequest) -> Decision:
+        try:
+            annotations = _bindings.decode(request.object).metadata.annotations or {}
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ReviewError(f"the Binding in the AdmissionReview cannot be read: {error}") from error
+        brought = [key for key in PROTECTED_POD_ANNOTATIONS if key in annotations]
+        scheduler, user = self._scheduler_user(), request.user_info.username
+        if brought and scheduler and user != scheduler:
+            return Decision(
+                False,
+                Why.FORGED_GRANT,
+                f'annotations {", ".join(brought)} may only be brought by "{scheduler}", not by "{user}"',
+            )
+        return Decision(True, Why.ADMITTED if brought else Why.NO_GPU)
+
+
+def _differs(before: Mapping[str, str], after: Mapping[str, str], key: str) -> bool:
+    return before.get(key) != after.get(key)

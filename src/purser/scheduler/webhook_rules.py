@@ -1,0 +1,104 @@
+"""What both webhooks ask of a pod that wants devices: one rule, one function, each a decision or None."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from purser.core.dialects import RECORD_ANNOTATIONS, DialectError, parse
+from purser.core.model import PodRequest
+from purser.core.names import PROTECTED_POD_ANNOTATIONS
+from purser.core.podspec import PodSpec
+from purser.kube.adapters import pod_spec
+from purser.kube.codec import codec_of
+from purser.kube.errors import DecodeError
+from purser.kube.resources import PODS
+from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+Rule = Callable[[PodSpec], Decision | None]
+
+
+def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodSpec:
+    """The pod in a request; on create the namespace may stand in the request alone. Raises `ReviewError`."""
+    try:
+        pod = pod_spec(codec_of(PODS).object(data))
+    except DecodeError as error:
+        raise ReviewError(f"the pod in the AdmissionReview cannot be read: {error}") from error
+    return msgspec.structs.replace(pod, namespace=pod.namespace or request.namespace)
+
+
+def is_mirror(pod: PodSpec) -> bool:
+    """Whether kubelet made the pod to show one that it runs from a file: that runs whatever anybody decides."""
+    return _MIRROR_ANNOTATION in pod.annotations
+
+
+def first_objection(pod: PodSpec, rules: Iterable[Rule]) -> Decision | None:
+    """What the first of the rules that minds has to say."""
+    return next((decision for rule in rules if (decision := rule(pod)) is not None), None)
+
+
+def no_forged_grant(pod: PodSpec) -> Decision | None:
+    """Grants come with the Binding: whoever writes one on a new pod forged or copied it."""
+    return _no_annotations(pod.annotations, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
+
+
+def no_forged_record(pod: PodSpec) -> Decision | None:
+    """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
+    return _no_annotations(pod.annotations, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
+
+
+def makes_sense(pod: PodSpec) -> Decision | None:
+    """The dialects can read it."""
+    try:
+        parse(pod)
+    except DialectError as error:
+        return Decision(False, Why.BAD_REQUEST, f"Purser cannot read what the pod asks for: {error}")
+    return None
+
+
+def no_privileged_share(pod: PodSpec) -> Decision | None:
+    """A privileged container sees every device of its node: no share can be held to its limits there."""
+    request = parse(pod)
+    privileged = {container.name for container in pod.containers if container.privileged}
+    for part in request.containers if request else ():
+        if part.name in privileged and not part.devices.is_whole:
+            return Decision(
+                False,
+                Why.PRIVILEGED_SHARE,
+                f'container "{part.name}" is privileged and asks for a share of a GPU: a privileged container sees all '
+                f"GPUs of its node. Drop privileged, or ask for whole GPUs (nvidia.com/gpu alone)",
+            )
+    return None
+
+
+def no_node_preset(pod: PodSpec) -> Decision | None:
+    """A pod that names its node skips the scheduler, and so gets no grant."""
+    if not pod.node_name:
+        return None
+    return Decision(
+        False,
+        Why.NODE_PRESET,
+        f'the pod asks for GPUs and sets spec.nodeName "{pod.node_name}", which skips the scheduler: '
+        f"use a node selector or node affinity instead",
+    )
+
+
+GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, makes_sense, no_privileged_share, no_node_preset)
+"""In this order: the later ones parse the pod and rely on `makes_sense`."""
+
+
+def device_count(request: PodRequest | None) -> int:
+    """The most devices that one container of the pod asks for."""
+    return max((part.devices.count for part in request.containers), default=0) if request else 0
+
+
+def _no_annotations(annotations: Mapping[str, Any], forbidden: Iterable[str], why: Why) -> Decision | None:
+    found = [key for key in forbidden if key in annotations]
+    if not found:
+        return None
+    return Decision(
+        False, why, f"annotations {', '.join(found)} are written by schedulers alone: remove them from the pod"
+    )
