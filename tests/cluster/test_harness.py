@@ -83,6 +83,18 @@ def test_the_scheduler_can_be_given_a_second_profile(cluster: RealCluster) -> No
         cluster.restart_scheduler({})
 
 
+def test_static_cpus_can_be_asked_of_kubelet(cluster: RealCluster) -> None:
+    cluster.restart_kubelet({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})
+    try:
+        cluster.create(busybox_pod("pinned", resources={"cpu": "1", "memory": "32Mi"}))
+        cluster.wait_pod("pinned")
+        status = Path(f"/proc/{cluster.container_pid('default', 'pinned')}/status").read_text()
+        assert "Cpus_allowed_list:\t1\n" in status
+    finally:
+        cluster.delete("pod", "pinned")
+        cluster.restart_kubelet({})
+
+
 def test_a_service_account_may_do_only_what_rbac_grants(cluster: RealCluster) -> None:
     cluster.create_namespace("rbac")
     kubeconfig = cluster.service_account_kubeconfig("rbac", "default")

@@ -28,6 +28,7 @@ BUILD_PACKAGES = {
     "golang-1.19-go": "/usr/lib/go-1.19/bin/go",
     "dpkg-dev": "/usr/bin/dpkg-source",
     "gcc": "/usr/bin/gcc",
+    "golang-github-modern-go-reflect2-dev": "/usr/share/gocode/src/github.com/modern-go/reflect2/reflect2.go",
     "jq": "/usr/bin/jq",
     "make": "/usr/bin/make",
     "rsync": "/usr/bin/rsync",

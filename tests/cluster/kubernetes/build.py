@@ -29,6 +29,11 @@ _COMMIT = "faecb196815e248d3ecfb03c680a4507229c2a56"
 """Upstream's commit of v1.20.2; the tarball has no git data, without it the version reads v0.0.0."""
 
 
+_REFLECT2 = "github.com/modern-go/reflect2"
+"""Go 1.18 changed what this library of the tree reaches into: its version there, 1.0.1, crashes the API server with
+`unexpected fault address` as soon as a webhook answers with a patch. Debian has 1.0.2, which was made for that."""
+
+
 class BuildError(RuntimeError):
     """The build cannot go on; the message says what is wrong and what to do."""
 
@@ -68,6 +73,7 @@ def _build() -> None:
         tree = work / "src/k8s.io/kubernetes"
         _say("fetching the source package")
         _unpack(apt.fetch_source("kubernetes", work), tree)
+        _replace_reflect2(tree)
         _say(f"building {', '.join(TARGETS)}: 4 to 11 minutes on two cores")
         _make(tree, _environment(work))
         ready = work / "ready"
@@ -84,6 +90,12 @@ def _unpack(source: Path, tree: Path) -> None:
         raise BuildError(f"the mirror's source package is {source.name}, not Kubernetes {KUBERNETES_VERSION}")
     tree.mkdir(parents=True)
     subprocess.run(["tar", "-xf", source, "--strip-components=1", "-C", tree], check=True)
+
+
+def _replace_reflect2(tree: Path) -> None:
+    vendored = tree / "vendor" / _REFLECT2
+    shutil.rmtree(vendored)
+    shutil.copytree(Path("/usr/share/gocode/src") / _REFLECT2, vendored)
 
 
 def _environment(work: Path) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import secrets
 import subprocess
 import tempfile
 import time
@@ -16,7 +17,7 @@ from .containers import Containerd
 from .control_plane import LOOPBACK, Files, Ports
 from .credentials import Authority, User, write_kubeconfig, write_signing_keys, write_token_file
 from .host import ensure_cgroups, machine_lock
-from .process import Process, answers_ok, free_ports
+from .process import Process, answers_ok, free_ports, listens
 
 T = TypeVar("T")
 
@@ -189,7 +190,10 @@ class RealCluster:
     def wait_pod(
         self, name: str, namespace: str = "default", *, phase: str = "Running", timeout_seconds: float = 60
     ) -> Any:
-        """Wait for a pod's phase, and return the pod; raises TimeoutError with its status and events, at once when it ended otherwise."""
+        """Wait for a pod's phase and return the pod.
+
+        Raises TimeoutError with its status and events, at once when it ended in another way.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             pod = self.get("pod", name, namespace)
@@ -257,18 +261,18 @@ class RealCluster:
         self.logs = self._logs or self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.ports = Ports(*free_ports(8))
-        authority = Authority(self.folder)
+        self.authority = Authority(self.folder)
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", self.node_name]
         self.files = Files(
             folder=self.folder,
-            ca=authority.files,
-            serving=authority.serving("serving", names, [LOOPBACK, network.NODE_ADDRESS, network.SERVICE_ADDRESS]),
-            kubelet_client=authority.client("kube-apiserver-kubelet-client", ["system:masters"]),
+            ca=self.authority.files,
+            serving=self.authority.serving("serving", names, [LOOPBACK, network.NODE_ADDRESS, network.SERVICE_ADDRESS]),
+            kubelet_client=self.authority.client("kube-apiserver-kubelet-client", ["system:masters"]),
             signing=write_signing_keys(self.folder),
             token_file=self.folder / "tokens.csv",
         )
         known = dict(_SYSTEM_USERS) | {"kubelet": (f"system:node:{self.node_name}", ("system:nodes",))}
-        identities = {key: User(f"{key}-token", name, groups) for key, (name, groups) in known.items()}
+        identities = {key: User(secrets.token_hex(16), name, groups) for key, (name, groups) in known.items()}
         write_token_file(self.files.token_file, [*identities.values(), *self._users])
         self._kubeconfigs = {key: self.kubeconfig_for(user) for key, user in identities.items()}
         self.kubeconfig = self._kubeconfigs["admin"]
@@ -358,7 +362,7 @@ class RealCluster:
 
     def _wait_kubelet(self) -> None:
         healthz = f"http://{LOOPBACK}:{self.ports.kubelet_healthz}/healthz"
-        self.processes["kubelet"].wait_ready(lambda: self.kubelet_socket.exists() and answers_ok(healthz))
+        self.processes["kubelet"].wait_ready(lambda: listens(self.kubelet_socket) and answers_ok(healthz))
 
     def _wait_default_account(self, namespace: str) -> None:
         """A pod is refused until its namespace has the service account `default`, before 1.24 also with its token."""

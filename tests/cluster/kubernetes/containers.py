@@ -11,7 +11,7 @@ import grpc
 from .binaries import Binaries
 from .image import write_image
 from .manifests import BUSYBOX_IMAGE, PAUSE_IMAGE
-from .process import Process
+from .process import Process, listens
 
 _CONFIG = """\
 version = 2
@@ -113,7 +113,7 @@ class Containerd:
 
     def answers(self) -> bool:
         """Whether it serves calls."""
-        return self.socket.exists() and self._run("version").returncode == 0
+        return listens(self.socket) and self._run("version").returncode == 0
 
     def _ctr(self, *arguments: str) -> str:
         result = self._run(*arguments)
@@ -129,7 +129,7 @@ class Containerd:
 def _call_with_sandbox_id(channel: grpc.Channel, method: str, sandbox: str) -> None:
     """Call a CRI method whose request has one field, `pod_sandbox_id = 1`: too little to keep stubs for."""
     raw = sandbox.encode()
-    call = channel.unary_unary(f"/runtime.v1.RuntimeService/{method}", request_serializer=bytes)
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")
     call(b"\x0a" + bytes([len(raw)]) + raw, timeout=60)
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .network import delete_bridge
@@ -31,6 +32,19 @@ _MARKER = KUBELET_FOLDER / ".purser-cluster"
 _OURS = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "containerd", "containerd-shim", "kubelet")
 
 
+_NETWORKS = Path("/run/netns")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the lock file holds of the run whose turn it is: enough to clear up after it."""
+
+    pid: int
+    folder: str
+    foreign_networks: tuple[str, ...]
+    """Network namespaces of other container runtimes, which were there before."""
+
+
 class ForeignKubeletError(RuntimeError):
     """The machine is somebody's node: its kubelet's folder was not made by this harness."""
 
@@ -45,15 +59,16 @@ def machine_lock(folder: Path, wait_seconds: float) -> Iterator[None]:
     LOCK_FILE.parent.mkdir(parents=True, exist_ok=True)
     with LOCK_FILE.open("a+") as lock:
         _acquire(lock.fileno(), wait_seconds)
-        previous = _read_record()
+        previous = _read_run()
         if previous is not None:
             clear_leftovers(previous)
         _claim_kubelet_folder()
-        LOCK_FILE.write_text(json.dumps({"pid": os.getpid(), "folder": str(folder)}))
+        run = Run(os.getpid(), str(folder), tuple(path.name for path in _NETWORKS.glob("cni-*")))
+        LOCK_FILE.write_text(json.dumps(asdict(run)))
         try:
             yield
         finally:
-            clear_leftovers(folder)
+            clear_leftovers(run)
             LOCK_FILE.write_text("")
 
 
@@ -71,12 +86,14 @@ def ensure_cgroups() -> None:
             _run("mount", "-t", "cgroup", "-o", name, "cgroup", str(target))
 
 
-def clear_leftovers(folder: Path) -> None:
+def clear_leftovers(run: Run) -> None:
     """End what is left of a run and remove what it wrote outside its folder, and the folder itself."""
+    folder = Path(run.folder)
     _kill(_processes_of(folder))
     _kill(_pod_processes())
     _unmount_below(folder, KUBELET_FOLDER / "pods", KUBELET_FOLDER / "plugins")
     _remove_pod_cgroups()
+    _remove_networks(run.foreign_networks)
     delete_bridge()
     if _MARKER.exists():
         _empty(KUBELET_FOLDER)
@@ -103,9 +120,12 @@ def _acquire(lock: int, wait_seconds: float) -> None:
         time.sleep(0.5)
 
 
-def _read_record() -> Path | None:
+def _read_run() -> Run | None:
     text = LOCK_FILE.read_text()
-    return Path(json.loads(text)["folder"]) if text else None
+    if not text:
+        return None
+    fields = json.loads(text)
+    return Run(fields["pid"], fields["folder"], tuple(fields["foreign_networks"]))
 
 
 def _claim_kubelet_folder() -> None:
@@ -142,6 +162,14 @@ def _pod_cgroups() -> list[Path]:
 def _remove_pod_cgroups() -> None:
     for path in _pod_cgroups():
         _retry(path.rmdir)
+
+
+def _remove_networks(foreign: Iterable[str]) -> None:
+    """Network namespaces of pods; their ends of the bridge go with them."""
+    for path in _NETWORKS.glob("cni-*"):
+        if path.name not in foreign:
+            subprocess.run(["umount", str(path)], capture_output=True)  # fails where only the file is left
+            path.unlink()
 
 
 def _kill(pids: Iterable[int]) -> None:
