@@ -1,7 +1,7 @@
 """The command `purser`: one module per command, no logic of its own.
 
-Here: options, help texts, tables, exit codes. Not here: anything that decides or talks to a server; the rooms below do that, and are
-imported inside the commands, so that `purser --help` stays quick.
+Here: options, help texts, tables, exit codes. Not here: anything that decides or talks to a server; the rooms below do
+that, and are imported inside the commands, so that `purser --help` stays quick.
 """
 
 import typer
@@ -10,7 +10,7 @@ from purser.cli import agent, get, lab, scheduler, version
 
 app = typer.Typer(
     name="purser",
-    help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one, and exact books of it.",
+    help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

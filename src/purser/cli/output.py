@@ -43,13 +43,20 @@ class Column(Generic[Row]):
     wide: bool = False
 
 
-def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: Output, *, empty: str) -> None:
-    """Print rows the way kubectl would; ``empty`` goes to standard error where a table would have no rows.
+def show(
+    rows: Sequence[Row],
+    columns: Sequence[Column[Row]],
+    output: Output,
+    *,
+    empty: str,
+    document: Callable[[Row], dict[str, Any]],
+) -> None:
+    """Print rows the way kubectl would, or with ``-o json|yaml`` as a list of their documents.
 
-    In JSON and YAML a row is an object of all columns, named as in the table but in lower case with underscores.
+    ``empty`` goes to standard error where a table would have no rows.
     """
     if output in (Output.JSON, Output.YAML):
-        dump([{_key(c.head): c.read(row) for c in columns} for row in rows], Document(output.value))
+        dump([document(row) for row in rows], Document(output.value))
         return
     if not rows:
         print(empty, file=sys.stderr)
@@ -75,10 +82,6 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     """Say in one line on standard error what is wrong, and exit."""
     print(f"purser: {message}", file=sys.stderr)
     raise typer.Exit(code)
-
-
-def _key(head: str) -> str:
-    return head.lower().replace(" ", "_").replace("%", "percent").replace("(mib)", "mib")
 
 
 def _text(value: object) -> str:

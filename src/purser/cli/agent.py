@@ -1,0 +1,100 @@
+"""`purser agent`: the node's device plugin."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purser.cli.output import MISUSED, fail
+from purser.cli.serving import LogLevel
+
+if TYPE_CHECKING:
+    from purser.agent.settings import AgentSettings
+
+HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
+
+Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP looks for GPUs anew.
+
+Example: purser agent --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
+"""
+
+
+def agent(
+    node_name: Annotated[str, typer.Option(help="This node's name in Kubernetes.", envvar="NODE_NAME")],
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where the scheduler keeps its public keys.")] = "purser-system",
+    mode: Annotated[str, typer.Option(help="shared: cards have slots; whole: one container per card.")] = "shared",
+    slots: Annotated[int, typer.Option(help="How many containers may share a card.")] = 10,
+    device_plugin_dir: Annotated[Path, typer.Option(help="kubelet's folder with kubelet.sock.")] = Path(
+        "/var/lib/kubelet/device-plugins"
+    ),
+    pod_resources_socket: Annotated[Path, typer.Option(help="kubelet's PodResources API.")] = Path(
+        "/var/lib/kubelet/pod-resources/kubelet.sock"
+    ),
+    state_dir: Annotated[Path, typer.Option(help="Where the agent keeps its checkpoint.")] = Path("/var/lib/purser"),
+    host_root: Annotated[Path, typer.Option(help="Where the host's file system is mounted.")] = Path("/"),
+    driver_library: Annotated[Path | None, typer.Option(help="The NVML library, when it is no usual place.")] = None,
+    driver_root: Annotated[Path | None, typer.Option(help="Root of the driver, such as /run/nvidia/driver.")] = None,
+    sysfs_root: Annotated[Path, typer.Option(help="Where sysfs is mounted.")] = Path("/sys"),
+    hami_core_dir: Annotated[
+        Path, typer.Option(help="On the host: folder of HAMi-core's libvgpu.so and ld.so.preload.")
+    ] = Path("/usr/local/vgpu"),
+    pass_device_specs: Annotated[bool, typer.Option(help="Name /dev/nvidia* to kubelet as well.")] = False,
+    metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
+    metrics_port: Annotated[int, typer.Option(help="Port of metrics and health; 0: any free one.")] = 9440,
+    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+) -> None:
+    """Run the agent until it is told to stop."""
+    import asyncio
+
+    from purser.agent.nvml import Driver, open_driver
+    from purser.agent.run import run
+    from purser.cli.serving import configure_logs, serve
+    from purser.kube import Client, ClusterConfig
+
+    def find_driver() -> Driver:
+        return open_driver(library=driver_library, driver_root=driver_root, sysfs_root=sysfs_root)
+
+    settings = _settings(
+        node_name=node_name,
+        namespace=namespace,
+        mode=mode,
+        slots=slots,
+        device_plugin_dir=device_plugin_dir,
+        pod_resources_socket=pod_resources_socket,
+        state_dir=state_dir,
+        host_root=host_root,
+        hami_core_dir=hami_core_dir,
+        pass_device_specs=pass_device_specs,
+        metrics_host=metrics_address,
+        metrics_port=metrics_port,
+    )
+    configure_logs(log_level)
+    reload = asyncio.Event()
+
+    async def main(stop: asyncio.Event) -> None:
+        config = ClusterConfig.load(kubeconfig, context)
+        driver = find_driver()
+        try:
+            async with Client(config, field_manager="purser-agent", user_agent="purser-agent") as client:
+                await run(settings, client, driver, stop, reload=reload, find_driver=find_driver)
+        finally:
+            driver.close()
+
+    serve(main, on_hangup=reload.set)
+
+
+def _settings(*, mode: str, **options: object) -> "AgentSettings":
+    import os
+
+    from purser.agent.nvml import XidPolicy
+    from purser.agent.settings import AgentSettings
+    from purser.core.model import DeviceMode
+
+    try:
+        return AgentSettings(mode=DeviceMode(mode), xid_policy=XidPolicy.from_environment(os.environ), **options)  # type: ignore[arg-type]
+    except ValueError as error:
+        fail(str(error), MISUSED)

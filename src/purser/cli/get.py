@@ -1,0 +1,186 @@
+"""`purser get gpus|grants|nodes`: the books as tables."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from purser.cli.output import Column, Output, fail, show
+
+if TYPE_CHECKING:
+    from purser.core.fleet import DeviceState, Fleet, NodeState
+    from purser.core.model import ContainerGrant, Grant
+
+    GpuRow = tuple[NodeState, DeviceState]
+    GrantRow = tuple[Grant, ContainerGrant, str]
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="Show GPUs, grants and nodes as the cluster's books have them.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Kubeconfig = Annotated[
+    Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
+]
+Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig; default: its current one.")]
+Form = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+
+GPUS_HELP = """Each GPU with what is held of it.
+
+Example: purser get gpus -o wide
+"""
+GRANTS_HELP = """What each container holds.
+
+Example: purser get grants -n team-a -o json
+"""
+NODES_HELP = """Each node that has an inventory, summed up.
+
+Example: purser get nodes -o yaml
+"""
+
+
+@app.command("gpus", help=GPUS_HELP)
+def gpus(kubeconfig: Kubeconfig = None, context: Context = None, output: Form = Output.TABLE) -> None:
+    """Print the GPUs of the cluster."""
+    fleet = _read(kubeconfig, context)
+    rows = [(node, device) for node in fleet for device in node.devices]
+    show(rows, _gpu_columns(), output, empty="No node has published GPUs.", document=_gpu_document)
+
+
+@app.command("grants", help=GRANTS_HELP)
+def grants(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace's pods.")] = None,
+    output: Form = Output.TABLE,
+) -> None:
+    """Print the grants of the cluster."""
+    fleet = _read(kubeconfig, context)
+    held = sorted(fleet.ledger.grants(), key=lambda grant: (grant.namespace, grant.pod, grant.pod_uid))
+    rows = [
+        (grant, part, str(fleet.ledger.state(grant.pod_uid)))
+        for grant in held
+        if namespace in (None, grant.namespace)
+        for part in grant.containers
+    ]
+    show(rows, _grant_columns(fleet), output, empty="No pod holds a GPU.", document=_grant_document)
+
+
+@app.command("nodes", help=NODES_HELP)
+def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Form = Output.TABLE) -> None:
+    """Print the nodes of the cluster that have GPUs."""
+    fleet = _read(kubeconfig, context)
+    show(list(fleet), _node_columns(), output, empty="No node has published GPUs.", document=_node_document)
+
+
+def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
+    import asyncio
+
+    from purser.kube import Client, ClusterConfig, KubeError
+    from purser.kube.snapshot import read_fleet
+
+    async def read() -> "tuple[Fleet, tuple[str, ...]]":
+        async with Client(ClusterConfig.load(kubeconfig, context)) as client:
+            return await read_fleet(client)
+
+    try:
+        fleet, problems = asyncio.run(read())
+    except KubeError as error:
+        fail(str(error))
+    for problem in problems:
+        print(f"purser: {problem}", file=sys.stderr)
+    return fleet
+
+
+def _gpu_columns() -> "list[Column[GpuRow]]":
+    return [
+        Column("NODE", lambda row: row[0].name),
+        Column("GPU", lambda row: row[1].device.index),
+        Column("MODEL", lambda row: row[1].device.model),
+        Column("HEALTH", lambda row: _health(row[1])),
+        Column("PODS", lambda row: row[1].usage.pods),
+        Column("SLOTS", lambda row: f"{row[1].usage.slots}/{row[1].device.slots}"),
+        Column("MEMORY MiB", lambda row: f"{row[1].usage.memory_mib}/{row[1].device.memory_mib}"),
+        Column("CORES %", lambda row: f"{row[1].usage.cores_percent}/{row[1].device.cores_percent}"),
+        Column("UUID", lambda row: row[1].device.uuid, wide=True),
+        Column("PCI", lambda row: row[1].device.pci_bus_id, wide=True),
+        Column("NUMA", lambda row: row[1].device.numa_nodes, wide=True),
+        Column("MODE", lambda row: str(row[1].device.mode), wide=True),
+        Column("REASON", lambda row: row[1].device.unhealthy_reason, wide=True),
+    ]
+
+
+def _health(state: "DeviceState") -> str:
+    if not state.device.healthy:
+        return "Unhealthy"
+    return "Cordoned" if state.cordoned else "Healthy"
+
+
+def _gpu_document(row: "GpuRow") -> dict[str, Any]:
+    node, state = row
+    return {"node": node.name, **_plain(state.device), "cordoned": state.cordoned, "held": _plain(state.usage)}
+
+
+def _grant_columns(fleet: "Fleet") -> "list[Column[GrantRow]]":
+    return [
+        Column("NAMESPACE", lambda row: row[0].namespace),
+        Column("POD", lambda row: row[0].pod),
+        Column("CONTAINER", lambda row: row[1].container),
+        Column("NODE", lambda row: row[0].node),
+        Column("GPUS", lambda row: [_index(fleet, row[0].node, uuid) for uuid in row[1].uuids]),
+        Column("MEMORY MiB", lambda row: _same([share.memory_mib for share in row[1].shares])),
+        Column("CORES %", lambda row: _same([share.cores_percent for share in row[1].shares])),
+        Column("ENFORCED BY", lambda row: str(row[1].enforcement)),
+        Column("STATE", lambda row: row[2]),
+        Column("UUIDS", lambda row: row[1].uuids, wide=True),
+    ]
+
+
+def _index(fleet: "Fleet", node: str, uuid: str) -> object:
+    state = fleet.node(node)
+    known = {s.device.uuid: s.device.index for s in state.devices} if state is not None else {}
+    return known.get(uuid, f"{uuid} (gone)")
+
+
+def _same(values: list[int]) -> object:
+    return values[0] if len(set(values)) == 1 else values
+
+
+def _grant_document(row: "GrantRow") -> dict[str, Any]:
+    grant, part, state = row
+    head = {"namespace": grant.namespace, "pod": grant.pod, "pod_uid": grant.pod_uid, "node": grant.node}
+    return {**head, **_plain(part), "state": state}
+
+
+def _node_columns() -> "list[Column[NodeState]]":
+    return [
+        Column("NODE", lambda node: node.name),
+        Column("GPUS", lambda node: len(node.devices)),
+        Column("HEALTHY", lambda node: sum(state.device.healthy for state in node.devices)),
+        Column("MODEL", lambda node: sorted({state.device.model for state in node.devices})),
+        Column("SLOTS", lambda node: _of(node, lambda s: s.usage.slots, lambda s: s.device.slots)),
+        Column("MEMORY MiB", lambda node: _of(node, lambda s: s.usage.memory_mib, lambda s: s.device.memory_mib)),
+        Column("CORES %", lambda node: _of(node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent)),
+        Column("ENFORCES", lambda node: str(node.inventory.enforcement)),
+        Column("DRIVER", lambda node: node.inventory.driver_version, wide=True),
+        Column("AGENT", lambda node: node.inventory.agent_version, wide=True),
+    ]
+
+
+def _of(node: "NodeState", used: "Callable[[DeviceState], int]", total: "Callable[[DeviceState], int]") -> str:
+    return f"{sum(map(used, node.devices))}/{sum(map(total, node.devices))}"
+
+
+def _node_document(node: "NodeState") -> dict[str, Any]:
+    devices = [_gpu_document((node, state)) for state in node.devices]
+    return {**_plain(node.inventory), "devices": devices}
+
+
+def _plain(value: object) -> dict[str, Any]:
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(value)
+    return plain

@@ -1,0 +1,142 @@
+"""`purser scheduler`: the webhook and extender servers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from purser.cli.output import MISUSED, fail
+from purser.cli.serving import LogLevel
+
+if TYPE_CHECKING:
+    from purser.core.placement import Policy
+    from purser.scheduler.settings import LeaseTarget, ServiceTarget, UrlTarget
+
+HELP = """Serve Purser's admission webhook and scheduler extender.
+
+Runs beside a kube-scheduler with the profile purser-scheduler; the Helm chart sets both up.
+
+Example: purser scheduler --kubeconfig ~/.kube/config --webhook-url 127.0.0.1:8443
+"""
+
+T = TypeVar("T")
+
+
+def scheduler(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = "purser-system",
+    bind_address: Annotated[str, typer.Option(help="Address of the HTTPS server.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(help="Port of the HTTPS server; 0: any free one.")] = 8443,
+    metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
+    metrics_port: Annotated[int, typer.Option(help="Port of metrics and health; 0: any free one.")] = 9401,
+    node_policy: Annotated[str, typer.Option(help="binpack or spread, where a pod does not say.")] = "binpack",
+    gpu_policy: Annotated[
+        str, typer.Option(help="binpack, spread, mutex, numa, topology-aware or a comma chain.")
+    ] = "binpack",
+    authority: Annotated[
+        str, typer.Option(help="shared: kube-scheduler's scores count too; exclusive: best node only.")
+    ] = "shared",
+    follow_lease: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE/NAME",
+            help="kube-scheduler's Lease: bind only while the one beside this process holds it.",
+        ),
+    ] = None,
+    webhook: Annotated[bool, typer.Option(help="Register the webhook with the API server.")] = True,
+    webhook_service: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE/NAME", help="The Service before the webhook; default: purser-webhook in --namespace."
+        ),
+    ] = None,
+    webhook_url: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Where the API server reaches the webhook without a Service."),
+    ] = None,
+    webhook_failure_policy: Annotated[
+        str, typer.Option(help="Ignore: pods are admitted while Purser is away; Fail: they are refused.")
+    ] = "Ignore",
+    webhook_scheduler_user: Annotated[
+        str, typer.Option(help="User whose Bindings may carry grants; default: asked of the API server.")
+    ] = "",
+    client_ca_file: Annotated[
+        Path | None, typer.Option(help="Answer only clients with a certificate by this CA.")
+    ] = None,
+    bearer_token_file: Annotated[Path | None, typer.Option(help="Answer only clients with this token.")] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+) -> None:
+    """Run the scheduler until it is told to stop."""
+    import asyncio
+
+    from purser.cli.serving import configure_logs, serve
+    from purser.kube import ClusterConfig
+    from purser.scheduler.run import run
+    from purser.scheduler.settings import SchedulerSettings, ServerSettings, WebhookSettings
+
+    settings = SchedulerSettings(
+        namespace=namespace,
+        policy=_policy(node_policy, gpu_policy, authority),
+        server=ServerSettings(bind_address, port, metrics_address, metrics_port, client_ca_file, bearer_token_file),
+        webhook=WebhookSettings(
+            _target(namespace, webhook_service, webhook_url),
+            _failure_policy(webhook_failure_policy),
+            scheduler_user=webhook_scheduler_user,
+        )
+        if webhook
+        else None,
+        follow_lease=_lease(follow_lease),
+    )
+    configure_logs(log_level)
+
+    async def main(stop: asyncio.Event) -> None:
+        await run(settings, ClusterConfig.load(kubeconfig, context), stop)
+
+    serve(main)
+
+
+def _policy(node: str, gpu: str, authority: str) -> "Policy":
+    from purser.core.model import GpuPolicy, NodePolicy
+    from purser.core.placement import Authority, Policy
+
+    try:
+        return Policy(NodePolicy(node), tuple(GpuPolicy(word.strip()) for word in gpu.split(",")), Authority(authority))
+    except ValueError as error:
+        fail(f"{error}: see purser scheduler --help for the words that there are", MISUSED)
+
+
+def _failure_policy(word: str) -> str:
+    if word not in ("Ignore", "Fail"):
+        fail(f"--webhook-failure-policy is {word}: give Ignore or Fail", MISUSED)
+    return word
+
+
+def _target(namespace: str, service: str | None, url: str | None) -> "ServiceTarget | UrlTarget":
+    from purser.scheduler.settings import ServiceTarget, UrlTarget
+
+    if service is not None and url is not None:
+        fail("--webhook-service and --webhook-url exclude each other", MISUSED)
+    if url is not None:
+        host, _, port = url.rpartition(":") if ":" in url else (url, "", "0")
+        if not host or not port.isdigit():
+            fail(f"--webhook-url is {url}: give HOST or HOST:PORT", MISUSED)
+        return UrlTarget(host, int(port))
+    return (
+        ServiceTarget(*_pair("--webhook-service", service)) if service else ServiceTarget(namespace, "purser-webhook")
+    )
+
+
+def _lease(text: str | None) -> "LeaseTarget | None":
+    from purser.scheduler.settings import LeaseTarget
+
+    return LeaseTarget(*_pair("--follow-lease", text)) if text is not None else None
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        fail(f"{option} is {text}: give NAMESPACE/NAME", MISUSED)
+    return namespace, name

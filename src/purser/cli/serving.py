@@ -1,0 +1,67 @@
+"""What every long-running command shares: logs, signals, exit codes."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+import typer
+
+from purser.cli.output import fail
+
+
+class LogLevel(StrEnum):
+    """Value of ``--log-level``."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def configure_logs(level: LogLevel) -> None:
+    """Log to standard error: coloured lines on a terminal, one JSON object a line elsewhere."""
+    import structlog
+
+    terminal = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.value.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[], None] | None = None) -> None:
+    """Run a component until SIGTERM or SIGINT asks it to stop; SIGHUP calls ``on_hangup``.
+
+    Errors that say what is wrong and what to do end in one line and exit code 1, not in a traceback.
+    """
+    from purser.kube import KubeError
+
+    try:
+        asyncio.run(_until_signalled(run, on_hangup))
+    except (KubeError, OSError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+async def _until_signalled(
+    run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[], None] | None
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if on_hangup is not None:
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    await run(stop)

@@ -1,0 +1,58 @@
+"""Tables, JSON and YAML of commands."""
+
+import json
+
+import pytest
+import typer
+import yaml
+
+from purser.cli.output import Column, Document, Output, dump, fail, show
+
+COLUMNS: list[Column[tuple[str, int | None]]] = [
+    Column("NAME", lambda row: row[0]),
+    Column("COUNT", lambda row: row[1]),
+    Column("TWICE", lambda row: (row[1] or 0) * 2, wide=True),
+]
+ROWS = [("a", 1), ("longer", None)]
+
+
+def document(row: tuple[str, int | None]) -> dict[str, object]:
+    return {"name": row[0], "count": row[1]}
+
+
+def test_a_table_is_aligned_and_shows_a_dash_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, COLUMNS, Output.TABLE, empty="none", document=document)
+    assert capsys.readouterr().out == "NAME     COUNT\na        1\nlonger   -\n"
+
+
+def test_wide_shows_every_column(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, COLUMNS, Output.WIDE, empty="none", document=document)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "1", "2"]
+
+
+def test_an_empty_table_says_so_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], COLUMNS, Output.TABLE, empty="No rows.", document=document)
+    assert capsys.readouterr() == ("", "No rows.\n")
+
+
+@pytest.mark.parametrize(("output", "load"), [(Output.JSON, json.loads), (Output.YAML, yaml.safe_load)])
+def test_scripts_get_documents(output: Output, load: object, capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, COLUMNS, output, empty="none", document=document)
+    assert load(capsys.readouterr().out) == [document(row) for row in ROWS]  # type: ignore[operator]
+
+
+def test_an_empty_list_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], COLUMNS, Output.JSON, empty="none", document=document)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_failure_is_one_line_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as raised:
+        fail("it is so", 2)
+    assert raised.value.exit_code == 2
+    assert capsys.readouterr() == ("", "purser: it is so\n")
+
+
+def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    dump({"version": "1"}, Document.YAML)
+    assert capsys.readouterr().out == "version: '1'\n"
