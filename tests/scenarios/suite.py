@@ -1,0 +1,344 @@
+"""The scenarios. Each is a test function over a fixture ``cluster``; import this module's names into a test module.
+
+They hold on any cluster that fulfils `Cluster`: the embedded lab and a real Kubernetes alike.
+"""
+
+import asyncio
+
+import pytest
+
+from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
+from purser.kube.errors import ApiError
+from purser.kube.resources import NODES, PODS, untyped
+from scenarios.actions import (
+    RAW_PODS,
+    absent,
+    allocatable,
+    cards,
+    check_books,
+    check_environment,
+    create,
+    delete,
+    event,
+    eventually,
+    gone,
+    grant_of,
+    has_event,
+    is_running,
+    offers,
+    pod_named,
+    pods,
+    pods_per_card,
+    running,
+    without_volatile,
+)
+from scenarios.cluster import Cluster
+from scenarios.pods import GPU, GPUCORES, GPUMEM, GPUMEM_PERCENTAGE, container, half, pod, replica_set, share, whole
+
+__all__ = [
+    "test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers",
+    "test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears",
+    "test_an_app_container_takes_over_the_card_of_its_init_container",
+    "test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight",
+    "test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do",
+    "test_grant_annotations_of_a_bound_pod_cannot_be_changed",
+    "test_more_devices_than_any_node_has_is_a_warning_not_a_refusal",
+    "test_only_the_last_of_many_nodes_fits_and_gets_the_pod_at_the_first_try",
+    "test_pods_without_gpus_are_untouched_with_and_without_the_webhook",
+    "test_refusals_say_what_to_change",
+    "test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice",
+    "test_sixteen_half_gpu_pods_at_once_are_two_on_every_card",
+    "test_three_shares_pack_or_spread_and_all_books_agree",
+]
+
+REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+SLOTS = 80
+
+
+# --- 1
+
+
+@pytest.mark.parametrize(
+    ("annotation", "policy", "card_count"),
+    [
+        ("purser.dev/gpu-policy", "binpack", 1),
+        ("purser.dev/gpu-policy", "spread", 3),
+        ("hami.io/gpu-scheduler-policy", "spread", 3),
+    ],
+)
+async def test_three_shares_pack_or_spread_and_all_books_agree(cluster: Cluster, annotation, policy, card_count):
+    names = ("one", "two", "three")
+    for name in names:
+        await create(cluster, pod(cluster, name, share(), annotations={annotation: policy}))
+    found = await running(cluster, names)
+    assert len(pods_per_card(found.values())) == card_count
+    for one in found.values():
+        env = await check_environment(cluster, one)
+        assert env["NVIDIA_VISIBLE_DEVICES"] == cards(one)[0]
+        assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "10240m"
+        assert env["CUDA_DEVICE_SM_LIMIT"] == "30"
+    await check_books(cluster)
+
+
+async def test_an_app_container_takes_over_the_card_of_its_init_container(cluster: Cluster):
+    init = container(cluster, share(), "prepare", command=["true"])
+    await create(cluster, pod(cluster, "staged", share(), init_containers=[init]))
+    found = (await running(cluster, ["staged"]))["staged"]
+    assert cards(found, "prepare") == cards(found, "main")
+    await check_books(cluster)
+
+
+# --- 2
+
+
+async def test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears(cluster: Cluster):
+    holders = [f"holder-{place}" for place in range(8)]
+    await create(cluster, *(pod(cluster, name, share(memory=30000, cores=10)) for name in holders))
+    await running(cluster, holders)
+    await create(cluster, pod(cluster, "late", share(memory=20000, cores=10)))
+    message = await event(cluster, "late", "FailedScheduling", "nodes are available", "CardInsufficientMemory")
+    assert "8/8 CardInsufficientMemory" in message
+    late = await pod_named(cluster, "late")
+    assert late["status"]["phase"] == "Pending"
+    assert grant_of(late) is None
+    await delete(cluster, holders[3])
+    found = await running(cluster, ["late"])
+    assert cards(found["late"])
+    await check_books(cluster)
+
+
+# --- 3
+
+
+async def test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight(cluster: Cluster):
+    names = [f"whole-{place}" for place in range(8)]
+    await create(cluster, *(pod(cluster, name, whole()) for name in names))
+    found = await running(cluster, names)
+    assert pods_per_card(found.values()) == dict.fromkeys(cluster.uuids, 1)
+    await check_books(cluster)
+    await delete(cluster, *names)
+    await create(cluster, pod(cluster, "all", whole(8)))
+    found = await running(cluster, ["all"])
+    assert sorted(cards(found["all"])) == sorted(cluster.uuids)
+    await check_books(cluster)
+
+
+# --- 4
+
+
+@pytest.mark.parametrize("rounds", [20])
+async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Cluster, rounds):
+    for turn in range(rounds):
+        names = [f"half-{turn}-{place}" for place in range(16)]
+        await create(cluster, *(pod(cluster, name, half()) for name in names))
+        found = await running(cluster, names)
+        assert pods_per_card(found.values()) == dict.fromkeys(cluster.uuids, 2), f"round {turn}"
+        await check_books(cluster)
+        await delete(cluster, *names)
+
+
+# --- 5
+
+
+async def restart_kubelet(cluster: Cluster) -> None:
+    await cluster.restart_kubelet(cluster.gpu_node)
+
+
+async def kill_and_start_agent(cluster: Cluster) -> None:
+    await cluster.kill_agent(cluster.gpu_node)
+    await cluster.start_agent(cluster.gpu_node)
+
+
+async def kill_and_start_scheduler(cluster: Cluster) -> None:
+    await cluster.kill_scheduler()
+    await cluster.start_scheduler()
+
+
+@pytest.mark.parametrize("restart", [restart_kubelet, kill_and_start_agent, kill_and_start_scheduler])
+async def test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice(cluster: Cluster, restart):
+    steady = ["steady-share", "steady-whole"]
+    await create(cluster, pod(cluster, steady[0], share()), pod(cluster, steady[1], whole(2)))
+    before = await running(cluster, steady)
+    envs = {name: await check_environment(cluster, before[name]) for name in steady}
+    # A ReplicaSet replaces what kubelet rejects while its plugin is away, as on any cluster.
+    await cluster.client.create(REPLICA_SETS, replica_set(cluster, "churn", 6, share(4000, 10)), cluster.namespace)
+    churning = asyncio.create_task(_churn(cluster))
+    try:
+        await restart(cluster)
+    finally:
+        churning.cancel()
+        await asyncio.gather(churning, return_exceptions=True)
+    await offers(cluster, SLOTS)
+    await _replicas_run(cluster, 6)
+    after = await running(cluster, steady)
+    for name in steady:
+        assert without_volatile(after[name]) == without_volatile(before[name])
+        assert await cluster.container_env(name, "main") == envs[name]
+    await check_books(cluster)
+    await create(cluster, pod(cluster, "new", whole()))
+    found = await running(cluster, ["new"])
+    assert not set(cards(found["new"])) & set(cards(after["steady-whole"]))
+    await check_books(cluster)
+
+
+async def _churn(cluster: Cluster) -> None:
+    """Delete a replica now and then, so that pods come and go all the time."""
+    while True:
+        replicas = [one for one in await pods(cluster) if one["metadata"]["name"].startswith("churn-")]
+        for one in replicas[:1]:
+            await cluster.client.delete(PODS, one["metadata"]["name"], cluster.namespace, grace_period_seconds=0)
+        await asyncio.sleep(0.2)
+
+
+async def _replicas_run(cluster: Cluster, count: int) -> None:
+    async def probe() -> bool:
+        found = [one for one in await pods(cluster) if one["metadata"]["name"].startswith("churn-")]
+        assert sum(map(is_running, found)) == count, f"{sum(map(is_running, found))} run"
+        return True
+
+    await eventually(cluster, f"{count} replicas run", probe)
+
+
+# --- 6
+
+
+async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers(cluster: Cluster):
+    await offers(cluster, SLOTS)
+    await create(cluster, pod(cluster, "before", share()))
+    before = (await running(cluster, ["before"]))["before"]
+    lost = (cluster.uuids.index(cards(before)[0]) + 1) % 8
+    try:
+        await cluster.lose_gpu(cluster.gpu_node, lost)
+        await offers(cluster, SLOTS - 10)
+        names = [f"after-{place}" for place in range(7)]
+        await create(cluster, *(pod(cluster, name, share(20000, 50)) for name in names))
+        found = await running(cluster, names)
+        assert cluster.uuids[lost] not in pods_per_card(found.values())
+        assert len(pods_per_card(found.values())) >= 4
+        assert without_volatile(await pod_named(cluster, "before")) == without_volatile(before)
+        await check_books(cluster)
+    finally:
+        await cluster.recover_gpu(cluster.gpu_node, lost)
+    await offers(cluster, SLOTS)
+    await delete(cluster, "before", *names)
+    await create(cluster, pod(cluster, "all", whole(8)))
+    await running(cluster, ["all"])
+
+
+# --- 7
+
+
+@pytest.mark.parametrize(
+    ("limits", "pod_fields", "parts"),
+    [
+        (share(), {"container_fields": {"securityContext": {"privileged": True}}}, ["privileged", '"main"']),
+        (share(), {"nodeName": "somewhere"}, ["nodeName", "node selector"]),
+        (share(memory="16Gi"), {}, [GPUMEM, "16Gi", '"main"']),
+        ({GPU: "1", GPUMEM_PERCENTAGE: "0"}, {}, [GPUMEM_PERCENTAGE, '"main"']),
+        ({GPU: "1", GPUMEM_PERCENTAGE: "101"}, {}, [GPUMEM_PERCENTAGE, "101", '"main"']),
+        (share(cores=101), {}, [GPUCORES, "101", '"main"']),
+        (
+            share(),
+            {"annotations": {GRANT_ANNOTATION: "{}", GRANT_SIGNATURE_ANNOTATION: "eA=="}},
+            [GRANT_ANNOTATION, "remove"],
+        ),
+    ],
+    ids=["privileged", "node name", "quantity", "percentage 0", "percentage 101", "cores 101", "forged grant"],
+)
+async def test_refusals_say_what_to_change(cluster: Cluster, limits, pod_fields, parts):
+    with pytest.raises(ApiError) as caught:
+        await create(cluster, pod(cluster, "refused", limits, **pod_fields))
+    for part in parts:
+        assert part in str(caught.value)
+    assert await absent(cluster, "refused")
+
+
+async def test_grant_annotations_of_a_bound_pod_cannot_be_changed(cluster: Cluster):
+    await create(cluster, pod(cluster, "bound", share()))
+    bound = (await running(cluster, ["bound"]))["bound"]
+    for value in ('{"forged": true}', None):
+        patch = {"metadata": {"annotations": {GRANT_ANNOTATION: value}}}
+        with pytest.raises(ApiError) as caught:
+            await cluster.client.patch_merge(PODS, "bound", patch, cluster.namespace)
+        assert GRANT_ANNOTATION in str(caught.value)
+    assert grant_of(await pod_named(cluster, "bound")) == grant_of(bound)
+
+
+async def test_more_devices_than_any_node_has_is_a_warning_not_a_refusal(cluster: Cluster):
+    await create(cluster, pod(cluster, "giant", whole(9)))
+    await event(cluster, "giant", "FailedScheduling", "nodes are available")
+    giant = await pod_named(cluster, "giant")
+    assert (giant["status"]["phase"], grant_of(giant)) == ("Pending", None)
+
+
+# --- 8
+
+
+async def test_pods_without_gpus_are_untouched_with_and_without_the_webhook(cluster: Cluster):
+    async def plain(name: str) -> None:
+        await create(cluster, pod(cluster, name, None))
+        found = (await running(cluster, [name]))[name]
+        assert found["spec"]["schedulerName"] == "default-scheduler"
+        assert not any("purser" in key or "hami" in key for key in found["metadata"].get("annotations") or {})
+        assert "resources" not in found["spec"]["containers"][0] or not found["spec"]["containers"][0]["resources"]
+
+    await plain("with")
+    await cluster.stop_webhook()
+    try:
+        await plain("without")
+    finally:
+        await cluster.start_webhook()
+
+
+async def test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do(cluster: Cluster):
+    await cluster.stop_webhook()
+    try:
+        await create(cluster, pod(cluster, "slipped", share()))
+    finally:
+        await cluster.start_webhook()
+
+    async def failed():
+        found = await pod_named(cluster, "slipped")
+        return found if found["status"].get("phase") == "Failed" else None
+
+    found = await eventually(cluster, "kubelet rejects the pod", failed)
+    assert found["status"]["reason"] == "UnexpectedAdmissionError"
+    assert "Allocate failed due to" in found["status"]["message"]
+    message = await event(cluster, "slipped", "UnexpectedAdmissionError", "grant")
+    assert "purser" in message.lower()
+    held = await cluster.pod_resources(cluster.gpu_node)
+    assert not held.get((cluster.namespace, "slipped", "main"))
+    await create(cluster, pod(cluster, "proper", share()))
+    await running(cluster, ["proper"])
+    await check_books(cluster)
+
+
+# --- 9
+
+
+async def test_only_the_last_of_many_nodes_fits_and_gets_the_pod_at_the_first_try(cluster: Cluster, hollow_count):
+    async with cluster.hollow_nodes(hollow_count) as names:
+        await _nodes_known(cluster, names)
+        wanted = pod(cluster, "rare", share(memory=60000, cores=30), nodeSelector={"purser.dev/hollow": "true"})
+        await create(cluster, wanted)
+
+        async def bound():
+            found = await pod_named(cluster, "rare")
+            return found if found["spec"].get("nodeName") else None
+
+        found = await eventually(cluster, "the pod is bound", bound)
+        assert found["spec"]["nodeName"] == names[-1]
+        assert cards(found) == (f"GPU-{names[-1]}",)
+        assert not await has_event(cluster, "rare", "FailedScheduling")
+    await gone(cluster, "rare")
+
+
+async def _nodes_known(cluster: Cluster, names: tuple[str, ...]) -> None:
+    """The API lists all nodes; informers of the schedulers follow in the same order, so the last is last for them."""
+
+    async def probe() -> bool:
+        found = await cluster.client.list(NODES, label_selector="purser.dev/hollow=true")
+        return len(found.items) == len(names)
+
+    await eventually(cluster, "all hollow nodes are listed", probe)
+    assert await allocatable(cluster) == SLOTS
