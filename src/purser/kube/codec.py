@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from purser.kube.errors import DecodeError, Status, error_from_status
-from purser.kube.objects import ObjectMeta
 from purser.kube.resources import Raw, Resource, meta_of
 from purser.kube.watching import Bookmark, Change, ChangeType, WatchEvent
 
@@ -37,8 +36,14 @@ class _Envelope(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw
 
 
-class _Bookmarked(msgspec.Struct, frozen=True, gc=False):
-    metadata: ObjectMeta
+class _Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str | None = None
+    namespace: str | None = None
+    resource_version: str = ""
+
+
+class _Identified(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Page(Generic[T]):
 
 _envelopes = msgspec.json.Decoder(_Envelope)
 _statuses = msgspec.json.Decoder(Status)
-_bookmarks = msgspec.json.Decoder(_Bookmarked)
+_identities = msgspec.json.Decoder(_Identified)
 _raw_pages = msgspec.json.Decoder(_Page[msgspec.Raw])
 _CHANGES = {kind.value: kind for kind in ChangeType}
 
@@ -103,7 +108,7 @@ class Codec(Generic[T]):
     def _other_event(self, envelope: _Envelope) -> Bookmark | None:
         try:
             if envelope.type == "BOOKMARK":
-                return Bookmark(_bookmarks.decode(envelope.object).metadata.resource_version)
+                return Bookmark(_identities.decode(envelope.object).metadata.resource_version)
             if envelope.type == "ERROR":
                 raise error_from_status(_statuses.decode(envelope.object))
         except _UNREADABLE as error:
@@ -169,7 +174,7 @@ def _drop_nulls(value: Any) -> Any:
 
 def _name_of(data: bytes | msgspec.Raw) -> str:
     try:
-        metadata = _bookmarks.decode(data).metadata
+        metadata = _identities.decode(data).metadata
     except _UNREADABLE:
         return "without a readable name"
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

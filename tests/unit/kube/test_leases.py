@@ -1,0 +1,238 @@
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import web
+from tests.unit.kube.servers import ManualClock, eventually, line, refuse, running, serving
+
+from purser.kube import Client, ClusterConfig, LeaderElector, LeaseFollower
+
+
+class LeaseServer:
+    """One Lease with optimistic locking; clients named in ``cut_off`` are not answered, as in a partition."""
+
+    def __init__(self):
+        self.lease = None
+        self.cut_off = set()
+        self.refused = set()
+        self.version = 100
+        self.writes = 0
+        self.changed = asyncio.Event()
+
+    def write(self, **spec):
+        self.version += 1
+        metadata = {"name": "leader", "namespace": "ns", "uid": "u", "resourceVersion": str(self.version)}
+        self.lease = {"metadata": metadata | {"labels": {"kept": "yes"}}, "spec": spec}
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    async def handle(self, request):
+        who = request.headers["User-Agent"]
+        if who in self.cut_off:
+            await asyncio.Event().wait()
+        if who in self.refused:
+            return refuse(503, "ServiceUnavailable")
+        if "fieldSelector" in request.query:
+            return await self._watch(request) if "watch" in request.query else self._list(request)
+        if request.method == "GET":
+            return web.json_response(self.lease) if self.lease else refuse(404, "NotFound")
+        return self._write(request.method, await request.json())
+
+    def _write(self, method, body):
+        self.writes += 1
+        if method == "POST" and self.lease:
+            return refuse(409, "AlreadyExists")
+        if method == "PUT" and body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            return refuse(409, "Conflict")
+        self.write(**body["spec"])
+        return web.json_response(self.lease)
+
+    def _list(self, request):
+        assert request.query["fieldSelector"] == "metadata.name=leader"
+        items = [self.lease] if self.lease else []
+        return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+
+    async def _watch(self, request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        sent = int(request.query["resourceVersion"])
+        while True:
+            changed = self.changed
+            if self.version > sent:
+                sent = self.version
+                await response.write(line("MODIFIED", self.lease))
+            await changed.wait()
+
+
+class Arena:
+    """Electors on one lease, each with a client of its own, and one clock."""
+
+    def __init__(self):
+        self.server = LeaseServer()
+        self.clock = ManualClock()
+        self.electors = {}
+        self.history = []
+
+    async def __aenter__(self):
+        self._stack = AsyncExitStack()
+        self.url = await self._stack.enter_async_context(serving(self.server.handle))
+        return self
+
+    async def __aexit__(self, *error):
+        await self._stack.aclose()
+
+    async def client(self, name):
+        config = ClusterConfig.insecure(self.url)
+        return await self._stack.enter_async_context(Client(config, user_agent=name))
+
+    async def elector(self, name, **options):
+        elector = LeaderElector(await self.client(name), "ns", "leader", name, clock=self.clock, **options)
+        elector.add_listener(lambda leading: self.history.append((name, leading)))
+        self.electors[name] = elector
+        return elector
+
+    def leaders(self):
+        return [name for name, elector in self.electors.items() if elector.is_leader]
+
+    async def pass_time(self, seconds, step=0.5):
+        """Let time go by in steps, and hold the one promise of leader election at each."""
+        for _ in range(int(seconds / step)):
+            self.clock.advance(step)
+            for _ in range(4):
+                await asyncio.sleep(0.001)
+                assert len(self.leaders()) <= 1
+
+    async def until(self, condition, seconds=120):
+        for _ in range(seconds):
+            if condition():
+                return
+            await self.pass_time(1)
+        raise AssertionError(f"not within {seconds} s of the clock; leaders: {self.leaders()}")
+
+
+async def test_of_two_electors_one_leads_and_keeps_leading():
+    async with Arena() as arena:
+        one, two = await arena.elector("one"), await arena.elector("two")
+        async with running(one.run(), two.run()):
+            await arena.until(arena.leaders)
+            (leader,) = arena.leaders()
+            await arena.pass_time(60)
+            assert arena.leaders() == [leader]
+            assert arena.server.lease["spec"]["holderIdentity"] == leader
+            assert arena.server.lease["spec"]["leaseTransitions"] == 0
+            await asyncio.wait_for(arena.electors[leader].acquired(), 5)
+
+
+@pytest.mark.parametrize("fault", ["cut_off", "refused"])
+async def test_a_leader_in_a_partition_steps_down_before_the_other_takes_over(fault):
+    async with Arena() as arena:
+        one = await arena.elector("one")
+        async with running(one.run()):
+            await arena.until(lambda: one.is_leader)
+            two = await arena.elector("two")
+            async with running(two.run()):
+                await arena.pass_time(5)
+                getattr(arena.server, fault).add("one")
+                await arena.until(lambda: two.is_leader)
+                assert arena.history == [("one", True), ("one", False), ("two", True)]
+                getattr(arena.server, fault).clear()
+                await arena.pass_time(30)
+                assert arena.leaders() == ["two"]
+                spec = arena.server.lease["spec"]
+                assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
+                assert arena.server.lease["metadata"]["labels"] == {"kept": "yes"}
+
+
+async def test_a_leader_that_stops_frees_the_lease_after_it_stopped_leading():
+    async with Arena() as arena:
+        one = await arena.elector("one")
+        async with running(one.run()):
+            await arena.until(lambda: one.is_leader)
+            one.add_listener(lambda leading: leading or arena.history.append(arena.server.lease["spec"]))
+        assert arena.history[1] == ("one", False)
+        assert arena.history[2]["holderIdentity"] == "one"
+        assert arena.server.lease["spec"]["holderIdentity"] == ""
+        two = await arena.elector("two")
+        async with running(two.run()):
+            await arena.until(lambda: two.is_leader, seconds=5)
+
+
+async def test_a_held_lease_counts_from_when_we_saw_it_however_old_its_timestamps_are():
+    async with Arena() as arena:
+        arena.server.write(
+            holderIdentity="gone", leaseDurationSeconds=15, renewTime="2001-01-01T00:00:00.000000Z", leaseTransitions=4
+        )
+        one = await arena.elector("one")
+        async with running(one.run()):
+            await arena.pass_time(14)
+            assert not one.is_leader
+            await arena.until(lambda: one.is_leader, seconds=10)
+        assert arena.server.lease["spec"]["leaseTransitions"] == 5
+
+
+async def test_a_lease_that_goes_on_being_renewed_is_left_alone_even_with_timestamps_from_the_past():
+    async with Arena() as arena:
+        one = await arena.elector("one")
+        async with running(one.run()):
+            for second in range(30):
+                arena.server.write(holderIdentity="slow-clock", leaseDurationSeconds=15, renewTime=f"2001 {second}")
+                await arena.pass_time(2)
+        assert arena.history == []
+
+
+async def test_a_leader_that_sees_another_holder_steps_down_at_once():
+    async with Arena() as arena:
+        one = await arena.elector("one")
+        async with running(one.run()):
+            await arena.until(lambda: one.is_leader)
+            arena.server.write(holderIdentity="usurper", leaseDurationSeconds=15)
+            await arena.pass_time(3)
+            await asyncio.wait_for(one.lost(), 5)
+
+
+async def test_a_leader_whose_event_loop_was_held_up_knows_that_its_time_is_over():
+    async with Arena() as arena:
+        one = await arena.elector("one")
+        async with running(one.run()):
+            await arena.until(lambda: one.is_leader)
+            arena.clock.advance(11)  # and nothing of ours has run since
+            assert not one.is_leader
+
+
+async def test_durations_that_would_allow_two_leaders_are_refused():
+    async with Arena() as arena:
+        with pytest.raises(ValueError, match="lease_duration > renew_deadline"):
+            await arena.elector("one", lease_duration=10, renew_deadline=10)
+
+
+async def test_a_follower_says_whether_the_holder_is_on_its_host():
+    async with Arena() as arena:
+        follower = LeaseFollower(await arena.client("agent"), "ns", "leader", "host-1", clock=arena.clock)
+        told = []
+        follower.add_listener(told.append)
+        async with running(follower.run()):
+            await follower.synced()
+            assert not follower.is_held_here
+            arena.server.write(holderIdentity="host-1_4711", leaseDurationSeconds=15, renewTime="1")
+            await eventually(lambda: told == [True])
+            arena.server.write(holderIdentity="host-10_4711", leaseDurationSeconds=15, renewTime="2")
+            await eventually(lambda: told == [True, False])
+            assert not follower.is_held_here
+
+
+async def test_a_follower_does_not_count_a_holder_that_stopped_renewing():
+    async with Arena() as arena:
+        follower = LeaseFollower(await arena.client("agent"), "ns", "leader", "host-1", clock=arena.clock)
+        told = []
+        follower.add_listener(told.append)
+        async with running(follower.run()):
+            arena.server.write(holderIdentity="host-1_4711", leaseDurationSeconds=15, renewTime="1")
+            await eventually(lambda: follower.is_held_here)
+            arena.clock.advance(10)
+            arena.server.write(holderIdentity="host-1_4711", leaseDurationSeconds=15, renewTime="2")
+            await eventually(lambda: follower._lease.spec.renew_time == "2")
+            arena.clock.advance(10)
+            assert follower.is_held_here
+            arena.clock.advance(5)
+            assert not follower.is_held_here
+            await eventually(lambda: told == [True, False])
