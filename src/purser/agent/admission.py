@@ -1,0 +1,191 @@
+"""Whose call is this? kubelet asks for devices without saying for which pod; here that is worked out. Pure.
+
+kubelet admits pods one at a time, and while it waits for GetPreferredAllocation or Allocate its PodResources list
+already has the pod under admission, with the containers still without devices, and not yet the pods behind it. So the
+pods that hold a grant on this node and lack devices in the list are the candidates, nearly always exactly one:
+
+- Each candidate waits with one container: the first, in kubelet's order, that has no devices. kubelet's list says so
+  for the containers in it. Plain init containers are never in it: they are served when the agent's book says so, or
+  when a container behind them has devices.
+- A candidate fits when its container was granted what the call can be about: as many devices as kubelet wants, and
+  exactly on the devices that the ids are on (Allocate), or on devices of which ids are to be had and on all those that
+  must be included (GetPreferredAllocation).
+- Candidates that fit are exchangeable when the same answer is right for all of them: for GetPreferredAllocation the
+  same devices, for Allocate the same shares too. Then any of them is taken, the first by uid. Otherwise the call is
+  ambiguous, and refused: kubelet's list still holds a pod that it rejected, which the API server will tell soon.
+- When no waiting container fits, init containers that were served before are tried once more: a kubelet that restarted
+  between Allocate and its own checkpoint asks for them again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from purser.agent.ids import id_order, uuid_of, uuids_of
+from purser.core.model import ContainerGrant, ContainerKind, Grant
+
+
+class ListedPod(msgspec.Struct, frozen=True):
+    """One pod of kubelet's PodResources list: its containers in kubelet's order with their ids of the one resource."""
+
+    namespace: str
+    name: str
+    containers: Mapping[str, tuple[str, ...]]
+
+    @property
+    def key(self) -> str:
+        """As informers key pods."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def lacks_devices(self) -> bool:
+        """Whether any container is without devices: all that the pod under admission has in common with many others."""
+        return not all(self.containers.values())
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A container whose turn it may be."""
+
+    grant: Grant
+    part: ContainerGrant
+
+    @property
+    def key(self) -> str:
+        """The pod, as informers key it."""
+        return f"{self.grant.namespace}/{self.grant.pod}"
+
+    def __str__(self) -> str:
+        return f"{self.key} container {self.part.container} ({', '.join(self.part.uuids)})"
+
+
+class Preference(msgspec.Struct, frozen=True):
+    """What kubelet asks in GetPreferredAllocation."""
+
+    size: int
+    available: tuple[str, ...]
+    must_include: tuple[str, ...] = ()
+
+    def fits(self, part: ContainerGrant) -> bool:
+        """Whether the container's grant can be met out of these ids."""
+        required = uuids_of(self.must_include)
+        available = {uuid_of(device_id) for device_id in self.available} | set(required)
+        return (
+            self.size == len(part.shares)
+            and len(set(required)) == len(required)
+            and set(required) <= set(part.uuids) <= available
+        )
+
+    def answer(self, part: ContainerGrant) -> tuple[str, ...]:
+        """One id on each granted device: the one that must be included, else the lowest slot that is available."""
+        ranked = (*sorted(self.must_include, key=id_order), *sorted(self.available, key=id_order))
+        first = {uuid_of(device_id): device_id for device_id in reversed(ranked)}
+        return tuple(first[uuid] for uuid in part.uuids)
+
+    @staticmethod
+    def same(part: ContainerGrant) -> object:
+        """Equal for grants that the same ids are right for."""
+        return frozenset(part.uuids)
+
+    def __str__(self) -> str:
+        required = f", {', '.join(self.must_include)} among them" if self.must_include else ""
+        return f"{self.size} of {len(self.available)} free ids{required}"
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What kubelet says in Allocate: it has taken these ids."""
+
+    ids: tuple[str, ...]
+
+    def fits(self, part: ContainerGrant) -> bool:
+        """Whether the ids are on exactly the granted devices, one each."""
+        return Counter(uuids_of(self.ids)) == Counter(part.uuids)
+
+    @staticmethod
+    def same(part: ContainerGrant) -> object:
+        """Equal for grants that the same answer is right for."""
+        return frozenset(part.shares), part.enforcement
+
+    def __str__(self) -> str:
+        return f"ids {', '.join(self.ids)}"
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """Whose call it is, or why nobody knows."""
+
+    turn: Turn | None
+    waiting: tuple[Turn, ...] = ()
+    """Every container that waits, whether it fits or not."""
+    fitting: tuple[Turn, ...] = ()
+    """Those that fit; more than one together with ``turn`` None is an ambiguity."""
+
+
+def resolve(
+    ask: Preference | Demand,
+    listing: Iterable[ListedPod],
+    grants: Mapping[str, Grant],
+    served: Mapping[str, frozenset[str]],
+) -> Resolution:
+    """Whose call of kubelet this is.
+
+    ``grants`` are the verified grants of live pods on this node by pod key; ``served`` are the containers, by pod uid,
+    that the agent's book says were allocated.
+    """
+    pods = [(grants[pod.key], pod) for pod in listing if pod.key in grants]
+    nothing: frozenset[str] = frozenset()
+    waiting = _turns(pods, lambda grant, pod: next_part(grant, pod.containers, served.get(grant.pod_uid, nothing)))
+    fitting = tuple(turn for turn in waiting if ask.fits(turn.part))
+    if not fitting:
+        repeats = _turns(pods, lambda grant, pod: _repeatable(grant, pod, ask))
+        fitting = tuple(turn for turn in repeats if ask.fits(turn.part))
+    exchangeable = len({ask.same(turn.part) for turn in fitting}) == 1
+    return Resolution(fitting[0] if exchangeable else None, waiting, fitting)
+
+
+def _turns(
+    pods: Iterable[tuple[Grant, ListedPod]], choose: Callable[[Grant, ListedPod], ContainerGrant | None]
+) -> tuple[Turn, ...]:
+    turns = [Turn(grant, part) for grant, pod in pods if (part := choose(grant, pod))]
+    return tuple(sorted(turns, key=lambda turn: turn.grant.pod_uid))
+
+
+def next_part(grant: Grant, listed: Mapping[str, tuple[str, ...]], served: frozenset[str]) -> ContainerGrant | None:
+    """The container of a pod that kubelet will ask for next; None when all have devices."""
+    for place, part in enumerate(grant.containers):
+        behind_has_devices = any(listed.get(later.container) for later in grant.containers[place + 1 :])
+        if part.container in listed:
+            if not listed[part.container]:
+                return part
+        elif part.container not in served and not behind_has_devices:
+            return part
+    return None
+
+
+def _repeatable(grant: Grant, pod: ListedPod, ask: Preference | Demand) -> ContainerGrant | None:
+    """An unlisted init container of a pod that has nothing yet: served before, as far as the agent knows."""
+    if any(pod.containers.values()):
+        return None
+    init = (
+        part for part in grant.containers if part.kind is ContainerKind.INIT and part.container not in pod.containers
+    )
+    return next((part for part in init if ask.fits(part)), None)
+
+
+def owner_of(ids: Iterable[str], listing: Iterable[ListedPod]) -> tuple[ListedPod, str] | None:
+    """The pod and container that hold exactly these ids in kubelet's books."""
+    wanted = sorted(ids)
+    holders = ((pod, name) for pod in listing for name, held in pod.containers.items() if sorted(held) == wanted)
+    return next(holders, None)
+
+
+def stranger_on(
+    uuids: Iterable[str], listing: Iterable[ListedPod], strangers: Collection[str]
+) -> tuple[ListedPod, str] | None:
+    """A live pod without a grant of Purser's that holds one of these devices, and that device.
+
+    Such pods got their devices from another plugin before this one took over; what they use is on nobody's book.
+    """
+    wanted = set(uuids)
+    pods = (pod for pod in listing if pod.key in strangers)
+    held = ((pod, uuid_of(device_id)) for pod in pods for ids in pod.containers.values() for device_id in ids)
+    return next(((pod, uuid) for pod, uuid in held if uuid in wanted), None)

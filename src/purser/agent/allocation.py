@@ -1,0 +1,138 @@
+"""What a container gets with its devices: kubelet's allocation response for one granted container. Pure.
+
+The variables and mounts are HAMi-core's contract, which runs in the container where the node has it.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+
+import msgspec
+
+from purser.core.model import ContainerGrant, Device, Enforcement, Grant
+
+ENFORCEMENT_VARIABLE = "PURSER_GPU_ENFORCEMENT"
+"""Tells the container what holds it to its share: an `Enforcement`."""
+
+PRIORITY_RESOURCE = "nvidia.com/priority"
+"""A container's limit that becomes HAMi-core's task priority (0 is high)."""
+
+DISABLE_CONTROL_VARIABLE = "CUDA_DISABLE_CONTROL"
+"""A container that sets it to true is not limited (HAMi's way out for monitoring tools)."""
+
+_LIBRARY_DIR = PurePath("/usr/local/vgpu")
+_CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A host path in a container."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = True
+
+
+class ContainerFacts(msgspec.Struct, frozen=True):
+    """What of the pod's spec matters for the answer."""
+
+    priority: str | None = None
+    """The container's `PRIORITY_RESOURCE` limit."""
+    control_disabled: bool = False
+    """Whether the container sets `DISABLE_CONTROL_VARIABLE`."""
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What of the node matters for the answer."""
+
+    devices: Mapping[str, Device]
+    enforcement: Enforcement
+    library_dir: str
+    """On the host: `AgentSettings.hami_core_dir`."""
+    lock_dir: str
+    device_nodes: tuple[str, ...] = ()
+    """Device files of the node, by name in /dev; empty where none are to be passed."""
+    minors: Mapping[str, int] = {}
+    """The n of /dev/nvidia<n> by uuid."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Environment, mounts and device files of one container."""
+
+    environment: Mapping[str, str]
+    mounts: tuple[Mount, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+    """Names in /dev, same path in the container, to read and write."""
+
+
+def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts) -> Answer:
+    """The answer for one container of a pod."""
+    enforcement = enforcement_of(part, container, node.enforcement)
+    return Answer(
+        environment=_environment(grant, part, container, node, enforcement),
+        mounts=_mounts(grant, part, node) if enforcement is Enforcement.HAMI_CORE else (),
+        device_nodes=_device_nodes(part, node),
+    )
+
+
+def enforcement_of(part: ContainerGrant, container: ContainerFacts, of_node: Enforcement) -> Enforcement:
+    """What will hold this container to its share, as the node is now."""
+    if is_whole(part):
+        return Enforcement.WHOLE_DEVICE
+    return Enforcement.NONE if container.control_disabled else of_node
+
+
+def is_whole(part: ContainerGrant) -> bool:
+    """Whether the container has its devices to itself."""
+    return all(share.cores_percent >= 100 for share in part.shares)
+
+
+def cache_dir(grant: Grant, part: ContainerGrant, library_dir: str) -> str:
+    """On the host: the folder in which HAMi-core keeps its accounting of one container."""
+    return f"{library_dir}/containers/{grant.pod_uid}_{part.container}"
+
+
+def in_bus_order(part: ContainerGrant, devices: Mapping[str, Device]) -> ContainerGrant:
+    """The shares in the order in which the container will count its devices: by PCI bus id, as NVML does."""
+
+    def key(uuid: str) -> tuple[str, str]:
+        device = devices.get(uuid)
+        return ("" if device is None else device.pci_bus_id, uuid)
+
+    return msgspec.structs.replace(part, shares=tuple(sorted(part.shares, key=lambda share: key(share.uuid))))
+
+
+def _environment(
+    grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts, enforcement: Enforcement
+) -> dict[str, str]:
+    part = in_bus_order(part, node.devices)
+    variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(part.uuids), ENFORCEMENT_VARIABLE: enforcement.value}
+    if not is_whole(part):
+        variables |= _limits(part)
+    if enforcement is Enforcement.HAMI_CORE:
+        variables["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{_LIBRARY_DIR}/{grant.pod_uid}.cache"
+        if container.priority is not None:
+            variables["CUDA_TASK_PRIORITY"] = container.priority
+    return variables
+
+
+def _limits(part: ContainerGrant) -> dict[str, str]:
+    """HAMi-core knows one compute limit for all devices of a container: the first device's."""
+    limits = {f"CUDA_DEVICE_MEMORY_LIMIT_{place}": f"{share.memory_mib}m" for place, share in enumerate(part.shares)}
+    cores_percent = part.shares[0].cores_percent if part.shares else 0
+    return limits | ({"CUDA_DEVICE_SM_LIMIT": str(cores_percent)} if 0 < cores_percent < 100 else {})
+
+
+def _mounts(grant: Grant, part: ContainerGrant, node: NodeFacts) -> tuple[Mount, ...]:
+    """The cache folder comes before the library, which is mounted inside it."""
+    return (
+        Mount(str(_LIBRARY_DIR), cache_dir(grant, part, node.library_dir), read_only=False),
+        Mount(f"{_LIBRARY_DIR}/libvgpu.so", f"{node.library_dir}/libvgpu.so"),
+        Mount("/etc/ld.so.preload", f"{node.library_dir}/ld.so.preload"),
+        Mount("/tmp/vgpulock", node.lock_dir, read_only=False),
+    )
+
+
+def _device_nodes(part: ContainerGrant, node: NodeFacts) -> tuple[str, ...]:
+    control: Iterable[str] = (name for name in _CONTROL_DEVICES if name in node.device_nodes)
+    minors = sorted(node.minors[uuid] for uuid in part.uuids if uuid in node.minors)
+    own = (f"nvidia{minor}" for minor in minors if f"nvidia{minor}" in node.device_nodes)
+    return (*control, *own)

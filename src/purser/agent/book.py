@@ -1,0 +1,206 @@
+"""The node's part of the book: which container of which pod was given which of kubelet's ids, and the agent's ledger.
+
+The ledger holds only grants that kubelet was given devices for: two grants that together overcommit a card are the
+scheduler's mistake, and the first that asks gets its due, the second is refused.
+
+On disk it is one small JSON file, replaced atomically after every change. It is an aid, not the truth: what kubelet
+lists and what the API server stores win over it. What only it knows are init containers, which kubelet does not list.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from purser.agent.admission import ListedPod
+from purser.core.ledger import Ledger, Usage, Violation
+from purser.core.model import Enforcement, Grant, GrantState, NodeInventory
+
+log = structlog.get_logger("purser.agent")
+
+VERSION = 1
+
+
+class CheckpointError(Exception):
+    """The checkpoint cannot be read; the message says why."""
+
+
+class BookedContainer(msgspec.Struct, frozen=True):
+    """What one container was given."""
+
+    ids: tuple[str, ...]
+    """kubelet's ids."""
+    enforcement: Enforcement
+    """What holds it to its share: as it was when it was given them."""
+
+
+class BookedPod(msgspec.Struct, frozen=True):
+    """A pod that was given devices."""
+
+    grant: Grant
+    containers: dict[str, BookedContainer]
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The file."""
+
+    node: str
+    pods: tuple[BookedPod, ...] = ()
+    version: int = VERSION
+
+
+def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
+    """What the checkpoint says; nothing when there is none.
+
+    Raises `CheckpointError` when it is unreadable, of another version, or another node's.
+    """
+    try:
+        checkpoint = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    if checkpoint.version != VERSION:
+        raise CheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")
+    if checkpoint.node != node:
+        raise CheckpointError(f"{path}: of node {checkpoint.node}, this agent serves node {node}")
+    return checkpoint.pods
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the file so that a crash at any point leaves the old or the new one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(checkpoint))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Book:
+    """Pods with devices on this node, checked by a `Ledger`, kept on disk.
+
+    Changes are synchronous and happen in memory; `save` brings them to disk.
+    """
+
+    def __init__(self, path: Path, node: str, pods: Iterable[BookedPod] = ()) -> None:
+        self._path = path
+        self._node = node
+        self._pods: dict[str, BookedPod] = {}
+        self._ledger = Ledger()
+        self._writing = asyncio.Lock()
+        for pod in pods:
+            self._adopt(pod)
+
+    def set_inventory(self, inventory: NodeInventory) -> None:
+        """What grants are checked against from now on."""
+        self._ledger.set_inventory(inventory)
+
+    def allocate(self, grant: Grant, container: str, given: BookedContainer) -> None:
+        """Enter what a container was given. Raises `LedgerError`, and then nothing has changed."""
+        booked = self._pods.get(grant.pod_uid)
+        if booked is not None and booked.grant != grant:
+            self.release(grant.pod_uid)
+            booked = None
+        if booked is None:
+            self._ledger.reserve(grant)
+        containers = {} if booked is None else booked.containers
+        self._pods[grant.pod_uid] = BookedPod(grant, {**containers, container: given})
+        self._advance(grant.pod_uid, container, GrantState.ALLOCATED)
+
+    def reassign(self, grant: Grant, container: str, ids: tuple[str, ...]) -> bool:
+        """Follow kubelet's books where they say that another container got the ids; whether anything changed.
+
+        That happens only where grants were exchangeable, so nothing is checked.
+        """
+        part, booked = grant.of(container), self._pods.get(grant.pod_uid)
+        containers = {} if booked is None else booked.containers
+        known = containers.get(container)
+        if part is None or (known is not None and sorted(known.ids) == sorted(ids)):
+            return False
+        self._adopt(BookedPod(grant, {**containers, container: BookedContainer(ids, part.enforcement)}))
+        return True
+
+    def run(self, pod_uid: str) -> None:
+        """The pod runs."""
+        booked = self._pods.get(pod_uid)
+        for container in booked.containers if booked is not None else ():
+            self._advance(pod_uid, container, GrantState.RUNNING)
+
+    def release(self, pod_uid: str) -> BookedPod | None:
+        """Take a pod off the book; None when it was not on it."""
+        self._ledger.release(pod_uid)
+        return self._pods.pop(pod_uid, None)
+
+    def adopt_listing(self, listing: Iterable[ListedPod], grants: Mapping[str, Grant]) -> int:
+        """Take over what kubelet lists of pods with these grants (by pod key); how many containers were news."""
+        return sum(
+            self.reassign(grants[pod.key], container, ids)
+            for pod in listing
+            if pod.key in grants
+            for container, ids in pod.containers.items()
+            if ids
+        )
+
+    @property
+    def pods(self) -> Mapping[str, BookedPod]:
+        """The pods on the book, by uid."""
+        return self._pods
+
+    @property
+    def served(self) -> dict[str, frozenset[str]]:
+        """The containers that were given devices, by pod uid."""
+        return {uid: frozenset(pod.containers) for uid, pod in self._pods.items()}
+
+    @property
+    def held_ids(self) -> frozenset[str]:
+        """Every id that a pod was given."""
+        return frozenset(held for pod in self._pods.values() for given in pod.containers.values() for held in given.ids)
+
+    def holder(self, ids: Iterable[str]) -> tuple[BookedPod, str] | None:
+        """The pod and container that were given exactly these ids."""
+        wanted = sorted(ids)
+        given = ((pod, name, sorted(c.ids)) for pod in self._pods.values() for name, c in pod.containers.items())
+        return next(((pod, name) for pod, name, held in given if held == wanted), None)
+
+    @property
+    def usage(self) -> Mapping[str, Usage]:
+        """What the pods on the book hold of each device."""
+        return self._ledger.usage(self._node)
+
+    def state(self, pod_uid: str, container: str) -> GrantState | None:
+        """How far a container's grant is."""
+        return self._ledger.state(pod_uid, container)
+
+    def violations(self) -> tuple[Violation, ...]:
+        """What is overcommitted all the same, after a restart with books that contradict each other."""
+        return self._ledger.violations(self._node)
+
+    async def save(self) -> None:
+        """Bring the book to disk. A failure is logged: the book can be rebuilt without the file."""
+        async with self._writing:
+            checkpoint = Checkpoint(self._node, tuple(self._pods.values()))
+            try:
+                await asyncio.to_thread(write_checkpoint, self._path, checkpoint)
+            except OSError as error:
+                log.error("cannot write the checkpoint", path=str(self._path), error=str(error))
+
+    def _adopt(self, pod: BookedPod) -> None:
+        self._ledger.adopt(pod.grant, GrantState.BOUND)
+        self._pods[pod.grant.pod_uid] = pod
+        for container in pod.containers:
+            self._advance(pod.grant.pod_uid, container, GrantState.ALLOCATED)
+
+    def _advance(self, pod_uid: str, container: str, state: GrantState) -> None:
+        if self._ledger.state(pod_uid, container) in (None, GrantState.RUNNING):
+            return  # not a container of the grant, or as far as it can be: kubelet asks again after some restarts
+        self._ledger.advance(pod_uid, state, container)

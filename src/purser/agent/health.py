@@ -1,0 +1,202 @@
+"""Keeps the node's inventory true: scans the driver, probes every card, listens to its errors.
+
+Each card is probed on its own thread and may hang on its own: the others are not disturbed. A card that was unhealthy
+comes back by the rules of `nvml.health`. Cards that are lost, and a driver that is not there (yet), are looked for
+again every `reopen_interval_s`, because NVML fixes its list of cards when it is opened.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from purser import __version__
+from purser.agent.inventory import find_enforcement, make_inventory, unreadable
+from purser.agent.latest import Latest
+from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Fault, FaultKind, Gpu, Reading, XidEvent
+from purser.agent.nvml.health import DeviceHealth
+from purser.agent.settings import AgentSettings
+from purser.agent.threads import in_thread
+from purser.core.model import NodeInventory
+
+log = structlog.get_logger("purser.agent")
+
+EVENT_WAIT_MS = 500
+"""One slice of waiting for Xids: how long a stop, or opening the driver anew, may have to wait for the thread."""
+
+DRIVER_PAUSE_S = 5.0
+"""After the driver refused to wait for events."""
+
+
+class DeviceMonitor:
+    """The one user of the driver. ``inventory`` is None until the first scan."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        driver: Driver,
+        find_driver: Callable[[], Driver] | None = None,
+        on_health: Callable[[str, DeviceHealth], None] = lambda uuid, health: None,
+    ) -> None:
+        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_health`` is told of every change."""
+        self._settings = settings
+        self._driver = driver
+        self._find_driver = find_driver
+        self._on_health = on_health
+        self._stopped = False
+        self._pending: dict[str, asyncio.Future[Reading]] = {}
+        self._driver_turn = asyncio.Lock()
+        self.inventory: Latest[NodeInventory | None] = Latest(None)
+        self.info = DriverInfo(absent="not looked yet")
+        self.gpus: tuple[Gpu, ...] = ()
+        self.health: dict[str, DeviceHealth] = {}
+        self.readings: dict[str, Reading] = {}
+        self.trouble = "the driver has not been asked yet"
+        """Why there are no devices; empty when there are some."""
+
+    async def run(self, reload: asyncio.Event) -> None:
+        """Watch until cancelled; ``reload`` set means: enumerate everything anew, now."""
+        listening: asyncio.Future[None] | None = None
+        try:
+            await self.scan()
+            listening = in_thread(self._listener(asyncio.get_running_loop()), "purser-xids")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._probe_forever())
+                tasks.create_task(self._look_again_forever())
+                tasks.create_task(self._reload_forever(reload))
+        finally:
+            self._stopped = True
+            if listening is not None:
+                await asyncio.wait({listening}, timeout=2 * EVENT_WAIT_MS / 1000)
+
+    async def scan(self, reopen: bool = False) -> None:
+        """Enumerate the driver's cards, after opening it anew where asked."""
+        async with self._driver_turn:
+            if reopen:
+                await self._reopen()
+            try:
+                self.gpus = await in_thread(self._driver.scan, "purser-scan")
+                self.trouble = ""
+            except DriverError as error:
+                self.trouble = f"the driver cannot list its devices: {error}"
+                log.error("cannot scan the driver", error=str(error))
+            self.info = await in_thread(self._driver.info, "purser-info")
+        self._take_scan()
+
+    async def probe(self) -> None:
+        """Read every card once."""
+        uuids = [gpu.uuid for gpu in self.gpus if gpu.uuid]
+        readings = await asyncio.gather(*(self._read(uuid) for uuid in uuids))
+        self.readings = {reading.uuid: reading for reading in readings}
+        for reading in readings:
+            self._set_health(reading.uuid, self._health_of(reading.uuid).after_reading(reading))
+        self._publish()
+
+    async def _read(self, uuid: str) -> Reading:
+        """One reading; a card whose call still hangs is not asked again, and faulty."""
+        driver = self._driver
+        future = self._pending.get(uuid) or in_thread(lambda: driver.read(uuid), f"purser-read-{uuid[-4:]}")
+        self._pending[uuid] = future
+        timeout_s = self._settings.probe_timeout_s
+        done, _ = await asyncio.wait({future}, timeout=timeout_s)
+        if not done:
+            message = f"no answer within {timeout_s:g} s"
+            return Reading(uuid=uuid, fault=Fault(FaultKind.LOST, "read", message))
+        del self._pending[uuid]
+        return future.result()
+
+    async def _reopen(self) -> None:
+        try:
+            if self.info.absent and self._find_driver is not None:
+                self._driver = await in_thread(self._find_driver, "purser-open")
+            else:
+                await in_thread(self._driver.reopen, "purser-reopen")
+        except DriverError as error:
+            log.warning("cannot open the driver anew", error=str(error))
+
+    def _take_scan(self) -> None:
+        known = {gpu.uuid for gpu in self.gpus if gpu.uuid}
+        self.health = {uuid: health for uuid, health in self.health.items() if uuid in known}
+        self.readings = {uuid: reading for uuid, reading in self.readings.items() if uuid in known}
+        for gpu in self.gpus:
+            if gpu.uuid and gpu.fault is not None:
+                reading = Reading(uuid=gpu.uuid, fault=gpu.fault)
+                self._set_health(gpu.uuid, self._health_of(gpu.uuid).after_reading(reading))
+        for gpu in unreadable(self.gpus):
+            log.error("a GPU cannot be identified and is left out", index=gpu.index, fault=str(gpu.fault))
+        if not self.gpus and not self.trouble:
+            self.trouble = self.info.absent or "the driver has no devices"
+        if self.trouble:
+            log.warning("no devices to hand out", reason=self.trouble)
+        self._publish()
+
+    def _publish(self) -> None:
+        enforcement = find_enforcement(self._settings)
+        inventory = make_inventory(self._settings, self.info, self.gpus, self.health, enforcement, __version__)
+        self.inventory.set(inventory)
+
+    def _health_of(self, uuid: str) -> DeviceHealth:
+        return self.health.get(uuid, DeviceHealth())
+
+    def _set_health(self, uuid: str, health: DeviceHealth) -> None:
+        before = self._health_of(uuid)
+        self.health[uuid] = health
+        if (before.healthy, before.reason) == (health.healthy, health.reason):
+            return
+        if health.healthy:
+            log.info("a GPU is healthy again", uuid=uuid)
+        else:
+            log.warning("a GPU is unhealthy", uuid=uuid, reason=health.reason)
+        self._on_health(uuid, health)
+
+    def _take_event(self, event: XidEvent) -> None:
+        """An event of nobody knows which card concerns them all."""
+        concerned = list(self.cards()) if event.uuid is None else [event.uuid]
+        log.warning("the driver reported an Xid", xid=event.xid, uuid=event.uuid or "unknown")
+        for uuid in concerned:
+            self._set_health(uuid, self._health_of(uuid).after_xid(event.xid, self._settings.xid_policy))
+        self._publish()
+
+    def cards(self) -> Mapping[str, Gpu]:
+        """The cards that have an identity."""
+        return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid}
+
+    def _listener(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """The body of the thread that waits for Xids."""
+
+        def listen() -> None:
+            while not self._stopped:
+                try:
+                    event = self._driver.wait_event(EVENT_WAIT_MS)
+                except DriverError as error:
+                    log.warning("the driver cannot wait for events", error=str(error))
+                    self._pause()
+                    continue
+                if event is not None and not loop.is_closed():
+                    loop.call_soon_threadsafe(self._take_event, event)
+
+        return listen
+
+    def _pause(self) -> None:
+        until = time.monotonic() + DRIVER_PAUSE_S
+        while not self._stopped and time.monotonic() < until:
+            time.sleep(EVENT_WAIT_MS / 1000)
+
+    async def _probe_forever(self) -> None:
+        while True:
+            await self.probe()
+            await asyncio.sleep(self._settings.probe_interval_s)
+
+    async def _look_again_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.reopen_interval_s)
+            if self.trouble or any(not self._health_of(uuid).healthy for uuid in self.cards()):
+                await self.scan(reopen=True)
+
+    async def _reload_forever(self, reload: asyncio.Event) -> None:
+        while True:
+            await reload.wait()
+            reload.clear()
+            log.info("enumerating devices anew")
+            await self.scan(reopen=True)

@@ -1,0 +1,69 @@
+"""A wake-up when something in one folder comes or goes: inotify(7) by ctypes, polling where there is none.
+
+What happened is not told: whoever waits looks for itself, so nothing is lost when events are merged or dropped.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+
+_CREATE, _DELETE, _MOVED_FROM, _MOVED_TO = 0x100, 0x200, 0x40, 0x80
+_DELETE_SELF, _MOVE_SELF, _ATTRIB = 0x400, 0x800, 0x4
+_MASK = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _DELETE_SELF | _MOVE_SELF | _ATTRIB
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+
+POLL_S = 1.0
+"""Between two looks where the folder cannot be watched: no inotify, no more watches, or no such folder yet."""
+
+SAFETY_S = 10.0
+"""Between two looks where it is watched, in case a watch is lost with a mount."""
+
+
+class FolderWatch:
+    """Watches one folder while entered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._happened = asyncio.Event()
+        self._fd = -1
+        self._watched = False
+
+    def __enter__(self) -> "FolderWatch":
+        try:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._fd = self._libc.inotify_init1(_FLAGS)
+        except (OSError, AttributeError):
+            self._fd = -1
+        if self._fd >= 0:
+            asyncio.get_running_loop().add_reader(self._fd, self._drain)
+            self._watch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    async def changed(self) -> None:
+        """Return when something happened since the last call, or when it is time to look anyway."""
+        self._watch()  # each time: the folder may be another one by now, and watching the same one twice is once
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SAFETY_S if self._watched else POLL_S):
+                await self._happened.wait()
+        self._happened.clear()
+
+    def _watch(self) -> None:
+        if self._fd < 0:
+            return
+        added: int = self._libc.inotify_add_watch(self._fd, os.fsencode(self._folder), _MASK)
+        self._watched = added >= 0
+
+    def _drain(self) -> None:
+        """Events are not read one by one: their number is all that the buffer's content would tell."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._fd, 65536):
+                pass
+        self._happened.set()

@@ -1,0 +1,112 @@
+"""What a node has, out of what its driver reported. Pure, but for `find_enforcement`, which looks for two files."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from purser.agent.ids import device_ids, id_order
+from purser.agent.nvml.driver import DriverInfo, Gpu
+from purser.agent.nvml.health import DeviceHealth
+from purser.agent.settings import AgentSettings
+from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
+
+LIBRARY_FILE = "libvgpu.so"
+"""HAMi-core's preload library, in `AgentSettings.hami_core_dir`."""
+
+PRELOAD_FILE = "ld.so.preload"
+"""The file that makes the dynamic loader load it, beside the library."""
+
+MIG_REASON = "MIG mode is on: switch it off (nvidia-smi -mig 0) to have Purser hand this card out"
+
+
+class Advertised(msgspec.Struct, frozen=True):
+    """One of kubelet's devices: a card, or a slot of one."""
+
+    id: str
+    healthy: bool
+    numa_nodes: tuple[int, ...] = ()
+
+
+def make_inventory(
+    settings: AgentSettings,
+    info: DriverInfo,
+    gpus: Iterable[Gpu],
+    health: Mapping[str, DeviceHealth],
+    enforcement: Enforcement,
+    agent_version: str,
+) -> NodeInventory:
+    """The node's inventory. Cards that were never readable have no identity and are left out (see `unreadable`)."""
+    devices = (_device(settings, gpu, gpu.uuid, health.get(gpu.uuid)) for gpu in gpus if gpu.uuid)
+    return NodeInventory(
+        node=settings.node_name,
+        devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
+        enforcement=enforcement,
+        driver_version=info.version or "",
+        agent_version=agent_version,
+    )
+
+
+def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """The cards that cannot be advertised because the driver never told who they are."""
+    return tuple(gpu for gpu in gpus if not gpu.uuid)
+
+
+def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: DeviceHealth | None) -> Device:
+    reason = _unhealthy_reason(gpu, health)
+    shared = settings.mode is DeviceMode.SHARED
+    return Device(
+        uuid=uuid,
+        index=gpu.index,
+        model=gpu.name,
+        memory_mib=gpu.memory_mib,
+        slots=settings.slots if shared else 1,
+        numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
+        pci_bus_id=gpu.pci_bus_id,
+        links=gpu.links,
+        mode=settings.mode,
+        healthy=not reason,
+        unhealthy_reason=reason,
+        compute_capability=gpu.compute_capability,
+    )
+
+
+def _unhealthy_reason(gpu: Gpu, health: DeviceHealth | None) -> str:
+    if health is not None and not health.healthy:
+        return health.reason
+    if gpu.fault is not None:
+        return str(gpu.fault)
+    return MIG_REASON if gpu.mig is not None and gpu.mig.enabled else ""
+
+
+def advertise(inventory: NodeInventory, held: Iterable[str]) -> tuple[Advertised, ...]:
+    """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of cards that are gone.
+
+    The latter because a kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects
+    the pod (1.20.2).
+    """
+    listed = [
+        Advertised(id=device_id, healthy=device.healthy, numa_nodes=device.numa_nodes)
+        for device in inventory.devices
+        for device_id in device_ids(device)
+    ]
+    known = {entry.id for entry in listed}
+    gone = [Advertised(id=device_id, healthy=False) for device_id in set(held) - known]
+    return tuple(sorted(listed + gone, key=lambda entry: id_order(entry.id)))
+
+
+def find_enforcement(settings: AgentSettings) -> Enforcement:
+    """What this node can hold a share to its limits with: HAMi-core where both of its files are there, else nothing."""
+    folder = on_host(settings, settings.hami_core_dir)
+    present = all((folder / name).is_file() for name in (LIBRARY_FILE, PRELOAD_FILE))
+    return Enforcement.HAMI_CORE if present else Enforcement.NONE
+
+
+def on_host(settings: AgentSettings, path: Path) -> Path:
+    """Where the agent itself finds a path of the host."""
+    return settings.host_root / path.relative_to("/")
+
+
+def devices_by_uuid(inventory: NodeInventory) -> dict[str, Device]:
+    """The inventory's devices by their identity."""
+    return {device.uuid: device for device in inventory.devices}

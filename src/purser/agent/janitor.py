@@ -1,0 +1,90 @@
+"""Takes pods off the book when they end, and rebuilds the book after a restart."""
+
+import asyncio
+
+import structlog
+
+from purser.agent.arbiter import Arbiter
+from purser.agent.book import Book
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.pods import NodePods
+from purser.kube.adapters import is_terminal
+from purser.kube.errors import KubeError
+from purser.kube.objects import Pod
+
+log = structlog.get_logger("purser.agent")
+
+SWEEP_S = 60.0
+"""Between two looks for pods on the book that the informer never saw: they came and went while it was cut off."""
+
+
+class Janitor:
+    """Follows the pods of the node."""
+
+    def __init__(self, pods: NodePods, book: Book, arbiter: Arbiter, kubelet: KubeletBooks) -> None:
+        self._pods = pods
+        self._book = book
+        self._arbiter = arbiter
+        self._kubelet = kubelet
+        self._ended: asyncio.Queue[str] = asyncio.Queue()
+        pods.pods.add_handler(
+            on_add=self._look,
+            on_update=lambda _, new: self._look(new),
+            on_delete=lambda old: self._end(old.metadata.uid),
+        )
+
+    async def rebuild(self) -> None:
+        """Make the book equal to what kubelet lists and the API server stores. Running pods are not touched."""
+        await self.sweep()
+        try:
+            listing = await self._kubelet.list()
+        except KubeletError as error:
+            log.warning("rebuilding the book without kubelet's", error=str(error))
+            return
+        news = self._book.adopt_listing(listing, self._pods.view().grants)
+        if news:
+            await self._book.save()
+        log.info("the book is rebuilt", pods=len(self._book.pods), learned_from_kubelet=news)
+        for violation in self._book.violations():
+            log.error("a device is overcommitted on the book", uuid=violation.uuid, problem=violation.problem)
+
+    async def run(self) -> None:
+        """Release until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._release_forever())
+            tasks.create_task(self._sweep_forever())
+
+    async def sweep(self) -> None:
+        """Release pods that are on the book and that the API server has not."""
+        unseen = {
+            uid: f"{booked.grant.namespace}/{booked.grant.pod}"
+            for uid, booked in self._book.pods.items()
+            if self._pods.pods.store.by_uid(uid) is None
+        }
+        try:
+            found = await self._pods.fetch(unseen.values())
+        except KubeError as error:
+            log.warning("cannot look for pods that may be gone", error=str(error))
+            return
+        for uid, key in unseen.items():
+            pod = found[key]
+            if pod is None or pod.metadata.uid != uid or is_terminal(pod):
+                await self._arbiter.release(uid)
+
+    async def _release_forever(self) -> None:
+        while True:
+            await self._arbiter.release(await self._ended.get())
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            await self.sweep()
+
+    def _look(self, pod: Pod) -> None:
+        if is_terminal(pod):
+            self._end(pod.metadata.uid)
+        elif pod.status.phase == "Running":
+            self._book.run(pod.metadata.uid)
+
+    def _end(self, uid: str) -> None:
+        self._ended.put_nowait(uid)

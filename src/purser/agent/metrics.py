@@ -1,0 +1,184 @@
+"""What the agent tells Prometheus: counters of its own work, and the node's state as it is when asked.
+
+One registry per agent, so that several can live in one process. Units are Prometheus' base units (bytes, ratio).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from purser.agent.book import BookedPod
+from purser.agent.nvml.driver import Reading
+from purser.core.ledger import UNUSED, Usage
+from purser.core.model import Device, NodeInventory
+
+MIB = 1024 * 1024
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_GRANT_LABELS = ("namespace", "pod", "container", "uuid", "enforcement")
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The node's state at one moment."""
+
+    inventory: NodeInventory | None
+    readings: dict[str, Reading]
+    usage: dict[str, Usage]
+    pods: tuple[BookedPod, ...]
+    violations: int
+    registered: bool
+    streams: int
+
+
+class AgentMetrics:
+    """The registry, and the counters that other modules move."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.calls = Histogram(
+            "purser_agent_call_seconds",
+            "Time to answer one of kubelet's calls.",
+            ["method"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.refusals = Counter(
+            "purser_agent_refusals",
+            "Calls of kubelet that were refused.",
+            ["method", "reason"],
+            registry=self.registry,
+        )
+        self.registrations = Counter(
+            "purser_agent_registrations", "Successful registrations with kubelet.", registry=self.registry
+        )
+        self.kubelet_restarts = Counter(
+            "purser_agent_kubelet_restarts",
+            "How often kubelet's socket was found to be another one.",
+            registry=self.registry,
+        )
+
+    def watch(self, snapshot: Callable[[], Snapshot]) -> None:
+        """Tell the node's state from now on."""
+        self.registry.register(_NodeCollector(snapshot))
+
+
+class _NodeCollector(Collector):
+    """Makes the families out of one snapshot per scrape: nothing is left over from pods and cards that are gone."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not collect to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        snapshot = self._snapshot()
+        yield _gauge("purser_agent_registered", "1 while kubelet has accepted the plugin.", int(snapshot.registered))
+        yield _gauge("purser_agent_streams", "Open ListAndWatch streams of kubelet.", snapshot.streams)
+        yield _gauge(
+            "purser_agent_book_violations",
+            "Devices that are overcommitted on the agent's book, which only restarts with bad books can cause.",
+            snapshot.violations,
+        )
+        devices = () if snapshot.inventory is None else snapshot.inventory.devices
+        yield from _devices(devices)
+        yield from _usage(devices, snapshot.usage)
+        yield from _readings(snapshot.readings)
+        yield from _grants(snapshot.pods)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value)
+
+
+def _by_uuid(name: str, text: str, values: Iterable[tuple[str, float | None]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=["uuid"])
+    for uuid, value in values:
+        if value is not None:
+            family.add_metric([uuid], value)
+    return family
+
+
+def _devices(devices: Iterable[Device]) -> Iterator[Metric]:
+    devices = tuple(devices)
+    info = GaugeMetricFamily(
+        "purser_device_info", "1 for every device.", labels=["uuid", "index", "model", "pci_bus_id", "mode"]
+    )
+    for device in devices:
+        info.add_metric([device.uuid, str(device.index), device.model, device.pci_bus_id, device.mode.value], 1)
+    yield info
+    healthy = GaugeMetricFamily("purser_device_healthy", "1 while a device can take work.", labels=["uuid", "reason"])
+    for device in devices:
+        healthy.add_metric([device.uuid, device.unhealthy_reason], int(device.healthy))
+    yield healthy
+    yield _by_uuid(
+        "purser_device_slots", "How many containers may share a device.", ((d.uuid, d.slots) for d in devices)
+    )
+    yield _by_uuid("purser_device_memory_bytes", "Memory of a device.", ((d.uuid, d.memory_mib * MIB) for d in devices))
+
+
+def _usage(devices: Iterable[Device], usage: dict[str, Usage]) -> Iterator[Metric]:
+    """What pods hold, on the book: zero for devices that nobody holds, and what is held of devices that are gone."""
+    uuids = sorted({device.uuid for device in devices} | usage.keys())
+    held = [(uuid, usage.get(uuid, UNUSED)) for uuid in uuids]
+    yield _by_uuid("purser_device_granted_slots", "Slots that pods hold.", ((u, held.slots) for u, held in held))
+    yield _by_uuid(
+        "purser_device_granted_memory_bytes", "Memory that pods hold.", ((u, held.memory_mib * MIB) for u, held in held)
+    )
+    yield _by_uuid(
+        "purser_device_granted_cores_ratio",
+        "Share of the compute that pods hold.",
+        ((u, held.cores_percent / 100) for u, held in held),
+    )
+
+
+def _readings(readings: dict[str, Reading]) -> Iterator[Metric]:
+    """What the driver said at the last probe."""
+
+    def family(name: str, text: str, value: Callable[[Reading], float | None]) -> GaugeMetricFamily:
+        return _by_uuid(name, text, ((uuid, value(readings[uuid])) for uuid in sorted(readings)))
+
+    yield family("purser_device_memory_used_bytes", "Memory in use.", lambda r: _scaled(r.memory_used_mib, MIB))
+    yield family(
+        "purser_device_utilisation_ratio",
+        "Time with a kernel running.",
+        lambda r: _scaled(r.gpu_utilisation_percent, 0.01),
+    )
+    yield family("purser_device_temperature_celsius", "Temperature.", lambda r: r.temperature_celsius)
+    yield family("purser_device_power_watts", "Power drawn.", lambda r: r.power_watts)
+    yield _uncorrected(readings)
+
+
+def _uncorrected(readings: dict[str, Reading]) -> CounterMetricFamily:
+    family = CounterMetricFamily(
+        "purser_device_ecc_uncorrected_errors", "Since the driver was loaded.", labels=["uuid"]
+    )
+    for uuid, reading in sorted(readings.items()):
+        if reading.ecc is not None and reading.ecc.uncorrected is not None:
+            family.add_metric([uuid], reading.ecc.uncorrected)
+    return family
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _grants(pods: Iterable[BookedPod]) -> Iterator[Metric]:
+    memory = GaugeMetricFamily("purser_grant_memory_bytes", "Memory that a container holds.", labels=_GRANT_LABELS)
+    cores = GaugeMetricFamily(
+        "purser_grant_cores_ratio", "Compute that a container holds; 0: not limited.", labels=_GRANT_LABELS
+    )
+    for pod in pods:
+        for name, given in pod.containers.items():
+            part = pod.grant.of(name)
+            for share in () if part is None else part.shares:
+                labels = [pod.grant.namespace, pod.grant.pod, name, share.uuid, given.enforcement.value]
+                memory.add_metric(labels, share.memory_mib * MIB)
+                cores.add_metric(labels, share.cores_percent / 100)
+    yield memory
+    yield cores

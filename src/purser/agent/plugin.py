@@ -1,0 +1,209 @@
+"""The device plugin that kubelet calls, over gRPC on a unix socket: only translation and bookkeeping of calls.
+
+What the answers are is the `arbiter`'s; when and how often to register is `registration`'s.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from purser.agent.admission import Demand, Preference
+from purser.agent.allocation import Answer
+from purser.agent.arbiter import Arbiter
+from purser.agent.inventory import Advertised
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from purser.agent.latest import Latest
+from purser.agent.metrics import AgentMetrics
+from purser.agent.podresources import CHANNEL_OPTIONS, KubeletError
+from purser.agent.refusals import Reason, Refused
+
+log = structlog.get_logger("purser.agent")
+
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+
+SELF_CHECK_S = 5.0
+"""How long the plugin's own server may take to answer its first call."""
+
+STOP_GRACE_S = 1.0
+"""How long calls in progress may finish when the server stops; kubelet takes a broken call as a refusal."""
+
+_SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1))
+
+
+def options() -> api_pb2.DevicePluginOptions:
+    """What the plugin wants to be asked."""
+    return api_pb2.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+
+class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
+    """The five calls."""
+
+    def __init__(
+        self,
+        devices: Latest[tuple[Advertised, ...]],
+        arbiter: Arbiter,
+        metrics: AgentMetrics,
+        on_refused: Callable[[Refused], None],
+    ) -> None:
+        self._devices = devices
+        self._arbiter = arbiter
+        self._metrics = metrics
+        self._on_refused = on_refused
+        self._stopping = asyncio.Event()
+        self.streams = Latest(0)
+        """How many ListAndWatch streams are open."""
+
+    def stop(self) -> None:
+        """End the streams."""
+        self._stopping.set()
+
+    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: object) -> api_pb2.DevicePluginOptions:
+        """Asked by newer kubelets before they answer Register."""
+        return options()
+
+    async def ListAndWatch(
+        self, request: api_pb2.Empty, context: object
+    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+        """The complete list, again after every change."""
+        self.streams.set(self.streams.value + 1)
+        log.info("kubelet opened a ListAndWatch stream", streams=self.streams.value)
+        try:
+            devices = self._devices.value
+            yield device_list(devices)
+            while (changed := await self._next(devices)) is not None:
+                devices = changed
+                yield device_list(devices)
+        finally:
+            self.streams.set(self.streams.value - 1)
+            log.info("a ListAndWatch stream ended", streams=self.streams.value)
+
+    async def GetPreferredAllocation(
+        self, request: api_pb2.PreferredAllocationRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> api_pb2.PreferredAllocationResponse:
+        """Ids on the devices of the pod under admission."""
+        async with self._call("GetPreferredAllocation", context):
+            asks = [
+                Preference(ask.allocation_size, tuple(ask.available_deviceIDs), tuple(ask.must_include_deviceIDs))
+                for ask in request.container_requests
+            ]
+            answers = [await self._arbiter.prefer(ask) for ask in asks]
+        return api_pb2.PreferredAllocationResponse(
+            container_responses=[api_pb2.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in answers]
+        )
+
+    async def Allocate(
+        self, request: api_pb2.AllocateRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> api_pb2.AllocateResponse:
+        """What the container under admission gets."""
+        async with self._call("Allocate", context):
+            if len(request.container_requests) != 1:
+                count = len(request.container_requests)
+                raise Refused(Reason.MALFORMED, f"{count} containers in one Allocate; kubelet sends one at a time")
+            answer = await self._arbiter.allocate(Demand(tuple(request.container_requests[0].devices_ids)))
+        return api_pb2.AllocateResponse(container_responses=[container_response(answer)])
+
+    async def PreStartContainer(
+        self, request: api_pb2.PreStartContainerRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> api_pb2.PreStartContainerResponse:
+        """A last comparison of kubelet's books with the grant."""
+        async with self._call("PreStartContainer", context):
+            await self._arbiter.check_start(tuple(request.devices_ids))
+        return api_pb2.PreStartContainerResponse()
+
+    async def _next(self, seen: tuple[Advertised, ...]) -> tuple[Advertised, ...] | None:
+        """The next list that differs; None when the stream is to end."""
+        differs = asyncio.create_task(self._devices.differs(seen))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({differs, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return None if stopping.done() else differs.result()
+        finally:
+            differs.cancel()
+            stopping.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _call(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+        """Time the call, and turn a refusal into a gRPC error, a metric and an event."""
+        with self._timed(method):
+            try:
+                yield
+            except Refused as refusal:
+                self._metrics.refusals.labels(method, refusal.reason.value).inc()
+                log.warning("refused", method=method, reason=refusal.reason.value, message=refusal.message)
+                self._on_refused(refusal)
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.message)
+            except KubeletError as error:
+                self._metrics.refusals.labels(method, Reason.KUBELET.value).inc()
+                log.error("kubelet does not answer", method=method, error=str(error))
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    @contextlib.contextmanager
+    def _timed(self, method: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._metrics.calls.labels(method).observe(time.perf_counter() - started)
+
+
+def device_list(devices: tuple[Advertised, ...]) -> api_pb2.ListAndWatchResponse:
+    """kubelet's complete list.
+
+    Without any topology where the NUMA node is unknown: kubelet 1.20 takes an empty one for a device that fits nowhere.
+    """
+    return api_pb2.ListAndWatchResponse(devices=[_device(device) for device in devices])
+
+
+def _device(device: Advertised) -> api_pb2.Device:
+    message = api_pb2.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
+    if device.numa_nodes:
+        message.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)
+    return message
+
+
+def container_response(answer: Answer) -> api_pb2.ContainerAllocateResponse:
+    """An answer in kubelet's words."""
+    return api_pb2.ContainerAllocateResponse(
+        envs=dict(answer.environment),
+        mounts=[
+            api_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+            for mount in answer.mounts
+        ],
+        devices=[
+            api_pb2.DeviceSpec(container_path=f"/dev/{name}", host_path=f"/dev/{name}", permissions="rw")
+            for name in answer.device_nodes
+        ],
+    )
+
+
+@contextlib.asynccontextmanager
+async def serve(plugin: DevicePlugin, socket: Path) -> AsyncIterator[None]:
+    """Serve the plugin on its socket, checked by a call of its own, until left. Raises `grpc.RpcError`, OSError."""
+    socket.unlink(missing_ok=True)  # of an agent before this one; gRPC would refuse the address
+    server = grpc.aio.server(options=_SERVER_OPTIONS)
+    api_pb2_grpc.add_DevicePluginServicer_to_server(plugin, server)
+    try:
+        server.add_insecure_port(f"unix:{socket}")
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {socket}: {error}") from error
+    await server.start()
+    try:
+        await _self_check(socket)
+        yield
+    finally:
+        plugin.stop()
+        await server.stop(STOP_GRACE_S)
+        socket.unlink(missing_ok=True)
+
+
+async def _self_check(socket: Path) -> None:
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS) as channel:
+        stub = api_pb2_grpc.DevicePluginStub(channel)
+        await stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=SELF_CHECK_S, wait_for_ready=True)

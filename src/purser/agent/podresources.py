@@ -1,0 +1,71 @@
+"""kubelet's own books over its PodResources API: which container holds which ids of the one resource."""
+
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from purser.agent.admission import ListedPod
+from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
+from purser.core.names import GPU_RESOURCE
+
+LIST_TIMEOUT_S = 5.0
+"""kubelet answers in milliseconds, also while it waits for the plugin; it may just be restarting."""
+
+CHANNEL_OPTIONS = (
+    # A client on a unix socket sends its path as the authority otherwise, which kubelet's gRPC server rejects.
+    ("grpc.default_authority", "localhost"),
+    # kubelet comes back within seconds; gRPC's own pause between two dials grows to two minutes.
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+)
+"""For every channel to kubelet or to a plugin."""
+
+
+class KubeletError(Exception):
+    """kubelet did not answer; the message says what was asked and how it failed."""
+
+
+class KubeletBooks:
+    """A client of PodResources. Use as an async context manager."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def __aenter__(self) -> "KubeletBooks":
+        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=CHANNEL_OPTIONS)
+        self._stub = api_pb2_grpc.PodResourcesListerStub(self._channel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def list(self) -> tuple[ListedPod, ...]:
+        """Every pod that kubelet lists. Raises `KubeletError`."""
+        try:
+            response = await self._stub.List(
+                api_pb2.ListPodResourcesRequest(), timeout=LIST_TIMEOUT_S, wait_for_ready=True
+            )
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(
+                f"PodResources List at {self._socket}: {error.code().name}: {error.details()}"
+            ) from error
+        return tuple(listed_pod(pod) for pod in response.pod_resources)
+
+
+def listed_pod(pod: api_pb2.PodResources) -> ListedPod:
+    """A listed pod with the ids of our resource only; kubelet may list a resource once per NUMA node."""
+    return ListedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        containers={
+            container.name: tuple(
+                device_id
+                for devices in container.devices
+                if devices.resource_name == GPU_RESOURCE
+                for device_id in devices.device_ids
+            )
+            for container in pod.containers
+        },
+    )

@@ -1,0 +1,83 @@
+"""Publishes the node's inventory as an annotation on its Node: on change only, and again when somebody removed it."""
+
+import asyncio
+
+import msgspec
+import structlog
+
+from purser.agent.latest import Latest
+from purser.core.model import NodeInventory
+from purser.core.names import INVENTORY_ANNOTATION
+from purser.kube.backoff import Backoff
+from purser.kube.client import Client
+from purser.kube.errors import KubeError
+from purser.kube.informer import Informer
+from purser.kube.objects import Node
+from purser.kube.resources import NODES
+
+log = structlog.get_logger("purser.agent")
+
+PAUSE_S = 0.2
+"""After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
+
+
+class Publisher:
+    """Keeps one annotation of one Node equal to the inventory."""
+
+    def __init__(self, client: Client, node: str, inventory: Latest[NodeInventory | None]) -> None:
+        self._client = client
+        self._node = node
+        self._inventory = inventory
+        self._look = asyncio.Event()
+        self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
+        self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
+        self.nodes.add_handler(
+            on_add=lambda _: self._look.set(),
+            on_update=lambda *_: self._look.set(),
+            on_delete=lambda _: self._look.set(),
+        )
+        self.problem = "the inventory has not been published yet"
+        """Why the annotation is not what it should be; empty when it is."""
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.nodes.run())
+            tasks.create_task(self._follow())
+            tasks.create_task(self._publish_forever())
+
+    async def _follow(self) -> None:
+        inventory = self._inventory.value
+        while True:
+            self._look.set()
+            inventory = await self._inventory.differs(inventory)
+
+    async def _publish_forever(self) -> None:
+        while True:
+            await self._look.wait()
+            self._look.clear()
+            inventory, node = self._inventory.value, self.nodes.store.get(self._node)
+            if inventory is None:
+                continue
+            if node is None:
+                self.problem = f"there is no Node {self._node} yet"
+                continue
+            await self._publish(msgspec.json.encode(inventory).decode(), node)
+
+    async def _publish(self, text: str, node: Node) -> None:
+        if node.metadata.annotations.get(INVENTORY_ANNOTATION) == text:
+            self.problem = ""
+            self._backoff.reset()
+            return
+        try:
+            await self._client.patch_merge(
+                NODES, self._node, {"metadata": {"annotations": {INVENTORY_ANNOTATION: text}}}
+            )
+            log.info("published the inventory", node=self._node, bytes=len(text))
+            await asyncio.sleep(PAUSE_S)
+        except KubeError as error:
+            delay = self._backoff.next()
+            self.problem = f"cannot publish the inventory: {error}"
+            log.warning("cannot publish the inventory", error=str(error), retry_in_s=round(delay, 2))
+            await asyncio.sleep(delay)
+            self._look.set()

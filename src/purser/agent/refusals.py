@@ -1,0 +1,37 @@
+"""Why the agent refuses, as values: reasons are shared by events, metrics and gRPC errors."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Stable strings."""
+
+    NO_GRANT = "NoGrant"
+    """The pod under admission has no grant that counts."""
+    AMBIGUOUS = "AmbiguousPod"
+    """It cannot be told which of several pods kubelet asks for."""
+    MISMATCH = "DevicesDifferFromGrant"
+    """kubelet's ids are not on the devices that were granted."""
+    OVERCOMMIT = "DeviceOvercommitted"
+    """The grant is more than what is left of a device."""
+    STRANGER = "DeviceHeldByOtherPod"
+    """A pod without a grant holds the device."""
+    UNHEALTHY = "DeviceUnhealthy"
+    MALFORMED = "MalformedRequest"
+    """A call that no kubelet makes."""
+    KUBELET = "KubeletUnavailable"
+    """kubelet's PodResources API does not answer."""
+    HOST = "HostNotWritable"
+    """A folder that the container needs cannot be made on the host."""
+
+
+class Refused(Exception):
+    """kubelet's call is refused; the message says why and what to do."""
+
+    def __init__(self, reason: Reason, message: str, pods: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.pods = tuple(pods)
+        """Keys of the pods that this is about: they get an event."""

@@ -1,0 +1,182 @@
+"""Keeps the plugin registered with kubelet: serve, register, watch, and start over when anything is lost.
+
+Started over is always the whole: a new socket, a new server, a new registration. The reasons are that kubelet.sock is
+another file (kubelet restarted, and 1.20 wiped its folder), that the plugin's own socket is gone, or that no
+ListAndWatch stream has been open for a while, which kubelet does not repair by itself.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import msgspec
+import structlog
+
+from purser.agent.inotify import FolderWatch
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from purser.agent.latest import Latest
+from purser.agent.metrics import AgentMetrics
+from purser.agent.plugin import DevicePlugin, options, serve
+from purser.agent.podresources import CHANNEL_OPTIONS
+from purser.agent.settings import AgentSettings
+from purser.core.names import GPU_RESOURCE
+from purser.kube.backoff import Backoff
+
+log = structlog.get_logger("purser.agent")
+
+API_VERSION = "v1beta1"
+
+REGISTER_TIMEOUT_S = 15.0
+"""kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""
+
+
+class FileIdentity(msgspec.Struct, frozen=True):
+    """Which file is at a path; inode numbers are reused at once, their birth is not."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """How things stand with kubelet, for /readyz and metrics."""
+
+    registered: bool = False
+    streams: int = 0
+    problem: str = "not registered yet"
+
+    @property
+    def ready(self) -> bool:
+        """Whether kubelet knows the devices."""
+        return self.registered and self.streams > 0
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """Which file is there; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+class Registration:
+    """One plugin's standing with kubelet."""
+
+    def __init__(self, settings: AgentSettings, make_plugin: Callable[[], DevicePlugin], metrics: AgentMetrics) -> None:
+        self._settings = settings
+        self._make_plugin = make_plugin
+        self._metrics = metrics
+        self._backoff = Backoff(settings.retry_initial_s, settings.retry_cap_s)
+        self._kubelet: FileIdentity | None = None
+        self.connection = Latest(Connection())
+
+    async def run(self) -> None:
+        """Stay registered until cancelled."""
+        with FolderWatch(self._settings.device_plugin_dir) as folder:
+            while True:
+                await self._kubelet_socket(folder)
+                try:
+                    problem = await self._once(folder)
+                    log.warning("starting the plugin over", reason=problem)
+                except (grpc.aio.AioRpcError, OSError) as error:
+                    problem = describe(error)
+                    log.warning("cannot register with kubelet", error=problem)
+                self.connection.set(Connection(problem=problem))
+                await self._rest(folder)
+
+    async def _once(self, folder: FolderWatch) -> str:
+        """Serve and register, and return why that is over."""
+        plugin = self._make_plugin()
+        kubelet = identity_of(self._settings.kubelet_socket)
+        async with serve(plugin, self._settings.plugin_socket):
+            own = identity_of(self._settings.plugin_socket)
+            await self._register()
+            self._count(kubelet)
+            self.connection.set(Connection(registered=True, problem=""))
+            log.info("registered with kubelet", resource=GPU_RESOURCE, socket=str(self._settings.plugin_socket))
+            async with asyncio.TaskGroup() as tasks:
+                lost = [
+                    tasks.create_task(self._sockets_change(folder, kubelet, own)),
+                    tasks.create_task(self._stream_lost(plugin)),
+                ]
+                done, pending = await asyncio.wait(lost, return_when=asyncio.FIRST_COMPLETED)
+                for task in pending:
+                    task.cancel()
+            return next(iter(done)).result()
+
+    async def _register(self) -> None:
+        """kubelet may call the plugin back before this returns, so it is being served already."""
+        target = f"unix:{self._settings.kubelet_socket}"
+        async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+            await api_pb2_grpc.RegistrationStub(channel).Register(
+                api_pb2.RegisterRequest(
+                    version=API_VERSION,
+                    endpoint=self._settings.plugin_socket.name,
+                    resource_name=GPU_RESOURCE,
+                    options=options(),
+                ),
+                timeout=REGISTER_TIMEOUT_S,
+            )
+
+    def _count(self, kubelet: FileIdentity | None) -> None:
+        self._metrics.registrations.inc()
+        if self._kubelet is not None and kubelet != self._kubelet:
+            self._metrics.kubelet_restarts.inc()
+        self._kubelet = kubelet
+
+    async def _kubelet_socket(self, folder: FolderWatch) -> None:
+        if identity_of(self._settings.kubelet_socket) is not None:
+            return
+        problem = f"waiting for kubelet: there is no {self._settings.kubelet_socket}"
+        log.warning(problem)
+        self.connection.set(Connection(problem=problem))
+        while identity_of(self._settings.kubelet_socket) is None:
+            await folder.changed()
+
+    async def _sockets_change(self, folder: FolderWatch, kubelet: FileIdentity | None, own: FileIdentity | None) -> str:
+        while True:
+            if identity_of(self._settings.kubelet_socket) != kubelet:
+                return "kubelet's socket is another one: kubelet restarted"
+            if identity_of(self._settings.plugin_socket) != own:
+                return "the plugin's own socket is gone"
+            await folder.changed()
+
+    async def _stream_lost(self, plugin: DevicePlugin) -> str:
+        """Return when kubelet has had no stream open for `stream_timeout_s`."""
+        timeout_s = self._settings.stream_timeout_s
+        while True:
+            streams = plugin.streams.value
+            self.connection.set(Connection(registered=True, streams=streams, problem="" if streams else NO_STREAM))
+            if streams:
+                self._backoff.reset()
+                await plugin.streams.differs(streams)
+                continue
+            try:
+                await asyncio.wait_for(plugin.streams.differs(0), timeout_s)
+            except TimeoutError:
+                return f"kubelet had no ListAndWatch stream open for {timeout_s:g} s"
+
+    async def _rest(self, folder: FolderWatch) -> None:
+        """Pause before the next try; a kubelet that comes back in the meantime ends the pause."""
+        kubelet = identity_of(self._settings.kubelet_socket)
+        if kubelet != self._kubelet and self._kubelet is not None:
+            self._backoff.reset()
+        try:
+            async with asyncio.timeout(self._backoff.next()):
+                while identity_of(self._settings.kubelet_socket) == kubelet:
+                    await folder.changed()
+        except TimeoutError:
+            return
+
+
+NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
+
+
+def describe(error: Exception) -> str:
+    """A failed call or file operation in one line."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)

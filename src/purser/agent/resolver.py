@@ -1,0 +1,159 @@
+"""Finds out whose call it is, with kubelet's list and the API server at hand.
+
+A refusal ends the pod, so what may only be a moment's disagreement between the two (a pod that kubelet rejected and the
+API server still calls pending, a pod that the informer has not seen yet) is asked again for a while first.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import structlog
+
+from purser.agent.admission import Demand, ListedPod, Preference, Resolution, Turn, resolve
+from purser.agent.book import Book
+from purser.agent.podresources import KubeletBooks
+from purser.agent.pods import UNGRANTED, NodePods, PodView
+from purser.agent.refusals import Reason, Refused
+from purser.core.names import SCHEDULER_NAME
+from purser.kube.clock import Clock
+from purser.kube.errors import KubeError
+from purser.kube.objects import Pod
+
+log = structlog.get_logger("purser.agent")
+
+PAUSE_S = 0.05
+"""Between two looks; kubelet's status updates reach the API server in tens of milliseconds."""
+
+WHAT_TO_DO = (
+    f"The pod was not scheduled by {SCHEDULER_NAME}: delete and create it again while Purser's webhook is reachable,"
+    f" or set schedulerName: {SCHEDULER_NAME}"
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Whose call it is, and what was known when that was decided."""
+
+    turn: Turn
+    pod: Pod
+    listing: tuple[ListedPod, ...]
+    view: PodView
+
+    @property
+    def key(self) -> str:
+        """The pod's key."""
+        return self.turn.key
+
+
+class Resolver:
+    """Asks kubelet and the API server until it is clear whose call it is, or `timeout_s` is over."""
+
+    def __init__(self, kubelet: KubeletBooks, pods: NodePods, book: Book, clock: Clock, timeout_s: float) -> None:
+        self._kubelet = kubelet
+        self._pods = pods
+        self._book = book
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._refused: set[str] = set()
+
+    async def find(self, ask: Preference | Demand) -> Found:
+        """Whose call this is. Raises `Refused` and `KubeletError`."""
+        deadline = self._clock.monotonic() + self._timeout_s
+        while True:
+            found = await self._look(ask)
+            if isinstance(found, Found):
+                return found
+            refusal, is_final = found
+            if is_final or self._clock.monotonic() >= deadline:
+                raise refusal
+            await self._clock.sleep(PAUSE_S)
+
+    def remember_refused(self, pod_uid: str) -> None:
+        """kubelet never asks again for a pod that it was refused for, though it may list it for a while."""
+        self._refused.add(pod_uid)
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is gone."""
+        self._refused.discard(pod_uid)
+
+    async def _look(self, ask: Preference | Demand) -> Found | tuple[Refused, bool]:
+        """One look: kubelet's list once, then every pod that matters as the API server has it now."""
+        listing = await self._kubelet.list()
+        fetched: dict[str, Pod | None] = {}
+        while True:
+            view = self._pods.view(fetched)
+            resolution = self._resolve(ask, listing, view)
+            doubtful = self._doubtful(resolution, listing, view) - fetched.keys()
+            if not doubtful:
+                break
+            fetched |= await self._fetch(doubtful)
+        turn = resolution.turn
+        pod = fetched.get(turn.key) if turn else None
+        if turn is None or pod is None:
+            return self._refusal(ask, resolution, listing, view)
+        return Found(turn, pod, listing, view)
+
+    def _resolve(self, ask: Preference | Demand, listing: Iterable[ListedPod], view: PodView) -> Resolution:
+        """Pods that were refused before count only when nobody else does."""
+        fresh = {key: grant for key, grant in view.grants.items() if grant.pod_uid not in self._refused}
+        resolution = resolve(ask, listing, fresh, self._book.served)
+        return resolution if resolution.fitting else resolve(ask, listing, view.grants, self._book.served)
+
+    def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: PodView) -> set[str]:
+        """The pods whose state in the API decides: the one whose turn it is, or all that it could be."""
+        if resolution.turn is not None:
+            return {resolution.turn.key}
+        lacking = {pod.key for pod in listing if pod.lacks_devices}
+        return {key for key in lacking if key in view.grants or key in view.problems or self._pods.get(key) is None}
+
+    async def _fetch(self, keys: set[str]) -> Mapping[str, Pod | None]:
+        try:
+            return await self._pods.fetch(sorted(keys))
+        except KubeError as error:
+            log.warning("cannot confirm pods with the API server, going by the last known state", error=str(error))
+            return {key: self._pods.get(key) for key in keys}
+
+    def _refusal(
+        self, ask: Preference | Demand, resolution: Resolution, listing: Iterable[ListedPod], view: PodView
+    ) -> tuple[Refused, bool]:
+        """Why this is refused, and whether a second look could not change it."""
+        problems = {
+            pod.key: view.problems[pod.key] for pod in listing if pod.lacks_devices and pod.key in view.problems
+        }
+        if resolution.fitting:
+            return _ambiguous(ask, resolution.fitting), False
+        if resolution.waiting:
+            return _mismatch(ask, resolution.waiting), len(resolution.waiting) == 1 and not problems
+        return _no_grant(ask, problems), UNGRANTED in problems.values()
+
+
+def _ambiguous(ask: Preference | Demand, turns: tuple[Turn, ...]) -> Refused:
+    who = "; ".join(map(str, turns))
+    return Refused(
+        Reason.AMBIGUOUS,
+        f"kubelet asks for {ask}, and several containers with different grants wait for that: {who}."
+        " Delete those of the pods that kubelet has rejected",
+        _keys(turns),
+    )
+
+
+def _mismatch(ask: Preference | Demand, turns: tuple[Turn, ...]) -> Refused:
+    who = "; ".join(map(str, turns))
+    return Refused(
+        Reason.MISMATCH,
+        f"kubelet asks for {ask}, which does not meet what was granted: {who}. Delete and create the pod again;"
+        " if that repeats, kubelet's topology policy leaves the plugin no choice of devices on this node",
+        _keys(turns),
+    )
+
+
+def _no_grant(ask: Preference | Demand, problems: Mapping[str, str]) -> Refused:
+    why = "; ".join(f"{key}: {problem}" for key, problem in sorted(problems.items()))
+    return Refused(
+        Reason.NO_GRANT,
+        f"No grant of Purser's for {ask}{f' ({why})' if why else ''}. {WHAT_TO_DO}",
+        sorted(problems),
+    )
+
+
+def _keys(turns: Iterable[Turn]) -> tuple[str, ...]:
+    return tuple(turn.key for turn in turns)

@@ -1,0 +1,198 @@
+"""Puts one node's agent together and runs it until it is told to stop.
+
+Nothing here is global: several agents live in one process in the lab.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from purser.agent.allocation import NodeFacts
+from purser.agent.arbiter import Arbiter
+from purser.agent.book import Book, CheckpointError, read_checkpoint
+from purser.agent.health import DeviceMonitor
+from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
+from purser.agent.janitor import Janitor
+from purser.agent.latest import Latest
+from purser.agent.metrics import AgentMetrics, Snapshot
+from purser.agent.nvml.driver import Driver
+from purser.agent.nvml.health import DeviceHealth
+from purser.agent.plugin import DevicePlugin
+from purser.agent.podresources import KubeletBooks
+from purser.agent.pods import NodePods
+from purser.agent.publisher import Publisher
+from purser.agent.refusals import Refused
+from purser.agent.registration import Registration
+from purser.agent.resolver import Resolver
+from purser.agent.server import make_app, serve_http
+from purser.agent.settings import AgentSettings
+from purser.core.model import Enforcement
+from purser.kube.client import Client
+from purser.kube.clock import SystemClock
+from purser.kube.events import EventRecorder
+from purser.kube.objects import ObjectReference
+from purser.kube.resources import PODS, ref_of
+
+log = structlog.get_logger("purser.agent")
+
+COMPONENT = "purser-agent"
+
+SYNC_S = 10.0
+"""How long the first registration waits for the API server. After that kubelet learns of the devices all the same:
+running pods need them, and grants can wait."""
+
+
+async def run(
+    settings: AgentSettings,
+    client: Client,
+    driver: Driver,
+    stop: asyncio.Event,
+    *,
+    reload: asyncio.Event | None = None,
+    find_driver: Callable[[], Driver] | None = None,
+    on_port: Callable[[int], None] = lambda port: None,
+) -> None:
+    """Run one agent until ``stop`` is set or this is cancelled.
+
+    ``reload`` set (SIGHUP) enumerates devices anew; ``find_driver`` looks for a driver where ``driver`` is none yet;
+    ``on_port`` is told the HTTP port. ``client`` and ``driver`` stay the caller's to close. Raises OSError when the
+    HTTP port is taken; everything else that can fail is retried and reported.
+    """
+    async with (
+        KubeletBooks(settings.pod_resources_socket) as kubelet,
+        EventRecorder(client, COMPONENT, settings.node_name) as recorder,
+    ):
+        agent = Agent(settings, client, driver, kubelet, recorder, find_driver)
+        working = asyncio.create_task(agent.run(reload or asyncio.Event(), on_port))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+        log.info("the agent has stopped", node=settings.node_name)
+
+
+class Agent:
+    """The parts of one agent and how they hang together."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        client: Client,
+        driver: Driver,
+        kubelet: KubeletBooks,
+        recorder: EventRecorder,
+        find_driver: Callable[[], Driver] | None,
+    ) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._monitor = DeviceMonitor(settings, driver, find_driver, self._on_health)
+        self._pods = NodePods(client, settings.node_name, settings.namespace)
+        self._publisher = Publisher(client, settings.node_name, self._monitor.inventory)
+        self._metrics = AgentMetrics()
+        self._book = _open_book(settings)
+        resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
+        self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts)
+        self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet)
+        self._devices: Latest[tuple[Advertised, ...]] = Latest(())
+        self._registration = Registration(settings, self._make_plugin, self._metrics)
+        self._metrics.watch(self._snapshot)
+
+    async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
+        """Run everything until cancelled."""
+        app = make_app(self._metrics.registry, self._problems)
+        async with serve_http(app, self._settings.metrics_host, self._settings.metrics_port) as port:
+            on_port(port)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._monitor.run(reload))
+                tasks.create_task(self._publisher.run())
+                tasks.create_task(self._pods.pods.run())
+                tasks.create_task(self._pods.key_maps.run())
+                tasks.create_task(self._advertise_forever())
+                tasks.create_task(self._serve_kubelet())
+
+    async def _serve_kubelet(self) -> None:
+        """Once the book is right and there is something to hand out."""
+        try:
+            async with asyncio.timeout(SYNC_S):
+                await self._pods.pods.synced()
+                await self._pods.key_maps.synced()
+        except TimeoutError:
+            log.warning("the API server does not answer, going by the checkpoint", path=str(self._settings.checkpoint))
+        await self._devices.differs(())
+        await self._janitor.rebuild()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._registration.run())
+            tasks.create_task(self._janitor.run())
+
+    async def _advertise_forever(self) -> None:
+        inventory = self._monitor.inventory.value
+        while True:
+            inventory = await self._monitor.inventory.differs(inventory)
+            if inventory is not None:
+                self._book.set_inventory(inventory)
+                self._devices.set(advertise(inventory, self._book.held_ids))
+
+    def _make_plugin(self) -> DevicePlugin:
+        return DevicePlugin(self._devices, self._arbiter, self._metrics, self._on_refused)
+
+    def _node_facts(self) -> NodeFacts:
+        inventory = self._monitor.inventory.value
+        return NodeFacts(
+            devices={} if inventory is None else devices_by_uuid(inventory),
+            enforcement=Enforcement.NONE if inventory is None else inventory.enforcement,
+            library_dir=str(self._settings.hami_core_dir),
+            lock_dir=str(self._settings.hami_lock_dir),
+            device_nodes=_device_nodes(self._settings) if self._settings.pass_device_specs else (),
+            minors={uuid: gpu.minor for uuid, gpu in self._monitor.cards().items() if gpu.minor is not None},
+        )
+
+    def _snapshot(self) -> Snapshot:
+        connection = self._registration.connection.value
+        return Snapshot(
+            inventory=self._monitor.inventory.value,
+            readings=dict(self._monitor.readings),
+            usage=dict(self._book.usage),
+            pods=tuple(self._book.pods.values()),
+            violations=len(self._book.violations()),
+            registered=connection.registered,
+            streams=connection.streams,
+        )
+
+    def _problems(self) -> tuple[str, ...]:
+        found = (self._monitor.trouble, self._publisher.problem, self._registration.connection.value.problem)
+        return tuple(problem for problem in found if problem)
+
+    def _on_refused(self, refusal: Refused) -> None:
+        for key in refusal.pods:
+            pod = self._pods.get(key)
+            if pod is not None:
+                self._recorder.event(ref_of(PODS, pod), refusal.reason.value, refusal.message, type="Warning")
+
+    def _on_health(self, uuid: str, health: DeviceHealth) -> None:
+        # Events about nodes carry the node's name as uid: that is where kubectl describe looks.
+        node = self._settings.node_name
+        about = ObjectReference(api_version="v1", kind="Node", name=node, uid=node)
+        if health.healthy:
+            self._recorder.event(about, "GpuRecovered", f"GPU {uuid} is healthy again")
+        else:
+            self._recorder.event(about, "GpuUnhealthy", f"GPU {uuid}: {health.reason}", type="Warning")
+
+
+def _open_book(settings: AgentSettings) -> Book:
+    try:
+        pods = read_checkpoint(settings.checkpoint, settings.node_name)
+    except CheckpointError as error:
+        log.error("the checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
+        pods = ()
+    return Book(settings.checkpoint, settings.node_name, pods)
+
+
+def _device_nodes(settings: AgentSettings) -> tuple[str, ...]:
+    return tuple(sorted(path.name for path in on_host(settings, Path("/dev")).glob("nvidia*")))
