@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from purser.agent.nvml import Driver, LibraryDriver, RecoveryAction, XidClass, open_driver
+from purser.agent.nvml import Driver, DriverError, LibraryDriver, NullDriver, RecoveryAction, XidClass, open_driver
 from purser.agent.nvml.library import LIBRARY
 from purser.agent.nvml.xids import classify
 from purser.lab.driver import profiles
@@ -114,7 +114,10 @@ class SimulatedDriver:
         """The driver as the node's agent opens it."""
         if self.kind is DriverKind.LIBRARY:
             return open_driver(library=self.library, sysfs_root=self.sysfs_root)
-        return LibraryDriver(PythonNvml(self.folder / _TRUTH_FILE), sysfs_root=self.sysfs_root)
+        try:
+            return LibraryDriver(PythonNvml(self.folder / _TRUTH_FILE), sysfs_root=self.sysfs_root)
+        except DriverError as error:
+            return NullDriver(str(error))
 
     def lose_gpu(self, gpu: int | str, *, xid: int | None = 79) -> None:
         """A GPU falls off the bus: every call on it fails from now on, and the driver reports this Xid, if any."""

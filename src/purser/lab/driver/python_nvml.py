@@ -35,6 +35,7 @@ class PythonNvml:
         self._truth = truth
         self._stamp: tuple[int, int] | None = None
         self._lock = threading.Lock()
+        self._starts = 0
         self._slots: list[int] = []
         self.nvmlLib = self
         self._refresh()
@@ -52,32 +53,37 @@ class PythonNvml:
         state = self._refresh()
         if state.init_error:
             raise pynvml.NVMLError(state.init_error)
+        self._starts += 1
         self._slots = [index for index, gpu in enumerate(state.gpus) if gpu.present]
 
     def nvmlShutdown(self) -> None:
-        """Nothing to give back."""
+        """As in NVML."""
+        self._running()
+        self._starts -= 1
 
     def nvmlSystemGetDriverVersion(self) -> str:
         """As in NVML."""
-        return self._refresh().driver_version
+        return self._running().driver_version
 
     def nvmlSystemGetNVMLVersion(self) -> str:
         """As in NVML."""
-        state = self._refresh()
+        state = self._running()
         return nvml_version(state.driver_version, state.cuda_version)
 
     def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
         """As in NVML."""
-        return cuda_number(self._refresh().cuda_version)
+        return cuda_number(self._running().cuda_version)
 
     # Devices
 
     def nvmlDeviceGetCount(self) -> int:
         """As in NVML."""
+        self._running()
         return len(self._slots)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> ctypes.c_void_p:
         """As in NVML; a handle is the slot, counted from one."""
+        self._running()
         if index >= len(self._slots):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         handle = ctypes.c_void_p(self._slots[index] + 1)
@@ -222,14 +228,14 @@ class PythonNvml:
     def nvmlDeviceRegisterEvents(self, handle: ctypes.c_void_p, _types: int, event_set: _EventSet) -> None:
         """As in NVML: what happened before is not delivered."""
         self._gpu(handle, "nvmlDeviceRegisterEvents")
-        events = self._refresh().events
+        events = self._running().events
         event_set.since.setdefault(_slot(handle), events[-1].sequence if events else 0)
 
     def nvmlEventSetWait_v2(self, event_set: _EventSet, timeout_ms: int) -> SimpleNamespace:
         """As in NVML, by looking at the state again and again."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            for event in self._refresh().events:
+            for event in self._running().events:
                 if event.sequence <= event_set.cursor:
                     continue
                 event_set.cursor = event.sequence
@@ -255,9 +261,14 @@ class PythonNvml:
                 self._stamp = stamp
             return self._state
 
+    def _running(self) -> NodeState:
+        if not self._starts:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
+        return self._refresh()
+
     def _gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
         """The GPU, unless this call on it fails."""
-        gpu = self._refresh().gpus[_slot(handle)]
+        gpu = self._running().gpus[_slot(handle)]
         if gpu.lost or not gpu.present:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         for failure in gpu.failures:

@@ -1,0 +1,479 @@
+"""The driver seam over a simulated node: one table for the real binding on the C library and for its stand-in."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from purser.agent.nvml import (
+    Driver,
+    DriverError,
+    FaultKind,
+    MigMode,
+    NullDriver,
+    Process,
+    RecoveryAction,
+    RemappedRows,
+    XidEvent,
+)
+from purser.agent.nvml.driver import Ecc
+from purser.agent.sysfs import local_cpus
+from purser.core.model import Link, PcieLevel
+from purser.lab.driver import DriverKind, SimulatedDriver, profiles
+
+Create = Callable[..., SimulatedDriver]
+Open = Callable[[SimulatedDriver], Driver]
+
+LONG_MS = 20_000
+"""A deadline for what comes at once."""
+
+FUNCTION_NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED, RESET_REQUIRED, UNKNOWN = 13, 4, 3, 16, 999
+
+
+@pytest.fixture
+def node(create: Create, kind: DriverKind) -> SimulatedDriver:
+    return create(kind=kind)
+
+
+@pytest.fixture
+def driver(node: SimulatedDriver, opened: Open) -> Driver:
+    return opened(node)
+
+
+# What is read
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_every_fact_of_a_profile_is_read_back(create: Create, opened: Open, kind: DriverKind, name: str) -> None:
+    profile = profiles.load(name)
+    node = create(name, kind=kind)
+    driver = opened(node)
+    assert driver.info().version == profile.driver_version
+    assert driver.info().cuda_version == profile.cuda_version
+    assert driver.info().absent is None
+    gpus = driver.scan()
+    assert [gpu.uuid for gpu in gpus] == list(node.uuids)
+    for index, (gpu, slot) in enumerate(zip(gpus, profile.gpus, strict=True)):
+        model = profile.model_of(slot)
+        assert gpu.fault is None
+        assert (gpu.index, gpu.minor, gpu.pci_bus_id) == (index, index, slot.pci)
+        assert (gpu.name, gpu.memory_mib) == (model.name, model.memory_mib)
+        assert (gpu.compute_capability, gpu.architecture) == (model.compute_capability, model.architecture)
+        assert (gpu.brand, gpu.numa_node) == (model.brand, slot.numa_node)
+        assert gpu.mig == (MigMode(enabled=False, pending=False) if model.mig_devices else None)
+        assert gpu.watches_xids
+        assert [link.peer for link in gpu.links] == [uuid for uuid in node.uuids if uuid != gpu.uuid]
+        expected = [profile.level_between(index, other) for other in range(len(gpus)) if other != index]
+        assert [link.pcie for link in gpu.links] == expected
+        assert local_cpus(gpu.pci_bus_id, node.sysfs_root)
+
+
+def nvlinks(driver: Driver) -> list[list[int]]:
+    """The NVLinks of every GPU to every other one, in order."""
+    return [[link.nvlinks for link in gpu.links] for gpu in driver.scan()]
+
+
+@pytest.mark.parametrize(
+    ("name", "links"), [("a100-40gb-8", 12), ("a100-80gb-8", 12), ("h100-8", 18), ("h200-8", 18), ("b200-8", 18)]
+)
+def test_links_to_nvswitches_are_shared_with_every_other_gpu(
+    create: Create, opened: Open, kind: DriverKind, name: str, links: int
+) -> None:
+    assert nvlinks(opened(create(name, kind=kind))) == [[links] * 7] * 8
+
+
+def test_a_dgx1_has_its_cube_mesh(create: Create, opened: Open, kind: DriverKind) -> None:
+    double = {(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)}
+    single = {(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)}
+    counts = {**dict.fromkeys(double, 2), **dict.fromkeys(single, 1)}
+    expected = [[counts.get((min(i, j), max(i, j)), 0) for j in range(8) if j != i] for i in range(8)]
+    driver = opened(create("dgx1-v100", kind=kind))
+    assert nvlinks(driver) == expected
+    levels = [link.pcie for link in driver.scan()[0].links]
+    assert levels == [PcieLevel.SINGLE_SWITCH] + [PcieLevel.HOST_BRIDGE] * 2 + [PcieLevel.CROSS_CPU] * 4
+
+
+def test_bridged_pairs_have_links_and_the_rest_has_none(create: Create, opened: Open, kind: DriverKind) -> None:
+    assert nvlinks(opened(create("a100-pcie-4", kind=kind))) == [[12, 0, 0], [12, 0, 0], [0, 0, 12], [0, 0, 12]]
+
+
+def test_a_link_that_is_down_at_one_end_is_counted_at_neither(create: Create, opened: Open, kind: DriverKind) -> None:
+    node = create("a100-pcie-4", kind=kind)
+    node.set_nvlink(0, 3, active=False)
+    assert nvlinks(opened(node))[:2] == [[11, 0, 0], [11, 0, 0]]
+
+
+def test_an_idle_gpu_is_read(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    reading = driver.read(node.uuids[0])
+    assert reading.fault is None
+    assert (reading.memory_used_mib, reading.processes) == (0, ())
+    assert (reading.gpu_utilisation_percent, reading.memory_utilisation_percent) == (0, 0)
+    assert (reading.power_watts, reading.power_limit_watts, reading.temperature_celsius) == (52.0, 400.0, 33)
+    assert reading.ecc == Ecc(enabled=True, corrected=0, uncorrected=0)
+    assert reading.remapped_rows == RemappedRows(0, 0, pending=False, failed=False)
+    assert reading.recovery_action is None, "550 drivers do not tell"
+
+
+def test_load_and_processes_are_read_as_they_change(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.set_load(1, gpu_utilisation_percent=87, memory_utilisation_percent=40, temperature_celsius=71, power_watts=390)
+    node.set_memory_used(1, 100)
+    node.add_process(1, 4711, 2000)
+    node.add_process(1, 4712, 300)
+    node.add_process(1, 4712, 3000)
+    reading = driver.read(node.uuids[1])
+    assert (reading.gpu_utilisation_percent, reading.memory_utilisation_percent) == (87, 40)
+    assert (reading.temperature_celsius, reading.power_watts) == (71, 390.0)
+    assert reading.processes == (Process(4711, 2000), Process(4712, 3000))
+    assert reading.memory_used_mib == 5100
+    node.remove_process(1, 4711)
+    assert driver.read(node.uuids[1]).processes == (Process(4712, 3000),)
+    assert driver.read(node.uuids[0]).processes == ()
+
+
+def test_mig_mode_is_read(node: SimulatedDriver, driver: Driver) -> None:
+    node.set_mig(2, enabled=True)
+    assert driver.scan()[2].mig == MigMode(enabled=True, pending=True)
+
+
+def test_a_device_that_the_driver_does_not_list_is_gone(driver: Driver) -> None:
+    driver.scan()
+    fault = driver.read("GPU-of-another-node").fault
+    assert fault is not None
+    assert fault.kind is FaultKind.GONE
+
+
+# What fails
+
+
+def test_a_lost_gpu_keeps_its_facts_and_leaves_the_other_seven_alone(node: SimulatedDriver, driver: Driver) -> None:
+    before = driver.scan()
+    node.lose_gpu(3)
+    after = driver.scan()
+    assert [gpu.fault is None for gpu in after] == [index != 3 for index in range(8)]
+    assert after[3].fault is not None
+    assert after[3].fault.kind is FaultKind.LOST
+    assert (after[3].uuid, after[3].name, after[3].links) == (before[3].uuid, before[3].name, before[3].links)
+    assert after[:3] == before[:3]
+    assert after[4:] == before[4:], "their links to the lost one are remembered too, so that no link is one-sided"
+    for index, uuid in enumerate(node.uuids):
+        fault = driver.read(uuid).fault
+        assert (fault.kind if fault else None) == (FaultKind.LOST if index == 3 else None)
+
+
+def test_a_recovered_gpu_is_as_before(node: SimulatedDriver, driver: Driver) -> None:
+    before = driver.scan()
+    node.lose_gpu(3)
+    driver.scan()
+    node.recover_gpu(3)
+    assert driver.scan() == before
+    assert driver.read(node.uuids[3]).fault is None
+
+
+def test_a_gpu_that_was_lost_from_the_start_has_no_uuid_until_it_is_back(
+    create: Create, opened: Open, kind: DriverKind
+) -> None:
+    node = create(kind=kind)
+    node.lose_gpu(0)
+    driver = opened(node)
+    first = driver.scan()
+    assert first[0].uuid is None
+    assert first[0].fault is not None
+    assert all(len(gpu.links) == 6 for gpu in first[1:])
+    node.recover_gpu(0)
+    second = driver.scan()
+    assert second[0].uuid == node.uuids[0]
+    assert all(len(gpu.links) == 7 for gpu in second)
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "kind_of_fault"),
+    [
+        ("nvmlDeviceGetUUID", UNKNOWN, FaultKind.UNKNOWN),
+        ("nvmlDeviceGetName", NO_PERMISSION, FaultKind.NO_PERMISSION),
+        ("nvmlDeviceGetMemoryInfo", NOT_SUPPORTED, FaultKind.NOT_SUPPORTED),
+        ("nvmlDeviceGetPciInfo", FUNCTION_NOT_FOUND, FaultKind.NOT_SUPPORTED),
+        ("nvmlDeviceGetHandleByIndex", NO_PERMISSION, FaultKind.NO_PERMISSION),
+        ("*", RESET_REQUIRED, FaultKind.RESET_REQUIRED),
+        ("*", 12345, FaultKind.UNKNOWN),
+    ],
+)
+def test_a_needed_call_that_fails_costs_that_device_only(
+    node: SimulatedDriver, driver: Driver, call: str, code: int, kind_of_fault: FaultKind
+) -> None:
+    before = driver.scan()
+    node.fail_call(5, call, code)
+    after = driver.scan()
+    assert after[5].fault is not None
+    assert after[5].fault.kind is kind_of_fault
+    assert after[5].fault.call.startswith("nvmlDeviceGet")
+    assert (after[5].uuid, after[5].memory_mib) == (before[5].uuid, before[5].memory_mib)
+    assert [gpu for gpu in after if gpu.fault is None] == [gpu for gpu in before if gpu.index != 5]
+    node.clear_failures(5)
+    assert driver.scan() == before
+
+
+def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.remove_gpu(0)
+    driver.reopen()
+    node.fail_call(5, "nvmlDeviceGetUUID", UNKNOWN)
+    after = driver.scan()
+    assert after[4].uuid == node.uuids[5], "index 4 was another card before the reopening"
+    assert after[4].fault is not None
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND])
+def test_a_reading_that_is_not_to_be_had_is_absent_and_no_fault(
+    node: SimulatedDriver, driver: Driver, code: int
+) -> None:
+    driver.scan()
+    for call in (
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetEnforcedPowerLimit",
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetEccMode",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetFieldValues",
+    ):
+        node.fail_call(0, call, code)
+    reading = driver.read(node.uuids[0])
+    assert reading.fault is None
+    assert reading.memory_used_mib == 0
+    assert reading.gpu_utilisation_percent is reading.temperature_celsius is reading.power_watts is None
+    assert reading.power_limit_watts is reading.processes is reading.ecc is reading.remapped_rows is None
+
+
+def test_optional_facts_that_are_not_to_be_had_are_absent(node: SimulatedDriver, driver: Driver) -> None:
+    for call in (
+        "nvmlDeviceGetMinorNumber",
+        "nvmlDeviceGetArchitecture",
+        "nvmlDeviceGetBrand",
+        "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetTopologyCommonAncestor",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceGetSupportedEventTypes",
+    ):
+        node.fail_call(0, call, NOT_SUPPORTED)
+    gpu = driver.scan()[0]
+    assert gpu.fault is None
+    assert (gpu.minor, gpu.architecture, gpu.brand, gpu.compute_capability, gpu.mig) == (None, "", "", "", None)
+    assert gpu.links == tuple(Link(uuid, None, 0) for uuid in node.uuids[1:])
+    assert not gpu.watches_xids
+
+
+def test_a_reading_that_fails_for_the_device_is_its_fault(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.fail_call(0, "nvmlDeviceGetTemperature", UNKNOWN)
+    reading = driver.read(node.uuids[0])
+    assert reading.fault is not None
+    assert (reading.fault.kind, reading.fault.call) == (FaultKind.UNKNOWN, "nvmlDeviceGetTemperature")
+    assert reading.power_watts == 52.0, "the rest is read on"
+
+
+def test_a_driver_that_does_not_start_is_a_null_driver(node: SimulatedDriver, opened: Open) -> None:
+    node.set_init_error(9)
+    driver = opened(node)
+    assert isinstance(driver, NullDriver)
+    assert "nvmlInit: Driver Not Loaded" in (driver.info().absent or "")
+
+
+def test_a_driver_that_does_not_start_again_says_so_and_can_be_opened_later(
+    node: SimulatedDriver, driver: Driver
+) -> None:
+    driver.scan()
+    node.set_init_error(18)
+    with pytest.raises(DriverError, match="version mismatch"):
+        driver.reopen()
+    with pytest.raises(DriverError, match="nvmlDeviceGetCount"):
+        driver.scan()
+    assert driver.read(node.uuids[0]).fault is not None
+    node.set_init_error(0)
+    assert len(driver.reopen()) == 8
+
+
+# Cards that go and come
+
+
+def test_a_removed_card_is_lost_until_reopening_and_not_listed_after_it(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.remove_gpu(2)
+    lost = driver.scan()
+    assert len(lost) == 8
+    assert lost[2].fault is not None
+    after = driver.reopen()
+    assert [gpu.uuid for gpu in after] == [uuid for index, uuid in enumerate(node.uuids) if index != 2]
+    assert all(gpu.fault is None and len(gpu.links) == 6 for gpu in after)
+    assert [gpu.index for gpu in after] == list(range(7))
+    fault = driver.read(node.uuids[2]).fault
+    assert fault is not None
+    assert fault.kind is FaultKind.GONE
+
+
+def test_a_restored_card_is_seen_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
+    before = driver.scan()
+    node.remove_gpu(2)
+    driver.reopen()
+    node.restore_gpu(2)
+    assert len(driver.scan()) == 7
+    assert driver.reopen() == before
+
+
+# Events
+
+
+def test_an_xid_reaches_a_thread_that_waits(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    got: list[XidEvent | None] = []
+    started = threading.Event()
+
+    def wait() -> None:
+        started.set()
+        got.append(driver.wait_event(LONG_MS))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert started.wait(10)
+    node.inject_xid(4, 94)
+    thread.join(30)
+    assert got == [XidEvent(node.uuids[4], 94)]
+
+
+def test_every_xid_is_delivered_once_and_in_order(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.inject_xid(0, 13)
+    node.inject_xid(7, 79)
+    node.inject_xid(0, 94)
+    assert [driver.wait_event(LONG_MS) for _ in range(3)] == [
+        XidEvent(node.uuids[0], 13),
+        XidEvent(node.uuids[7], 79),
+        XidEvent(node.uuids[0], 94),
+    ]
+    assert driver.wait_event(0) is None
+    driver.scan()
+    assert driver.wait_event(0) is None, "scanning registers no device twice"
+
+
+def test_an_xid_from_before_the_scan_is_not_delivered(create: Create, opened: Open, kind: DriverKind) -> None:
+    node = create(kind=kind)
+    node.inject_xid(0, 79)
+    driver = opened(node)
+    driver.scan()
+    assert driver.wait_event(0) is None
+    node.inject_xid(0, 48)
+    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[0], 48)
+
+
+def test_two_drivers_of_a_node_both_get_an_xid(node: SimulatedDriver, driver: Driver, opened: Open) -> None:
+    other = opened(node)
+    driver.scan()
+    other.scan()
+    node.inject_xid(1, 79)
+    assert driver.wait_event(LONG_MS) == other.wait_event(LONG_MS) == XidEvent(node.uuids[1], 79)
+
+
+def test_the_xid_of_a_lost_gpu_names_it(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.lose_gpu(6, xid=79)
+    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[6], 79)
+
+
+def test_xids_go_on_after_reopening(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    driver.reopen()
+    node.inject_xid(1, 48)
+    assert driver.wait_event(LONG_MS) == XidEvent(node.uuids[1], 48)
+    assert driver.wait_event(0) is None
+
+
+def test_more_xids_than_are_kept_are_no_error(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    for xid in range(300):
+        node.inject_xid(0, xid)
+    first = driver.wait_event(LONG_MS)
+    assert first == XidEvent(node.uuids[0], 300 - 256)
+
+
+def test_a_driver_that_tells_asks_for_a_reset_after_a_grave_xid(create: Create, opened: Open, kind: DriverKind) -> None:
+    node = create("h200-8", kind=kind)
+    driver = opened(node)
+    driver.scan()
+    assert driver.read(node.uuids[0]).recovery_action is RecoveryAction.NONE
+    node.inject_xid(0, 94)
+    assert driver.read(node.uuids[0]).fault is None
+    node.inject_xid(0, 48)
+    reading = driver.read(node.uuids[0])
+    assert reading.recovery_action is RecoveryAction.GPU_RESET
+    assert reading.fault is not None
+    assert (reading.fault.kind, reading.fault.message) == (FaultKind.RESET_REQUIRED, "the driver asks for a gpu reset")
+    node.recover_gpu(0)
+    assert driver.read(node.uuids[0]).fault is None
+
+
+# Lifetime
+
+
+def test_nodes_in_one_process_do_not_mix(create: Create, opened: Open, kind: DriverKind) -> None:
+    t4, h100 = create("t4-4", "one", kind), create("h100-8", "two", kind)
+    first, second = opened(t4), opened(h100)
+    assert {gpu.name for gpu in first.scan()} == {"Tesla T4"}
+    assert {gpu.name for gpu in second.scan()} == {"NVIDIA H100 80GB HBM3"}
+    assert not {gpu.uuid for gpu in first.scan()} & {gpu.uuid for gpu in second.scan()}
+    t4.lose_gpu(0)
+    assert first.scan()[0].fault is not None
+    assert all(gpu.fault is None for gpu in second.scan())
+    assert second.wait_event(0) is None
+    first.close()
+    assert len(second.scan()) == 8
+
+
+def test_a_closed_driver_says_so(node: SimulatedDriver) -> None:
+    driver = node.open()
+    driver.scan()
+    driver.close()
+    driver.close()
+    with pytest.raises(DriverError, match="closed"):
+        driver.scan()
+    with pytest.raises(DriverError, match="closed"):
+        driver.wait_event(0)
+    assert driver.read(node.uuids[0]).fault is not None
+    assert driver.info().version == "550.163.01"
+
+
+def test_reading_while_faults_come_and_go_never_raises(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                driver.scan()
+                for uuid in node.uuids:
+                    driver.read(uuid)
+        except BaseException as error:
+            errors.append(error)
+
+    def wait() -> None:
+        try:
+            while not stop.is_set():
+                driver.wait_event(20)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=each) for each in (read, read, wait)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        node.lose_gpu(3)
+        node.recover_gpu(3)
+        driver.reopen()
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert errors == []
+    assert [gpu.uuid for gpu in driver.scan()] == list(node.uuids)
