@@ -1,0 +1,69 @@
+"""CustomResourceDefinitions at work: an accepted definition becomes a served resource, and says so in its conditions."""
+
+from .cluster import Cluster
+from .errors import Obj
+from .jsonio import now
+from .resources import Resource, get_path
+from .schema import custom
+from .store import DELETED, Event
+
+STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+def watch_definitions(cluster: Cluster) -> None:
+    """Serve whatever is defined, from now on, at once with the write that defines it."""
+    cluster.store.collections[STORAGE].subscribe(lambda event: _follow(cluster, event))
+
+
+def _follow(cluster: Cluster, event: Event) -> None:
+    definition = event.after.object()
+    spec = definition["spec"]
+    cluster.registry.remove(spec["group"], spec["names"]["plural"])
+    if event.type != DELETED:
+        for resource in resources_of(definition):
+            cluster.registry.add(resource)
+            cluster.collection(resource)
+
+
+def resources_of(definition: Obj) -> list[Resource]:
+    """One resource for each served version; they share one collection, converted by name only (strategy None)."""
+    spec = definition["spec"]
+    return [_resource(spec, version) for version in spec["versions"] if version.get("served")]
+
+
+def _resource(spec: Obj, version: Obj) -> Resource:
+    names, raw = spec["names"], get_path(version, "schema.openAPIV3Schema") or {}
+    subresources = tuple(name for name in ("status",) if name in (version.get("subresources") or {}))
+    stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    api_version, stored_version = (f"{spec['group']}/{each}" for each in (version["name"], stored))
+    converts = api_version != stored_version
+    return Resource(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        schema=custom(raw),
+        singular=names.get("singular") or names["kind"].lower(),
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=subresources,
+        storage=f"{names['plural']}.{spec['group']}",
+        to_stored=(lambda obj: {**obj, "apiVersion": stored_version}) if converts else None,
+        from_stored=(lambda obj: {**obj, "apiVersion": api_version}) if converts else None,
+        custom=True,
+        columns=tuple(version.get("additionalPrinterColumns") or ()),
+        definition=raw,
+    )
+
+
+def established(definition: Obj) -> Obj:
+    """Status of an accepted definition."""
+    spec, time = definition["spec"], now()
+    conditions = [
+        {"type": "NamesAccepted", "status": "True", "lastTransitionTime": time, "reason": "NoConflicts", "message": "no conflicts found"},
+        {"type": "Established", "status": "True", "lastTransitionTime": time, "reason": "InitialNamesAccepted",
+         "message": "the initial names have been accepted"},
+    ]  # fmt: skip
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}

@@ -1,0 +1,54 @@
+"""Bytes to objects and back: JSON by msgspec, YAML for hand-written bodies, times in Kubernetes' notation."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import yaml
+
+from .errors import Obj, bad_request
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+encode = _encoder.encode
+
+
+def decode(data: bytes) -> Any:
+    """JSON that this server wrote itself."""
+    return _decoder.decode(data)
+
+
+def decode_object(data: bytes, content_type: str) -> Obj:
+    """A request body; raises a 400 `ApiError` that says what was wrong with it."""
+    try:
+        value = yaml.safe_load(data) if "yaml" in content_type else _decoder.decode(data)
+    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"error decoding the request body: {error}") from error
+    if not isinstance(value, dict):
+        raise bad_request(f"the request body must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+def now() -> str:
+    """The wall clock in whole seconds, as `metav1.Time` is written."""
+    return timestamp(datetime.now(UTC))
+
+
+def later(seconds: int) -> str:
+    """`now` plus some seconds."""
+    return timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: object) -> datetime | None:
+    """A `metav1.Time` or `MicroTime`; None for what is not one."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

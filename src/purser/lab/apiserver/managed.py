@@ -1,0 +1,175 @@
+"""`metadata.managedFields`: who owns which field, after an update and in a server-side apply. Pure but for the time handed in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .errors import ApiError, Obj
+from .fieldset import EMPTY, Path, Paths, compare, dotted, from_fields_v1, leaves, to_fields_v1
+from .schema import Schema
+from .ssa import merge, remove
+
+_UNOWNED = frozenset(
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+    | {
+        ("f:metadata", "f:" + name)
+        for name in (
+            "name", "namespace", "generateName", "uid", "creationTimestamp", "selfLink", "resourceVersion", "generation",
+            "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields",
+        )
+    }
+)  # fmt: skip
+"""What no manager owns: identity and what the server itself keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """One entry's identity. `operation` is Apply or Update."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What a manager owns and since when."""
+
+    paths: Paths
+    time: str
+
+
+Managers = dict[Manager, Owned]
+
+
+def read(entries: Any) -> Managers:
+    """The managers of an object; raises 400 for entries that are none."""
+    managers: Managers = {}
+    for entry in entries or ():
+        if not entry:
+            continue
+        if entry.get("fieldsType") != "FieldsV1":
+            raise ApiError(
+                400, "BadRequest", f"metadata.managedFields: unsupported fieldsType {entry.get('fieldsType')!r}"
+            )
+        manager = Manager(
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
+        managers[manager] = Owned(from_fields_v1(entry.get("fieldsV1") or {}), entry.get("time", ""))
+    return managers
+
+
+def write(managers: Managers) -> list[Obj]:
+    """The entries, appliers first, then by time, as the server orders them."""
+    ordered = sorted(managers.items(), key=lambda pair: (pair[0].operation != "Apply", pair[1].time, pair[0].name))
+    return [_entry(manager, owned) for manager, owned in ordered if owned.paths]
+
+
+def _entry(manager: Manager, owned: Owned) -> Obj:
+    entry: Obj = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
+        "time": owned.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": to_fields_v1(owned.paths),
+    }
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    return {key: value for key, value in entry.items() if value}
+
+
+def update(before: Obj | None, after: Obj, manager: Manager, schema: Schema, time: str) -> None:
+    """Set `after`'s managedFields: the updater owns what it changed, and takes it from everybody else.
+
+    A client that sends its own entries replaces the old ones with them; an empty list resets them.
+    """
+    entries = after["metadata"].pop("managedFields", None)
+    old = (before or {}).get("metadata", {}).get("managedFields")
+    managers = read(old if entries is None else entries)
+    difference = compare(_unmanaged(before or {}), _unmanaged(after), schema)
+    changed = frozenset(difference.changed) - _UNOWNED
+    removed = frozenset(difference.removed)
+    if changed or removed:
+        managers = {who: replace(owned, paths=owned.paths - changed - removed) for who, owned in managers.items()}
+    if changed:
+        managers[manager] = Owned(managers.get(manager, Owned(EMPTY, "")).paths | changed, time)
+    if written := write(managers):
+        after["metadata"]["managedFields"] = written
+
+
+def _unmanaged(obj: Obj) -> Obj:
+    metadata = {key: value for key, value in obj.get("metadata", {}).items() if key != "managedFields"}
+    return {**obj, "metadata": metadata} if metadata else {}
+
+
+def apply(live: Obj | None, config: Obj, manager: Manager, schema: Schema, *, force: bool, time: str) -> Obj:
+    """The object after a server-side apply; raises a 409 `ApiError` listing every conflict unless forced."""
+    managers = read((live or {}).get("metadata", {}).get("managedFields"))
+    previous = managers.get(manager, Owned(EMPTY, "")).paths
+    paths = frozenset(leaves(config, schema)) - _UNOWNED
+    base = _unmanaged(live) if live else {}
+    merged = merge(base, config, schema)
+    difference = compare(base, merged, schema)
+    managers = _contest(managers, manager, frozenset(difference.changed), force=force)
+    others = EMPTY.union(*(owned.paths for who, owned in managers.items() if who != manager))
+    result = remove(merged, previous - paths, paths | others | _identity(merged), schema)
+    lost = frozenset(compare(merged, result, schema).removed)
+    managers = {who: replace(owned, paths=owned.paths - lost) for who, owned in managers.items()}
+    since = managers[manager].time if manager in managers and previous == paths and not difference.changed else time
+    managers[manager] = Owned(paths, since)
+    result["metadata"]["managedFields"] = write(managers)
+    return result
+
+
+def _identity(obj: Obj) -> Paths:
+    return frozenset({("f:apiVersion",), ("f:kind",)} | {("f:metadata", "f:" + name) for name in obj.get("metadata", {})
+                                                        if ("f:metadata", "f:" + name) in _UNOWNED})  # fmt: skip
+
+
+def _contest(managers: Managers, manager: Manager, changed: Paths, *, force: bool) -> Managers:
+    conflicts = [(who, path) for who, path in _overlaps(managers, manager, changed)]
+    if conflicts and not force:
+        raise _conflict(conflicts, managers)
+    lost = frozenset(path for _, path in conflicts)
+    return {
+        who: owned if who == manager else replace(owned, paths=owned.paths - lost) for who, owned in managers.items()
+    }
+
+
+def _overlaps(managers: Managers, manager: Manager, changed: Paths) -> Iterator[tuple[Manager, Path]]:
+    for who, owned in managers.items():
+        if who != manager:
+            for path in sorted(owned.paths & changed):
+                yield who, path
+
+
+def _conflict(conflicts: list[tuple[Manager, Path]], managers: Managers) -> ApiError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(who, managers)}", "field": dotted(path)}
+        for who, path in conflicts
+    ]
+    return ApiError(409, "Conflict", _message(conflicts, managers), {"causes": causes})
+
+
+def _message(conflicts: list[tuple[Manager, Path]], managers: Managers) -> str:
+    if len(conflicts) == 1:
+        who, path = conflicts[0]
+        return f"Apply failed with 1 conflict: conflict with {_named(who, managers)}: {dotted(path)}"
+    lines = []
+    for who in sorted({who for who, _ in conflicts}, key=lambda who: (who.name, who.operation)):
+        lines.append(f"conflicts with {_named(who, managers)}:")
+        lines += [f"- {dotted(path)}" for other, path in conflicts if other == who]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+
+
+def _named(who: Manager, managers: Managers) -> str:
+    if who.operation != "Update":
+        return f'"{who.name}"'
+    subresource = f' with subresource "{who.subresource}"' if who.subresource else ""
+    time = f" at {managers[who].time}" if managers[who].time else ""
+    return f'"{who.name}"{subresource} using {who.api_version}{time}'

@@ -1,0 +1,186 @@
+"""What the API server knows about pods: their checks, which fields may change, quality of service, binding. Pure."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from . import quantity
+from .errors import Cause, Obj
+from .names import LABEL, SUBDOMAIN, forbidden, invalid, is_label, is_qualified, is_subdomain, required, unsupported
+
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
+_IMMUTABLE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
+)
+
+
+def check_spec(spec: Obj, path: str) -> Iterator[Cause]:
+    """Causes for a pod spec at `path` (`spec`, or `spec.template.spec`)."""
+    if not spec.get("containers"):
+        yield required(f"{path}.containers")
+    seen: set[str] = set()
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            where = f"{path}.{kind}[{index}]"
+            yield from _check_container(container, where, spec)
+            if (name := container.get("name")) in seen:
+                yield Cause("FieldValueDuplicate", f"{where}.name", f'Duplicate value: "{name}"')
+            seen.add(name or "")
+    yield from _check_choices(spec, path)
+    if (node := spec.get("nodeName")) and not is_subdomain(node):
+        yield invalid(f"{path}.nodeName", node, SUBDOMAIN)
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        if not volume.get("name"):
+            yield required(f"{path}.volumes[{index}].name")
+
+
+def _check_choices(spec: Obj, path: str) -> Iterator[Cause]:
+    choices = {
+        "restartPolicy": ("Always", "OnFailure", "Never"),
+        "dnsPolicy": ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
+    }
+    for name, supported in choices.items():
+        if name in spec and spec[name] not in supported:
+            yield unsupported(f"{path}.{name}", spec[name], supported)
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        where = f"{path}.tolerations[{index}]"
+        if toleration.get("operator", "Equal") not in ("Equal", "Exists"):
+            yield unsupported(f"{where}.operator", toleration["operator"], ("Equal", "Exists"))
+        if not toleration.get("key") and toleration.get("operator") != "Exists":
+            yield invalid(
+                f"{where}.operator", toleration.get("operator", ""), "operator must be Exists when `key` is empty"
+            )
+
+
+def _check_container(container: Obj, where: str, spec: Obj) -> Iterator[Cause]:
+    name = container.get("name", "")
+    if not name:
+        yield required(f"{where}.name")
+    elif not is_label(name):
+        yield invalid(f"{where}.name", name, LABEL)
+    if not container.get("image"):
+        yield required(f"{where}.image")
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount.get("name") not in volumes:
+            field = f"{where}.volumeMounts[{index}].name"
+            yield Cause("FieldValueNotFound", field, f'Not found: "{mount.get("name", "")}"')
+    yield from check_resources(container.get("resources") or {}, f"{where}.resources")
+
+
+def check_resources(resources: Obj, where: str) -> Iterator[Cause]:
+    """Limits and requests: names, signs, whole numbers, and requests against limits."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for kind, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            yield from _check_amount(name, amount, f"{where}.{kind}[{name}]")
+    for name, amount in requests.items():
+        if name in limits:
+            yield from _check_request(name, amount, limits[name], f"{where}.requests")
+        elif not _overcommit_allowed(name):
+            yield required(f"{where}.limits", "Limit must be set for non overcommitable resources")
+
+
+def _check_amount(name: str, amount: str, where: str) -> Iterator[Cause]:
+    if not is_qualified(name) or ("/" not in name and name not in _STANDARD and not name.startswith("hugepages-")):
+        yield invalid(where, name, "must be a standard resource type or fully qualified")
+    if quantity.parse(amount) < 0:
+        yield invalid(where, amount, "must be greater than or equal to 0")
+    if _is_extended(name) and quantity.parse(amount) % 1:
+        yield invalid(where, amount, "must be an integer")
+
+
+def _check_request(name: str, request: str, limit: str, where: str) -> Iterator[Cause]:
+    asked, allowed = quantity.parse(request), quantity.parse(limit)
+    if asked != allowed and not _overcommit_allowed(name):
+        yield invalid(where, request, f"must be equal to {name} limit of {limit}")
+    elif asked > allowed:
+        yield invalid(where, request, f"must be less than or equal to {name} limit of {limit}")
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def _overcommit_allowed(name: str) -> bool:
+    return not _is_extended(name) and not name.startswith("hugepages-")
+
+
+def check_update(new: Obj, old: Obj) -> Iterator[Cause]:
+    """Which fields of a pod may change once it exists."""
+    added, kept = new.get("tolerations") or [], old.get("tolerations") or []
+    if any(toleration not in added for toleration in kept):
+        yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+    if _fixed(new) != _fixed(old):
+        yield forbidden("spec", _IMMUTABLE)
+
+
+def _fixed(spec: Obj) -> Obj:
+    fixed = {key: value for key, value in spec.items() if key not in ("tolerations", "activeDeadlineSeconds")}
+    for kind in ("initContainers", "containers"):
+        if kind in fixed:
+            fixed[kind] = [{k: v for k, v in container.items() if k != "image"} for container in fixed[kind]]
+    return fixed
+
+
+def qos_class(spec: Obj) -> str:
+    """Guaranteed, Burstable or BestEffort, by cpu and memory alone."""
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    resources = [container.get("resources") or {} for container in containers]
+    amounts = [
+        _nonzero((each.get(kind) or {}).get(name))
+        for each in resources
+        for kind in ("requests", "limits")
+        for name in ("cpu", "memory")
+    ]
+    if not any(amounts):
+        return "BestEffort"
+    return "Guaranteed" if all(_guaranteed(each) for each in resources) else "Burstable"
+
+
+def _nonzero(amount: Any) -> bool:
+    return amount is not None and quantity.parse(amount) > 0
+
+
+def _guaranteed(resources: Obj) -> bool:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    return all(
+        _nonzero(limits.get(name)) and quantity.parse(limits[name]) == quantity.parse(requests.get(name, limits[name]))
+        for name in ("cpu", "memory")
+    )
+
+
+def bound(pod: Obj, binding: Obj, time: str) -> Obj:
+    """The pod after its binding: node, annotations and the PodScheduled condition in one step."""
+    pod = copy.deepcopy(pod)
+    pod["spec"]["nodeName"] = binding["target"]["name"]
+    extra = (binding.get("metadata") or {}).get("annotations")
+    if extra:
+        pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **extra}
+    conditions = pod["status"].setdefault("conditions", [])
+    conditions[:] = [condition for condition in conditions if condition["type"] != "PodScheduled"]
+    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": time})
+    return pod
+
+
+def check_binding(pod: Obj, binding: Obj) -> str:
+    """Why the pod cannot be bound; empty when it can. The wording is the registry's (pkg/registry/core/pod/storage)."""
+    name = pod["metadata"]["name"]
+    uid = (binding.get("metadata") or {}).get("uid")
+    if uid and uid != pod["metadata"]["uid"]:
+        return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod['metadata']['uid']}"
+    if pod["metadata"].get("deletionTimestamp"):
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if node := pod["spec"].get("nodeName"):
+        return f'pod {name} is already assigned to node "{node}"'
+    return ""
+
+
+def grace_seconds(pod: Obj, asked: int | None) -> int:
+    """How long a deleted pod stays for its kubelet: nothing where no kubelet has it, or it has ended."""
+    if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return max(0, int(seconds))

@@ -1,0 +1,143 @@
+"""`ApiServer`: the seam of this package. Starts and stops the server and tells clients how to reach it."""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from . import bootstrap, definitions
+from .cluster import ADMIN, Cluster, PodLogs, User, Webhooks
+from .errors import Obj
+from .garbage import Collector
+from .http import Frontend, Intercept
+from .tls import Identity, make_identity
+
+
+class ApiServer:
+    """A Kubernetes API server in this process, on 127.0.0.1, with its own CA and bearer tokens.
+
+    Parameters:
+        host, port: where to listen; port 0 takes a free one.
+        users: further bearer tokens and who they belong to; `admin_token` always works.
+        history: events kept per resource; watches and pages older than these get 410.
+        bookmark_seconds: how often a watch that asked for bookmarks gets one.
+        service_urls: base URL of the Services that admission webhooks name, by (namespace, name); may be changed later.
+        pod_logs: serves `kubectl logs`; may be set later by the emulated kubelets.
+        intercept: sees each request first and may answer it: for faults in tests and in the lab.
+
+    Use it as an async context manager, or with `start` and `stop`. Any number may run in one process.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        users: Mapping[str, User] | None = None,
+        history: int = 4096,
+        bookmark_seconds: float = 60.0,
+        service_urls: Mapping[tuple[str, str], str] | None = None,
+        pod_logs: PodLogs | None = None,
+        intercept: Intercept | None = None,
+    ) -> None:
+        self._host, self._port = host, port
+        self.admin_token = secrets.token_urlsafe(24)
+        self.service_urls: dict[tuple[str, str], str] = dict(service_urls or {})
+        self._identity: Identity = make_identity(host)
+        self._cluster = Cluster(history)
+        self._frontend = Frontend(self._cluster, {**(users or {}), self.admin_token: ADMIN}, bookmark_seconds)
+        self._frontend.pod_logs, self._frontend.intercept = pod_logs, intercept
+        self._collector = Collector(self._cluster)
+        self._runner: web.AppRunner | None = None
+        self._collecting: asyncio.Task[None] | None = None
+        definitions.watch_definitions(self._cluster)
+        bootstrap.fill(self._cluster)
+
+    async def start(self) -> None:
+        """Listen. The port is known afterwards."""
+        self._cluster.webhooks = Webhooks(aiohttp.ClientSession(), self.service_urls)
+        self._collecting = asyncio.create_task(self._collector.run())
+        self._runner = web.AppRunner(self._frontend.application(), access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._identity.server_context())
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        self._frontend.address = f"{self._host}:{self._port}"
+
+    async def stop(self) -> None:
+        """End all watches and close the port. The objects stay: a later `start` serves them again, at the same port."""
+        if self._collecting:
+            self._collecting.cancel()
+            await asyncio.gather(self._collecting, return_exceptions=True)
+        if self._runner:
+            await self._runner.cleanup()
+        if self._cluster.webhooks:
+            await self._cluster.webhooks.session.close()
+        self._runner = self._collecting = self._cluster.webhooks = None
+
+    async def __aenter__(self) -> "ApiServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        """`https://127.0.0.1:<port>`."""
+        return f"https://{self._host}:{self._port}"
+
+    @property
+    def ca(self) -> str:
+        """The CA certificate, PEM."""
+        return self._identity.ca
+
+    @property
+    def kubeconfig(self) -> str:
+        """A kubeconfig (YAML) for the admin."""
+        return self.kubeconfig_for(self.admin_token)
+
+    def kubeconfig_for(self, token: str, namespace: str = "default") -> str:
+        """A kubeconfig (YAML) for any known token."""
+        cluster: Obj = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca.encode()).decode()}
+        config: Obj = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "lab", "cluster": cluster}],
+            "users": [{"name": "lab", "user": {"token": token}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab", "namespace": namespace}}],
+            "current-context": "lab",
+        }
+        return yaml.safe_dump(config, sort_keys=False)
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the admin's kubeconfig, readable by its owner only."""
+        path.touch(mode=0o600)
+        path.write_text(self.kubeconfig)
+        return path
+
+    def add_user(self, token: str, user: User) -> None:
+        """Accept another bearer token from now on."""
+        self._frontend.tokens = {**self._frontend.tokens, token: user}
+
+    def serve_logs(self, pod_logs: PodLogs | None) -> None:
+        """Set who serves pod logs."""
+        self._frontend.pod_logs = pod_logs
+
+    def intercept(self, intercept: Intercept | None) -> None:
+        """Set who sees each request first: returns a response to answer it, None to let it pass."""
+        self._frontend.intercept = intercept
+
+    def drop_history(self) -> None:
+        """Compact: every resource version handed out so far is now too old to watch or page from."""
+        self._cluster.store.drop_history()
+
+    @property
+    def resource_version(self) -> int:
+        """The latest version that was handed out."""
+        return self._cluster.store.revision

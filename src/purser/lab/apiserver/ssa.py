@@ -1,0 +1,60 @@
+"""Server-side apply's two operations on values: merge a configuration in, take given-up fields out. Pure.
+
+Source of the rules: sigs.k8s.io/structured-merge-diff, merge.Updater.
+"""
+
+import copy
+from typing import Any
+
+from .errors import Obj
+from .fieldset import Path, Paths, children, element_key, keyed
+from .schema import Schema
+
+
+def merge(live: Any, config: Any, schema: Schema) -> Any:
+    """`live` with everything that `config` says; granular maps and keyed lists merge, the rest is replaced."""
+    if isinstance(live, dict) and isinstance(config, dict) and not schema.atomic:
+        merged = dict(live)
+        for name, value in config.items():
+            merged[name] = merge(live[name], value, schema.child(name)) if name in live else copy.deepcopy(value)
+        return merged
+    if isinstance(live, list) and isinstance(config, list) and schema.associative:
+        return _merge_list(live, config, schema)
+    return copy.deepcopy(config)
+
+
+def _merge_list(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
+    wanted = keyed(config, schema)
+    merged = []
+    for item in live:
+        identity = element_key(item, schema)
+        merged.append(merge(item, wanted.pop(identity), schema.item()) if identity in wanted else item)
+    return merged + [copy.deepcopy(item) for item in wanted.values()]
+
+
+def remove(obj: Obj, gone: Paths, kept: Paths, schema: Schema) -> Obj:
+    """Take out the fields at `gone`, except what lies on the way to a path in `kept`; containers this empties go too."""
+    protected = {path[:length] for path in kept for length in range(1, len(path) + 1)}
+    doomed = {path for path in gone if path not in protected}
+    if not doomed:
+        return obj
+    on_the_way = {path[:length] for path in doomed for length in range(len(path) + 1)}
+    return _remove(obj, schema, (), doomed, on_the_way, protected)  # type: ignore[no-any-return]
+
+
+def _remove(value: Any, schema: Schema, path: Path, doomed: set[Path], touched: set[Path], protected: set[Path]) -> Any:
+    if isinstance(value, dict):
+        kept: Obj = {}
+        for element, child, sub in children(value, schema):
+            where = (*path, element)
+            if where in doomed:
+                continue
+            child = _remove(child, sub, where, doomed, touched, protected) if where in touched else child
+            if child not in ({}, []) or where not in touched or where in protected:
+                kept[element[2:]] = child
+        return kept
+    if isinstance(value, list) and schema.associative:
+        items = ((element_key(item, schema), item) for item in value)
+        survivors = [((*path, element), item) for element, item in items if (*path, element) not in doomed]
+        return [_remove(item, schema.item(), where, doomed, touched, protected) for where, item in survivors]
+    return value

@@ -1,0 +1,246 @@
+"""How each kind of object is prepared and checked before it is stored: pure functions, chosen by the stored resource.
+
+`admit` is what the always-on admission plugins do (Priority, ServiceAccount, DefaultTolerationSeconds), `prepare_*` what the
+registry strategies do, `check*` their validation.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import defaults, pods, structural
+from .decode import Unknown, decode
+from .errors import Cause, Obj
+from .names import check_metadata, forbidden, invalid, is_subdomain, required, unsupported
+from .resources import Resource, get_path
+
+_KEEPS_STATUS_ON_CREATE = ("nodes", "events")
+
+
+def normalise(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
+    """The object as its type reads it, and a message for each field that the type does not know."""
+    if resource.custom:
+        return _normalise_custom(resource, obj)
+    unknown = Unknown()
+    return decode(obj, resource.schema, unknown), unknown.messages()
+
+
+def _normalise_custom(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
+    obj = copy.deepcopy(obj)
+    dropped: list[str] = []
+    structural.prune(obj, resource.schema, "", dropped)
+    structural.fill_defaults(obj, resource.schema)
+    structural.drop_nulls(obj, resource.schema)
+    unknown = Unknown()
+    obj["metadata"] = decode({"metadata": obj.get("metadata", {})}, resource.schema, unknown).get("metadata", {})
+    return obj, [f'unknown field "{path}"' for path in dropped + unknown.paths]
+
+
+def fill_defaults(resource: Resource, obj: Obj) -> None:
+    """Defaults of built-in types, in place (custom ones are filled when they are read)."""
+    if fill := defaults.BY_STORAGE.get(resource.storage):
+        fill(obj)
+
+
+def has_status(resource: Resource) -> bool:
+    """Whether status is written through its own subresource only."""
+    return "status" in resource.subresources
+
+
+def prepare_create(resource: Resource, obj: Obj) -> None:
+    """Drop what a creator may not set and start the status, in place."""
+    if has_status(resource) and resource.storage not in _KEEPS_STATUS_ON_CREATE:
+        obj.pop("status", None)
+    if resource.storage == "pods":
+        obj["status"] = {"phase": "Pending", "qosClass": pods.qos_class(obj["spec"])}
+    elif resource.storage == "namespaces":
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+        obj["status"] = {"phase": "Active"}
+    elif resource.storage in ("persistentvolumes", "persistentvolumeclaims"):
+        obj["status"] = {"phase": "Available" if resource.storage == "persistentvolumes" else "Pending"}
+    elif has_status(resource) and resource.group in ("apps", "batch", "policy"):
+        obj["status"] = _zero_status(resource)
+    elif resource.storage == "services":
+        obj["status"] = {"loadBalancer": {}}
+
+
+def _zero_status(resource: Resource) -> Obj:
+    """Counters that the real types write even when they are zero."""
+    if resource.plural == "daemonsets":
+        counters = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
+        return dict.fromkeys(counters, 0)
+    if resource.plural == "replicasets":
+        return {"replicas": 0}
+    return {}
+
+
+def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> None:
+    """Keep what this endpoint may not change, in place: status behind the main one, all else behind `status`."""
+    if subresource == "status":
+        for key in list(new):
+            if key not in ("status", "metadata", "apiVersion", "kind"):
+                del new[key]
+        new.update({key: value for key, value in old.items() if key not in ("status", "metadata")})
+        if resource.custom:
+            _keep_metadata(new, old)
+    elif has_status(resource):
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if resource.storage == "namespaces" and subresource != "finalize":
+        new["spec"] = old["spec"]
+
+
+def _keep_metadata(new: Obj, old: Obj) -> None:
+    kept = copy.deepcopy(old["metadata"])
+    if "managedFields" in new["metadata"]:
+        kept["managedFields"] = new["metadata"]["managedFields"]
+    new["metadata"] = kept
+
+
+def spec_changed(resource: Resource, new: Obj, old: Obj) -> bool:
+    """Whether `metadata.generation` goes up: anything but metadata and status differs."""
+    ignored = ("metadata", "apiVersion", "kind") + (("status",) if has_status(resource) else ())
+    return {k: v for k, v in new.items() if k not in ignored} != {k: v for k, v in old.items() if k not in ignored}
+
+
+_GENERATED = ("apps", "batch", "policy", "networking.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io")
+
+
+def has_generation(resource: Resource) -> bool:
+    """Core objects of old kinds carry no generation; pods have one since 1.33 only."""
+    return resource.custom or resource.group in _GENERATED
+
+
+def check(resource: Resource, obj: Obj) -> list[Cause]:
+    """Everything wrong with a whole object."""
+    causes = list(check_metadata(obj["metadata"], resource.storage))
+    if resource.custom:
+        causes += structural.check(obj, resource.schema, "")
+    elif checker := _CHECKS.get(resource.storage):
+        causes += checker(obj)
+    return causes
+
+
+def check_update(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
+    """Changes that are not allowed."""
+    causes: list[Cause] = []
+    if resource.storage == "pods":
+        causes += pods.check_update(new["spec"], old["spec"])
+    for path in _IMMUTABLE.get(resource.storage, ()):
+        if get_path(old, path) != get_path(new, path):
+            causes.append(invalid(path, _shown(get_path(new, path)), "field is immutable"))
+    if resource.storage in ("configmaps", "secrets") and old.get("immutable"):
+        causes += [forbidden(key, "field is immutable when `immutable` is set")
+                   for key in ("data", "binaryData", "immutable") if old.get(key) != new.get(key)]  # fmt: skip
+    return causes
+
+
+def _shown(value: Any) -> Any:
+    return value if value is not None else "null"
+
+
+_IMMUTABLE = {
+    "deployments.apps": ("spec.selector",),
+    "replicasets.apps": ("spec.selector",),
+    "daemonsets.apps": ("spec.selector",),
+    "statefulsets.apps": ("spec.selector", "spec.serviceName"),
+    "jobs.batch": ("spec.template", "spec.selector"),
+    "secrets": ("type",),
+    "runtimeclasses.node.k8s.io": ("handler",),
+    "priorityclasses.scheduling.k8s.io": ("value",),
+    "rolebindings.rbac.authorization.k8s.io": ("roleRef",),
+    "clusterrolebindings.rbac.authorization.k8s.io": ("roleRef",),
+    "customresourcedefinitions.apiextensions.k8s.io": ("spec.names.plural", "spec.scope", "spec.group"),
+}
+
+
+def _check_pod(obj: Obj) -> Iterator[Cause]:
+    yield from pods.check_spec(obj.get("spec") or {}, "spec")
+
+
+def _check_workload(obj: Obj) -> Iterator[Cause]:
+    spec = obj["spec"]
+    selector = (spec.get("selector") or {}).get("matchLabels") or {}
+    if not spec.get("selector"):
+        yield required("spec.selector")
+    labels = get_path(spec, "template.metadata.labels") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from pods.check_spec(spec["template"].get("spec") or {}, "spec.template.spec")
+    policy = get_path(spec, "template.spec.restartPolicy")
+    if policy != "Always":
+        yield unsupported("spec.template.spec.restartPolicy", policy, ("Always",))
+    if int(spec.get("replicas") or 0) < 0:
+        yield invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+
+
+def _check_job(obj: Obj) -> Iterator[Cause]:
+    template = obj["spec"]["template"].get("spec") or {}
+    yield from pods.check_spec(template, "spec.template.spec")
+    if template.get("restartPolicy") == "Always":
+        yield unsupported("spec.template.spec.restartPolicy", "Always", ("OnFailure", "Never"))
+
+
+def _check_config_map(obj: Obj) -> Iterator[Cause]:
+    for kind in ("data", "binaryData"):
+        for key in obj.get(kind) or {}:
+            if not key or len(key) > 253 or not all(c.isalnum() or c in "-_." for c in key):
+                why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+                yield invalid(f"{kind}[{key}]", key, why)
+
+
+def _check_webhooks(obj: Obj) -> Iterator[Cause]:
+    for index, webhook in enumerate(obj.get("webhooks") or ()):
+        where = f"webhooks[{index}]"
+        if webhook.get("name", "").count(".") < 2 or not is_subdomain(webhook.get("name", "")):
+            yield invalid(
+                f"{where}.name",
+                webhook.get("name", ""),
+                "should be a domain with at least three segments separated by dots",
+            )
+        if not webhook.get("sideEffects"):
+            yield required(f"{where}.sideEffects", "must specify one of None, NoneOnDryRun")
+        if not webhook.get("admissionReviewVersions"):
+            yield required(f"{where}.admissionReviewVersions", "must specify one of v1, v1beta1")
+        config = webhook.get("clientConfig") or {}
+        if ("url" in config) == ("service" in config):
+            yield required(f"{where}.clientConfig", "exactly one of url or service is required")
+        if not 1 <= webhook["timeoutSeconds"] <= 30:
+            yield invalid(
+                f"{where}.timeoutSeconds",
+                webhook["timeoutSeconds"],
+                "the timeout value must be between 1 and 30 seconds",
+            )
+
+
+def _check_definition(obj: Obj) -> Iterator[Cause]:
+    spec, name = obj["spec"], obj["metadata"].get("name", "")
+    plural, group = get_path(spec, "names.plural") or "", spec.get("group") or ""
+    if name != f"{plural}.{group}":
+        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if not spec["names"].get("kind"):
+        yield required("spec.names.kind")
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        yield unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+    versions = spec.get("versions") or []
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        yield invalid("spec.versions", len(versions), "must have exactly one version marked as storage version")
+    for index, version in enumerate(versions):
+        if not get_path(version, "schema.openAPIV3Schema"):
+            yield required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")
+
+
+_CHECKS: dict[str, Callable[[Obj], Iterator[Cause]]] = {
+    "pods": _check_pod,
+    "deployments.apps": _check_workload,
+    "replicasets.apps": _check_workload,
+    "daemonsets.apps": _check_workload,
+    "statefulsets.apps": _check_workload,
+    "jobs.batch": _check_job,
+    "configmaps": _check_config_map,
+    "secrets": _check_config_map,
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _check_webhooks,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": _check_webhooks,
+    "customresourcedefinitions.apiextensions.k8s.io": _check_definition,
+}
