@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from purser import __version__
+from purser.kube.clock import Clock, SystemClock
 from purser.kube.codec import Codec, Page, codec_of
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import DecodeError, GoneError
@@ -87,11 +88,12 @@ class Client:
         field_manager: str = "purser",
         user_agent: str = f"purser/{__version__}",
         timeout: float = 30.0,
+        clock: Clock | None = None,
     ):
         """``timeout`` is each call's deadline in seconds, retries included; a list's counts per page."""
         self.config = config
         self._manager = {"fieldManager": field_manager}
-        self._transport = Transport(config, user_agent=user_agent, timeout=timeout)
+        self._transport = Transport(config, user_agent=user_agent, timeout=timeout, clock=clock or SystemClock())
 
     async def __aenter__(self) -> "Client":
         await self._transport.__aenter__()

@@ -177,4 +177,4 @@ def _name_of(data: bytes | msgspec.Raw) -> str:
         metadata = _identities.decode(data).metadata
     except _UNREADABLE:
         return "without a readable name"
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    return f"{metadata.namespace or '-'}/{metadata.name}"

@@ -17,6 +17,7 @@ import structlog
 from yarl import URL
 
 from purser.kube.backoff import Backoff
+from purser.kube.clock import Clock
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import (
     ApiUnavailableError,
@@ -61,9 +62,10 @@ class Call:
 class Transport:
     """An HTTP session with an API server; an async context manager."""
 
-    def __init__(self, config: ClusterConfig, *, user_agent: str, timeout: float):
+    def __init__(self, config: ClusterConfig, *, user_agent: str, timeout: float, clock: Clock):
         self._config = config
         self._timeout = timeout
+        self._clock = clock
         self._headers = {
             "User-Agent": user_agent,
             "Accept": "application/json",
@@ -126,7 +128,7 @@ class Transport:
                 if delay is None or asyncio.get_running_loop().time() + delay >= deadline:
                     raise
                 log.debug("A request is tried again", call=str(call), error=str(error), delay_s=round(delay, 3))
-            await asyncio.sleep(delay)
+            await self._clock.sleep(delay)
             attempt += 1
 
     async def _with_login(self, call: Call, timeout: aiohttp.ClientTimeout | None = None) -> aiohttp.ClientResponse:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
-from purser.kube import Client, ClusterConfig
+from purser.kube import Client, ClusterConfig, SystemClock
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -96,6 +96,17 @@ async def running(*coroutines) -> AsyncIterator[list[asyncio.Task]]:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in ended:
         task.result()
+
+
+class HastyClock(SystemClock):
+    """Sleeps no time at all, and remembers how long it should have."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
 
 
 class ManualClock:

@@ -5,6 +5,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.kube.servers import (
+    HastyClock,
     ManualClock,
     ModelServer,
     client_of,
@@ -18,7 +19,7 @@ from tests.unit.kube.servers import (
     status,
 )
 
-from purser.kube import ApiUnavailableError, Client, ClusterConfig, Informer, SystemClock
+from purser.kube import ApiUnavailableError, Client, ClusterConfig, Informer
 from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES, PODS
 
@@ -219,15 +220,7 @@ async def test_a_handler_that_comes_late_is_told_of_what_is_there():
 
 
 async def test_failures_are_survived_and_not_answered_with_a_storm():
-    class Recorded(SystemClock):
-        def __init__(self):
-            self.slept = []
-
-        async def sleep(self, seconds):
-            self.slept.append(seconds)
-            await super().sleep(0)
-
-    clock = Recorded()
+    clock = HastyClock()
     forbidden = [refuse(403, "Forbidden") for _ in range(8)]
     broken = [web.Response(status=200, text="<html>") for _ in range(2)]
     at_once = [(), (), ()]

@@ -1,0 +1,124 @@
+import asyncio
+
+from aiohttp import web
+from tests.unit.kube.servers import ManualClock, client_of, eventually, refuse
+
+from purser.kube import EventRecorder, ref_of
+from purser.kube.objects import Node, ObjectMeta, Pod
+from purser.kube.resources import NODES, PODS
+
+POD = Pod(ObjectMeta(name="a", namespace="ns", uid="u", resource_version="5"))
+
+
+class EventServer:
+    """Keeps Events as they are posted and patched."""
+
+    def __init__(self):
+        self.events = {}
+        self.requests = []
+        self.answer = None
+
+    async def handle(self, request):
+        self.requests.append(request.method)
+        if self.answer:
+            return await self.answer()
+        body = await request.json()
+        if request.method == "POST":
+            self.events[body["metadata"]["name"]] = body
+            return web.json_response(body, status=201)
+        name = request.path.rsplit("/", 1)[1]
+        if name not in self.events:
+            return refuse(404, "NotFound")
+        self.events[name] |= body
+        return web.json_response(self.events[name])
+
+
+async def test_an_event_names_its_object_and_who_speaks():
+    server = EventServer()
+    async with client_of(server.handle) as client, EventRecorder(client, "purser-scheduler", "s-1") as recorder:
+        recorder.event(ref_of(PODS, POD), "FailedScheduling", "No node has room.", "Warning")
+    (event,) = server.events.values()
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "a", "uid": "u"}
+    assert (event["reason"], event["message"], event["type"]) == ("FailedScheduling", "No node has room.", "Warning")
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("purser-scheduler", "s-1")
+    assert event["metadata"]["namespace"] == "ns"
+    assert event["metadata"]["name"].startswith("a.")
+
+
+async def test_events_on_cluster_scoped_objects_go_to_the_default_namespace():
+    server = EventServer()
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i") as recorder:
+        recorder.event(ref_of(NODES, Node(ObjectMeta(name="n" * 253, uid="u"))), "Reason", "m" * 2000)
+    (event,) = server.events.values()
+    assert event["metadata"]["namespace"] == "default"
+    assert len(event["metadata"]["name"]) <= 253
+    assert len(event["message"]) == 1024
+
+
+async def test_the_same_event_again_raises_the_count_also_from_a_newer_version_of_the_object():
+    server = EventServer()
+    clock = ManualClock()
+    newer = Pod(ObjectMeta(name="a", namespace="ns", uid="u", resource_version="6"))
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i", clock=clock) as recorder:
+        recorder.event(ref_of(PODS, POD), "Reason", "again")
+        recorder.event(ref_of(PODS, POD), "Reason", "another")
+        clock.advance(60)
+        recorder.event(ref_of(PODS, newer), "Reason", "again")
+    assert sorted((event["message"], event["count"]) for event in server.events.values()) == [
+        ("again", 2),
+        ("another", 1),
+    ]
+
+
+async def test_an_event_that_the_server_forgot_is_posted_anew():
+    server = EventServer()
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i") as recorder:
+        recorder.event(ref_of(PODS, POD), "Reason", "again")
+        await recorder.drain()
+        server.events.clear()
+        recorder.event(ref_of(PODS, POD), "Reason", "again")
+        await recorder.drain()
+        recorder.event(ref_of(PODS, POD), "Reason", "again")
+    (event,) = server.events.values()
+    assert event["count"] == 2
+    assert server.requests == ["POST", "PATCH", "POST", "PATCH"]
+
+
+async def test_an_object_that_is_talked_about_too_much_is_cut_off_and_others_are_not():
+    server = EventServer()
+    clock = ManualClock()
+    other = Pod(ObjectMeta(name="b", namespace="ns", uid="v"))
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i", clock=clock) as recorder:
+        for number in range(30):
+            recorder.event(ref_of(PODS, POD), "Reason", f"message {number}")
+        assert recorder.dropped == 5
+        recorder.event(ref_of(PODS, other), "Reason", "message")
+        clock.advance(300)
+        recorder.event(ref_of(PODS, POD), "Reason", "after five minutes")
+    assert recorder.dropped == 5
+    assert len(server.events) == 27
+
+
+async def test_refusals_and_a_server_that_hangs_never_reach_the_caller():
+    server = EventServer()
+
+    async def forbid():
+        return refuse(403, "Forbidden")
+
+    async def hang():
+        await asyncio.Event().wait()
+
+    async with client_of(server.handle) as client:
+        recorder = EventRecorder(client, "c", "i")
+        task = asyncio.create_task(recorder.run())
+        server.answer = forbid
+        recorder.event(ref_of(PODS, POD), "Reason", "refused")
+        await eventually(lambda: recorder.dropped == 1)
+        server.answer = hang
+        for number in range(1100):
+            about = Pod(ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
+            recorder.event(ref_of(PODS, about), "Reason", "stuck")
+        assert recorder.dropped > 50
+        await recorder.drain(timeout=0.01)
+        task.cancel()
+        await asyncio.wait({task})
