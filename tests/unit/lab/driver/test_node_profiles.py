@@ -1,0 +1,172 @@
+"""Profiles: the shipped ones load, a bad one says file, field and fix."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from purser.core.model import PcieLevel
+from purser.lab.driver import ProfileError, profiles
+
+GOOD: dict[str, Any] = {
+    "description": "two cards",
+    "driver_version": "550.163.01",
+    "cuda_version": "12.4",
+    "numa": [{"node": 0, "cpus": "0-3"}],
+    "gpus": [
+        {"model": "tesla-t4", "pci": "0000:01:00.0", "numa_node": 0},
+        {"model": "tesla-t4", "pci": "0000:02:00.0"},
+    ],
+}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, **changes}))
+    return path
+
+
+def test_the_shipped_profiles_are_those_the_documentation_names() -> None:
+    assert profiles.names() == (
+        "a100-40gb-8",
+        "a100-80gb-8",
+        "a100-pcie-4",
+        "b200-8",
+        "dgx1-v100",
+        "h100-8",
+        "h200-8",
+        "mixed-4",
+        "t4-4",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "memory_mib", "count"),
+    [
+        ("t4-4", "Tesla T4", 15360, 4),
+        ("a100-40gb-8", "NVIDIA A100-SXM4-40GB", 40960, 8),
+        ("a100-80gb-8", "NVIDIA A100-SXM4-80GB", 81920, 8),
+        ("h100-8", "NVIDIA H100 80GB HBM3", 81559, 8),
+        ("h200-8", "NVIDIA H200", 143771, 8),
+        ("b200-8", "NVIDIA B200", 183359, 8),
+        ("a100-pcie-4", "NVIDIA A100-PCIE-40GB", 40960, 4),
+        ("dgx1-v100", "Tesla V100-SXM2-16GB", 16384, 8),
+    ],
+)
+def test_a_shipped_profile_has_the_products_that_nvml_reports(
+    name: str, model: str, memory_mib: int, count: int
+) -> None:
+    profile = profiles.load(name)
+    assert [(profile.model_of(gpu).name, profile.model_of(gpu).memory_mib) for gpu in profile.gpus] == [
+        (model, memory_mib)
+    ] * count
+
+
+def test_a_mixed_node_has_two_models() -> None:
+    profile = profiles.load("mixed-4")
+    assert [profile.model_of(gpu).name for gpu in profile.gpus] == ["Tesla T4"] * 2 + ["NVIDIA A100-PCIE-40GB"] * 2
+
+
+def test_any_file_is_a_profile(tmp_path: Path) -> None:
+    profile = profiles.load(write(tmp_path))
+    assert len(profile.gpus) == 2
+    assert profile.level_between(0, 1) is PcieLevel.CROSS_CPU
+
+
+def test_a_profile_brings_models_of_its_own(tmp_path: Path) -> None:
+    model = {
+        "name": "NVIDIA X1",
+        "memory_mib": 1000,
+        "pci_device_id": 1,
+        "pci_subsystem_id": 1,
+        "compute_capability": "9.9",
+        "architecture": "hopper",
+        "power_limit_watts": 10,
+        "idle_watts": 1,
+    }
+    profile = profiles.load(write(tmp_path, models={"x1": model}, gpus=[{"model": "x1", "pci": "0000:01:00.0"}]))
+    assert profile.model_of(profile.gpus[0]).name == "NVIDIA X1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param({"gpu": []}, "unknown field `gpu`", id="a field that does not exist"),
+        pytest.param({"cuda_version": 12.4}, r"Expected `str`, got `float` - at `\$.cuda_version`", id="a wrong type"),
+        pytest.param({"cuda_version": "12"}, "cuda_version", id="a version without its second number"),
+        pytest.param(
+            {"gpus": [{"model": "t4", "pci": "0000:01:00.0"}]},
+            r"gpus\[0\].model: no model 't4': write one of .*tesla-t4",
+            id="an unknown model",
+        ),
+        pytest.param(
+            {"gpus": [{"model": "tesla-t4", "pci": "1"}]}, r"gpus\[0\].pci: '1' is no PCI address", id="a bad address"
+        ),
+        pytest.param(
+            {"gpus": [{"model": "tesla-t4", "pci": "0000:01:00.0"}, {"model": "tesla-t4", "pci": "01:00.0"}]},
+            r"gpus\[1\].pci: 01:00.0 is gpus\[0\].pci already",
+            id="an address twice",
+        ),
+        pytest.param({"numa": []}, r"gpus\[0\].numa_node: node 0 is not under numa", id="an undeclared NUMA node"),
+        pytest.param({"numa": [{"node": 0, "cpus": "x"}]}, r"numa\[0\].cpus: 'x' is no CPU list", id="a bad CPU list"),
+        pytest.param({"pcie": {"near": [[0, 1]]}}, "Invalid enum value 'near'", id="an unknown level"),
+        pytest.param(
+            {"pcie": {"host-bridge": [[0, 2]]}}, r"pcie.host-bridge\[0\]: no GPU 2", id="a group with no such GPU"
+        ),
+        pytest.param(
+            {"bridges": [{"between": [0, 0], "links": 1}]},
+            r"bridges\[0\].between: name two different GPUs",
+            id="a bridge to itself",
+        ),
+        pytest.param(
+            {"bridges": [{"between": [0, 1], "links": 37}]}, "GPU 0 has 37 NVLinks", id="more links than there can be"
+        ),
+        pytest.param(
+            {"nvswitch": {"links_per_gpu": 1, "pci": ["0000:01:00.0"]}},
+            r"nvswitch.pci\[0\]: 0000:01:00.0 is gpus\[0\].pci already",
+            id="a switch in a GPU's place",
+        ),
+        pytest.param(
+            {"models": {"x": {"name": "X"}}}, r"missing required field `memory_mib` - at `\$.models", id="half a model"
+        ),
+        pytest.param(
+            {"gpus": [{"model": "tesla-t4", "pci": f"0000:{bus:02x}:00.0"} for bus in range(33)]},
+            r"length <= 32",
+            id="more GPUs than there is room for",
+        ),
+    ],
+)
+def test_a_bad_profile_names_file_and_field(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    path = write(tmp_path, **changes)
+    with pytest.raises(ProfileError, match=problem) as raised:
+        profiles.load(path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_an_unknown_architecture_names_the_known_ones(tmp_path: Path) -> None:
+    model = {
+        "name": "X",
+        "memory_mib": 1,
+        "pci_device_id": 1,
+        "pci_subsystem_id": 1,
+        "compute_capability": "1.0",
+        "architecture": "tesla",
+        "power_limit_watts": 1,
+        "idle_watts": 1,
+    }
+    with pytest.raises(ProfileError, match=r"models.x.architecture: 'tesla' is unknown to NVML: .*hopper"):
+        profiles.load(write(tmp_path, models={"x": model}))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\x00", ""])
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(content)
+    with pytest.raises(ProfileError, match=r"bad\.yaml"):
+        profiles.load(path)
+
+
+def test_a_name_that_is_no_profile_lists_those_that_are() -> None:
+    with pytest.raises(ProfileError, match=r"no profile a100: name a file, or one of a100-40gb-8, "):
+        profiles.load("a100")
