@@ -1,0 +1,64 @@
+"""AdmissionReviews and JSON patches for the tests of the webhooks."""
+
+import base64
+import copy
+import json
+
+
+def review(
+    obj, *, old=None, operation="CREATE", subresource="", user="alice", namespace="team", resource="pods", uid="r-1"
+):
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": uid,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": resource},
+            "subResource": subresource,
+            "namespace": namespace,
+            "operation": operation,
+            "userInfo": {"username": user, "groups": ["system:authenticated"]},
+            "object": obj,
+            "oldObject": old,
+            "dryRun": False,
+        },
+    }
+
+
+def pod(*containers, init=(), annotations=None, **spec):
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "job-", "creationTimestamp": None, "annotations": annotations or {}},
+        "spec": {"containers": list(containers), **spec},
+        "status": {},
+    }
+    if init:
+        body["spec"]["initContainers"] = list(init)
+    return body
+
+
+def container(name="train", *, privileged=None, limits=None, requests=None, **fields):
+    body = {"name": name, "image": "cuda", **fields}
+    if limits is not None or requests is not None:
+        body["resources"] = {k: v for k, v in (("limits", limits), ("requests", requests)) if v is not None}
+    if privileged is not None:
+        body["securityContext"] = {"privileged": privileged}
+    return body
+
+
+def patched(obj, response):
+    """The object after the response's JSON patch; only ``add`` to objects is ever sent."""
+    if "patch" not in response:
+        return obj
+    assert response["patchType"] == "JSONPatch"
+    result = copy.deepcopy(obj)
+    for operation in json.loads(base64.b64decode(response["patch"])):
+        assert operation["op"] == "add"
+        *path, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        target = result
+        for part in path:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        target[last] = operation["value"]
+    return result

@@ -1,0 +1,211 @@
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+
+from purser.kube.errors import KubeError
+from purser.scheduler.certificates import (
+    AUTHORITY_LIFETIME,
+    SERVING_LIFETIME,
+    SETTLING,
+    KeyPair,
+    Material,
+    check,
+    expires_at,
+    make_authority,
+    make_serving,
+    renewed,
+)
+from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NAMES = ("purser-webhook.purser-system.svc", "127.0.0.1", "::1")
+DAY = timedelta(days=1)
+
+
+class HandClock:
+    def __init__(self, now):
+        self.time = now
+
+    def now(self):
+        return self.time
+
+    def monotonic(self):
+        return self.time.timestamp()
+
+    async def sleep(self, seconds):
+        await asyncio.Event().wait()
+
+
+def trusts(bundle: bytes, serving: KeyPair, now: datetime) -> bool:
+    certificate = x509.load_pem_x509_certificate(serving.certificate)
+    for authority in x509.load_pem_x509_certificates(bundle):
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except Exception:
+            continue
+        if authority.not_valid_before_utc <= now <= authority.not_valid_after_utc:
+            return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
+    return False
+
+
+def test_the_first_material_is_a_ca_and_a_certificate_for_all_names():
+    material = renewed(None, NAMES, NOW)
+    check(material)
+    assert len(material.authorities) == 1
+    assert trusts(material.ca_bundle, material.serving, NOW)
+    serving = x509.load_pem_x509_certificate(material.serving.certificate)
+    names = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [NAMES[0]]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1"]
+
+
+def test_nothing_is_made_while_all_is_well():
+    material = renewed(None, NAMES, NOW)
+    assert renewed(material, NAMES, NOW + 30 * DAY) == material
+    assert renewed(material, NAMES[:1], NOW) == material
+
+
+def test_a_certificate_is_renewed_before_it_ends_and_for_new_names():
+    material = renewed(None, NAMES, NOW)
+    later = renewed(material, NAMES, NOW + SERVING_LIFETIME - 29 * DAY)
+    assert later.authorities == material.authorities
+    assert expires_at(later.serving) > expires_at(material.serving)
+    assert renewed(material, (*NAMES, "other.svc"), NOW).serving != material.serving
+
+
+def test_over_years_everybody_who_has_yesterdays_bundle_trusts_todays_certificate():
+    now, material, authorities = NOW, renewed(None, NAMES, NOW), set()
+    bundle = material.ca_bundle
+    for _ in range(1500):
+        now += DAY
+        material = renewed(material, NAMES, now)
+        assert trusts(bundle, material.serving, now)
+        bundle = material.ca_bundle
+        authorities |= set(material.authorities)
+        assert len(material.authorities) <= 2
+    assert len(authorities) >= 3
+
+
+def test_a_new_ca_is_announced_before_it_signs():
+    material = renewed(None, NAMES, NOW)
+    due = NOW + AUTHORITY_LIFETIME - 179 * DAY
+    announced = renewed(material, NAMES, due)
+    old, new = announced.authorities
+    assert old == material.authorities[0]
+    assert not trusts(new.certificate, announced.serving, due)
+    settled = renewed(announced, NAMES, due + SETTLING)
+    assert trusts(new.certificate, settled.serving, due + SETTLING)
+    assert settled.authorities == (old, new)
+
+
+def test_after_a_long_sleep_everything_is_made_anew():
+    material = renewed(renewed(None, NAMES, NOW), NAMES, NOW + 5 * AUTHORITY_LIFETIME)
+    assert len(material.authorities) == 1
+    assert trusts(material.ca_bundle, material.serving, NOW + 5 * AUTHORITY_LIFETIME)
+
+
+def test_material_whose_keys_do_not_fit_is_noticed():
+    one, two = make_authority(NOW), make_authority(NOW)
+    serving = make_serving(one, NAMES, NOW)
+    for bad in (
+        Material((KeyPair(one.certificate, two.key),), serving),
+        Material((one,), KeyPair(serving.certificate, one.key)),
+        Material((KeyPair(b"nonsense", one.key),), serving),
+    ):
+        with pytest.raises(ValueError):
+            check(bad)
+
+
+def test_keys_do_not_appear_in_logs():
+    assert "PRIVATE" not in repr(renewed(None, NAMES, NOW))
+
+
+async def test_replicas_share_what_one_of_them_made():
+    store, clock = MemoryStore(), HandClock(NOW)
+    keepers = [CertificateKeeper(store, NAMES, clock) for _ in range(3)]
+    await asyncio.gather(*(keeper.refresh() for keeper in keepers))
+    assert len({keeper.ca_bundle for keeper in keepers}) == 1
+    assert all(keeper.is_valid for keeper in keepers)
+
+
+async def test_who_loses_a_race_takes_the_winners():
+    store, clock = MemoryStore(), HandClock(NOW)
+    winner, loser = CertificateKeeper(store, NAMES, clock), CertificateKeeper(store, NAMES, clock)
+    save = store.save
+
+    async def save_late(material, version):
+        store.save = save
+        await winner.refresh()
+        await save(material, version)
+
+    store.save = save_late
+    await loser.refresh()
+    assert loser.ca_bundle == winner.ca_bundle != b""
+
+
+async def test_an_expired_certificate_is_not_valid_and_a_refresh_heals_it():
+    clock = HandClock(NOW)
+    keeper = CertificateKeeper(MemoryStore(), NAMES, clock)
+    assert not keeper.is_valid
+    assert keeper.ca_bundle == b""
+    changes = []
+    keeper.on_change(lambda: changes.append(keeper.ca_bundle))
+    await keeper.refresh()
+    clock.time += SERVING_LIFETIME + DAY
+    assert not keeper.is_valid
+    await keeper.refresh()
+    assert keeper.is_valid
+    await keeper.refresh()
+    assert len(changes) == 2
+
+
+async def test_run_tries_again_while_the_store_is_away():
+    class Away(MemoryStore):
+        async def load(self):
+            if tries.append(1) or len(tries) < 3:
+                raise KubeError("away")
+            return await super().load()
+
+    class Quick(HandClock):
+        async def sleep(self, seconds):
+            if len(tries) >= 3:
+                await asyncio.Event().wait()
+
+    tries: list[int] = []
+    keeper = CertificateKeeper(Away(), NAMES, Quick(NOW))
+    running = asyncio.create_task(keeper.run())
+    await asyncio.wait_for(keeper.served(), 5)
+    running.cancel()
+    assert len(tries) == 3
+
+
+async def presented(port):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the test's clock runs ahead of the real one
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return x509.load_der_x509_certificate(certificate)
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart():
+    async def nothing(reader, writer):
+        writer.close()
+
+    clock = HandClock(datetime.now(UTC))
+    keeper = CertificateKeeper(MemoryStore(), NAMES, clock)
+    await keeper.refresh()
+    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=keeper.context) as server:
+        port = server.sockets[0].getsockname()[1]
+        first = await presented(port)
+        assert await presented(port) == first
+        clock.time += SERVING_LIFETIME - 29 * DAY
+        await keeper.refresh()
+        second = await presented(port)
+    assert second.not_valid_after_utc > first.not_valid_after_utc
+    (authority,) = x509.load_pem_x509_certificates(keeper.ca_bundle)
+    second.verify_directly_issued_by(authority)

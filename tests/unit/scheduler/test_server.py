@@ -1,0 +1,349 @@
+import asyncio
+import io
+import json
+import ssl
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from purser.scheduler.certificates import make_authority
+from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
+from purser.scheduler.extender_api import (
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+    HostPriority,
+    MetaPod,
+    MetaVictims,
+)
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook import Mutation
+
+from .reviews import container, patched, pod, review
+
+EVERYBODY = ClientAuth()
+VERBS = ("mutate", "validate", "filter", "prioritize", "bind", "preempt")
+POD = {"metadata": {"name": "p", "namespace": "team", "creationTimestamp": None}, "spec": {"containers": [container()]}}
+
+
+class PlainExtender:
+    """Even nodes fit."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def filter(self, args):
+        self.asked.append(args)
+        if args.pod.metadata.name == "broken":
+            raise RuntimeError("a bug")
+        if args.pod.metadata.name == "refused":
+            return ExtenderFilterResult(error="not today")
+        names = args.node_names
+        return ExtenderFilterResult(names[::2], dict.fromkeys(names[1::2], "odd"), {"gone": "no inventory"})
+
+    async def prioritize(self, args):
+        return [HostPriority(name, index % 11) for index, name in enumerate(args.node_names)]
+
+    async def bind(self, args):
+        self.asked.append(args)
+        return ExtenderBindingResult("" if args.node == "n1" else "no such node")
+
+    async def preempt(self, args):
+        return ExtenderPreemptionResult({"n1": MetaVictims((MetaPod("u-9"),), 1)})
+
+
+class Served:
+    def __init__(self, session, url, plain_url, extender, not_ready, keeper):
+        self.session = session
+        self.url = url
+        self.plain_url = plain_url
+        self.extender = extender
+        self.not_ready = not_ready
+        self.keeper = keeper
+
+    async def post(self, verb, body, **kwargs):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.session.post(f"{self.url}/{verb}", data=io.BytesIO(data), **kwargs) as response:
+            return response.status, await response.read()
+
+    async def ask(self, verb, body):
+        status, answer = await self.post(verb, body)
+        assert status == 200, answer
+        return json.loads(answer)
+
+    async def get(self, path, plain=True):
+        async with self.session.get(f"{self.plain_url if plain else self.url}{path}") as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def serving(auth=EVERYBODY, prepare=lambda context: None, client=lambda context: None):
+    keeper = CertificateKeeper(MemoryStore(), ["127.0.0.1"])
+    await keeper.refresh()
+    prepare(keeper.context)
+    extender, not_ready = PlainExtender(), []
+    backends = Backends(extender, Mutation(), Validation(), SchedulerMetrics(), lambda: list(not_ready))
+    trust = ssl.create_default_context(cadata=keeper.ca_bundle.decode())
+    client(trust)
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(listening(https_app(backends, auth), "127.0.0.1", 0, keeper.context))
+        plain = await stack.enter_async_context(listening(plain_app(backends), "127.0.0.1", 0))
+        connector = aiohttp.TCPConnector(ssl=trust)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        yield Served(session, f"https://127.0.0.1:{port}", f"http://127.0.0.1:{plain}", extender, not_ready, keeper)
+
+
+@pytest.fixture
+async def served():
+    async with serving() as it:
+        yield it
+
+
+async def test_a_pod_goes_through_both_webhooks(served):
+    obj = pod(container(limits={"nvidia.com/gpumem": "4096"}))
+    answer = await served.ask("mutate", review(obj))
+    mutated = patched(obj, answer["response"])
+    assert mutated["spec"]["schedulerName"] == "purser-scheduler"
+    assert (await served.ask("validate", review(mutated)))["response"] == {"uid": "r-1", "allowed": True}
+
+
+async def test_a_refusal_reaches_the_author(served):
+    answer = await served.ask("mutate", review(pod(container(limits={"nvidia.com/gpumem": "16Gi"}))))
+    assert "write 16384" in answer["response"]["status"]["message"]
+
+
+async def test_filter_speaks_kube_schedulers_words(served):
+    body = {"Pod": POD, "Nodes": None, "NodeNames": ["a", "b", "c"]}
+    assert await served.ask("filter", body) == {
+        "NodeNames": ["a", "c"],
+        "FailedNodes": {"b": "odd"},
+        "FailedAndUnresolvableNodes": {"gone": "no inventory"},
+    }
+    assert served.extender.asked[0].pod.metadata.namespace == "team"
+
+
+async def test_prioritize_bind_and_preempt_speak_them_too(served):
+    assert await served.ask("prioritize", {"Pod": POD, "NodeNames": ["a", "b"]}) == [
+        {"Host": "a", "Score": 0},
+        {"Host": "b", "Score": 1},
+    ]
+    binding = {"PodName": "p", "PodNamespace": "team", "PodUID": "u-1", "Node": "n1"}
+    assert await served.ask("bind", binding) == {"Error": ""}
+    assert await served.ask("bind", {**binding, "Node": "n2"}) == {"Error": "no such node"}
+    assert served.extender.asked[0].pod_uid == "u-1"
+    victims = {"n1": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 0}, "n2": {"Pods": None, "NumPDBViolations": 0}}
+    answer = await served.ask("preempt", {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
+    assert answer == {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}}}
+
+
+async def test_the_names_of_very_many_nodes_are_taken(served):
+    names = [f"node-{i:05}.of-a-cluster-with-quite-long-names.example.internal" for i in range(20_000)]
+    answer = await served.ask("filter", {"Pod": POD, "NodeNames": names})
+    assert answer["NodeNames"] == names[::2]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "says"),
+    [
+        ("mutate", b"not json", "no AdmissionReview"),
+        ("validate", b"[" * 50_000, "no AdmissionReview"),
+        ("mutate", review({"spec": 5}), "the pod in the AdmissionReview cannot be read"),
+        ("validate", review(pod(container()), operation="UPDATE"), "no oldObject"),
+        ("validate", review({"metadata": {"annotations": 5}}, subresource="binding"), "the Binding"),
+        ("filter", {"Pod": POD, "Nodes": {"items": []}}, "nodeCacheCapable"),
+        ("prioritize", {"Pod": POD, "NodeNames": [1]}, "$.NodeNames[0]"),
+        ("filter", {"NodeNames": []}, "Pod is missing"),
+        ("filter", {"Pod": {"spec": []}, "NodeNames": []}, "Pod cannot be read"),
+        ("bind", {"PodName": "p"}, "must all be there"),
+        ("preempt", {"Pod": POD, "NodeNameToVictims": {}}, "nodeCacheCapable"),
+    ],
+    ids=str,
+)
+async def test_bad_input_is_answered_with_a_sentence(served, verb, body, says):
+    status, answer = await served.post(verb, body)
+    assert status == 400
+    assert says in answer.decode()
+
+
+async def test_a_bug_is_answered_and_does_not_end_the_server(served):
+    status, answer = await served.post("filter", {"Pod": {"metadata": {"name": "broken"}}, "NodeNames": []})
+    assert (status, b"see the log" in answer) == (500, True)
+    assert await served.ask("filter", {"Pod": POD, "NodeNames": []}) == {
+        "NodeNames": [],
+        "FailedAndUnresolvableNodes": {"gone": "no inventory"},
+    }
+
+
+async def test_a_body_beyond_all_bounds_is_refused(served):
+    status, _ = await served.post("mutate", b" " * (33 * 1024 * 1024))
+    assert status == 413
+
+
+async def test_paths_and_methods_that_are_none(served):
+    assert (await served.post("nothing", b"{}"))[0] == 404
+    assert (await served.get("/mutate", plain=False))[0] == 405
+    async with served.session.post(f"{served.plain_url}/mutate", data=b"{}") as response:
+        assert response.status == 404  # the plain port serves metrics and health alone
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_health_and_readiness(served, plain):
+    assert await served.get("/healthz", plain) == (200, "ok\n")
+    assert await served.get("/readyz", plain) == (200, "ok\n")
+    served.not_ready[:] = ["pods are not synced", "no certificate"]
+    assert await served.get("/readyz", plain) == (503, "pods are not synced\nno certificate\n")
+    assert await served.get("/healthz", plain) == (200, "ok\n")
+
+
+async def test_requests_and_decisions_are_counted(served):
+    await served.ask("filter", {"Pod": POD, "NodeNames": []})
+    await served.ask("filter", {"Pod": {"metadata": {"name": "refused"}}, "NodeNames": []})
+    await served.post("filter", {"Pod": {"metadata": {"name": "broken"}}, "NodeNames": []})
+    await served.post("filter", b"")
+    await served.ask("mutate", review(pod(container(limits={"nvidia.com/gpu": 1}))))
+    await served.ask("validate", review(pod(container(limits={"nvidia.com/gpu": 1}))))
+    status, text = await served.get("/metrics")
+    assert status == 200
+    for line in (
+        'purser_scheduler_request_seconds_count{outcome="ok",verb="filter"} 1.0',
+        'purser_scheduler_request_seconds_count{outcome="error",verb="filter"} 1.0',
+        'purser_scheduler_request_seconds_count{outcome="failed",verb="filter"} 1.0',
+        'purser_scheduler_request_seconds_count{outcome="bad-request",verb="filter"} 1.0',
+        'purser_scheduler_webhook_decisions_total{decision="patched",reason="admitted",webhook="mutate"} 1.0',
+        'purser_scheduler_webhook_decisions_total{decision="denied",reason="not-mutated",webhook="validate"} 1.0',
+        "purser_scheduler_build_info{",
+    ):
+        assert line in text
+
+
+async def test_without_the_token_only_health_is_served():
+    async with serving(ClientAuth(token="secret")) as served:
+        body = json.dumps({"Pod": POD, "NodeNames": []}).encode()
+        assert (await served.post("filter", body))[0] == 401
+        assert (await served.post("filter", body, headers={"Authorization": "Bearer wrong"}))[0] == 401
+        assert (await served.post("filter", body, headers={"Authorization": "Bearer secret"}))[0] == 200
+        assert (await served.get("/readyz", plain=False))[0] == 200
+
+
+def client_certificate(authority, now):
+    """What a cluster's own CA gives kube-scheduler; Purser itself only makes certificates for servers."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = serialization.load_pem_private_key(authority.key, None)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "system:kube-scheduler")])
+    certificate = (
+        x509.CertificateBuilder(issuer.subject, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(pem) + private
+
+
+@pytest.mark.parametrize(("known", "status"), [(True, 200), (False, 401)])
+async def test_with_a_client_ca_only_its_clients_are_answered(tmp_path, known, status):
+    now = datetime.now(UTC)
+    authority = make_authority(now)
+    ca, client = tmp_path / "ca.pem", tmp_path / "client.pem"
+    ca.write_bytes(authority.certificate)
+    client.write_bytes(client_certificate(authority, now))
+
+    def present(context):
+        if known:
+            context.load_cert_chain(client)
+
+    async with serving(ClientAuth(certificate=True), lambda context: trust_clients(context, ca), present) as served:
+        assert (await served.post("filter", {"Pod": POD, "NodeNames": []}))[0] == status
+        assert (await served.get("/healthz", plain=False))[0] == 200
+
+
+async def test_a_client_with_a_certificate_by_nobody_known_is_turned_away(tmp_path):
+    now = datetime.now(UTC)
+    ca, client = tmp_path / "ca.pem", tmp_path / "client.pem"
+    ca.write_bytes(make_authority(now).certificate)
+    client.write_bytes(client_certificate(make_authority(now), now))
+    auth = ClientAuth(certificate=True)
+    async with serving(auth, lambda context: trust_clients(context, ca), lambda c: c.load_cert_chain(client)) as served:
+        with pytest.raises(aiohttp.ClientError):
+            await served.post("filter", {"Pod": POD, "NodeNames": []})
+
+
+WORDS = [
+    "apiVersion",
+    "kind",
+    "request",
+    "uid",
+    "object",
+    "oldObject",
+    "operation",
+    "resource",
+    "spec",
+    "containers",
+    "metadata",
+    "annotations",
+    "resources",
+    "limits",
+    "name",
+    "Pod",
+    "NodeNames",
+    "PodName",
+    "Node",
+    "NodeNameToMetaVictims",
+    "Pods",
+    "nvidia.com/gpu",
+]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(WORDS) | st.text(max_size=5),
+            children,
+            max_size=5,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@st.composite
+def bodies(draw):
+    kind = draw(st.sampled_from(["bytes", "json", "review", "args"]))
+    if kind == "bytes":
+        return draw(st.binary(max_size=100))
+    if kind == "review":
+        operation = draw(st.sampled_from(["CREATE", "UPDATE", "DELETE", ""]))
+        sub = draw(st.sampled_from(["", "binding", "status"]))
+        obj = draw(
+            json_values | st.builds(lambda spec, meta: {"spec": spec, "metadata": meta}, json_values, json_values)
+        )
+        return json.dumps(review(obj, old=draw(json_values), operation=operation, subresource=sub)).encode()
+    if kind == "args":
+        return json.dumps({"Pod": draw(json_values), "NodeNames": draw(json_values)}).encode()
+    return json.dumps(draw(json_values)).encode()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(VERBS), bodies()), min_size=5, max_size=20))
+def test_no_body_brings_the_server_down(requests):
+    async def scenario():
+        async with serving() as served:
+            for verb, body in requests:
+                status, answer = await served.post(verb, body)
+                assert status in (200, 400), (verb, body, answer)
+
+    asyncio.run(scenario())

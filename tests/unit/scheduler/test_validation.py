@@ -1,0 +1,76 @@
+import pytest
+
+from purser.scheduler.validation import Validation
+
+from .reviews import container, pod
+from .test_webhook import GPU, MEM, ask, refusal
+
+GRANT = {"purser.dev/grant": '{"a":1}', "purser.dev/grant-signature": "abc"}
+SCHEDULER = "system:serviceaccount:purser-system:purser-scheduler"
+
+
+@pytest.mark.parametrize("scheduler", [None, "default-scheduler"])
+def test_a_gpu_pod_that_nobody_mutated_is_refused(scheduler):
+    obj = pod(container(limits={GPU: 1}), **({"schedulerName": scheduler} if scheduler else {}))
+    assert 'lacks schedulerName "purser-scheduler"' in refusal(ask(Validation(), obj))
+
+
+def test_a_pod_that_lost_its_limit_is_refused():
+    obj = pod(container(limits={MEM: 100}), schedulerName="purser-scheduler")
+    assert 'lacks nvidia.com/gpu in the limits of "train"' in refusal(ask(Validation(), obj))
+
+
+def test_pods_without_gpus_and_pods_of_other_schedulers_pass():
+    assert ask(Validation(), pod(container()))["allowed"]
+    assert ask(Validation(), pod(container(limits={MEM: "16Gi"}), schedulerName="volcano"))["allowed"]
+
+
+def update(before, after):
+    old, new = pod(container(limits={GPU: 1}), annotations=before), pod(container(limits={GPU: 1}), annotations=after)
+    return ask(Validation(), new, old=old, operation="UPDATE")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, GRANT),
+        (GRANT, {}),
+        (GRANT, {**GRANT, "purser.dev/grant": '{"a":2}'}),
+        (GRANT, {**GRANT, "purser.dev/grant-signature": "abd"}),
+        ({"purser.dev/grant": ""}, {}),
+    ],
+    ids=str,
+)
+def test_a_grant_never_changes(before, after):
+    assert "never change once a pod is bound" in refusal(update(before, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {}), (GRANT, GRANT), (GRANT, {**GRANT, "note": "x"}), ({"note": "x"}, {"hami.io/vgpu-node": "n"})],
+    ids=str,
+)
+def test_other_changes_are_free(before, after):
+    assert update(before, after)["allowed"]
+
+
+def binding(annotations):
+    return {"kind": "Binding", "metadata": {"name": "p", "annotations": annotations}, "target": {"name": "n1"}}
+
+
+def bind(annotations, user, known=SCHEDULER):
+    return ask(Validation(scheduler_user=lambda: known), binding(annotations), subresource="binding", user=user)
+
+
+def test_only_the_scheduler_brings_grants():
+    assert bind(GRANT, SCHEDULER)["allowed"]
+    assert f'may only be brought by "{SCHEDULER}", not by "mallory"' in refusal(bind(GRANT, "mallory"))
+
+
+def test_anybody_else_binds_pods_without_grants():
+    assert bind({}, "system:kube-scheduler")["allowed"]
+    assert bind(None, "system:kube-scheduler")["allowed"]
+
+
+def test_while_the_scheduler_does_not_know_itself_the_signature_alone_decides():
+    assert bind(GRANT, "mallory", known="")["allowed"]

@@ -1,0 +1,201 @@
+import json
+
+import msgspec
+import pytest
+
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
+
+from .reviews import container, patched, pod, review
+
+GPU, MEM, VMEM, VNUM = "nvidia.com/gpu", "nvidia.com/gpumem", "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
+
+
+def ask(webhook, obj, **fields):
+    request = decode_review(json.dumps(review(obj, **fields)).encode())
+    answer = json.loads(encode_review(request, webhook.review(request)))
+    assert answer["apiVersion"] == "admission.k8s.io/v1"
+    assert answer["response"]["uid"] == "r-1"
+    return answer["response"]
+
+
+def mutate(obj, **settings):
+    return ask(Mutation(**settings), obj)
+
+
+def refusal(response):
+    assert not response["allowed"]
+    assert "patch" not in response
+    assert response["status"]["code"] == 403
+    return response["status"]["message"]
+
+
+@pytest.mark.parametrize("limits", [None, {}, {"cpu": "1"}, {GPU: 0}, {"amd.com/gpu": 1}], ids=str)
+def test_a_pod_without_gpus_is_left_alone(limits):
+    response = mutate(pod(container(limits=limits, privileged=True), nodeName="n1", schedulerName="default-scheduler"))
+    assert response == {"uid": "r-1", "allowed": True}
+
+
+@pytest.mark.parametrize("scheduler", [None, "default-scheduler"])
+def test_a_gpu_pod_gets_pursers_scheduler(scheduler):
+    obj = pod(container(limits={GPU: "1"}), **({"schedulerName": scheduler} if scheduler else {}))
+    response = mutate(obj)
+    assert response["allowed"]
+    assert patched(obj, response)["spec"] == {**obj["spec"], "schedulerName": "purser-scheduler"}
+
+
+def test_a_pod_that_has_everything_gets_no_patch():
+    response = mutate(pod(container(limits={GPU: "1"}), schedulerName="purser-scheduler"))
+    assert response == {"uid": "r-1", "allowed": True}
+
+
+def test_missing_limits_are_added_where_they_belong():
+    obj = pod(
+        container("a", limits={MEM: "1024"}),
+        container("b"),
+        container("c", limits={VNUM: 2}, requests={"cpu": "1"}),
+        container("d", requests={GPU: "1"}),
+        container("e", limits={"cpu": "1"}),
+        init=[container("i", limits={VMEM: 100, GPU: "1"}), container("j", limits={VMEM: 100}, restartPolicy="Always")],
+        schedulerName="purser-scheduler",
+    )
+    result = patched(obj, mutate(obj))
+    assert result["spec"]["containers"] == [
+        container("a", limits={MEM: "1024", GPU: "1"}),
+        container("b"),
+        container("c", limits={VNUM: 2, GPU: "2"}, requests={"cpu": "1"}),
+        container("d", limits={GPU: "1"}, requests={GPU: "1"}),
+        container("e", limits={"cpu": "1"}),
+    ]
+    assert result["spec"]["initContainers"] == [
+        container("i", limits={VMEM: 100, GPU: "1"}),
+        container("j", limits={VMEM: 100, GPU: "1"}, restartPolicy="Always"),
+    ]
+
+
+def test_other_fields_of_resources_are_kept():
+    claims = [{"name": "claim"}]
+    obj = pod({**container("a"), "resources": {"claims": claims, "requests": {GPU: "1"}, "limits": None}})
+    assert patched(obj, mutate(obj))["spec"]["containers"][0]["resources"] == {
+        "claims": claims,
+        "requests": {GPU: "1"},
+        "limits": {GPU: "1"},
+    }
+
+
+def test_a_mutated_pod_is_not_patched_again():
+    obj = pod(container("a", limits={MEM: "1024"}), container("b", limits={VNUM: 2}))
+    result = patched(obj, mutate(obj))
+    assert "patch" not in mutate(result)
+    assert ask(Validation(), result)["allowed"]
+
+
+def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
+    response = mutate(pod(container(limits={MEM: "16Gi"}), schedulerName="volcano"))
+    assert response["allowed"]
+    assert "patch" not in response
+    (warning,) = response["warnings"]
+    assert 'schedulerName is "volcano"' in warning
+    assert len(warning) <= 256  # the API server cuts longer ones
+
+
+@pytest.mark.parametrize(
+    ("obj", "says"),
+    [
+        (pod(container(limits={MEM: "16Gi"})), "write 16384"),
+        (pod(container("a", limits={GPU: 1, MEM: 0}), container("b", limits={GPU: -1})), "; "),
+        (pod(container(limits={MEM: 100}, privileged=True)), 'container "train" is privileged and asks for a share'),
+        (pod(container(limits={GPU: 1}), nodeName="n1"), 'sets spec.nodeName "n1"'),
+        (pod(container(), annotations={"purser.dev/grant": "{}"}), "purser.dev/grant are written by schedulers alone"),
+        (pod(container(), annotations={"purser.dev/grant-signature": ""}), "purser.dev/grant-signature"),
+        (pod(container(limits={GPU: 1}), annotations={"hami.io/vgpu-devices-allocated": ";"}), "hami.io/vgpu-devices"),
+        (pod(container(limits={VMEM: 1}), annotations={"volcano.sh/gpu-index": "0"}), "volcano.sh/gpu-index"),
+        (
+            pod(container("a", limits={GPU: 1}), init=[container("i", limits={GPU: 2})]),
+            'init container "i" before it for 2',
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "pod",
+)
+def test_a_pod_that_could_never_run_is_refused_by_both_webhooks(obj, says):
+    assert says in refusal(mutate(obj))
+    obj["spec"]["schedulerName"] = "purser-scheduler"
+    assert says in refusal(ask(Validation(), obj))
+
+
+def test_a_privileged_container_may_have_whole_cards():
+    obj = pod(container("a", limits={GPU: 2}, privileged=True), container("b", limits={MEM: 100}))
+    assert mutate(obj)["allowed"]
+
+
+def test_other_systems_records_on_pods_without_gpus_are_not_our_business():
+    assert mutate(pod(container(), annotations={"volcano.sh/gpu-index": "0"}))["allowed"]
+
+
+def test_a_mirror_pod_is_left_alone():
+    obj = pod(container(limits={MEM: "16Gi"}), annotations={"kubernetes.io/config.mirror": "x"}, nodeName="n1")
+    assert mutate(obj) == {"uid": "r-1", "allowed": True}
+    assert ask(Validation(), obj)["allowed"]
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(None, False), (4, False), (2, True)])
+def test_asking_more_than_any_node_has_is_admitted_with_a_warning(largest, warned):
+    response = mutate(pod(container(limits={GPU: 4})), largest_node=lambda: largest)
+    assert response["allowed"]
+    assert ("warnings" in response) is warned
+
+
+def test_what_is_no_pod_is_let_through():
+    assert ask(Mutation(), {"metadata": {}}, resource="services") == {"uid": "r-1", "allowed": True}
+    assert ask(Mutation(), {"x": 1}, subresource="status")["allowed"]
+    assert ask(Mutation(), None, operation="DELETE")["allowed"]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"spec": []},
+        {"spec": {"containers": [{"name": 5}]}},
+        {"metadata": {"annotations": {"a": 1}}},
+        {"spec": {"containers": [{"name": "a", "resources": {"limits": {GPU: [1]}}}]}},
+        [],
+    ],
+    ids=str,
+)
+def test_a_pod_that_cannot_be_read_is_a_bad_request(obj):
+    request = decode_review(json.dumps(review(obj)).encode())
+    for webhook in (Mutation(), Validation()):
+        with pytest.raises(ReviewError):
+            webhook.review(request)
+
+
+def test_containers_without_a_name_or_null_do_not_break_the_patch():
+    obj = pod(None, {"resources": {"limits": {MEM: 5}}}, {"name": "b"})
+    assert patched(obj, mutate(obj))["spec"]["containers"][1]["resources"]["limits"] == {MEM: 5, GPU: "1"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b"[" * 100_000,
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+        b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"\xff"}}',
+    ],
+    ids=lambda body: body[-60:].decode(errors="replace"),
+)
+def test_a_body_that_is_no_review_is_refused(body):
+    with pytest.raises(ReviewError):
+        decode_review(body)
+
+
+def test_the_answer_carries_what_the_api_server_reads():
+    request = decode_review(msgspec.json.encode(review(pod(container(limits={GPU: 1})))))
+    answer = json.loads(encode_review(request, Mutation().review(request)))
+    assert answer["kind"] == "AdmissionReview"
+    assert set(answer["response"]) == {"uid", "allowed", "patchType", "patch"}
