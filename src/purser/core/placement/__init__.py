@@ -14,7 +14,7 @@ from purser.core.placement.grants import to_grant
 from purser.core.placement.place import ContainerPlacement, Fit, Placement, decide, place, placement_of
 from purser.core.placement.policy import Authority, Policy
 from purser.core.placement.rank import MAX_SCORE, best, rank
-from purser.core.placement.reasons import UNREGISTERED, Reason, Refusal
+from purser.core.placement.reasons import UNREGISTERED, Reason, Refusal, tally
 
 __all__ = [
     "MAX_SCORE",
@@ -35,5 +35,6 @@ __all__ = [
     "place",
     "placement_of",
     "rank",
+    "tally",
     "to_grant",
 ]

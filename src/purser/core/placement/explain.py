@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from purser.core.placement.reasons import Reason, Refusal
+from purser.core.placement.reasons import Reason, Refusal, tally
 
 
 class _Tally(msgspec.Struct):
@@ -19,9 +19,9 @@ class _Tally(msgspec.Struct):
     cores_free_percent: int = 0
     count_needed: int = 0
 
-    def add(self, refusal: Refusal, devices: int) -> None:
-        self.nodes += 1
-        self.devices += devices
+    def add(self, refusal: Refusal, devices: int, nodes: int) -> None:
+        self.nodes += nodes
+        self.devices += devices * nodes
         self.memory_needed_mib = max(self.memory_needed_mib, refusal.memory_needed_mib)
         self.memory_free_mib = max(self.memory_free_mib, refusal.memory_free_mib)
         self.cores_needed_percent = max(self.cores_needed_percent, refusal.cores_needed_percent)
@@ -39,9 +39,9 @@ def explain(refusals: Mapping[str, Refusal]) -> str:
 
 def _tally(refusals: Iterable[Refusal]) -> dict[Reason, _Tally]:
     tallies: dict[Reason, _Tally] = {}
-    for refusal in refusals:
+    for refusal, nodes in tally(refusals):
         for reason, devices in refusal.counts:
-            tallies.setdefault(reason, _Tally(reason)).add(refusal, devices)
+            tallies.setdefault(reason, _Tally(reason)).add(refusal, devices, nodes)
     return tallies
 
 

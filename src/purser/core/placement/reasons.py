@@ -1,5 +1,7 @@
 """Why a device or node does not take a container: stable strings that events, metrics and ``why`` share."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -53,3 +55,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 UNREGISTERED = Refusal(((Reason.UNREGISTERED, 1),))
 """No inventory of the node is known."""
+
+
+def tally(refusals: Iterable[Refusal]) -> Iterator[tuple[Refusal, int]]:
+    """Each refusal with how many nodes share it: thousands of nodes in equal state share one object."""
+    by_identity = {}
+    nodes: Counter[int] = Counter()
+    for refusal in refusals:
+        by_identity[id(refusal)] = refusal
+        nodes[id(refusal)] += 1
+    return ((by_identity[identity], count) for identity, count in nodes.items())

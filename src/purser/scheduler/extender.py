@@ -1,0 +1,249 @@
+"""What kube-scheduler asks: which nodes could hold a pod, which is best, bind it there, whom to preempt.
+
+``filter`` and ``prioritize`` write nothing and return every node that fits, so that kube-scheduler's own scores keep
+their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from purser.core.dialects import DialectError, parse
+from purser.core.model import PodRequest
+from purser.core.placement import (
+    Evaluation,
+    Fit,
+    Policy,
+    Refusal,
+    VerdictCache,
+    decide,
+    evaluate,
+    explain,
+    rank,
+    tally,
+)
+from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, room
+from purser.kube import Client, Clock, EventRecorder, SystemClock, ref_of
+from purser.kube.adapters import pod_spec
+from purser.kube.objects import Pod
+from purser.kube.resources import PODS
+from purser.scheduler.binding import RESOLVE_EVERY_S, Binder, BindError
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.extender_api import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    HostPriority,
+    MetaPod,
+    MetaVictims,
+)
+from purser.scheduler.extender_fence import Fence, FencedError
+from purser.scheduler.extender_preempt import victims
+from purser.scheduler.keys import GrantKeys
+from purser.scheduler.metrics import SchedulerMetrics
+
+EVENT_REASON = "FilteringFailed"
+"""HAMi's word for it, which its users look for."""
+
+_REMEMBERED_EVENTS = 4096
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class KubeExtender:
+    """Answers kube-scheduler out of the cache."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        client: Client,
+        keys: GrantKeys,
+        policy: Policy,
+        metrics: SchedulerMetrics,
+        events: EventRecorder,
+        *,
+        may_bind: Callable[[], bool] = lambda: True,
+        clock: Clock | None = None,
+    ) -> None:
+        self._cache = cache
+        self._keys = keys
+        self._policy = policy
+        self._metrics = metrics
+        self._events = events
+        self._clock = clock or SystemClock()
+        self._fence = Fence(may_bind, self._catch_up)
+        self._binder = Binder(client, cache, keys, policy, self._fence, self._clock)
+        self._verdicts = VerdictCache()
+        self._latest: tuple[PodRequest, Evaluation] | None = None
+        self._said: OrderedDict[str, str] = OrderedDict()
+
+    def leadership_changed(self, held: bool) -> None:
+        """The lease was won or lost."""
+        self._fence.leadership_changed(held)
+
+    def not_ready(self) -> list[str]:
+        """Why this part cannot answer yet; empty when it can. Not being the active replica is no reason."""
+        return self._cache.not_ready()
+
+    async def run(self) -> None:
+        """Settle what became of lost answers, and keep the gauges, until cancelled."""
+        try:
+            while True:
+                await self._binder.resolve()
+                self._metrics.grants(self._cache.grants_by_state())
+                await self._clock.sleep(RESOLVE_EVERY_S)
+        finally:
+            await self._fence.close()
+
+    async def drain(self) -> None:
+        """Return once no Binding is under way: before the client is closed."""
+        await self._binder.drain()
+
+    async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        """Which nodes could hold the pod, and why not the others."""
+        names = args.node_names or []
+        try:
+            await self._fence.passed()
+            request = parse(pod_spec(args.pod))
+        except FencedError as error:
+            return ExtenderFilterResult(error=str(error))
+        except DialectError as error:
+            self._say(args.pod, str(error))
+            return ExtenderFilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(names, str(error)))
+        if request is None:
+            return ExtenderFilterResult(node_names=names)
+        evaluation = self._evaluate(request, names)
+        self._latest = (request, evaluation)
+        self._count(evaluation.refusals.values())
+        if not evaluation.fits:
+            self._say(args.pod, explain(evaluation.refusals))
+        return _filter_result(evaluation)
+
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """0 to 10 for every node asked about; 0 where the pod does not fit or asks for nothing."""
+        names = args.node_names or []
+        try:
+            request = parse(pod_spec(args.pod))
+        except DialectError:
+            request = None
+        if request is None:
+            return [HostPriority(name, 0) for name in names]
+        scores = rank(self._among(request, names), self._policy)
+        return [HostPriority(name, scores.get(name, 0)) for name in names]
+
+    async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
+        """Reserve the pod's devices on the node and post its Binding."""
+        try:
+            await self._binder.bind(args)
+        except BindError as error:
+            self._metrics.bind_failed(error.cause)
+            return ExtenderBindingResult(str(error))
+        self._said.pop(args.pod_uid, None)
+        return ExtenderBindingResult()
+
+    async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        """The candidates that would let the pod in, with whom it takes."""
+        proposed = args.node_name_to_meta_victims or {}
+        await self._fence.passed()
+        try:
+            request = parse(pod_spec(args.pod))
+        except DialectError:
+            return ExtenderPreemptionResult()
+        if request is None:
+            return ExtenderPreemptionResult(proposed)
+        answers = {node: self._preempt_on(node, request, chosen) for node, chosen in proposed.items()}
+        return ExtenderPreemptionResult({node: answer for node, answer in answers.items() if answer is not None})
+
+    async def _catch_up(self) -> None:
+        """Read the cluster as another active replica may have left it."""
+        await self._keys.refresh()
+        await self._cache.relist()
+
+    def _evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
+        left = self._room(request)
+        evaluation = evaluate(self._cache.fleet, request, names, self._policy, left, self._verdicts)
+        held = self._cache.ledger.grant(request.uid)
+        return evaluation if held is None else self._without_own(evaluation, request, held.node, left)
+
+    def _without_own(self, evaluation: Evaluation, request: PodRequest, node: str, left: Room) -> Evaluation:
+        """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""
+        state = self._cache.fleet.without(node, {request.uid})
+        if state is None or not (node in evaluation.fits or node in evaluation.refusals):
+            return evaluation
+        fits, refusals = dict(evaluation.fits), dict(evaluation.refusals)
+        fits.pop(node, None)
+        refusals.pop(node, None)
+        verdict = decide(state, request, self._policy, left)
+        if isinstance(verdict, Fit):
+            fits[node] = verdict
+        else:
+            refusals[node] = verdict
+        return Evaluation(fits, refusals, evaluation.node_policy)
+
+    def _room(self, request: PodRequest) -> Room:
+        """What the quota leaves, the pod's own reservation not counted."""
+        left = self._cache.room_of(request.namespace)
+        held = self._cache.ledger.grant(request.uid)
+        return left if held is None or left == UNLIMITED else room(left, Demand() - grant_demand(held))
+
+    def _among(self, request: PodRequest, names: list[str]) -> Evaluation:
+        """The evaluation of these nodes: that of the filter just before, which kube-scheduler narrowed, if it is."""
+        if self._latest is not None and self._latest[0] == request:
+            known = self._latest[1]
+            if all(name in known.fits for name in names):
+                return Evaluation({name: known.fits[name] for name in names}, {}, known.node_policy)
+        return self._evaluate(request, names)
+
+    def _preempt_on(self, node: str, request: PodRequest, chosen: MetaVictims) -> MetaVictims | None:
+        proposed = [pod.uid for pod in chosen.pods or ()]
+        gone = victims(
+            self._cache.fleet,
+            node,
+            request,
+            self._policy,
+            proposed,
+            self._lower_pods(node, request.priority),
+            self._room(request),
+        )
+        return None if gone is None else MetaVictims(tuple(map(MetaPod, gone)), chosen.num_pdb_violations)
+
+    def _lower_pods(self, node: str, priority: int) -> list[str]:
+        """Pods with grants on a node that the priority outranks, the least important first, then by uid."""
+        pods = (self._cache.pod_by_uid(grant.pod_uid) for grant in self._cache.ledger.grants(node))
+        lower = [pod for pod in pods if pod is not None and pod.spec.priority < priority]
+        return [pod.metadata.uid for pod in sorted(lower, key=lambda pod: (pod.spec.priority, pod.metadata.uid))]
+
+    def _count(self, refusals: Iterable[Refusal]) -> None:
+        nodes_by_reason: Counter[str] = Counter()
+        for refusal, nodes in tally(refusals):
+            nodes_by_reason.update({reason: nodes for reason, _ in refusal.counts})
+        for reason, nodes in nodes_by_reason.items():
+            self._metrics.refused(reason, nodes)
+
+    def _say(self, pod: Pod, message: str) -> None:
+        """An event on the pod, once as long as nothing changes: kube-scheduler tries again and again."""
+        uid = pod.metadata.uid
+        if self._said.get(uid) == message:
+            return
+        self._said[uid] = message
+        self._said.move_to_end(uid)
+        if len(self._said) > _REMEMBERED_EVENTS:
+            self._said.popitem(last=False)
+        self._events.event(ref_of(PODS, pod), EVENT_REASON, message, "Warning")
+
+
+def _filter_result(evaluation: Evaluation) -> ExtenderFilterResult:
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    messages: dict[int, str] = {}
+    refusals: Mapping[str, Refusal] = evaluation.refusals
+    for name, refusal in refusals.items():
+        message = messages.get(id(refusal))
+        if message is None:
+            message = messages[id(refusal)] = refusal.message
+        (failed if refusal.resolvable else unresolvable)[name] = message
+    return ExtenderFilterResult(list(evaluation.fits), failed, unresolvable)
