@@ -97,9 +97,12 @@ def test_bridged_pairs_have_links_and_the_rest_has_none(create: Create, opened: 
     assert nvlinks(opened(create("a100-pcie-4", kind=kind))) == [[12, 0, 0], [12, 0, 0], [0, 0, 12], [0, 0, 12]]
 
 
-def test_a_link_that_is_down_at_one_end_is_counted_at_neither(create: Create, opened: Open, kind: DriverKind) -> None:
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_link_that_is_down_at_one_end_is_counted_at_neither(
+    create: Create, opened: Open, kind: DriverKind, end: int
+) -> None:
     node = create("a100-pcie-4", kind=kind)
-    node.set_nvlink(0, 3, active=False)
+    node.set_nvlink(end, 3, active=False)
     assert nvlinks(opened(node))[:2] == [[11, 0, 0], [11, 0, 0]]
 
 
@@ -222,6 +225,14 @@ def test_a_uuid_that_cannot_be_read_is_remembered_by_the_pci_address(node: Simul
     after = driver.scan()
     assert after[4].uuid == node.uuids[5], "index 4 was another card before the reopening"
     assert after[4].fault is not None
+
+
+def test_a_card_that_tells_nothing_never_gets_the_identity_of_another(node: SimulatedDriver, driver: Driver) -> None:
+    driver.scan()
+    node.remove_gpu(0)
+    node.fail_call(4, "nvmlDeviceGetHandleByIndex", UNKNOWN)
+    after = driver.reopen()
+    assert [gpu.uuid for gpu in after] == [*node.uuids[1:4], None, *node.uuids[5:]], "index 3 was GPU 3 before"
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND])
