@@ -238,7 +238,8 @@ class Client:
     async def bind(self, namespace: str, pod: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """Put a pod on a node and annotations on the pod, in one atomic write.
 
-        Raises `ConflictError` when the pod is another one by now, is bound, or is going.
+        Raises `ConflictError` when the pod is bound, is going, or is another one by now. Kubernetes 1.20 does not look
+        at the uid (tried): what the annotations grant must name the pod's uid itself.
         """
         body = {
             "apiVersion": "v1",
