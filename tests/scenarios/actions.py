@@ -23,7 +23,7 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 async def eventually(cluster: Cluster, what: str, probe: Callable[[], Awaitable[T | None]]) -> T:
-    """What ``probe`` answers once that is true; an AssertionError that says what did not happen, and the last reason."""
+    """What ``probe`` answers once that is true; else an AssertionError that says what did not happen, and why."""
     deadline = time.monotonic() + cluster.timeout_s
     reason = ""
     while time.monotonic() < deadline:
@@ -41,9 +41,8 @@ async def story(cluster: Cluster) -> str:
     lines = []
     for pod in await pods(cluster):
         status = pod["status"]
-        lines.append(
-            f"pod {pod['metadata']['name']}: {status.get('phase')} {status.get('reason', '')} {status.get('message', '')}"
-        )
+        words = [status.get(field, "") for field in ("phase", "reason", "message")]
+        lines.append(f"pod {pod['metadata']['name']}: {' '.join(words)}")
     for event in (await cluster.client.list(EVENTS, cluster.namespace)).items:
         lines.append(f"event on {event.involved_object.name}: {event.reason}: {event.message}")
     return "\n".join(lines)

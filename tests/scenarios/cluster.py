@@ -23,7 +23,7 @@ class Cluster(Protocol):
     uuids: tuple[str, ...]
     """The cards of `gpu_node` by index."""
     image: str
-    """An image that is present on the nodes and has a shell with `env` and `sleep`; pods use pull policy IfNotPresent."""
+    """An image that is present on the nodes and has a shell with `env` and `sleep`; pull policy is IfNotPresent."""
     timeout_s: float
     """How long a scenario waits for one thing to happen before it fails."""
 

@@ -11,7 +11,6 @@ from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.kube.errors import ApiError
 from purser.kube.resources import NODES, PODS, untyped
 from scenarios.actions import (
-    RAW_PODS,
     absent,
     allocatable,
     cards,
@@ -293,7 +292,8 @@ async def test_pods_without_gpus_are_untouched_with_and_without_the_webhook(clus
 async def test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do(cluster: Cluster):
     await cluster.stop_webhook()
     try:
-        await create(cluster, pod(cluster, "slipped", share()))
+        # Naming the node, it needs no scheduler either: the refusal of scenario 7 did not meet it.
+        await create(cluster, pod(cluster, "slipped", share(), nodeName=cluster.gpu_node))
     finally:
         await cluster.start_webhook()
 

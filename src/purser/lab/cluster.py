@@ -1,0 +1,242 @@
+"""The lab: an API server, stand-ins for Kubernetes' own controllers, emulated nodes, and Purser as in production."""
+
+import asyncio
+import secrets
+import shutil
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from purser.core.names import DEFAULT_NAMESPACE, GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.errors import AlreadyExistsError
+from purser.kube.objects import Node
+from purser.kube.resources import NAMESPACES, NODES
+from purser.lab.apiserver import ApiServer, LogOptions, User
+from purser.lab.components import Component
+from purser.lab.controllers.manager import run_controllers, run_scheduler
+from purser.lab.controllers.scheduling.extender import ExtenderSettings, ManagedResource
+from purser.lab.nodes import EmulatedNode
+from purser.lab.settings import LabSettings
+from purser.scheduler.run import run as run_purser_scheduler
+from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
+
+SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
+_LOCALHOST = "127.0.0.1"
+_POLL_S = 0.02
+# Every agent keeps one thread in a call that waits for the driver's events, and uses another for probes.
+_THREADS_PER_NODE = 3
+# As in deploy/helm/purser: memory and cores exist only in Purser's book, slots are kubelet's devices.
+_IGNORED = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority")
+_IGNORED_VOLCANO = ("volcano.sh/gpu-memory", "volcano.sh/gpu-number")
+
+
+class Lab:
+    """A cluster in this process. An async context manager: on entry everything is started, at the end it is gone."""
+
+    def __init__(self, settings: LabSettings) -> None:
+        self.settings = settings
+        self.nodes: dict[str, EmulatedNode] = {}
+        self._stack = AsyncExitStack()
+        self._api = ApiServer(port=settings.port)
+        self._scheduler_port = free_port()
+        self.scheduler_metrics_port = free_port()
+        self._scheduler_ready = asyncio.Event()
+        self._tokens: dict[str, str] = {}
+        self.controllers = Component("controllers", self._run_controllers)
+        self.default_scheduler = Component("default-scheduler", self._run_default_scheduler)
+        self.kube_scheduler = Component("purser's kube-scheduler", self._run_kube_scheduler)
+        self.scheduler = Component("purser scheduler", self._run_purser)
+
+    async def __aenter__(self) -> "Lab":
+        """Start everything; `ready` waits until pods can be scheduled."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return self._api.url
+
+    async def ready(self) -> None:
+        """Wait until Purser's scheduler answers and every node offers its devices."""
+        await self._scheduler_ready.wait()
+        while not all(map(_offers_devices, (await self.client.list(NODES)).items)):
+            await asyncio.sleep(_POLL_S)
+
+    # --- faults
+
+    def lose_gpu(self, node: str, gpu: int | str) -> None:
+        """A card falls off the bus."""
+        self.nodes[node].driver.lose_gpu(gpu)
+
+    def recover_gpu(self, node: str, gpu: int | str) -> None:
+        """A lost card is back after a reset."""
+        self.nodes[node].driver.recover_gpu(gpu)
+
+    def inject_xid(self, node: str, gpu: int | str, xid: int) -> None:
+        """The driver reports an Xid error."""
+        self.nodes[node].driver.inject_xid(gpu, xid)
+
+    async def restart_kubelet(self, node: str) -> None:
+        """End a kubelet and start it again."""
+        await self.nodes[node].restart_kubelet()
+
+    async def kill_agent(self, node: str) -> None:
+        """End a node's agent without asking."""
+        await self.nodes[node].agent.kill()
+
+    def start_agent(self, node: str) -> None:
+        """Start it again."""
+        self.nodes[node].agent.start()
+
+    async def kill_scheduler(self) -> None:
+        """End Purser's scheduler process without asking: extender and webhook are gone."""
+        await self.scheduler.kill()
+        self._scheduler_ready.clear()
+
+    async def start_scheduler(self) -> None:
+        """Start it again; returns once it is ready."""
+        self.scheduler.start()
+        await self._scheduler_ready.wait()
+
+    # --- start and stop
+
+    async def _start(self) -> None:
+        nodes = self.settings.nodes
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8 + _THREADS_PER_NODE * len(nodes)))
+        self.folder = self._make_folder()
+        await self._stack.enter_async_context(self._api)
+        self._api.serve_logs(self._logs)
+        self._api.write_kubeconfig(self.kubeconfig)
+        self.client = await self._stack.enter_async_context(Client(ClusterConfig.load(self.kubeconfig)))
+        await _ensure_namespace(self.client, DEFAULT_NAMESPACE)
+        for component in (self.controllers, self.default_scheduler, self.scheduler, self.kube_scheduler):
+            component.start()
+            self._stack.push_async_callback(component.kill)
+        self._stack.push_async_callback(self._stop_nodes)
+        await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes))))
+        for node in self.nodes.values():
+            node.start()
+
+    def _make_folder(self) -> Path:
+        if self.settings.folder is not None:
+            self.settings.folder.mkdir(parents=True, exist_ok=True)
+            return self.settings.folder
+        # Paths of sockets have at most 107 characters: a deep TMPDIR will not do.
+        parent = tempfile.gettempdir()
+        folder = Path(tempfile.mkdtemp(prefix="purser-", dir=parent if len(parent) < 25 else "/tmp"))
+        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    def _make_node(self, place: int) -> None:
+        choice = self.settings.nodes[place]
+        folder = self.folder / "n" / str(place)
+        self.nodes[choice.name] = EmulatedNode(choice, self.settings, folder, self._credentials)
+
+    async def _stop_nodes(self) -> None:
+        await asyncio.gather(*(node.stop() for node in self.nodes.values()))
+
+    def _credentials(self, user: str) -> ClusterConfig:
+        """How a component logs in: every user has a token of its own."""
+        if user not in self._tokens:
+            self._tokens[user] = secrets.token_urlsafe(16)
+            self._api.add_user(self._tokens[user], User(user))
+        path = self.folder / f"kubeconfig-{len(self._tokens)}"
+        path.touch(mode=0o600)
+        path.write_text(self._api.kubeconfig_for(self._tokens[user]))
+        return ClusterConfig.load(path)
+
+    # --- what runs
+
+    async def _run_controllers(self, stop: asyncio.Event) -> None:
+        async with Client(self._credentials("system:kube-controller-manager")) as client:
+            await _until(stop, run_controllers(client))
+
+    async def _run_default_scheduler(self, stop: asyncio.Event) -> None:
+        async with Client(self._credentials("system:kube-scheduler")) as client:
+            await _until(stop, run_scheduler(client, "default-scheduler"))
+
+    async def _run_kube_scheduler(self, stop: asyncio.Event) -> None:
+        extender = ExtenderSettings(
+            url_prefix=f"https://{_LOCALHOST}:{self._scheduler_port}",
+            filter_verb="filter",
+            prioritize_verb="prioritize",
+            bind_verb="bind",
+            preempt_verb="preempt",
+            managed_resources=(
+                ManagedResource(GPU_RESOURCE),
+                *(ManagedResource(name, ignored_by_scheduler=True) for name in (*_IGNORED, *_IGNORED_VOLCANO)),
+            ),
+        )
+        # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        async with Client(self._credentials(SCHEDULER_USER)) as client:
+            await _until(stop, run_scheduler(client, SCHEDULER_NAME, [extender], context=trusting))
+
+    async def _run_purser(self, stop: asyncio.Event) -> None:
+        settings = SchedulerSettings(
+            server=ServerSettings(
+                bind_address=_LOCALHOST,
+                port=self._scheduler_port,
+                metrics_address=_LOCALHOST,
+                metrics_port=self.scheduler_metrics_port,
+            ),
+            webhook=WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=SCHEDULER_USER),
+        )
+        async with Client(self._credentials(SCHEDULER_USER), field_manager="purser-scheduler") as client:
+            await run_purser_scheduler(settings, client, stop, self._scheduler_ready)
+
+    async def _logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
+        """What a container would see of its devices: its environment, as ``env`` prints it."""
+        node = self.nodes.get(pod["spec"].get("nodeName", ""))
+        container = options.container or pod["spec"]["containers"][0]["name"]
+        record = node.container(pod["metadata"]["uid"], container) if node else None
+        for key, value in sorted(record.env.items()) if record else ():
+            yield f"{key}={value}\n".encode()
+
+
+async def _until(stop: asyncio.Event, work: Any) -> None:
+    """Run ``work`` until it fails or the event is set."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        await stop.wait()
+        task.cancel()
+
+
+async def _ensure_namespace(client: Client, name: str) -> None:
+    try:
+        await client.create(NAMESPACES, {"metadata": {"name": name}})
+    except AlreadyExistsError:
+        return
+
+
+def _offers_devices(node: Node) -> bool:
+    offered = int(node.status.allocatable.get(GPU_RESOURCE, 0))
+    return offered > 0 and INVENTORY_ANNOTATION in node.metadata.annotations
+
+
+def free_port() -> int:
+    """A port that is free now; its user takes it soon."""
+    with socket.socket() as probe:
+        probe.bind((_LOCALHOST, 0))
+        return int(probe.getsockname()[1])

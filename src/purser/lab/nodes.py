@@ -1,0 +1,124 @@
+"""One emulated node: a kubelet, a simulated driver, and Purser's agent between them."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+
+from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
+from purser.agent.run import run as run_agent
+from purser.agent.settings import AgentSettings
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.lab.components import Component
+from purser.lab.driver import SimulatedDriver
+from purser.lab.kubelet.kubelet import Kubelet
+from purser.lab.kubelet.node import NodeSettings
+from purser.lab.kubelet.plugins import CHANNEL_OPTIONS
+from purser.lab.kubelet.runtime import Record, Runtime
+from purser.lab.settings import LabSettings, NodeChoice
+
+PodKey = tuple[str, str, str]
+"""(namespace, pod, container)."""
+
+
+class EmulatedNode:
+    """The processes of one node. ``credentials`` gives the API server's address for a user name."""
+
+    def __init__(
+        self,
+        choice: NodeChoice,
+        settings: LabSettings,
+        folder: Path,
+        credentials: Callable[[str], ClusterConfig],
+    ) -> None:
+        self.name = choice.name
+        self.metrics_port = 0
+        """Where the agent serves its metrics, once it does."""
+        self._choice = choice
+        self._settings = settings
+        self._kubelet_folder = folder / "k"
+        self._agent_folder = folder / "a"
+        self._credentials = credentials
+        self._kubelet_started = asyncio.Event()
+        self.driver = SimulatedDriver.create(folder / "d", choice.name, choice.profile)
+        self.runtime = Runtime(self._kubelet_folder / "pods")
+        self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
+        self.agent = Component(f"agent {choice.name}", self._run_agent)
+
+    def start(self) -> None:
+        """Start kubelet and agent."""
+        self.kubelet.start()
+        self.agent.start()
+
+    async def stop(self) -> None:
+        """End both, the agent in order."""
+        await self.agent.stop()
+        await self.kubelet.kill()
+
+    async def restart_kubelet(self) -> None:
+        """End kubelet and start it again; returns once its sockets are there."""
+        await self.kubelet.kill()
+        self._kubelet_started.clear()
+        self.kubelet.start()
+        await self._kubelet_started.wait()
+
+    def container(self, pod_uid: str, container: str) -> Record | None:
+        """What a container was started with."""
+        return self.runtime.get(pod_uid, container)
+
+    async def pod_resources(self) -> dict[PodKey, dict[str, tuple[str, ...]]]:
+        """What kubelet's own PodResources API lists: sorted device ids by resource."""
+        target = f"unix:{self._kubelet_folder / 'pod-resources' / 'kubelet.sock'}"
+        async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+            answer = await api_pb2_grpc.PodResourcesListerStub(channel).List(api_pb2.ListPodResourcesRequest())
+        return {
+            (pod.namespace, pod.name, container.name): _by_resource(container)
+            for pod in answer.pod_resources
+            for container in pod.containers
+        }
+
+    def _on_metrics_port(self, port: int) -> None:
+        self.metrics_port = port
+
+    async def _run_kubelet(self, stop: asyncio.Event) -> None:
+        settings = NodeSettings(self.name, kubelet_version=self._settings.kubelet_version)
+        async with Client(self._credentials(f"system:node:{self.name}"), field_manager="kubelet") as client:
+            kubelet = Kubelet(settings, self._kubelet_folder, client)
+            async with asyncio.TaskGroup() as group:
+                work = group.create_task(kubelet.run())
+                await kubelet.started.wait()
+                self._kubelet_started.set()
+                await stop.wait()
+                work.cancel()
+
+    async def _run_agent(self, stop: asyncio.Event) -> None:
+        settings = AgentSettings(
+            node_name=self.name,
+            device_plugin_dir=self._kubelet_folder / "device-plugins",
+            pod_resources_socket=self._kubelet_folder / "pod-resources" / "kubelet.sock",
+            state_dir=self._agent_folder / "state",
+            host_root=self._agent_folder / "root",
+            probe_interval_s=self._settings.probe_interval_s,
+            reopen_interval_s=3 * self._settings.probe_interval_s,
+            metrics_host="127.0.0.1",
+            metrics_port=0,
+        )
+        for path in (settings.state_dir, settings.host_root):
+            path.mkdir(parents=True, exist_ok=True)
+        user = "system:serviceaccount:purser-system:purser-agent"
+        driver = await asyncio.to_thread(self.driver.open)
+        try:
+            async with Client(self._credentials(user), field_manager="purser-agent") as client:
+                await run_agent(settings, client, driver, stop, on_port=self._on_metrics_port)
+        finally:
+            # In a thread: closing waits for a call that is under way, and the loop serves everybody else.
+            await asyncio.shield(asyncio.to_thread(driver.close))
+
+
+def _by_resource(container: api_pb2.ContainerResources) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for devices in container.devices:
+        found.setdefault(devices.resource_name, set()).update(devices.device_ids)
+    return {name: tuple(sorted(ids)) for name, ids in found.items()}

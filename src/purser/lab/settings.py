@@ -1,0 +1,66 @@
+"""What can be chosen about a lab."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from purser.lab.driver import profiles
+from purser.lab.driver.profiles import Profile
+
+DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
+"""Eight cards of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
+
+MAX_NODES = 64
+"""Each node is a kubelet and an agent in this process; more than so many do not get on in one."""
+
+
+@dataclass(frozen=True)
+class NodeChoice:
+    """One emulated node."""
+
+    name: str
+    profile: Profile
+
+
+@dataclass(frozen=True)
+class LabSettings:
+    """Everything about one lab."""
+
+    nodes: tuple[NodeChoice, ...]
+    folder: Path | None = None
+    """Where its state is kept; None: a temporary folder that is removed at the end."""
+    port: int = 0
+    """Of the API server; 0: a free one."""
+    kubelet_version: str = "v1.36.2"
+    """Which kubelet the nodes emulate; rules differ between 1.20 and now."""
+    probe_interval_s: float = 1.0
+    """Between two probes of each card by the agents. Production's ten seconds make half a minute until a recovered
+    card is trusted again, which is long to watch."""
+
+
+def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
+    """Nodes from ``PROFILE`` or ``PROFILE:COUNT``, named ``<profile>-<n>``.
+
+    Raises ValueError (or its subclass ``ProfileError``) with a message that says what to write instead.
+    """
+    names: dict[str, int] = {}
+    found: list[NodeChoice] = []
+    for text in texts or DEFAULT_NODES:
+        wanted, _, count = text.partition(":")
+        profile = profiles.load(wanted)
+        stem = Path(wanted).stem.lower()
+        for _ in range(_count(text, count)):
+            number = names.get(stem, 0)
+            names[stem] = number + 1
+            found.append(NodeChoice(f"{stem}-{number}", profile))
+    if len(found) > MAX_NODES:
+        raise ValueError(f"{len(found)} nodes are more than the lab can emulate: ask for at most {MAX_NODES}")
+    return tuple(found)
+
+
+def _count(text: str, count: str) -> int:
+    if not count:
+        return 1
+    if not count.isdecimal() or int(count) < 1:
+        raise ValueError(f'"{text}": write PROFILE or PROFILE:COUNT with a count of 1 or more, such as t4-4:3')
+    return int(count)
