@@ -6,7 +6,6 @@ The folder holds ``libnvidia-ml.so.1`` (where a C compiler was at hand), ``node.
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,9 +76,11 @@ class SimulatedDriver:
         library = None if kind is DriverKind.PYTHON else compiled_library()
         if library is not None:
             # A copy, not a link: the loader takes two names of one file for one library.
-            shutil.copyfile(library, folder / LIBRARY)
+            _write_atomically(folder / LIBRARY, library.read_bytes())
         elif kind is DriverKind.LIBRARY:
             raise RuntimeError("the simulated NVIDIA library needs a C compiler: install gcc or clang")
+        else:
+            (folder / LIBRARY).unlink(missing_ok=True)
         _write_atomically(folder / _PROFILE_FILE, msgspec.json.encode(profile))
         write_sysfs(folder / "sys", profile)
         _save(folder, initial_state(node, profile))
@@ -258,7 +259,10 @@ def _save(folder: Path, state: NodeState) -> None:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step, with a new modification time even within one tick of the file system's clock."""
+    """Replace a file in one step: others may read it, or run in it.
+
+    Its modification time is new even within one tick of the file system's clock.
+    """
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_bytes(content)
     now = time.time_ns()

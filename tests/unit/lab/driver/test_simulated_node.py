@@ -76,6 +76,17 @@ def test_creating_a_node_again_makes_it_healthy(node: SimulatedDriver) -> None:
     assert again.state.events == ()
 
 
+def test_a_node_can_be_created_again_in_python_and_while_its_driver_is_open(create: Create) -> None:
+    node = create("t4-4")
+    driver = node.open()
+    assert len(driver.scan()) == 4
+    again = create("h100-8")
+    assert len(driver.reopen()) == 8
+    driver.close()
+    assert create("t4-4", kind=DriverKind.PYTHON).kind is DriverKind.PYTHON
+    assert again.kind is DriverKind.PYTHON
+
+
 def test_a_reset_ends_what_ran_on_the_gpu(node: SimulatedDriver) -> None:
     node.add_process(0, 1, 100)
     node.set_memory_used(0, 50)
