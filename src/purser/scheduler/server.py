@@ -76,7 +76,7 @@ class Backends:
 
 def https_app(backends: Backends, auth: ClientAuth = ClientAuth()) -> web.Application:
     """Everything: webhook, extender, health and metrics."""
-    app = plain_app(backends)
+    app = plain_app(backends.metrics, backends.not_ready)
     verbs = {**_webhook_verbs(backends), **_extender_verbs(backends.extender)}
     for name, verb in verbs.items():
         app.router.add_post(f"/{name}", _endpoint(name, verb, backends.metrics))
@@ -84,24 +84,25 @@ def https_app(backends: Backends, auth: ClientAuth = ClientAuth()) -> web.Applic
     return app
 
 
-def plain_app(backends: Backends) -> web.Application:
+def plain_app(metrics: SchedulerMetrics, not_ready: Callable[[], list[str]]) -> web.Application:
     """Health and metrics alone."""
 
     async def healthz(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(request: web.Request) -> web.Response:
-        reasons = backends.not_ready()
+        reasons = not_ready()
         return web.Response(status=503 if reasons else 200, text="\n".join(reasons or ["ok"]) + "\n")
 
-    async def metrics(request: web.Request) -> web.Response:
-        body = backends.metrics.exposition()
-        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    async def expose(request: web.Request) -> web.Response:
+        return web.Response(
+            body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
 
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", expose)
     return app
 
 

@@ -97,7 +97,9 @@ async def serving(auth=EVERYBODY, prepare=lambda context: None, client=lambda co
     client(trust)
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(listening(https_app(backends, auth), "127.0.0.1", 0, keeper.context))
-        plain = await stack.enter_async_context(listening(plain_app(backends), "127.0.0.1", 0))
+        plain = await stack.enter_async_context(
+            listening(plain_app(backends.metrics, backends.not_ready), "127.0.0.1", 0)
+        )
         connector = aiohttp.TCPConnector(ssl=trust)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         yield Served(session, f"https://127.0.0.1:{port}", f"http://127.0.0.1:{plain}", extender, not_ready, keeper)

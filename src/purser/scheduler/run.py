@@ -1,0 +1,231 @@
+"""One scheduler process, composed: what is made, in which order it starts, and how it ends."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.errors import ConfigError, KubeError
+from purser.kube.events import EventRecorder
+from purser.kube.informer import Informer
+from purser.kube.leases import LeaseFollower
+from purser.kube.resources import NODES, PODS
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore, SecretStore
+from purser.scheduler.extender import KubeExtender
+from purser.scheduler.extender_quota import RESOURCE_QUOTAS
+from purser.scheduler.keys import load_or_create_keys
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.registration import Registration, own_user
+from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
+from purser.scheduler.settings import SchedulerSettings, ServerSettings, ServiceTarget, UrlTarget, WebhookSettings
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook import Mutation
+
+log = structlog.get_logger("purser.scheduler")
+
+COMPONENT = "purser-scheduler"
+RETRY_S = 2.0
+
+T = TypeVar("T")
+Spawn = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """The ports that a scheduler listens on, for whoever left the choice to the system."""
+
+    https: int
+    metrics: int
+
+
+async def run(
+    settings: SchedulerSettings,
+    config: ClusterConfig,
+    stop: asyncio.Event,
+    on_ready: Callable[[Addresses], None] | None = None,
+) -> None:
+    """Webhook and extender, until ``stop`` is set.
+
+    ``on_ready`` is called once pods can be placed: the cluster is known, the webhook registered. While the API server
+    is away it is waited for. Raises `ConfigError`, `SigningKeyError`, and OSError for a port that is taken.
+    """
+    serving = asyncio.create_task(_serve(settings, config, on_ready or (lambda addresses: None)))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        serving.cancel()
+        stopping.cancel()
+        await asyncio.wait({serving, stopping})
+    if not serving.cancelled():
+        serving.result()
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a process consists of, made but not started."""
+
+    cache: ClusterCache
+    informers: tuple[Informer[Any], ...]
+    extender: KubeExtender
+    follower: LeaseFollower | None
+
+
+async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: Callable[[Addresses], None]) -> None:
+    """Start everything, and stay. What was started last ends first: no request is answered by half a process."""
+    host = settings.host_name or socket.gethostname()
+    metrics, readiness = SchedulerMetrics(), _Readiness()
+    try:
+        async with AsyncExitStack() as stack:
+            plain = plain_app(metrics, readiness.reasons)
+            server = settings.server
+            metrics_port = await stack.enter_async_context(
+                listening(plain, server.metrics_address, server.metrics_port)
+            )
+            client = await stack.enter_async_context(Client(config, field_manager=COMPONENT))
+            events = await stack.enter_async_context(EventRecorder(client, COMPONENT, host))
+            spawn = (await stack.enter_async_context(asyncio.TaskGroup())).create_task
+            parts = await _make_parts(settings, client, metrics, events, host)
+            stack.push_async_callback(parts.extender.drain)
+            await _start_parts(parts, spawn)
+            keeper = await _start_keeper(settings, client, spawn)
+            user = await _scheduler_user(settings.webhook, client)
+            mutation = Mutation(settings.scheduler_name, parts.cache.largest_node)
+            validation = Validation(settings.scheduler_name, lambda: user)
+            backends = Backends(parts.extender, mutation, validation, metrics, readiness.reasons)
+            app = https_app(backends, _client_auth(server, keeper))
+            port = await stack.enter_async_context(listening(app, server.bind_address, server.port, keeper.context))
+            readiness.started(
+                parts.extender.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"]
+            )
+            await _register(settings.webhook, client, keeper, port, spawn)
+            log.info("The scheduler is ready", port=port, metrics_port=metrics_port)
+            on_ready(Addresses(port, metrics_port))
+            await asyncio.get_running_loop().create_future()
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
+
+
+async def _make_parts(
+    settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
+) -> _Parts:
+    keys = await _insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
+    cache = ClusterCache(keys, metrics)
+    pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
+    cache.attach(pods, nodes, quotas)
+    follower = _follower(settings, client, host)
+    may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
+    extender = KubeExtender(cache, client, keys, settings.policy, metrics, events, may_bind=may_bind)
+    if follower:
+        follower.add_listener(extender.leadership_changed)
+    return _Parts(cache, (nodes, pods, quotas), extender, follower)
+
+
+async def _start_parts(parts: _Parts, spawn: Spawn) -> None:
+    """Nodes are listed first, so that no pod's grant is found on a card that nobody has heard of."""
+    for informer in parts.informers:
+        spawn(informer.run())
+        await informer.synced()
+    if parts.follower:
+        spawn(parts.follower.run())
+        await parts.follower.synced()
+    spawn(parts.extender.run())
+
+
+async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spawn) -> CertificateKeeper:
+    store = SecretStore(client, settings.namespace) if settings.webhook else MemoryStore()
+    keeper = CertificateKeeper(store, _server_names(settings.webhook))
+    spawn(keeper.run())
+    await keeper.served()
+    return keeper
+
+
+async def _register(
+    webhook: WebhookSettings | None, client: Client, keeper: CertificateKeeper, port: int, spawn: Spawn
+) -> None:
+    if webhook is None:
+        return
+    registration = Registration(client, webhook, _target(webhook, port), lambda: keeper.ca_bundle)
+    keeper.on_change(registration.refresh)
+    spawn(registration.run())
+    await registration.done()
+
+
+async def _scheduler_user(webhook: WebhookSettings | None, client: Client) -> str:
+    if webhook is None:
+        return ""
+    return webhook.scheduler_user or await own_user(client)
+
+
+def _follower(settings: SchedulerSettings, client: Client, host: str) -> LeaseFollower | None:
+    lease = settings.follow_lease
+    return LeaseFollower(client, lease.namespace, lease.name, host) if lease else None
+
+
+def _server_names(webhook: WebhookSettings | None) -> Sequence[str]:
+    """Names that the API server may call, and those for kube-scheduler in the same pod."""
+    local = ("localhost", "127.0.0.1", "::1")
+    if webhook is None:
+        return local
+    target = webhook.target
+    if isinstance(target, UrlTarget):
+        return tuple(dict.fromkeys((target.host, *local)))
+    service = f"{target.name}.{target.namespace}"
+    return (f"{service}.svc", service, f"{service}.svc.cluster.local", *local)
+
+
+def _target(webhook: WebhookSettings, port: int) -> ServiceTarget | UrlTarget:
+    target = webhook.target
+    return replace(target, port=port) if isinstance(target, UrlTarget) and target.port == 0 else target
+
+
+def _client_auth(server: ServerSettings, keeper: CertificateKeeper) -> ClientAuth:
+    """Whom to answer. Raises `ConfigError` for a file that cannot be used."""
+    try:
+        if server.client_ca_file:
+            trust_clients(keeper.context, server.client_ca_file)
+        token = server.bearer_token_file.read_text().strip() if server.bearer_token_file else ""
+    except OSError as error:
+        raise ConfigError(f"the file that says whom to answer cannot be read: {error}") from error
+    if server.bearer_token_file and not token:
+        raise ConfigError(f"{server.bearer_token_file} holds no token: write one line with it")
+    return ClientAuth(server.client_ca_file is not None, token)
+
+
+class _Readiness:
+    """Why the process should not be asked yet, as its parts say."""
+
+    def __init__(self) -> None:
+        self._checks: tuple[Callable[[], list[str]], ...] = (lambda: ["starting"],)
+
+    def started(self, *checks: Callable[[], list[str]]) -> None:
+        """From now on these decide."""
+        self._checks = checks
+
+    def reasons(self) -> list[str]:
+        """All that is in the way."""
+        return [reason for check in self._checks for reason in check()]
+
+
+async def _insist(attempt: Callable[[], Awaitable[T]], complaint: str) -> T:
+    while True:
+        try:
+            return await attempt()
+        except KubeError as error:
+            log.warning(complaint, error=str(error), retry_in_s=RETRY_S)
+            await asyncio.sleep(RETRY_S)
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in a group of one: callers look for its type, not for a task group's wrapping."""
+    if len(group.exceptions) > 1:
+        return group
+    inner = group.exceptions[0]
+    return _only(inner) if isinstance(inner, BaseExceptionGroup) else inner
