@@ -2,8 +2,8 @@
  * A simulated NVIDIA driver: NVML's own symbols over a small state file.
  *
  * The library reads "node.state" in the folder that it was loaded from, so that a simulated node is one folder with its
- * own copy of the library, and one process can hold several. The file is replaced by rename; every call looks whether it
- * changed, so that faults are injected while clients run. It is a plain line format, rendered by Python from a YAML
+ * own copy of the library, and one process can hold several. The file is replaced by rename; every call looks whether
+ * it changed, so that faults are injected while clients run. It is a plain line format, rendered by Python from a YAML
  * profile (purser.lab.driver.state is its writer and says what each line means): parsing YAML here would be a second
  * parser of the same profiles to keep right.
  *
@@ -167,8 +167,9 @@ static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
     }
     if (!strcmp(key, "nvlink")) {
         Address remote;
-        if (sscanf(value, "%u %u %u %x %x %x", &a, &b, &c, &remote.domain, &remote.bus, &remote.device) != 6) return false;
-        if (a >= MAX_LINKS) return false;
+        if (sscanf(value, "%u %u %u %x %x %x", &a, &b, &c, &remote.domain, &remote.bus, &remote.device) != 6 ||
+            a >= MAX_LINKS)
+            return false;
         gpu->has |= HAS_LINKS;
         gpu->links[a] = (NvLink){.active = b, .type = c, .remote = remote};
         if (gpu->link_count <= a) gpu->link_count = a + 1;
