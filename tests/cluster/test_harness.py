@@ -129,7 +129,8 @@ def test_a_node_that_exists_in_the_api_only_becomes_and_stays_schedulable(cluste
 
 def test_the_control_plane_survives_a_restart_of_each_process(cluster: RealCluster, pod: str) -> None:
     before = cluster.container_pid("default", pod)
-    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "containerd"):
+    # containerd first: kubelet needs some seconds to notice that it is back, which pass meanwhile.
+    for name in ("containerd", "etcd", "kube-apiserver", "kube-controller-manager"):
         cluster.restart(name)
     cluster.create(busybox_pod("restarted"))
     cluster.wait_pod("restarted")

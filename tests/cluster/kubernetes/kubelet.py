@@ -7,7 +7,7 @@ from typing import Any
 from .control_plane import LOOPBACK, Files, Ports, Version
 from .host import KUBELET_FOLDER
 from .manifests import PAUSE_IMAGE
-from .network import NODE_ADDRESS
+from .network import CLUSTER_DNS, NODE_ADDRESS
 
 DEVICE_PLUGIN_FOLDER = KUBELET_FOLDER / "device-plugins"
 KUBELET_SOCKET = DEVICE_PLUGIN_FOLDER / "kubelet.sock"
@@ -64,6 +64,7 @@ def kubelet_config(
         "cgroupDriver": "cgroupfs",
         "failSwapOn": False,
         "resolvConf": str(resolv_conf),
+        "clusterDNS": [CLUSTER_DNS],  # nobody serves it; without it every pod gets a warning event
         "volumePluginDir": str(files.folder / "volume-plugins"),
         "makeIPTablesUtilChains": False,  # a small kernel has no netfilter
         # The disk belongs to the machine: its fill level must not evict test pods.

@@ -14,6 +14,7 @@ BRIDGE = "purser0"
 NODE_ADDRESS = "198.19.53.1"
 POD_CIDR = "198.19.53.0/24"
 SERVICE_CIDR = "198.19.54.0/24"
+CLUSTER_DNS = "198.19.54.10"
 SERVICE_ADDRESS = "198.19.54.1"
 """First address of the service range: what `kubernetes.default` resolves to in a cluster with DNS."""
 
