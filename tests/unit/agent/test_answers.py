@@ -1,0 +1,127 @@
+"""Goldens: what a container gets with its devices."""
+
+import pytest
+from tests.unit.agent.builders import A, B, device, grant, part
+
+from purser.agent.allocation import Answer, ContainerFacts, Mount, NodeFacts, answer
+from purser.core.model import Enforcement
+
+DEVICES = {
+    A: device(A, pci_bus_id="0000:07:00.0"),
+    B: device(B, pci_bus_id="0000:03:00.0"),
+}
+CORE_MOUNTS = (
+    Mount("/usr/local/vgpu", "/opt/vgpu/containers/uid-p_main", read_only=False),
+    Mount("/usr/local/vgpu/libvgpu.so", "/opt/vgpu/libvgpu.so"),
+    Mount("/etc/ld.so.preload", "/opt/vgpu/ld.so.preload"),
+    Mount("/tmp/vgpulock", "/tmp/lock", read_only=False),
+)
+
+
+def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000, cores_percent=30, **facts):
+    wanted = part("main", *uuids, memory_mib=memory_mib, cores_percent=cores_percent)
+    node = NodeFacts(devices=DEVICES, enforcement=enforcement, library_dir="/opt/vgpu", lock_dir="/tmp/lock", **facts)
+    return answer(grant("p", wanted), wanted, container or ContainerFacts(), node)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        pytest.param(
+            given(A),
+            Answer(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "none",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_SM_LIMIT": "30",
+                }
+            ),
+            id="a share on a node without HAMi-core is told its limits, and that nothing enforces them",
+        ),
+        pytest.param(
+            given(A, cores_percent=0),
+            Answer(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "none",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                }
+            ),
+            id="a share without a compute limit",
+        ),
+        pytest.param(
+            given(A, enforcement=Enforcement.HAMI_CORE),
+            Answer(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "hami-core",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_SM_LIMIT": "30",
+                    "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/uid-p.cache",
+                },
+                CORE_MOUNTS,
+            ),
+            id="a share under HAMi-core",
+        ),
+        pytest.param(
+            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(priority="1"), cores_percent=0),
+            Answer(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "hami-core",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/uid-p.cache",
+                    "CUDA_TASK_PRIORITY": "1",
+                },
+                CORE_MOUNTS,
+            ),
+            id="a share under HAMi-core with a priority",
+        ),
+        pytest.param(
+            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(control_disabled=True)),
+            Answer(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": A,
+                    "PURSER_GPU_ENFORCEMENT": "none",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_SM_LIMIT": "30",
+                }
+            ),
+            id="a container that switched HAMi-core off is not enforced and says so",
+        ),
+        pytest.param(
+            given(A, B),
+            Answer(
+                {
+                    "NVIDIA_VISIBLE_DEVICES": f"{B},{A}",
+                    "PURSER_GPU_ENFORCEMENT": "none",
+                    "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+                    "CUDA_DEVICE_MEMORY_LIMIT_1": "3000m",
+                    "CUDA_DEVICE_SM_LIMIT": "30",
+                }
+            ),
+            id="devices are in PCI bus order, as the container counts them",
+        ),
+        pytest.param(
+            given(A, B, memory_mib=16000, cores_percent=100, enforcement=Enforcement.HAMI_CORE),
+            Answer({"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"}),
+            id="whole devices have no limits and no library",
+        ),
+        pytest.param(
+            given(
+                A,
+                cores_percent=100,
+                device_nodes=("nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"),
+                minors={A: 1, B: 0},
+            ),
+            Answer(
+                {"NVIDIA_VISIBLE_DEVICES": A, "PURSER_GPU_ENFORCEMENT": "whole-device"},
+                device_nodes=("nvidiactl", "nvidia-uvm", "nvidia1"),
+            ),
+            id="device files of the card and the control files that the host has",
+        ),
+    ],
+)
+def test_a_container_gets(actual, expected):
+    assert actual == expected

@@ -1,0 +1,146 @@
+"""Inventory and kubelet's list, out of what a driver reported."""
+
+import pytest
+from tests.unit.agent.builders import A, B, device
+
+from purser.agent.ids import device_ids, uuid_of, uuids_of
+from purser.agent.inventory import Advertised, advertise, find_enforcement, make_inventory, unreadable
+from purser.agent.nvml import DeviceHealth, DriverInfo, Fault, FaultKind, Gpu, MigMode
+from purser.agent.settings import AgentSettings
+from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory
+
+LOST = Fault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")
+INFO = DriverInfo(version="550.54", cuda_version="12.4")
+
+
+def gpu(index, uuid, **fields):
+    return Gpu(
+        **{
+            "index": index,
+            "uuid": uuid,
+            "name": "NVIDIA A100",
+            "memory_mib": 40960,
+            "pci_bus_id": f"0000:0{index}:00.0",
+            "numa_node": index % 2,
+            "compute_capability": "8.0",
+            **fields,
+        }
+    )
+
+
+def inventory(*gpus, health=None, **settings):
+    settings = AgentSettings(node_name="n", **settings)
+    return make_inventory(settings, INFO, gpus, health or {}, Enforcement.NONE, "1.0")
+
+
+def test_a_driver_report_becomes_an_inventory():
+    link = Link(peer=B, pcie=None, nvlinks=4)
+    assert inventory(gpu(1, B), gpu(0, A, links=(link,)), slots=4) == NodeInventory(
+        node="n",
+        driver_version="550.54",
+        agent_version="1.0",
+        devices=(
+            device(
+                A,
+                index=0,
+                model="NVIDIA A100",
+                memory_mib=40960,
+                slots=4,
+                numa_nodes=(0,),
+                pci_bus_id="0000:00:00.0",
+                links=(link,),
+                compute_capability="8.0",
+            ),
+            device(
+                B,
+                index=1,
+                model="NVIDIA A100",
+                memory_mib=40960,
+                slots=4,
+                numa_nodes=(1,),
+                pci_bus_id="0000:01:00.0",
+                compute_capability="8.0",
+            ),
+        ),
+    )
+
+
+def test_whole_cards_have_one_slot_and_their_uuid_as_id():
+    (whole,) = inventory(gpu(0, A), mode=DeviceMode.WHOLE, slots=4).devices
+    assert (whole.mode, whole.slots) == (DeviceMode.WHOLE, 1)
+    assert device_ids(whole) == (A,)
+
+
+def test_a_dead_card_is_unhealthy_and_the_others_are_as_they_were():
+    dead, alive = inventory(gpu(0, A, fault=LOST), gpu(1, B)).devices
+    assert not dead.healthy
+    assert "GPU is lost" in dead.unhealthy_reason
+    assert alive.healthy
+    assert alive == inventory(gpu(0, A), gpu(1, B)).devices[1]
+
+
+def test_health_over_time_wins_over_the_last_scan():
+    health = {A: DeviceHealth(xid=79, until_reset=True)}
+    assert not inventory(gpu(0, A), health=health).devices[0].healthy
+
+
+def test_a_card_in_mig_mode_is_not_handed_out():
+    (card,) = inventory(gpu(0, A, mig=MigMode(enabled=True, pending=True))).devices
+    assert not card.healthy
+    assert "nvidia-smi -mig 0" in card.unhealthy_reason
+
+
+def test_a_card_that_never_said_who_it_is_is_left_out():
+    gpus = (gpu(0, None, fault=LOST), gpu(1, B))
+    assert [card.uuid for card in inventory(*gpus).devices] == [B]
+    assert [card.index for card in unreadable(gpus)] == [0]
+
+
+def test_kubelets_list_is_every_slot_with_the_health_of_its_card():
+    node = NodeInventory("n", (device(B, slots=2, healthy=False), device(A, slots=2, numa_nodes=(1,))))
+    assert advertise(node, ()) == (
+        Advertised(f"{A}::0", True, (1,)),
+        Advertised(f"{A}::1", True, (1,)),
+        Advertised(f"{B}::0", False),
+        Advertised(f"{B}::1", False),
+    )
+
+
+def test_kubelets_list_is_sorted_by_the_number_of_the_slot():
+    ids = [entry.id for entry in advertise(NodeInventory("n", (device(A, slots=12),)), ())]
+    assert ids == [f"{A}::{number}" for number in range(12)]
+
+
+def test_kubelets_list_keeps_what_is_held_of_a_card_that_is_gone_as_unhealthy():
+    node = NodeInventory("n", (device(A, slots=1),))
+    assert advertise(node, {f"{A}::0", f"{B}::3"}) == (Advertised(f"{A}::0", True), Advertised(f"{B}::3", False))
+
+
+def test_ids_lead_back_to_devices():
+    assert uuid_of(f"{A}::12") == uuid_of(A) == A
+    assert uuids_of([f"{B}::1", f"{A}::0", f"{B}::0"]) == (A, B, B)
+
+
+def test_shares_are_enforced_only_where_both_of_hami_cores_files_are(tmp_path):
+    settings = AgentSettings(node_name="n", host_root=tmp_path)
+    assert find_enforcement(settings) is Enforcement.NONE
+    folder = tmp_path / "usr/local/vgpu"
+    folder.mkdir(parents=True)
+    (folder / "libvgpu.so").touch()
+    assert find_enforcement(settings) is Enforcement.NONE
+    (folder / "ld.so.preload").touch()
+    assert find_enforcement(settings) is Enforcement.HAMI_CORE
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        pytest.param({"node_name": ""}, "node_name is empty", id="no node"),
+        pytest.param({"node_name": "n", "slots": 0}, "slots is 0", id="no slots"),
+        pytest.param({"node_name": "n", "slots": 1001}, "slots is 1001", id="too many slots"),
+        pytest.param({"node_name": "n", "mode": DeviceMode.MIG}, "mode is mig", id="a mode that it cannot do"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, problem):
+    with pytest.raises(ValueError, match=problem):
+        AgentSettings(**settings)
