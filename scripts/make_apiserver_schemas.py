@@ -1,7 +1,7 @@
 """Write the lab API server's table of built-in types from the JSON schemas that kubernetes-validate carries.
 
-What remains is fact, not prose: field names, types and the merge keys of lists. Descriptions are dropped. Run after choosing
-another Kubernetes version: `python scripts/make_apiserver_schemas.py 1.32.0`.
+What remains is fact, not prose: field names, types and the merge keys of lists. Descriptions are dropped. Run after
+choosing another Kubernetes version: `python scripts/make_apiserver_schemas.py 1.32.0`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Reading objects of built-in types the way the server's Go types do: types are checked, unknown fields dropped, empties omitted."""
+"""Reading objects of built-in types as the real server's Go types do: checked, without unknown fields and empties."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""Values the API server fills in for built-in types (k8s.io/kubernetes/pkg/apis/*/v1/defaults.go). Each function changes its argument."""
+"""Values the API server fills in for built-in types (k8s.io/kubernetes, pkg/apis/*/v1/defaults.go), in place."""
 
 import base64
 from collections.abc import Callable, Iterable

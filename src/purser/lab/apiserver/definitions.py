@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions at work: an accepted definition becomes a served resource, and says so in its conditions."""
+"""CustomResourceDefinitions at work: an accepted definition becomes a served resource and says so in conditions."""
 
 from .cluster import Cluster
 from .errors import Obj
@@ -61,9 +61,12 @@ def established(definition: Obj) -> Obj:
     """Status of an accepted definition."""
     spec, time = definition["spec"], now()
     conditions = [
-        {"type": "NamesAccepted", "status": "True", "lastTransitionTime": time, "reason": "NoConflicts", "message": "no conflicts found"},
-        {"type": "Established", "status": "True", "lastTransitionTime": time, "reason": "InitialNamesAccepted",
-         "message": "the initial names have been accepted"},
-    ]  # fmt: skip
+        _true("NamesAccepted", time, "NoConflicts", "no conflicts found"),
+        _true("Established", time, "InitialNamesAccepted", "the initial names have been accepted"),
+    ]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+
+
+def _true(kind: str, time: str, reason: str, message: str) -> Obj:
+    return {"type": kind, "status": "True", "lastTransitionTime": time, "reason": reason, "message": message}

@@ -1,8 +1,8 @@
 """Sets of fields, as server-side apply keeps them: who set what. Pure.
 
-A path is a tuple of FieldsV1 elements: `f:<field>`, `k:{"name":"x"}` for an item of a keyed list, `v:"x"` for a set's member.
-A set of paths is a plain frozenset. Written, it becomes the trie of FieldsV1, where "." marks an inner path as a member.
-Source: sigs.k8s.io/structured-merge-diff, fieldpath and typed.
+A path is a tuple of FieldsV1 elements: `f:<field>`, `k:{"name":"x"}` for an item of a keyed list, `v:"x"` for a
+set's member. A set of paths is a plain frozenset. Written, it becomes the trie of FieldsV1, where "." marks an
+inner path as a member. Source: sigs.k8s.io/structured-merge-diff, fieldpath and typed.
 """
 
 from collections.abc import Iterable, Iterator

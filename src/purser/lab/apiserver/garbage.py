@@ -1,4 +1,4 @@
-"""What controllers do in a real cluster so that deletion comes to an end: the garbage collector and the namespace controller.
+"""What controllers do so that deletion comes to an end: the garbage collector and the namespace controller.
 
 Both work from the store's indexes (dependents by owner uid, objects by namespace), in the background of the requests.
 """
@@ -85,8 +85,8 @@ class Collector:
     async def _check_owners(self, place: Place, obj: Obj) -> None:
         """An object with no owner left is deleted; references to missing owners are dropped while others remain."""
         owners = obj["metadata"]["ownerReferences"]
-        solid = [owner for owner in owners if (state := self._owner_state(owner, place[1][0])) == "solid"]
-        waiting = [owner for owner in owners if (state := self._owner_state(owner, place[1][0])) == "waiting"]
+        solid = [owner for owner in owners if self._owner_state(owner, place[1][0]) == "solid"]
+        waiting = [owner for owner in owners if self._owner_state(owner, place[1][0]) == "waiting"]
         if solid and len(solid) < len(owners):
             await self._set_metadata(place, ownerReferences=solid)
         elif not solid:

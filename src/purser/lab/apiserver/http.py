@@ -9,9 +9,10 @@ from urllib.parse import unquote
 import structlog
 from aiohttp import web
 
-from . import deletion, discovery, jsonio, listing, openapi, reviews, routes, subresources, watching, writes
+from . import deletion, discovery, jsonio, listing, openapi, protobuf, reviews, routes, subresources, watching, writes
 from .cluster import Call, Cluster, LogOptions, PodLogs, User
 from .errors import ApiError, Obj, bad_request, method_not_allowed, not_found, unsupported_media_type
+from .resources import type_name
 from .routes import Target
 from .views import JSON, View, negotiate
 
@@ -285,9 +286,12 @@ def _call(request: web.Request, user: User, target: Target) -> Call:
 
 
 async def _body(request: web.Request) -> Obj:
+    data = await request.read()
+    if request.content_type == protobuf.CONTENT_TYPE:
+        return protobuf.decode_body(data, type_name)
     if request.content_type not in _BODIES:
         raise unsupported_media_type(request.content_type)
-    return jsonio.decode_object(await request.read(), request.content_type)
+    return jsonio.decode_object(data, request.content_type)
 
 
 def _operations(data: bytes) -> Any:
@@ -298,8 +302,7 @@ def _operations(data: bytes) -> Any:
 
 
 async def _delete_options(request: web.Request) -> Obj:
-    data = await request.read()
-    options = jsonio.decode_object(data, request.content_type) if data else {}
+    options = await _body(request) if request.can_read_body else {}
     query = request.query
     if query.get("gracePeriodSeconds"):
         options["gracePeriodSeconds"] = routes.number(query, "gracePeriodSeconds")

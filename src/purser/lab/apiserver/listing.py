@@ -13,8 +13,8 @@ from .store import Collection, Key, Record, Selection
 from .views import View
 
 _TOO_OLD_TOKEN = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the "
-    "continue parameter."
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter."
 )
 
 

@@ -1,4 +1,5 @@
-"""`metadata.managedFields`: who owns which field, after an update and in a server-side apply. Pure but for the time handed in."""
+"""`metadata.managedFields`: who owns which field, after an update and in a server-side apply. Pure: time is handed
+in."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ _UNOWNED = frozenset(
     | {
         ("f:metadata", "f:" + name)
         for name in (
-            "name", "namespace", "generateName", "uid", "creationTimestamp", "selfLink", "resourceVersion", "generation",
-            "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields",
+            "name", "namespace", "generateName", "uid", "creationTimestamp", "selfLink", "resourceVersion",
+            "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields",
         )
     }
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """OpenAPI documents, as much as kubectl asks for: field types per group, and that writes take `fieldValidation`.
 
-kubectl 1.32 looks into /openapi/v3 whether the server validates fields itself; then it sends no schema check of its own. The
-v2 document exists only in the form of an empty protobuf message: kubectl falls back on its built-in types.
+kubectl 1.32 looks into /openapi/v3 whether the server validates fields itself; then it sends no schema check of its
+own. The v2 document exists only in the form of an empty protobuf message: kubectl falls back on its built-in types.
 """
 
 import hashlib

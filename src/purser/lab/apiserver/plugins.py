@@ -1,6 +1,7 @@
 """The admission plugins that are always on, as far as clients and schedulers see them.
 
-Priority, ServiceAccount (the name, not the token volume), DefaultTolerationSeconds, and the allocation of Service addresses.
+Priority, ServiceAccount (the name, not the token volume), DefaultTolerationSeconds, and the allocation of Service
+addresses.
 """
 
 from itertools import count
@@ -66,7 +67,7 @@ def _tolerations(spec: Obj) -> None:
 
 
 def _tolerates(toleration: Obj, taint: str) -> bool:
-    return toleration.get("key", taint) == taint and toleration.get("effect", "NoExecute") == "NoExecute"
+    return bool(toleration.get("key", taint) == taint and toleration.get("effect", "NoExecute") == "NoExecute")
 
 
 _addresses = count(10)

@@ -166,7 +166,8 @@ def bound(pod: Obj, binding: Obj, time: str) -> Obj:
 
 
 def check_binding(pod: Obj, binding: Obj) -> str:
-    """Why the pod cannot be bound; empty when it can. The wording is the registry's (pkg/registry/core/pod/storage)."""
+    """Why the pod cannot be bound; empty when it can. The wording is the registry's
+    (pkg/registry/core/pod/storage)."""
     name = pod["metadata"]["name"]
     uid = (binding.get("metadata") or {}).get("uid")
     if uid and uid != pod["metadata"]["uid"]:

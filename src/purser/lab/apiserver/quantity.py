@@ -38,7 +38,7 @@ def canonical(value: object) -> str:
     number, form = _parse(value)
     number = number.quantize(Decimal("1e-9"), rounding=ROUND_CEILING)
     if form == "binary" and abs(number) >= 1024 and number == number.to_integral_value():
-        return _scaled(number, 1024, [""] + list(_BINARY))
+        return _scaled(number, 1024, ["", *_BINARY])
     if form == "exponent":
         return _exponent(number)
     return _decimal(number)

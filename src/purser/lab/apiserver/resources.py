@@ -59,6 +59,7 @@ def _columns(text: str) -> Iterator[list[str]]:
         yield [column.strip() for column in line.split("|")]
 
 
+# ruff: noqa: E501  (one line per resource is the point of the table)
 # group | version | plural | kind | scope | short names | categories | subresources | type
 _BUILTIN = """
 | v1 | namespaces | Namespace | cluster | ns | | status finalize | core.v1
@@ -200,3 +201,11 @@ def get_path(obj: Any, path: str) -> Any:
             return None
         obj = obj.get(part)
     return obj
+
+
+def type_name(api_version: str, kind: str) -> str:
+    """Short name of a built-in type, such as `core.v1.Pod`."""
+    group, _, version = api_version.rpartition("/")
+    if kind == "DeleteOptions":
+        return "meta.v1.DeleteOptions"
+    return f"{group.split('.')[0] or 'core'}.{version}.{kind}"

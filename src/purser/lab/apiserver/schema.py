@@ -1,7 +1,8 @@
 """Types of objects, built-in and custom, in one notation read from OpenAPI schemas.
 
-`builtin_schemas.json` holds the built-in types (written by scripts/make_apiserver_schemas.py); a CRD brings its own. Every part
-that must know an object's shape reads it here: decoding, strategic and server-side merges, validation of custom objects.
+`builtin_schemas.json` holds the built-in types (written by scripts/make_apiserver_schemas.py); a CRD brings its
+own. Every part that must know an object's shape reads it here: decoding, strategic and server-side merges,
+validation of custom objects.
 """
 
 import json
@@ -19,7 +20,7 @@ MISSING: Any = object()
 
 @dataclass(slots=True, eq=False)
 class Schema:
-    """One type. `kind` is object, array, string, integer, number, boolean, quantity, int-or-string, or "" for anything."""
+    """One type. `kind` is a JSON schema type, quantity, int-or-string, or "" for anything."""
 
     kind: str = ""
     format: str = ""

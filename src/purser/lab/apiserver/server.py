@@ -21,14 +21,12 @@ from .tls import Identity, make_identity
 class ApiServer:
     """A Kubernetes API server in this process, on 127.0.0.1, with its own CA and bearer tokens.
 
-    Parameters:
-        host, port: where to listen; port 0 takes a free one.
-        users: further bearer tokens and who they belong to; `admin_token` always works.
-        history: events kept per resource; watches and pages older than these get 410.
-        bookmark_seconds: how often a watch that asked for bookmarks gets one.
-        service_urls: base URL of the Services that admission webhooks name, by (namespace, name); may be changed later.
-        pod_logs: serves `kubectl logs`; may be set later by the emulated kubelets.
-        intercept: sees each request first and may answer it: for faults in tests and in the lab.
+    Parameters: host, port: where to listen; port 0 takes a free one. users: further bearer tokens and who they
+    belong to; `admin_token` always works. history: events kept per resource; watches and pages older than these get
+    410. bookmark_seconds: how often a watch that asked for bookmarks gets one. service_urls: base URL of the
+    Services that admission webhooks name, by (namespace, name); may be changed later. pod_logs: serves `kubectl
+    logs`; may be set later by the emulated kubelets. intercept: sees each request first and may answer it: for
+    faults in tests and in the lab.
 
     Use it as an async context manager, or with `start` and `stop`. Any number may run in one process.
     """
@@ -70,7 +68,8 @@ class ApiServer:
         self._frontend.address = f"{self._host}:{self._port}"
 
     async def stop(self) -> None:
-        """End all watches and close the port. The objects stay: a later `start` serves them again, at the same port."""
+        """End all watches and close the port. The objects stay: a later `start` serves them again, at the same
+        port."""
         if self._collecting:
             self._collecting.cancel()
             await asyncio.gather(self._collecting, return_exceptions=True)

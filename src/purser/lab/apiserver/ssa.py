@@ -33,7 +33,7 @@ def _merge_list(live: list[Any], config: list[Any], schema: Schema) -> list[Any]
 
 
 def remove(obj: Obj, gone: Paths, kept: Paths, schema: Schema) -> Obj:
-    """Take out the fields at `gone`, except what lies on the way to a path in `kept`; containers this empties go too."""
+    """Take out the fields at `gone`, except what leads to a path in `kept`; containers this empties go too."""
     protected = {path[:length] for path in kept for length in range(1, len(path) + 1)}
     doomed = {path for path in gone if path not in protected}
     if not doomed:

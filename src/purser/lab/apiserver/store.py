@@ -1,7 +1,9 @@
-"""The store: one etcd-like revision counter over collections of encoded objects, each with a bounded history of events.
+"""The store: one etcd-like revision counter over collections of encoded objects, each with a bounded history of
+events.
 
-An object is kept as the bytes it is served with, so that a change is encoded once however many lists and watches read it. A
-`Record` never changes. What lists and watches select by (labels, fields) is copied out of the object when it is written.
+An object is kept as the bytes it is served with, so that a change is encoded once however many lists and watches
+read it. A `Record` never changes. What lists and watches select by (labels, fields) is copied out of the object
+when it is written.
 """
 
 import bisect
@@ -83,8 +85,8 @@ Subscriber = Callable[[Event], None]
 class Collection:
     """All objects of one stored resource.
 
-    `fields_of` extracts the selectable fields; `indexed_field` names the one that lists and watches usually select by (pods by
-    `spec.nodeName`), so that 5 000 kubelets cost no more than the pods they have.
+    `fields_of` extracts the selectable fields; `indexed_field` names the one that lists and watches usually select
+    by (pods by `spec.nodeName`), so that 5 000 kubelets cost no more than the pods they have.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows which lists are keyed (k8s.io/apimachinery/pkg/util/strategicpatch). Pure.
+"""Strategic merge patch: a merge patch that knows which lists are keyed (apimachinery, util/strategicpatch). Pure.
 
 Directives: `$patch: replace|delete|merge` in an object or list item, `$deleteFromPrimitiveList/<field>`,
 `$setElementOrder/<field>` and `$retainKeys`, as kubectl sends them.
@@ -96,7 +96,7 @@ def _order(result: Obj, patch: Obj, schema: Schema) -> None:
 
 
 def _ordered(items: list[Any], order: list[Any], merge_key: str) -> list[Any]:
-    """Items that the order names follow it; the others (the server's own) keep their place behind what preceded them."""
+    """Items that the order names follow it; the others (the server's own) stay behind what preceded them."""
 
     def identity(item: Any) -> Any:
         return item.get(merge_key) if merge_key and isinstance(item, dict) else item

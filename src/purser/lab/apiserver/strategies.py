@@ -1,7 +1,7 @@
 """How each kind of object is prepared and checked before it is stored: pure functions, chosen by the stored resource.
 
-`admit` is what the always-on admission plugins do (Priority, ServiceAccount, DefaultTolerationSeconds), `prepare_*` what the
-registry strategies do, `check*` their validation.
+`admit` is what the always-on admission plugins do (Priority, ServiceAccount, DefaultTolerationSeconds), `prepare_*`
+what the registry strategies do, `check*` their validation.
 """
 
 import copy

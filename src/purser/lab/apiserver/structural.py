@@ -107,7 +107,7 @@ def _wrong_type(value: Any, schema: Schema, path: str) -> Cause:
     kind = "integer,string" if schema.kind == "int-or-string" else schema.kind
     where = path or "<nil>"
     got = names.get(type(value), "unknown")
-    shown = f'"{got}"' if got in ("object", "array", "null") else f'"{got}"'
+    shown = f'"{got}"'
     return Cause(
         "FieldValueTypeInvalid", where, f"Invalid value: {shown}: {where} in body must be of type {kind}: {shown}"
     )
@@ -131,7 +131,7 @@ def _identity(item: Any, schema: Schema) -> str | None:
 
 
 def check_rules(value: Any, rules: Any, path: str) -> Iterator[Cause]:
-    """Value checks that JSON schema and structural schemas share: enum, bounds, patterns, sizes, formats, and combinators."""
+    """The checks of a value: enum, bounds, patterns, sizes, formats, and combinators."""
     if "enum" in rules and value not in rules["enum"]:
         listed = ", ".join(f'"{choice}"' for choice in rules["enum"])
         yield Cause("FieldValueNotSupported", path, f'Unsupported value: "{value}": supported values: {listed}')

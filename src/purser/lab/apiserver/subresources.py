@@ -8,6 +8,7 @@ from .cluster import Call, Cluster
 from .decode import Unknown, decode
 from .errors import ApiError, Cause, Obj, bad_request, conflict, invalid, not_found
 from .jsonio import now
+from .patch import json_patch, merge_patch
 from .resources import Resource, get_path
 from .schema import builtin
 from .selectors import object_selector
@@ -16,7 +17,8 @@ SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": 
 
 
 async def bind(cluster: Cluster, call: Call, body: Obj) -> Obj:
-    """POST pods/<name>/binding: node and annotations appear on the pod in one write; 409 where it is bound already."""
+    """POST pods/<name>/binding: node and annotations appear on the pod in one write; 409 where it is bound
+    already."""
     binding = decode(body, builtin("core.v1.Binding"), Unknown())
     metadata = binding.setdefault("metadata", {})
     metadata.setdefault("name", call.name)
@@ -103,9 +105,9 @@ async def set_scale(cluster: Cluster, call: Call, content_type: str, body: Any) 
 
 def _new_scale(current: Obj, content_type: str, body: Any) -> Obj:
     if content_type == writes.JSON:
-        current = writes.json_patch(current, body)
+        current = json_patch(current, body)
     elif content_type in (writes.MERGE, writes.STRATEGIC):
-        current = writes.merge_patch(current, body)
+        current = merge_patch(current, body)
     else:
         current = body
     return decode(current, builtin("autoscaling.v1.Scale"), Unknown())

@@ -1,7 +1,7 @@
 """Watches: a stream of changes from a resource version on, as newline-separated JSON.
 
-A change is put into each watcher's queue by reference; its bytes are made once and shared. An object that a selector no longer
-matches is sent as DELETED, one that begins to match as ADDED, as the real watch cache does.
+A change is put into each watcher's queue by reference; its bytes are made once and shared. An object that a
+selector no longer matches is sent as DELETED, one that begins to match as ADDED, as the real watch cache does.
 """
 
 import asyncio
@@ -100,10 +100,7 @@ class Watch:
         return b""
 
     def _encoded(self, kind: str, record: Record) -> bytes:
-        if self._view.form == "table":
-            body = self._table(record)
-        else:
-            body = self._view.one(record)
+        body = self._table(record) if self._view.form == "table" else self._view.one(record)
         return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
 
     def _table(self, record: Record) -> bytes:

@@ -1,0 +1,311 @@
+"""Columns of the built-in kinds, as `kubectl get` shows them (pkg/printers/internalversion).
+
+Pure but for the clock that ages need.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .errors import Obj
+from .jsonio import parse_time
+from .resources import get_path
+
+Cell = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `wide` ones are shown by `-o wide` only."""
+
+    name: str
+    value: Callable[[Obj], Cell]
+    type: str = "string"
+    wide: bool = False
+
+    def definition(self) -> Obj:
+        """Its `columnDefinitions` entry."""
+        form = "name" if self.name == "Name" else ""
+        return {
+            "name": self.name, "type": self.type, "format": form, "description": "", "priority": int(self.wide),
+        }  # fmt: skip
+
+
+def age(text: object) -> str:
+    """Time since then, as kubectl shortens it: 5s, 3m20s, 4h, 2d3h, 30d, 2y."""
+    moment = parse_time(text)
+    if moment is None:
+        return "<unknown>"
+    return duration(int((datetime.now(UTC) - moment).total_seconds()))
+
+
+def duration(seconds: int) -> str:
+    """k8s.io/apimachinery/pkg/util/duration.HumanDuration."""
+    if seconds < -1:
+        return "<invalid>"
+    seconds = max(0, seconds)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m" + (f"{seconds % 60}s" if seconds % 60 else "")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
+    return f"{days}d" if days < 730 else f"{days // 365}y"
+
+
+def _at(path: str, default: Cell = "<none>") -> Callable[[Obj], Cell]:
+    def value(obj: Obj) -> Cell:
+        found = get_path(obj, path)
+        return default if found in (None, "") else found
+
+    return value
+
+
+def _count(path: str) -> Callable[[Obj], Cell]:
+    return lambda obj: len(get_path(obj, path) or ())
+
+
+def _since(path: str) -> Callable[[Obj], Cell]:
+    return lambda obj: age(get_path(obj, path))
+
+
+def _labels(path: str) -> Callable[[Obj], Cell]:
+    return lambda obj: ",".join(f"{k}={v}" for k, v in sorted((get_path(obj, path) or {}).items())) or "<none>"
+
+
+def _images(path: str) -> list[Column]:
+    def joined(key: str) -> Callable[[Obj], Cell]:
+        return lambda obj: ",".join(str(container.get(key, "")) for container in get_path(obj, path) or ())
+
+    return [Column("Containers", joined("name"), wide=True), Column("Images", joined("image"), wide=True)]
+
+
+AGE = Column("Age", _since("metadata.creationTimestamp"))
+
+
+def _pod_statuses(pod: Obj, kind: str = "containerStatuses") -> list[Obj]:
+    return get_path(pod, f"status.{kind}") or []
+
+
+def _pod_ready(pod: Obj) -> str:
+    total = len(get_path(pod, "spec.containers") or ())
+    return f"{sum(bool(status.get('ready')) for status in _pod_statuses(pod))}/{total}"
+
+
+def _pod_status(pod: Obj) -> str:
+    reason = get_path(pod, "status.reason") or get_path(pod, "status.phase") or "Unknown"
+    initializing = _init_status(pod)
+    reason = initializing or _container_reason(pod) or reason
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Unknown" if get_path(pod, "status.reason") == "NodeLost" else "Terminating"
+    return str(reason)
+
+
+def _init_status(pod: Obj) -> str:
+    total = len(get_path(pod, "spec.initContainers") or ())
+    for index, status in enumerate(_pod_statuses(pod, "initContainerStatuses")):
+        state = status.get("state") or {}
+        ended = state.get("terminated")
+        if (ended and ended.get("exitCode") == 0) or status.get("started"):
+            continue
+        why = (ended or {}).get("reason") or (state.get("waiting") or {}).get("reason")
+        return f"Init:{why}" if why and why != "PodInitializing" else f"Init:{index}/{total}"
+    return ""
+
+
+def _container_reason(pod: Obj) -> str:
+    reason, running = "", False
+    for status in reversed(_pod_statuses(pod)):
+        state = status.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+        if waiting.get("reason"):
+            reason = waiting["reason"]
+        elif ended is not None:
+            reason = ended.get("reason") or f"ExitCode:{ended.get('exitCode', 0)}"
+        running = running or bool(status.get("ready") and "running" in state)
+    if reason == "Completed" and running:
+        return "Running"
+    return reason
+
+
+def _pod_restarts(pod: Obj) -> str:
+    return str(sum(int(status.get("restartCount", 0)) for status in _pod_statuses(pod)))
+
+
+def _readiness_gates(pod: Obj) -> str:
+    gates = get_path(pod, "spec.readinessGates") or []
+    true = {c["type"] for c in get_path(pod, "status.conditions") or () if c.get("status") == "True"}
+    return f"{sum(gate['conditionType'] in true for gate in gates)}/{len(gates)}" if gates else "<none>"
+
+
+_POD = [
+    Column("Ready", _pod_ready),
+    Column("Status", _pod_status),
+    Column("Restarts", _pod_restarts),
+    AGE,
+    Column("IP", _at("status.podIP"), wide=True),
+    Column("Node", _at("spec.nodeName"), wide=True),
+    Column("Nominated Node", _at("status.nominatedNodeName"), wide=True),
+    Column("Readiness Gates", _readiness_gates, wide=True),
+]
+
+
+def _node_status(node: Obj) -> str:
+    ready = next((c.get("status") for c in get_path(node, "status.conditions") or () if c["type"] == "Ready"), None)
+    status = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
+    return status + (",SchedulingDisabled" if get_path(node, "spec.unschedulable") else "")
+
+
+def _node_roles(node: Obj) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels") or {}
+    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    roles |= {labels["kubernetes.io/role"]} if labels.get("kubernetes.io/role") else set()
+    return ",".join(sorted(roles)) or "<none>"
+
+
+def _node_address(kind: str) -> Callable[[Obj], Cell]:
+    def value(node: Obj) -> Cell:
+        addresses = get_path(node, "status.addresses") or ()
+        return next((address["address"] for address in addresses if address["type"] == kind), "<none>")
+
+    return value
+
+
+_NODE = [
+    Column("Status", _node_status),
+    Column("Roles", _node_roles),
+    AGE,
+    Column("Version", _at("status.nodeInfo.kubeletVersion", "")),
+    Column("Internal-IP", _node_address("InternalIP"), wide=True),
+    Column("External-IP", _node_address("ExternalIP"), wide=True),
+    Column("OS-Image", _at("status.nodeInfo.osImage", "<unknown>"), wide=True),
+    Column("Kernel-Version", _at("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
+    Column("Container-Runtime", _at("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
+]
+
+
+def _of(done: str, wanted: str) -> Callable[[Obj], Cell]:
+    return lambda obj: f"{get_path(obj, done) or 0}/{get_path(obj, wanted) or 0}"
+
+
+def _event_seen(event: Obj) -> str:
+    series = get_path(event, "series.lastObservedTime")
+    return age(series or event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp"))
+
+
+def _event_object(event: Obj) -> str:
+    about = event.get("involvedObject") or event.get("regarding") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _event_source(event: Obj) -> str:
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    parts = (source.get("component") or event.get("reportingComponent"), source.get("host"))
+    return ", ".join(str(part) for part in parts if part)
+
+
+_EVENT = [
+    Column("Last Seen", _event_seen),
+    Column("Type", _at("type", "")),
+    Column("Reason", _at("reason", "")),
+    Column("Object", _event_object),
+    Column("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
+    Column("Source", _event_source, wide=True),
+    Column("Message", lambda event: str(event.get("message") or event.get("note") or "").strip()),
+    Column("First Seen", _since("firstTimestamp"), wide=True),
+    Column("Count", _at("count", 1), "integer", wide=True),
+]
+
+
+def _ports(service: Obj) -> str:
+    ports = get_path(service, "spec.ports") or ()
+    return ",".join(_port(port) for port in ports) or "<none>"
+
+
+def _port(port: Obj) -> str:
+    node = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port['port']}{node}/{port.get('protocol', 'TCP')}"
+
+
+_NUMBER = "integer"
+BY_STORAGE: dict[str, list[Column]] = {
+    "pods": _POD,
+    "nodes": _NODE,
+    "events": _EVENT,
+    "namespaces": [Column("Status", _at("status.phase")), AGE],
+    "configmaps": [Column("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())), AGE],
+    "secrets": [Column("Type", _at("type")), Column("Data", _count("data"), _NUMBER), AGE],
+    "serviceaccounts": [Column("Secrets", _count("secrets"), _NUMBER), AGE],
+    "services": [
+        Column("Type", _at("spec.type")),
+        Column("Cluster-IP", _at("spec.clusterIP")),
+        Column("External-IP", _at("spec.externalName")),
+        Column("Port(s)", _ports),
+        AGE,
+        Column("Selector", _labels("spec.selector"), wide=True),
+    ],
+    "leases.coordination.k8s.io": [Column("Holder", _at("spec.holderIdentity", "")), AGE],
+    "deployments.apps": [
+        Column("Ready", _of("status.readyReplicas", "spec.replicas")),
+        Column("Up-to-date", _at("status.updatedReplicas", 0), _NUMBER),
+        Column("Available", _at("status.availableReplicas", 0), _NUMBER),
+        AGE,
+        *_images("spec.template.spec.containers"),
+        Column("Selector", _labels("spec.selector.matchLabels"), wide=True),
+    ],
+    "replicasets.apps": [
+        Column("Desired", _at("spec.replicas", 0), _NUMBER),
+        Column("Current", _at("status.replicas", 0), _NUMBER),
+        Column("Ready", _at("status.readyReplicas", 0), _NUMBER),
+        AGE,
+        *_images("spec.template.spec.containers"),
+        Column("Selector", _labels("spec.selector.matchLabels"), wide=True),
+    ],
+    "daemonsets.apps": [
+        Column("Desired", _at("status.desiredNumberScheduled", 0), _NUMBER),
+        Column("Current", _at("status.currentNumberScheduled", 0), _NUMBER),
+        Column("Ready", _at("status.numberReady", 0), _NUMBER),
+        Column("Up-to-date", _at("status.updatedNumberScheduled", 0), _NUMBER),
+        Column("Available", _at("status.numberAvailable", 0), _NUMBER),
+        Column("Node Selector", _labels("spec.template.spec.nodeSelector")),
+        AGE,
+        *_images("spec.template.spec.containers"),
+        Column("Selector", _labels("spec.selector.matchLabels"), wide=True),
+    ],
+    "statefulsets.apps": [
+        Column("Ready", _of("status.readyReplicas", "spec.replicas")),
+        AGE,
+        *_images("spec.template.spec.containers"),
+    ],
+    "jobs.batch": [Column("Completions", _of("status.succeeded", "spec.completions")), AGE],
+    "priorityclasses.scheduling.k8s.io": [
+        Column("Value", _at("value", 0), _NUMBER),
+        Column("Global-Default", _at("globalDefault", False), "boolean"),
+        AGE,
+    ],
+    "runtimeclasses.node.k8s.io": [Column("Handler", _at("handler", "")), AGE],
+    "customresourcedefinitions.apiextensions.k8s.io": [Column("Created At", _at("metadata.creationTimestamp"))],
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": [
+        Column("Webhooks", _count("webhooks"), _NUMBER),
+        AGE,
+    ],
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": [
+        Column("Webhooks", _count("webhooks"), _NUMBER),
+        AGE,
+    ],
+    "poddisruptionbudgets.policy": [
+        Column("Min Available", _at("spec.minAvailable", "N/A")),
+        Column("Max Unavailable", _at("spec.maxUnavailable", "N/A")),
+        Column("Allowed Disruptions", _at("status.disruptionsAllowed", 0), _NUMBER),
+        AGE,
+    ],
+}
