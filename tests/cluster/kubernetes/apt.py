@@ -13,25 +13,25 @@ APT = Path("/etc/apt")
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 RUN_PACKAGES = {
-    "etcd-server": "/usr/bin/etcd",
-    "containerd": "/usr/bin/ctr",
-    "runc": "/usr/sbin/runc",
+    "etcd-server": "etcd",
+    "containerd": "ctr",
+    "runc": "runc",
     "containernetworking-plugins": "/usr/lib/cni/bridge",
-    "busybox-static": "/bin/busybox",
-    "iproute2": "/sbin/ip",
-    "mount": "/bin/mount",
+    "busybox-static": "/usr/share/doc/busybox-static/copyright",
+    "iproute2": "ip",
+    "mount": "mount",
 }
-"""Packages by a file that shows they are there. Where another vendor's package brings the file (containerd of Docker's
-repository, say), it is taken: Debian's would conflict with it."""
+"""Packages by what shows that they are there: a command on the PATH, which may be another vendor's (containerd of
+Docker's repository, say: Debian's would conflict with it), or a file. A busybox that is not the static one is no use."""
 
 BUILD_PACKAGES = {
     "golang-1.19-go": "/usr/lib/go-1.19/bin/go",
-    "dpkg-dev": "/usr/bin/dpkg-source",
-    "gcc": "/usr/bin/gcc",
     "golang-github-modern-go-reflect2-dev": "/usr/share/gocode/src/github.com/modern-go/reflect2/reflect2.go",
-    "jq": "/usr/bin/jq",
-    "make": "/usr/bin/make",
-    "rsync": "/usr/bin/rsync",
+    "dpkg-dev": "dpkg-source",
+    "gcc": "gcc",
+    "jq": "jq",
+    "make": "make",
+    "rsync": "rsync",
 }
 
 
@@ -42,7 +42,7 @@ class AptError(RuntimeError):
 def missing_packages(*, for_build: bool) -> list[str]:
     """Packages to install before the cluster can run or, `for_build`, be built."""
     wanted = RUN_PACKAGES | (BUILD_PACKAGES if for_build else {})
-    return [package for package, path in wanted.items() if not _is_there(path)]
+    return [package for package, proof in wanted.items() if not _is_there(proof)]
 
 
 def install(packages: Sequence[str]) -> None:
@@ -142,8 +142,10 @@ def _no_daemons() -> Iterator[None]:
         POLICY.unlink()
 
 
-def _is_there(path: str) -> bool:
-    return Path(path).exists() or shutil.which(Path(path).name) is not None
+def _is_there(proof: str) -> bool:
+    if proof.startswith("/"):
+        return Path(proof).exists()
+    return shutil.which(proof, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin") is not None
 
 
 def _apt_get(*arguments: str, cwd: Path | None = None) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from . import apt
-from .binaries import BUILT, KUBERNETES_VERSION, Binaries, built_folder, cache_folder
+from .binaries import BUILT, KUBERNETES_VERSION, Binaries, MissingBinariesError, built_folder, cache_folder
 
 TARGETS = (*BUILT, "kubectl")
 
@@ -42,10 +42,10 @@ def main() -> int:
     """Install what is missing, build what is not in the cache; prints progress. Returns the exit status."""
     try:
         ensure_programs()
-    except (BuildError, apt.AptError) as error:
+        found = Binaries.find()
+    except (BuildError, apt.AptError, MissingBinariesError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    found = Binaries.find()
     _say(f"Kubernetes {'.'.join(map(str, found.version))} is ready in {found.folder}")
     return 0
 
