@@ -22,7 +22,7 @@ RUN_PACKAGES = {
     "mount": "mount",
 }
 """Packages by what shows that they are there: a command on the PATH, which may be another vendor's (containerd of
-Docker's repository, say: Debian's would conflict with it), or a file. A busybox that is not the static one is no use."""
+Docker's repository, say: Debian's would conflict with it), or a file. A busybox that is not static is no use."""
 
 BUILD_PACKAGES = {
     "golang-1.19-go": "/usr/lib/go-1.19/bin/go",

@@ -31,9 +31,15 @@ def _why_not() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[RealCluster]:
+def real_cluster() -> Iterator[RealCluster]:
     """One cluster for the whole session. Its logs are kept where PURSER_CLUSTER_LOGS names a folder."""
     require_cluster()
     logs = os.environ.get("PURSER_CLUSTER_LOGS")
     with RealCluster(logs=Path(logs) if logs else None) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(real_cluster: RealCluster) -> RealCluster:
+    """The same, by a shorter name; the scenarios' module has a `cluster` of its own."""
+    return real_cluster
