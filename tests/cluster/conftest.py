@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from .kubernetes.fixtures import cluster
+from .kubernetes.fixtures import cluster, real_cluster
 
-__all__ = ["cluster"]
+__all__ = ["cluster", "real_cluster"]
 
 _HERE = Path(__file__).parent
 

@@ -12,8 +12,8 @@ from purser.core.signing import read
 from purser.kube.adapters import inventory_of
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import EVENTS, NODES, PODS
-from scenarios.cluster import Cluster
-from scenarios.pods import GPU, Raw
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.pods import GPU, Raw
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scenarios.cluster import Cluster
+from tests.scenarios.cluster import Cluster
 
 GPU = "nvidia.com/gpu"
 GPUMEM = "nvidia.com/gpumem"

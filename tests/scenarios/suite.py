@@ -10,7 +10,7 @@ import pytest
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.kube.errors import ApiError
 from purser.kube.resources import NODES, PODS, untyped
-from scenarios.actions import (
+from tests.scenarios.actions import (
     absent,
     allocatable,
     cards,
@@ -31,8 +31,19 @@ from scenarios.actions import (
     running,
     without_volatile,
 )
-from scenarios.cluster import Cluster
-from scenarios.pods import GPU, GPUCORES, GPUMEM, GPUMEM_PERCENTAGE, container, half, pod, replica_set, share, whole
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.pods import (
+    GPU,
+    GPUCORES,
+    GPUMEM,
+    GPUMEM_PERCENTAGE,
+    container,
+    half,
+    pod,
+    replica_set,
+    share,
+    whole,
+)
 
 __all__ = [
     "test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers",

@@ -1,0 +1,94 @@
+"""The scenarios' `Cluster` on a real Kubernetes."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import grpc
+
+from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
+from purser.core.names import GPU_RESOURCE
+from purser.kube.client import Client
+from tests.cluster.kubernetes import BUSYBOX_IMAGE
+from tests.cluster.purser_processes import Purser
+from tests.scenarios.actions import eventually
+from tests.scenarios.hollow import hollow_nodes
+
+
+class RealScenarioCluster:
+    """One namespace on the real cluster for one scenario."""
+
+    image = BUSYBOX_IMAGE
+    timeout_s = 180.0
+
+    def __init__(self, purser: Purser, client: Client, namespace: str) -> None:
+        self._purser = purser
+        self._real = purser.cluster
+        self.client = client
+        self.namespace = namespace
+        self.gpu_node = self._real.node_name
+        self.uuids = purser.driver.uuids
+
+    async def container_env(self, pod: str, container: str) -> dict[str, str]:
+        return await asyncio.to_thread(self._real.container_env, self.namespace, pod, container)
+
+    async def pod_resources(self, node: str) -> dict[tuple[str, str, str], tuple[str, ...]]:
+        options = [("grpc.default_authority", "localhost")]
+        async with grpc.aio.insecure_channel(f"unix://{self._real.pod_resources_socket}", options=options) as channel:
+            lister = api_pb2_grpc.PodResourcesListerStub(channel)
+            reply = await lister.List(api_pb2.ListPodResourcesRequest(), wait_for_ready=True, timeout=60)
+        return {
+            (pod.namespace, pod.name, container.name): tuple(
+                sorted(
+                    each
+                    for devices in container.devices
+                    if devices.resource_name == GPU_RESOURCE
+                    for each in devices.device_ids
+                )
+            )
+            for pod in reply.pod_resources
+            for container in pod.containers
+        }
+
+    async def lose_gpu(self, node: str, index: int) -> None:
+        self._purser.driver.lose_gpu(index)
+
+    async def recover_gpu(self, node: str, index: int) -> None:
+        self._purser.driver.recover_gpu(index)
+
+    async def restart_kubelet(self, node: str) -> None:
+        await asyncio.to_thread(self._real.restart_kubelet)
+
+    async def kill_agent(self, node: str) -> None:
+        await asyncio.to_thread(self._purser.agent.kill)
+
+    async def start_agent(self, node: str) -> None:
+        await asyncio.to_thread(self._purser.agent.start)
+
+    async def kill_scheduler(self) -> None:
+        await asyncio.to_thread(self._purser.scheduler.kill)
+
+    async def start_scheduler(self) -> None:
+        await asyncio.to_thread(self._purser.scheduler.start)
+        await asyncio.to_thread(self._purser.wait_scheduler)
+
+    async def stop_webhook(self) -> None:
+        await self.kill_scheduler()
+
+    async def start_webhook(self) -> None:
+        await self.start_scheduler()
+
+    def hollow_nodes(self, count: int) -> AbstractAsyncContextManager[tuple[str, ...]]:
+        return hollow_nodes(self.client, count)
+
+    async def set_up(self) -> None:
+        await asyncio.to_thread(self._real.create_namespace, self.namespace)
+
+    async def tear_down(self) -> None:
+        """The next scenario finds every slot free again: kubelet knows no pod of this one any more."""
+        await asyncio.to_thread(self._real.delete, "namespace", self.namespace)
+
+        async def empty() -> bool:
+            listed = await self.pod_resources(self.gpu_node)
+            return not any(namespace == self.namespace for namespace, _, _ in listed)
+
+        await eventually(self, "kubelet has forgotten the namespace's pods", empty)

@@ -1,0 +1,38 @@
+"""The scenarios on a real Kubernetes: what must be seen by whoever uses Purser."""
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+
+import pytest
+
+from purser.kube import Client, ClusterConfig
+from tests.cluster.kubernetes import RealCluster
+from tests.cluster.purser_processes import Purser
+from tests.cluster.real_scenarios import RealScenarioCluster
+from tests.scenarios.suite import *  # noqa: F403
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def purser(real_cluster: RealCluster) -> Iterator[Purser]:
+    purser = Purser(real_cluster)
+    try:
+        purser.start()
+        yield purser
+    finally:
+        purser.stop()
+
+
+@pytest.fixture
+async def cluster(purser: Purser) -> AsyncIterator[RealScenarioCluster]:
+    async with Client(ClusterConfig.load(purser.cluster.kubeconfig)) as client:
+        cluster = RealScenarioCluster(purser, client, f"scenario-{next(_numbers)}")
+        await cluster.set_up()
+        yield cluster
+        await cluster.tear_down()
+
+
+@pytest.fixture
+def hollow_count() -> int:
+    return 5000

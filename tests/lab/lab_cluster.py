@@ -1,0 +1,73 @@
+"""The scenarios' `Cluster` on the embedded lab."""
+
+from tests.scenarios.actions import eventually
+from tests.scenarios.hollow import hollow_nodes
+
+from purser.core.names import GPU_RESOURCE
+from purser.kube.resources import NAMESPACES, PODS
+from purser.lab.cluster import Lab
+
+
+class LabCluster:
+    image = "busybox"
+    timeout_s = 30.0
+
+    def __init__(self, lab: Lab, namespace: str) -> None:
+        self._lab = lab
+        self.client = lab.client
+        self.namespace = namespace
+        self.gpu_node = next(iter(lab.nodes))
+        self.uuids = lab.nodes[self.gpu_node].driver.uuids
+
+    async def container_env(self, pod, container):
+        found = await self.client.get(PODS, pod, self.namespace)
+        record = self._lab.nodes[found.spec.node_name].container(found.metadata.uid, container)
+        assert record is not None, f"{pod}/{container} was not started"
+        return record.env
+
+    async def pod_resources(self, node):
+        listed = await self._lab.nodes[node].pod_resources()
+        return {key: devices.get(GPU_RESOURCE, ()) for key, devices in listed.items()}
+
+    async def lose_gpu(self, node, index):
+        self._lab.lose_gpu(node, index)
+
+    async def recover_gpu(self, node, index):
+        self._lab.recover_gpu(node, index)
+
+    async def restart_kubelet(self, node):
+        await self._lab.restart_kubelet(node)
+
+    async def kill_agent(self, node):
+        await self._lab.kill_agent(node)
+
+    async def start_agent(self, node):
+        self._lab.start_agent(node)
+
+    async def kill_scheduler(self):
+        await self._lab.kill_scheduler()
+
+    async def start_scheduler(self):
+        await self._lab.start_scheduler()
+
+    async def stop_webhook(self):
+        await self.kill_scheduler()
+
+    async def start_webhook(self):
+        await self.start_scheduler()
+
+    def hollow_nodes(self, count):
+        return hollow_nodes(self.client, count)
+
+    async def set_up(self):
+        await self.client.create(NAMESPACES, {"metadata": {"name": self.namespace}})
+
+    async def tear_down(self):
+        """The next scenario finds every slot free again: kubelet knows no pod of this one any more."""
+        await self.client.delete(NAMESPACES, self.namespace)
+
+        async def empty():
+            listed = await self._lab.nodes[self.gpu_node].pod_resources()
+            return not any(namespace == self.namespace for namespace, _, _ in listed)
+
+        await eventually(self, "the namespace's pods are gone", empty)
