@@ -1,0 +1,328 @@
+"""The scheduler's process against the lab's API server: real sockets, real TLS, real admission call-outs."""
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+import aiohttp.web
+import msgspec
+import pytest
+
+from purser.core import signing
+from purser.core.model import Device, NodeInventory
+from purser.core.names import GRANT_KEY_SECRET
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.errors import ApiError, ConfigError
+from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
+from purser.lab.apiserver import ApiServer
+from purser.scheduler.certificates_keeper import SECRET_NAME, CertificateKeeper, SecretStore
+from purser.scheduler.keys import SigningKeyError
+from purser.scheduler.registration import Registration, holds, own_user
+from purser.scheduler.run import run
+from purser.scheduler.settings import (
+    LeaseTarget,
+    SchedulerSettings,
+    ServerSettings,
+    ServiceTarget,
+    UrlTarget,
+    WebhookSettings,
+)
+
+from .reviews import container, pod
+
+NAMESPACE = "purser-system"
+SETTINGS = SchedulerSettings(
+    server=ServerSettings("127.0.0.1", 0, "127.0.0.1", 0), webhook=WebhookSettings(UrlTarget("127.0.0.1"))
+)
+DEADLINE_S = 20
+
+
+class World:
+    def __init__(self, api, config, client):
+        self.api = api
+        self.config = config
+        self.client = client
+        self.seen = []
+        self.writes = []
+        self.broken = set()
+        api.intercept(self._look)
+
+    async def _look(self, request):
+        self.seen.append(request.path)
+        if request.method != "GET":
+            self.writes.append((request.method, request.path))
+        if any(part in request.path for part in self.broken):
+            return aiohttp.web.json_response({"kind": "Status", "code": 503, "message": "away"}, status=503)
+        return None
+
+    @asynccontextmanager
+    async def scheduler(self, settings=SETTINGS):
+        """A running scheduler; its addresses."""
+        stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(run(settings, self.config, stop, ready.set_result))
+        try:
+            await asyncio.wait({running, ready}, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+            assert ready.done(), "the scheduler did not become ready"
+            yield ready.result()
+        finally:
+            stop.set()
+            await asyncio.wait_for(running, DEADLINE_S)
+
+    async def create_pod(self, name, *containers, **fields):
+        body = pod(*containers, **fields)
+        body["metadata"] |= {"name": name, "namespace": "default"}
+        return await self.client.create(PODS, body)
+
+    async def post(self, port, verb, body):
+        url = f"https://127.0.0.1:{port}/{verb}"
+        connector = aiohttp.TCPConnector(ssl=False)
+        async with aiohttp.ClientSession(connector=connector) as session, session.post(url, json=body) as response:
+            assert response.status == 200, await response.text()
+            return await response.json()
+
+    async def raw_pod(self, name):
+        return await self.client.get(PODS.raw(), name, "default")
+
+
+@pytest.fixture
+async def world():
+    async with ApiServer() as api:
+        config = ClusterConfig.insecure(api.url, api.admin_token)
+        async with Client(config) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+            inventory = NodeInventory("n1", tuple(Device(f"GPU-{i}", i, "A100", 40960, slots=10) for i in range(2)))
+            annotations = {"purser.dev/inventory": msgspec.json.encode(inventory).decode()}
+            await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
+            yield World(api, config, client)
+
+
+async def test_a_pod_is_mutated_placed_and_bound_with_a_grant_that_nobody_can_change(world):
+    async with world.scheduler() as addresses:
+        await world.create_pod("p", container("c", limits={"nvidia.com/gpumem": "1024"}))
+        body = await world.raw_pod("p")
+        assert body["spec"]["schedulerName"] == "purser-scheduler"
+        assert body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+        fits = await world.post(addresses.https, "filter", {"Pod": body, "NodeNames": ["n1", "n2"]})
+        assert fits["NodeNames"] == ["n1"]
+        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": body["metadata"]["uid"], "Node": "n1"}
+        assert await world.post(addresses.https, "bind", binding) == {"Error": ""}
+        bound = await world.client.get(PODS, "p", "default")
+        grant = signing.read(bound.metadata.annotations)
+        assert (grant.node, grant.containers[0].shares[0].memory_mib) == ("n1", 1024)
+        with pytest.raises(ApiError, match="never change"):
+            await world.client.patch_merge(
+                PODS, "p", {"metadata": {"annotations": {"purser.dev/grant": "{}"}}}, "default"
+            )
+
+
+async def test_refusals_and_warnings_come_through_the_api_server(world):
+    async with world.scheduler():
+        with pytest.raises(ApiError, match="write 16384"):
+            await world.create_pod("p", container("c", limits={"nvidia.com/gpumem": "16Gi"}))
+        with pytest.raises(ApiError, match="written by schedulers alone"):
+            await world.create_pod("p", container("c"), annotations={"purser.dev/grant": "{}"})
+        plain = await world.create_pod("plain", container("c"))
+        assert plain.spec.scheduler_name != "purser-scheduler"
+
+
+async def test_a_pod_labelled_so_is_not_touched(world):
+    async with world.scheduler():
+        body = pod(container("c", limits={"nvidia.com/gpumem": "16Gi"}))
+        body["metadata"] |= {"name": "p", "namespace": "default", "labels": {"purser.dev/webhook": "ignore"}}
+        created = await world.client.create(PODS, body)
+        assert created.spec.scheduler_name != "purser-scheduler"
+
+
+async def test_a_restart_keeps_ca_and_keys_and_writes_only_the_new_port(world):
+    async with world.scheduler():
+        before = await world.client.get(MUTATING_WEBHOOKS, "purser-mutating")
+        key = await world.client.get(SECRETS, GRANT_KEY_SECRET, NAMESPACE)
+        world.writes.clear()
+    async with world.scheduler():
+        after = await world.client.get(MUTATING_WEBHOOKS, "purser-mutating")
+        assert after.webhooks[0].client_config.ca_bundle == before.webhooks[0].client_config.ca_bundle != b""
+        assert after.webhooks[0].client_config.url != before.webhooks[0].client_config.url
+        assert await world.client.get(SECRETS, GRANT_KEY_SECRET, NAMESPACE) == key
+        assert {path.rsplit("/", 1)[1] for _, path in world.writes} <= {
+            "purser-mutating",
+            "purser-validating",
+            "selfsubjectreviews",
+        }
+
+
+async def test_two_replicas_serve_with_one_ca(world):
+    async with world.scheduler(), world.scheduler():
+        await world.create_pod("p", container("c", limits={"nvidia.com/gpu": "1"}))
+        assert (await world.raw_pod("p"))["spec"]["schedulerName"] == "purser-scheduler"
+
+
+async def test_readiness_waits_for_the_api_server_and_comes_by_itself(world):
+    world.broken.add("/api/v1/nodes")
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    port = free_port()
+    settings = replace(SETTINGS, server=replace(SETTINGS.server, metrics_port=port))
+    running = asyncio.create_task(run(settings, world.config, stop, ready.set_result))
+    async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as session:
+        assert await readiness(session, port) == (503, "starting\n")
+        world.broken.clear()
+        await ready
+        assert await readiness(session, port) == (200, "ok\n")
+        stop.set()
+        await running
+
+
+async def readiness(session, port):
+    while True:
+        try:
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
+                return response.status, await response.text()
+        except aiohttp.ClientConnectorError:
+            await asyncio.sleep(0.01)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_stopping_while_the_api_server_is_away_is_clean(world):
+    world.broken.add("secrets")
+    stop = asyncio.Event()
+    running = asyncio.create_task(run(SETTINGS, world.config, stop))
+    async with asyncio.timeout(DEADLINE_S):
+        while not any("secrets" in path for path in world.seen):
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+
+
+async def test_what_cannot_be_healed_by_waiting_ends_the_process_with_its_own_error(world):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for server in (replace(SETTINGS.server, port=port), replace(SETTINGS.server, metrics_port=port)):
+            with pytest.raises(OSError, match="address already in use"):
+                await run(replace(SETTINGS, server=server), world.config, asyncio.Event())
+
+
+async def test_a_secret_without_a_key_ends_the_process_with_its_own_error(world):
+    body = {"metadata": {"name": GRANT_KEY_SECRET, "namespace": NAMESPACE}, "data": {"key.pem": "bm8="}}
+    await world.client.create(SECRETS, body)
+    with pytest.raises(SigningKeyError, match="delete it"):
+        await run(SETTINGS, world.config, asyncio.Event())
+
+
+async def test_a_token_file_without_a_token_is_refused(world, tmp_path):
+    empty = tmp_path / "token"
+    for content, says in ((None, "cannot be read"), ("\n", "holds no token")):
+        if content is not None:
+            empty.write_text(content)
+        settings = replace(SETTINGS, server=replace(SETTINGS.server, bearer_token_file=empty))
+        with pytest.raises(ConfigError, match=says):
+            await run(settings, world.config, asyncio.Event())
+
+
+async def test_without_a_webhook_nothing_is_registered_and_the_paths_are_served(world):
+    async with world.scheduler(replace(SETTINGS, webhook=None)) as addresses:
+        assert (await world.client.list(MUTATING_WEBHOOKS)).items == []
+        answer = await world.post(addresses.https, "filter", {"Pod": pod(container("c")), "NodeNames": ["a"]})
+        assert answer["NodeNames"] == ["a"]
+
+
+async def test_a_replica_whose_kube_scheduler_does_not_lead_does_not_bind(world):
+    settings = replace(SETTINGS, follow_lease=LeaseTarget("kube-system", "kube-scheduler"), host_name="here")
+    async with world.scheduler(settings) as addresses:
+        await world.create_pod("p", container("c", limits={"nvidia.com/gpu": "1"}))
+        body = await world.raw_pod("p")
+        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": body["metadata"]["uid"], "Node": "n1"}
+        assert "not the active one" in (await world.post(addresses.https, "bind", binding))["Error"]
+
+
+async def test_a_registration_that_is_right_is_not_written_again_and_a_wrong_one_is_mended(world):
+    target = ServiceTarget(NAMESPACE, "purser-webhook")
+    registration = Registration(world.client, WebhookSettings(target), target, lambda: b"CA")
+    await registration.register()
+    world.writes.clear()
+    await registration.register()
+    assert world.writes == []
+    raw = await world.client.get(VALIDATING_WEBHOOKS.raw(), "purser-validating")
+    webhooks = [raw["webhooks"][0] | {"failurePolicy": "Fail"}]
+    await world.client.patch_merge(VALIDATING_WEBHOOKS, "purser-validating", {"webhooks": webhooks})
+    await registration.register()
+    mended = await world.client.get(VALIDATING_WEBHOOKS.raw(), "purser-validating")
+    assert mended["webhooks"][0]["failurePolicy"] == "Ignore"
+    assert mended["webhooks"][0]["clientConfig"]["service"]["path"] == "/validate"
+
+
+async def test_a_new_ca_is_registered_at_once(world):
+    bundle = [b"old"]
+    target = UrlTarget("::1", 8443)
+    registration = Registration(world.client, WebhookSettings(target), target, lambda: bundle[0])
+    running = asyncio.create_task(registration.run())
+    async with asyncio.timeout(DEADLINE_S):
+        await registration.done()
+        bundle[0] = b"new"
+        registration.refresh()
+        while True:
+            present = (await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")).webhooks[0].client_config
+            if present.ca_bundle == b"new":
+                break
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert present.url == "https://[::1]:8443/validate"
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted", "held"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": [{"x": 1, "y": 2}]}, {"a": [{"x": 1}]}, True),
+        ({"a": [{"x": 1}, {"x": 2}]}, {"a": [{"x": 1}]}, False),
+        (None, {"a": 1}, False),
+        ("text", [1], False),
+    ],
+)
+def test_what_holds_a_wanted_object(present, wanted, held):
+    assert holds(present, wanted) is held
+
+
+async def test_certificates_survive_in_a_secret_and_a_broken_secret_is_replaced(world):
+    names = ["127.0.0.1"]
+    first = CertificateKeeper(SecretStore(world.client, NAMESPACE), names)
+    await first.refresh()
+    second = CertificateKeeper(SecretStore(world.client, NAMESPACE), names)
+    await second.refresh()
+    assert second.ca_bundle == first.ca_bundle
+    for broken in ("bm8=", "e30="):
+        patch = {"data": {"material.json": broken}}
+        await world.client.patch_merge(SECRETS, SECRET_NAME, patch, NAMESPACE)
+        await second.refresh()
+        assert second.ca_bundle != first.ca_bundle
+        assert second.is_valid
+
+
+async def test_replicas_that_start_at_once_agree_on_one_secret(world):
+    keepers = [CertificateKeeper(SecretStore(world.client, NAMESPACE), ["127.0.0.1"]) for _ in range(4)]
+    await asyncio.gather(*(keeper.refresh() for keeper in keepers))
+    assert len({keeper.ca_bundle for keeper in keepers}) == 1
+
+
+async def test_who_this_process_is_is_asked_of_the_api_server(world):
+    assert await own_user(world.client) == ""  # the lab's API server is older than the question
+
+    async def answer(request):
+        if request.path.endswith("/selfsubjectreviews"):
+            body = {"metadata": {}, "status": {"userInfo": {"username": "system:serviceaccount:a:b"}}}
+            return aiohttp.web.json_response(body, status=201)
+        return None
+
+    world.api.intercept(answer)
+    assert await own_user(world.client) == "system:serviceaccount:a:b"
