@@ -1,0 +1,161 @@
+"""A scheduler's deciding half against a real API server over HTTPS, for the tests beside this file."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
+from purser.core.placement import Policy
+from purser.core.signing import read
+from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
+from purser.kube.objects import Pod
+from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
+from purser.lab.apiserver import ApiServer
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.extender import KubeExtender
+from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
+from purser.scheduler.extender_quota import RESOURCE_QUOTAS
+from purser.scheduler.keys import GrantKeys, load_or_create_keys
+from purser.scheduler.metrics import SchedulerMetrics
+
+PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+
+
+class Clock(SystemClock):
+    """The real time plus what a test adds."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
+class World:
+    """One scheduler replica and the cluster around it."""
+
+    def __init__(self, api: ApiServer, client: Client, keys: GrantKeys, may_bind: Callable[[], bool]) -> None:
+        self.api, self.client, self.keys = api, client, keys
+        self.metrics, self.clock = SchedulerMetrics(), Clock()
+        self.events = EventRecorder(client, "purser-scheduler", "here")
+        self.cache = ClusterCache(keys, self.metrics)
+        self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
+        self.quotas = Informer(client, RESOURCE_QUOTAS)
+        self.cache.attach(self.pods, self.nodes, self.quotas)
+        self.extender = KubeExtender(
+            self.cache, client, keys, Policy(), self.metrics, self.events, may_bind=may_bind, clock=self.clock
+        )
+
+    @property
+    def ledger(self):  # type: ignore[no-untyped-def]
+        return self.cache.ledger
+
+    async def add_node(self, name: str, cards: int = 1, memory: int = 8000, **facts: Any) -> None:
+        devices = tuple(Device(f"{name}-{i}", i, "NVIDIA A100", memory, slots=10) for i in range(cards))
+        inventory = msgspec.structs.replace(NodeInventory(name, devices), **facts)
+        annotations = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode()}
+        await self.client.create(NODES, {"metadata": {"name": name, "annotations": annotations}})
+        await eventually(lambda: self.cache.fleet.node(name) is not None)
+
+    async def add_pod(
+        self,
+        name: str,
+        memory: int | None = 1000,
+        *,
+        priority: int = 0,
+        annotations: dict[str, str] | None = None,
+        **limits: str,
+    ) -> Pod:
+        """A pod that asks for one card with so much memory; None: for no card."""
+        asked = {} if memory is None else {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory)}
+        body = {
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+            "spec": {
+                "schedulerName": "purser-scheduler",
+                "priorityClassName": await self._priority_class(priority),
+                "containers": [{"name": "c", "image": "i", "resources": {"limits": {**asked, **limits}}}],
+            },
+        }
+        pod = await self.client.create(PODS, body)
+        await eventually(lambda: self.cache.pod_by_uid(pod.metadata.uid) is not None)
+        return pod
+
+    async def _priority_class(self, value: int) -> str:
+        name = f"priority-{value}"
+        with contextlib.suppress(AlreadyExistsError):
+            await self.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        return name
+
+    async def stored(self, pod: Pod) -> Pod:
+        return await self.client.get(PODS, pod.metadata.name, "default")
+
+    async def grant_on(self, pod: Pod) -> Grant | None:
+        """What the pod's annotations say, in the API server."""
+        return read((await self.stored(pod)).metadata.annotations)
+
+    async def bind(self, pod: Pod, node: str) -> str:
+        """The error, empty when the pod is bound."""
+        meta = pod.metadata
+        return (await self.extender.bind(ExtenderBindingArgs(meta.name, meta.namespace, meta.uid, node))).error
+
+    async def filter(self, pod: Pod, *nodes: str):  # type: ignore[no-untyped-def]
+        return await self.extender.filter(ExtenderArgs(pod, list(nodes)))
+
+    async def event_messages(self) -> list[str]:
+        await self.events.drain()
+        return [event.message for event in (await self.client.list(EVENTS, "default")).items]
+
+    def memory_used(self, node: str) -> int:
+        return sum(usage.memory_mib for usage in self.ledger.usage(node).values())
+
+    def state_of(self, pod: Pod) -> GrantState | None:
+        return self.ledger.state(pod.metadata.uid)
+
+
+@contextlib.asynccontextmanager
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer() as api:
+        async with _client(api) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
+        yield api
+
+
+@contextlib.asynccontextmanager
+async def replica(
+    api: ApiServer, client_class: type[Client] = Client, may_bind: Callable[[], bool] = lambda: True
+) -> AsyncIterator[World]:
+    """A scheduler process, from start to its sudden end."""
+    async with _client(api, client_class) as client:
+        world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind)
+        running = [world.pods, world.nodes, world.quotas, world.events]
+        tasks = [asyncio.create_task(part.run()) for part in running]
+        await asyncio.gather(world.pods.synced(), world.nodes.synced(), world.quotas.synced())
+        try:
+            yield world
+        finally:
+            await world.extender.drain()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _client(api: ApiServer, client_class: type[Client] = Client) -> Client:
+    with TemporaryDirectory() as folder:
+        return client_class(ClusterConfig.load(api.write_kubeconfig(Path(folder) / "kubeconfig")), timeout=5.0)
+
+
+async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def a_grant(uid: str, node: str, device: str, memory: int = 1000, name: str = "p") -> Grant:
+    share = DeviceShare(device, memory, 0)
+    return Grant(uid, "default", name, node, (ContainerGrant("c", ContainerKind.APP, (share,)),))
