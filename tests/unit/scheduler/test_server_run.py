@@ -176,6 +176,13 @@ async def test_readiness_waits_for_the_api_server_and_comes_by_itself(world):
         await running
 
 
+async def eventually(condition):
+    while True:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
 async def readiness(session, port):
     while True:
         try:
@@ -196,8 +203,7 @@ async def test_stopping_while_the_api_server_is_away_is_clean(world):
     stop = asyncio.Event()
     running = asyncio.create_task(run(SETTINGS, world.config, stop))
     async with asyncio.timeout(DEADLINE_S):
-        while not any("secrets" in path for path in world.seen):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: any("secrets" in path for path in world.seen))
         stop.set()
         await running
 
