@@ -26,6 +26,11 @@ from purser.agent.ids import id_order, uuid_of, uuids_of
 from purser.core.model import ContainerGrant, ContainerKind, Grant
 
 
+def key_of_grant(grant: Grant) -> str:
+    """The pod of a grant, as informers key it."""
+    return f"{grant.namespace}/{grant.pod}"
+
+
 class ListedPod(msgspec.Struct, frozen=True):
     """One pod of kubelet's PodResources list: its containers in kubelet's order with their ids of the one resource."""
 
@@ -53,7 +58,7 @@ class Turn(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The pod, as informers key it."""
-        return f"{self.grant.namespace}/{self.grant.pod}"
+        return key_of_grant(self.grant)
 
     def __str__(self) -> str:
         return f"{self.key} container {self.part.container} ({', '.join(self.part.uuids)})"

@@ -5,12 +5,12 @@ the scheduler believes. It is the last arbiter.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
 
-from purser.agent.admission import Demand, Preference, owner_of, stranger_on
+from purser.agent.admission import Demand, Preference, key_of_grant, owner_of, stranger_on
 from purser.agent.allocation import Answer, NodeFacts, answer, cache_dir, enforcement_of
 from purser.agent.book import Book, BookedContainer
 from purser.agent.hostfiles import make_shared_dir, remove_dir
@@ -21,7 +21,9 @@ from purser.agent.resolver import Found, Resolver
 from purser.agent.settings import AgentSettings
 from purser.core.ledger import LedgerError
 from purser.core.model import Enforcement, Grant
+from purser.kube.adapters import is_terminal
 from purser.kube.errors import KubeError
+from purser.kube.objects import Pod
 
 log = structlog.get_logger("purser.agent")
 
@@ -99,7 +101,20 @@ class Arbiter:
             if part is not None:
                 folder = cache_dir(booked.grant, part, str(self._settings.hami_core_dir))
                 await asyncio.to_thread(remove_dir, self._settings, Path(folder))
-        log.info("released a pod's devices", pod=f"{booked.grant.namespace}/{booked.grant.pod}", uid=pod_uid)
+        log.info("released a pod's devices", pod=key_of_grant(booked.grant), uid=pod_uid)
+
+    async def release_ended(self, pod_uids: Iterable[str]) -> int:
+        """Release those of some pods on the book that the API server says are over; how many were."""
+        keys = {uid: key_of_grant(self._book.pods[uid].grant) for uid in pod_uids}
+        try:
+            found = await self._pods.fetch(set(keys.values()))
+        except KubeError as error:
+            log.warning("cannot look for pods that may have ended", error=str(error))
+            return 0
+        ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
+        for uid in ended:
+            await self.release(uid)
+        return len(ended)
 
     async def _allocate(self, demand: Demand, found: Found) -> Answer:
         grant, part = found.turn.grant, found.turn.part
@@ -109,9 +124,8 @@ class Arbiter:
         enforcement = enforcement_of(part, facts, node.enforcement)
         if enforcement is Enforcement.HAMI_CORE:
             await self._make_folders(found)
-        self._book.adopt_listing(found.listing, found.view.grants)  # what kubelet gave out is taken, book or no book
         try:
-            self._book.allocate(grant, part.container, BookedContainer(demand.ids, enforcement))
+            await self._enter(found, BookedContainer(demand.ids, enforcement))
         except LedgerError as error:
             raise self._refused(
                 Reason.OVERCOMMIT, found, f"{error}: another pod was given that first. Delete and create the pod again"
@@ -120,6 +134,21 @@ class Arbiter:
         log.info("allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, part, facts, node)
 
+    async def _enter(self, found: Found, given: BookedContainer) -> None:
+        """Enter it in the book.
+
+        Pods that ended are looked for before a refusal: scheduler and kubelet may know sooner than the informer.
+        """
+        grant, container = found.turn.grant, found.turn.part.container
+        self._book.adopt_listing(found.listing, found.view.grants)  # what kubelet gave out is taken, book or no book
+        try:
+            self._book.allocate(grant, container, given)
+        except LedgerError:
+            rivals = [uid for uid, pod in self._book.pods.items() if _devices(pod.grant) & _devices(grant)]
+            if not await self.release_ended(rivals):
+                raise
+            self._book.allocate(grant, container, given)
+
     def _check_health(self, found: Found, node: NodeFacts) -> None:
         for uuid in found.turn.part.uuids:
             device = node.devices.get(uuid)
@@ -127,7 +156,7 @@ class Arbiter:
                 raise self._refused(Reason.UNHEALTHY, found, f"device {uuid} is unhealthy: {device.unhealthy_reason}")
 
     def _check_strangers(self, found: Found) -> None:
-        booked = {f"{pod.grant.namespace}/{pod.grant.pod}" for pod in self._book.pods.values()}
+        booked = {key_of_grant(pod.grant) for pod in self._book.pods.values()}
         held = stranger_on(found.turn.part.uuids, found.listing, found.view.strangers - booked)
         if held is not None:
             pod, uuid = held
@@ -157,7 +186,7 @@ class Arbiter:
             raise Refused(
                 Reason.MISMATCH,
                 f"container {container} was given {', '.join(ids)}, its grant says otherwise",
-                [f"{pod.grant.namespace}/{pod.grant.pod}"],
+                [key_of_grant(pod.grant)],
             )
 
     async def _grant(self, key: str) -> Grant | None:
@@ -170,7 +199,16 @@ class Arbiter:
         except KubeError as error:
             log.warning("cannot confirm a pod with the API server, going by the book", pod=key, error=str(error))
         booked = (pod.grant for pod in self._book.pods.values())
-        return next((grant for grant in booked if f"{grant.namespace}/{grant.pod}" == key), None)
+        return next((grant for grant in booked if key_of_grant(grant) == key), None)
 
     def _refused(self, reason: Reason, found: Found, message: str) -> Refused:
         return Refused(reason, f"{found.key} container {found.turn.part.container}: {message}", [found.key])
+
+
+def _is_over(pod: Pod | None, uid: str) -> bool:
+    """Whether the pod with this uid has ended, if this is what its name leads to now."""
+    return pod is None or pod.metadata.uid != uid or is_terminal(pod)
+
+
+def _devices(grant: Grant) -> set[str]:
+    return {uuid for part in grant.containers for uuid in part.uuids}

@@ -6,6 +6,7 @@ again every `reopen_interval_s`, because NVML fixes its list of cards when it is
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 
@@ -22,7 +23,7 @@ from purser.core.model import NodeInventory
 
 log = structlog.get_logger("purser.agent")
 
-EVENT_WAIT_MS = 500
+EVENT_WAIT_MS = 250
 """One slice of waiting for Xids: how long a stop, or opening the driver anew, may have to wait for the thread."""
 
 DRIVER_PAUSE_S = 5.0
@@ -47,6 +48,7 @@ class DeviceMonitor:
         self._stopped = False
         self._pending: dict[str, asyncio.Future[Reading]] = {}
         self._driver_turn = asyncio.Lock()
+        self._probe_now = asyncio.Event()
         self.inventory: Latest[NodeInventory | None] = Latest(None)
         self.info = DriverInfo(absent="not looked yet")
         self.gpus: tuple[Gpu, ...] = ()
@@ -157,6 +159,7 @@ class DeviceMonitor:
         for uuid in concerned:
             self._set_health(uuid, self._health_of(uuid).after_xid(event.xid, self._settings.xid_policy))
         self._publish()
+        self._probe_now.set()  # a card that needs a reset says so now: without that, its recovery would go unnoticed
 
     def cards(self) -> Mapping[str, Gpu]:
         """The cards that have an identity."""
@@ -186,7 +189,9 @@ class DeviceMonitor:
     async def _probe_forever(self) -> None:
         while True:
             await self.probe()
-            await asyncio.sleep(self._settings.probe_interval_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._probe_now.wait(), self._settings.probe_interval_s)
+            self._probe_now.clear()
 
     async def _look_again_forever(self) -> None:
         while True:

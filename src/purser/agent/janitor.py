@@ -9,7 +9,6 @@ from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
 from purser.kube.adapters import is_terminal
-from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
 
 log = structlog.get_logger("purser.agent")
@@ -33,13 +32,24 @@ class Janitor:
             on_delete=lambda old: self._end(old.metadata.uid),
         )
 
-    async def rebuild(self) -> None:
-        """Make the book equal to what kubelet lists and the API server stores. Running pods are not touched."""
-        await self.sweep()
+    async def run(self) -> None:
+        """Release until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._learn())
+            tasks.create_task(self._release_forever())
+            tasks.create_task(self._sweep_forever())
+
+    async def sweep(self) -> None:
+        """Release pods that are on the book and that the API server has not."""
+        store = self._pods.pods.store
+        await self._arbiter.release_ended([uid for uid in self._book.pods if store.by_uid(uid) is None])
+
+    async def _learn(self) -> None:
+        """Complete the book with what kubelet lists; each Allocate does so too, this is for metrics until then."""
         try:
             listing = await self._kubelet.list()
         except KubeletError as error:
-            log.warning("rebuilding the book without kubelet's", error=str(error))
+            log.warning("kubelet's books are not to be had, going on with the checkpoint", error=str(error))
             return
         news = self._book.adopt_listing(listing, self._pods.view().grants)
         if news:
@@ -47,29 +57,6 @@ class Janitor:
         log.info("the book is rebuilt", pods=len(self._book.pods), learned_from_kubelet=news)
         for violation in self._book.violations():
             log.error("a device is overcommitted on the book", uuid=violation.uuid, problem=violation.problem)
-
-    async def run(self) -> None:
-        """Release until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._release_forever())
-            tasks.create_task(self._sweep_forever())
-
-    async def sweep(self) -> None:
-        """Release pods that are on the book and that the API server has not."""
-        unseen = {
-            uid: f"{booked.grant.namespace}/{booked.grant.pod}"
-            for uid, booked in self._book.pods.items()
-            if self._pods.pods.store.by_uid(uid) is None
-        }
-        try:
-            found = await self._pods.fetch(unseen.values())
-        except KubeError as error:
-            log.warning("cannot look for pods that may be gone", error=str(error))
-            return
-        for uid, key in unseen.items():
-            pod = found[key]
-            if pod is None or pod.metadata.uid != uid or is_terminal(pod):
-                await self._arbiter.release(uid)
 
     async def _release_forever(self) -> None:
         while True:

@@ -126,7 +126,7 @@ class Agent:
         except TimeoutError:
             log.warning("the API server does not answer, going by the checkpoint", path=str(self._settings.checkpoint))
         await self._devices.differs(())
-        await self._janitor.rebuild()
+        await self._janitor.sweep()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._registration.run())
             tasks.create_task(self._janitor.run())

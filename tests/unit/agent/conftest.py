@@ -1,0 +1,195 @@
+"""One node with everything real but the hardware and kubelet: API server, client, driver library, agent."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from tests.unit.agent.builders import NODE
+from tests.unit.agent.emulated_kubelet import Kubelet
+
+from purser.agent.run import run
+from purser.agent.settings import AgentSettings
+from purser.core.model import ContainerKind, Grant
+from purser.core.names import DEFAULT_NAMESPACE, GRANT_KEY_CONFIGMAP, INVENTORY_ANNOTATION
+from purser.core.signing import sign
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
+from purser.lab.apiserver import ApiServer
+from purser.lab.driver import SimulatedDriver
+
+DEADLINE_S = 20
+
+
+async def eventually(check):
+    """Poll until true; a check may be a plain function or a coroutine function."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = check()
+            found = await found if asyncio.iscoroutine(found) else found
+            if found:
+                return found
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def folder():
+    """Short: a unix socket's path has at most 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="pa"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+async def api(folder):
+    async with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(api, folder):
+    api.write_kubeconfig(folder / "kubeconfig")
+    async with Client(ClusterConfig.load(folder / "kubeconfig")) as client:
+        yield client
+
+
+@pytest.fixture
+async def kubelet(folder):
+    kubelet = Kubelet(folder)
+    await kubelet.start()
+    yield kubelet
+    await kubelet.stop()
+
+
+@pytest.fixture
+def driver(folder):
+    return SimulatedDriver.create(folder / "driver", NODE, "t4-4")
+
+
+class World:
+    """The cluster side, and an agent that can be started and stopped."""
+
+    def __init__(self, folder, client, driver):
+        self.folder, self.client, self.driver = folder, client, driver
+        self.key = Ed25519PrivateKey.generate()
+        self.uuids = driver.uuids
+        self.settings = {
+            "device_plugin_dir": folder / "device-plugins",
+            "pod_resources_socket": folder / "pod-resources" / "kubelet.sock",
+            "state_dir": folder / "state",
+            "host_root": folder / "host",
+            "metrics_host": "127.0.0.1",
+            "metrics_port": 0,
+            "slots": 4,
+            "probe_interval_s": 0.1,
+            "reopen_interval_s": 0.3,
+            "resolve_timeout_s": 0.5,
+            "retry_initial_s": 0.05,
+            "retry_cap_s": 0.2,
+        }
+
+    async def prepare(self):
+        await self.client.create(NODES, {"metadata": {"name": NODE}})
+        await self.client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
+        await self.publish_keys(self.key)
+
+    async def publish_keys(self, *keys):
+        pems = [key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode() for key in keys]
+        with contextlib.suppress(Exception):
+            await self.client.delete(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, DEFAULT_NAMESPACE)
+        body = {"metadata": {"name": GRANT_KEY_CONFIGMAP}, "data": {"keys": "".join(pems)}}
+        await self.client.create(CONFIG_MAPS, body, DEFAULT_NAMESPACE)
+
+    @contextlib.asynccontextmanager
+    async def agent(self, driver=None, **settings):
+        stop, reload, port = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
+        opened = driver or self.driver.open()
+        task = asyncio.create_task(
+            run(
+                AgentSettings(node_name=NODE, **{**self.settings, **settings}),
+                self.client,
+                opened,
+                stop,
+                reload=reload,
+                find_driver=self.driver.open,
+                on_port=port.set_result,
+            )
+        )
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                yield RunningAgent(await port, reload, task)
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, DEADLINE_S)
+            opened.close()
+
+    async def pod(self, name, *parts, counts=None, bound=True, key=None, annotations=None, plain=(), **container):
+        """Create a pod with this grant and bind it here; ``counts`` differ from the grant's where given."""
+        counts = counts if counts is not None else {part.container: len(part.shares) for part in parts}
+        init = [part.container for part in parts if part.kind is not ContainerKind.APP]
+
+        def spec(name):
+            limits = {"nvidia.com/gpu": str(counts[name])} if counts.get(name) else {}
+            return {"name": name, "image": "x", "resources": {"limits": limits}, **container}
+
+        body = {
+            "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": {
+                "initContainers": [spec(name) for name in init],
+                "containers": [spec(name) for name in (*(n for n in counts if n not in init), *plain)],
+            },
+        }
+        pod = await self.client.create(PODS, body, "default")
+        grant = Grant(pod.metadata.uid, "default", name, NODE, parts)
+        if bound:
+            signed = sign(grant, key or self.key) if parts else {}
+            await self.client.bind("default", name, pod.metadata.uid, NODE, signed)
+        return grant
+
+    async def set_phase(self, name, phase):
+        await self.client.patch_merge(PODS, name, {"status": {"phase": phase}}, "default", subresource="status")
+
+    async def delete_pod(self, name):
+        await self.client.delete(PODS, name, "default", grace_period_seconds=0)
+
+    async def inventory_text(self):
+        node = await self.client.get(NODES, NODE)
+        return node.metadata.annotations.get(INVENTORY_ANNOTATION)
+
+    async def events(self, name):
+        listing = await self.client.list(EVENTS)
+        return [(e.reason, e.message) for e in listing.items if e.involved_object.name == name]
+
+
+class RunningAgent:
+    def __init__(self, port, reload, task):
+        self.port, self.reload, self.task = port, reload, task
+
+    async def get(self, path):
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as response:
+            return response.status, await response.text()
+
+    async def ready(self):
+        status, _ = await self.get("/readyz")
+        return status == 200
+
+    async def metric(self, name, **labels):
+        _, text = await self.get("/metrics")
+        for line in text.splitlines():
+            head, _, value = line.rpartition(" ")
+            if head.partition("{")[0] == name and all(f'{k}="{v}"' in head for k, v in labels.items()):
+                return float(value)
+        return None
+
+
+@pytest.fixture
+async def world(folder, client, driver):
+    world = World(folder, client, driver)
+    await world.prepare()
+    return world

@@ -1,0 +1,191 @@
+"""As much of a kubelet as a device plugin meets: Registration, PodResources, and the calls into the plugin.
+
+Over real gRPC on real unix sockets. Two generations: ``modern`` kubelets dial the plugin and ask for its options before
+they answer Register, 1.20 answers at once and dials in the background. Admission is one pod at a time; a rejected pod
+stays in the PodResources list, as in 1.20, until it is removed.
+"""
+
+import asyncio
+import contextlib
+
+import grpc
+import grpc.aio
+
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from purser.agent.kubeletapi.podresources.v1 import api_pb2 as resources_pb2
+from purser.agent.kubeletapi.podresources.v1 import api_pb2_grpc as resources_grpc
+
+RESOURCE = "nvidia.com/gpu"
+AUTHORITY = (("grpc.default_authority", "localhost"),)
+
+
+class Rejected(Exception):
+    """The pod fails admission with the plugin's message."""
+
+
+class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesListerServicer):
+    def __init__(self, folder, modern=True):
+        self.plugin_dir = folder / "device-plugins"
+        self.resources_socket = folder / "pod-resources" / "kubelet.sock"
+        self.modern = modern
+        self.registrations = []
+        self.devices = {}
+        self.pods = {}  # "ns/name" -> {container: ids}; only app containers
+        self.held = {}  # "ns/name" -> ids, of init containers too
+        self.lists = 0
+        self._tasks = set()
+        self._admitting = asyncio.Lock()
+
+    async def start(self):
+        for path in (self.plugin_dir, self.resources_socket.parent):
+            path.mkdir(parents=True, exist_ok=True)
+        for path in self.plugin_dir.iterdir():
+            path.unlink()
+        self._server = grpc.aio.server()
+        api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix:{self.plugin_dir}/kubelet.sock")
+        self._resources = grpc.aio.server()
+        resources_grpc.add_PodResourcesListerServicer_to_server(self, self._resources)
+        self._resources.add_insecure_port(f"unix:{self.resources_socket}")
+        await self._server.start()
+        await self._resources.start()
+
+    async def stop(self):
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await asyncio.gather(self._server.stop(0), self._resources.stop(0))
+
+    async def restart(self):
+        """What it allocated is in its checkpoint; devices are unknown until the plugin comes again."""
+        await self.stop()
+        self.devices = {}
+        await self.start()
+
+    def drop_streams(self):
+        """The ListAndWatch stream breaks, and kubelet does nothing about it."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def Register(self, request, context):
+        if request.version != "v1beta1":
+            await context.abort(grpc.StatusCode.UNKNOWN, "requested API version is not supported by kubelet")
+        if self.modern:
+            await self._connect(request)
+        else:
+            self._spawn(self._connect(request))
+        return api_pb2.Empty()
+
+    async def List(self, request, context):
+        self.lists += 1
+        return resources_pb2.ListPodResourcesResponse(
+            pod_resources=[
+                resources_pb2.PodResources(
+                    namespace=key.partition("/")[0],
+                    name=key.partition("/")[2],
+                    containers=[
+                        resources_pb2.ContainerResources(
+                            name=name,
+                            devices=[resources_pb2.ContainerDevices(resource_name=RESOURCE, device_ids=ids)]
+                            if ids
+                            else [],
+                        )
+                        for name, ids in containers.items()
+                    ],
+                )
+                for key, containers in self.pods.items()
+            ]
+        )
+
+    async def _connect(self, request):
+        channel = grpc.aio.insecure_channel(f"unix:{self.plugin_dir}/{request.endpoint}", options=AUTHORITY)
+        plugin = api_pb2_grpc.DevicePluginStub(channel)
+        options = request.options
+        if self.modern:
+            options = await plugin.GetDevicePluginOptions(api_pb2.Empty(), timeout=10, wait_for_ready=True)
+        self.registrations.append((request, options))
+        self.plugin = plugin
+        self._spawn(self._watch(channel, plugin))
+
+    async def _watch(self, channel, plugin):
+        try:
+            async for response in plugin.ListAndWatch(api_pb2.Empty()):
+                self.devices = {device.ID: device for device in response.devices}
+        except grpc.aio.AioRpcError:
+            pass
+        finally:
+            if self.plugin is plugin:
+                self.devices = {}
+            await channel.close()
+
+    def _spawn(self, work):
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def free(self):
+        taken = {held for ids in self.held.values() for held in ids}
+        return sorted(name for name, device in self.devices.items() if device.health == "Healthy" and name not in taken)
+
+    async def admit(self, key, containers, init=(), prefer=True):
+        """Admit a pod: (container, count) in order, init containers first. Returns the responses by container.
+
+        Raises `Rejected`; the pod stays listed then.
+        """
+        async with self._admitting:
+            self.pods[key] = {name: [] for name, _ in containers}
+            self.held[key] = set()
+            responses, reusable = {}, []
+            for name, count in (*init, *containers):
+                ids, responses[name] = await self._allocate(key, count, reusable, prefer)
+                self.held[key] |= set(ids)
+                if name in self.pods[key]:
+                    self.pods[key][name] = ids
+                    reusable = [held for held in reusable if held not in ids]
+                else:
+                    reusable += [held for held in ids if held not in reusable]
+            return responses
+
+    async def _allocate(self, key, count, reusable, prefer):
+        if not count:
+            return [], None
+        ids = reusable[:count]
+        try:
+            if len(ids) < count:
+                ids = await self._preferred(ids, count) if prefer else [*ids, *self.free][:count]
+            response = await self.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}]))
+        except grpc.aio.AioRpcError as error:
+            self.held[key] = set()
+            raise Rejected(error.details()) from error
+        return ids, response.container_responses[0]
+
+    async def _preferred(self, taken, count):
+        request = api_pb2.PreferredAllocationRequest()
+        request.container_requests.add(
+            available_deviceIDs=[*self.free, *taken], must_include_deviceIDs=taken, allocation_size=count
+        )
+        response = await self.plugin.GetPreferredAllocation(request)
+        preferred = [name for name in response.container_responses[0].deviceIDs if name not in taken]
+        return [*taken, *preferred, *self.free][:count]
+
+    async def pre_start(self, ids):
+        try:
+            await self.plugin.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=ids))
+        except grpc.aio.AioRpcError as error:
+            raise Rejected(error.details()) from error
+
+    def remove(self, key):
+        self.pods.pop(key, None)
+        self.held.pop(key, None)
+
+
+@contextlib.asynccontextmanager
+async def kubelet_in(folder, modern=True):
+    kubelet = Kubelet(folder, modern)
+    await kubelet.start()
+    try:
+        yield kubelet
+    finally:
+        await kubelet.stop()

@@ -1,0 +1,387 @@
+"""The whole agent against a kubelet, an API server and a driver library, over their real protocols."""
+
+import asyncio
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.unit.agent.builders import NODE, init, part
+from tests.unit.agent.conftest import eventually
+from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
+
+from purser.agent.nvml import NullDriver
+from purser.kube.resources import NODES
+
+
+def uuids_of(ids):
+    return sorted(device_id.partition("::")[0] for device_id in ids)
+
+
+async def test_a_pod_gets_the_devices_of_its_grant(world, kubelet):
+    a, b, c, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", c, a, memory_mib=2000, cores_percent=20))
+        responses = await kubelet.admit("default/p", [("main", 2)])
+        assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, c])
+        assert dict(responses["main"].envs) == {
+            "NVIDIA_VISIBLE_DEVICES": f"{a},{c}",
+            "PURSER_GPU_ENFORCEMENT": "none",
+            "CUDA_DEVICE_MEMORY_LIMIT_0": "2000m",
+            "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m",
+            "CUDA_DEVICE_SM_LIMIT": "20",
+        }
+        await kubelet.pre_start(kubelet.pods["default/p"]["main"])
+        assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 2000 * 1024 * 1024
+        assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, enforcement="none") == 0.2
+        assert await agent.metric("purser_device_granted_slots", uuid=b) == 0
+
+
+@pytest.mark.parametrize("modern", [True, False], ids=["calls back before it answers", "answers at once"])
+async def test_both_generations_of_kubelet_learn_the_devices(world, folder, modern):
+    async with kubelet_in(folder, modern) as kubelet, world.agent(slots=2) as agent:
+        await eventually(agent.ready)
+        await eventually(lambda: len(kubelet.devices) == 8)
+        ((request, options),) = kubelet.registrations
+        assert (request.resource_name, request.endpoint) == ("nvidia.com/gpu", "purser-nvidia-gpu.sock")
+        assert (options.pre_start_required, options.get_preferred_allocation_available) == (True, True)
+        device = kubelet.devices[f"{world.uuids[0]}::1"]
+        assert device.health == "Healthy"
+        assert list(kubelet.devices) == sorted(kubelet.devices)
+
+
+async def test_many_pods_at_once_each_get_their_own(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        uuids = world.uuids
+        pods = [(f"p{n}", uuids[n % 4], uuids[(n + 1 + n // 4) % 4]) for n in range(8)]
+        pods = [(name, one, two if two != one else uuids[(uuids.index(one) + 1) % 4]) for name, one, two in pods]
+        for name, one, two in pods:
+            await world.pod(name, part("one", one, memory_mib=100), part("two", two, memory_mib=200), plain=["log"])
+        names = [("one", 1), ("log", 0), ("two", 1)]
+        await asyncio.gather(*(kubelet.admit(f"default/{name}", names) for name, _, _ in pods))
+        for name, one, two in pods:
+            held = kubelet.pods[f"default/{name}"]
+            assert (uuids_of(held["one"]), uuids_of(held["two"])) == ([one], [two])
+
+
+async def test_an_init_containers_devices_go_on_to_the_app_container(world, kubelet):
+    a, b, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", init("prepare", b, memory_mib=500), part("main", a, b))
+        responses = await kubelet.admit("default/p", [("main", 2)], init=[("prepare", 1)])
+        assert responses["prepare"].envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "500m"
+        assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, b])
+        await kubelet.pre_start([held for held in kubelet.held["default/p"] if held.startswith(b)])
+        assert await agent.metric("purser_device_granted_memory_bytes", uuid=b) == 1000 * 1024 * 1024
+
+
+async def test_a_pod_without_a_grant_is_refused_and_told_what_to_do(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", counts={"main": 1})
+        with pytest.raises(Rejected, match=r"No grant of Purser's.*set schedulerName: purser-scheduler"):
+            await kubelet.admit("default/p", [("main", 1)])
+        (event,) = await eventually(lambda: world.events("p"))
+        assert event[0] == "NoGrant"
+        assert "schedulerName: purser-scheduler" in event[1]
+        assert await agent.metric("purser_agent_refusals_total", reason="NoGrant") == 1
+
+
+async def test_a_forged_grant_does_not_count(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", world.uuids[0]), key=Ed25519PrivateKey.generate())
+        with pytest.raises(Rejected, match="signature is by none of the scheduler's keys"):
+            await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_a_grant_for_fewer_containers_than_ask_does_not_count(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", world.uuids[0]), counts={"main": 1, "more": 1})
+        with pytest.raises(Rejected, match=r"covers \{'main': 1\}"):
+            await kubelet.admit("default/p", [("main", 1), ("more", 1)])
+
+
+async def test_a_new_key_of_the_scheduler_is_learned_while_running(world, kubelet):
+    new = Ed25519PrivateKey.generate()
+    async with world.agent(resolve_timeout_s=10) as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", world.uuids[0]), key=new)
+        admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
+        await eventually(lambda: kubelet.lists > 2)
+        await world.publish_keys(world.key, new)
+        await admitting
+
+
+async def test_a_rejected_pod_that_kubelet_still_lists_is_passed_over_once_it_has_failed(world, kubelet):
+    a, b, _, _ = world.uuids
+    async with world.agent(resolve_timeout_s=10) as agent:
+        await eventually(agent.ready)
+        await world.pod("rejected", part("main", a))
+        await world.pod("p", part("main", b))
+        kubelet.pods["default/rejected"] = {"main": []}
+        admitting = asyncio.create_task(kubelet.admit("default/p", [("main", 1)]))
+        await eventually(lambda: kubelet.lists > 2)
+        await world.set_phase("rejected", "Failed")
+        await admitting
+        assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
+
+
+async def test_what_stays_ambiguous_is_refused(world, kubelet):
+    a, b, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("other", part("main", a))
+        await world.pod("p", part("main", b))
+        kubelet.pods["default/other"] = {"main": []}
+        with pytest.raises(Rejected, match="several containers with different grants"):
+            await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_a_card_is_never_overcommitted_whatever_the_scheduler_signed(world, kubelet):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", a, memory_mib=9000))
+        await world.pod("q", part("main", a, memory_mib=9000))
+        await kubelet.admit("default/p", [("main", 1)])
+        with pytest.raises(Rejected, match=r"18000 of \d+ MiB would be taken"):
+            await kubelet.admit("default/q", [("main", 1)])
+        kubelet.remove("default/q")
+        await world.delete_pod("p")
+        kubelet.remove("default/p")
+        await eventually(lambda: _is_zero(agent, a))
+        await world.pod("r", part("main", a, memory_mib=9000))
+        await kubelet.admit("default/r", [("main", 1)])
+
+
+async def _is_zero(agent, uuid):
+    return await agent.metric("purser_device_granted_slots", uuid=uuid) == 0
+
+
+async def test_ids_that_kubelet_chose_off_the_grant_are_refused(world, kubelet):
+    d = sorted(world.uuids)[-1]
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", d))
+        with pytest.raises(Rejected, match="does not meet what was granted"):
+            await kubelet.admit("default/p", [("main", 1)], prefer=False)
+
+
+async def test_a_container_does_not_start_with_ids_that_are_not_its_grants(world, kubelet):
+    a, b, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", a))
+        await kubelet.admit("default/p", [("main", 1)])
+        kubelet.pods["default/p"]["main"] = [f"{b}::0"]
+        with pytest.raises(Rejected, match="kubelet's books say"):
+            await kubelet.pre_start([f"{b}::0"])
+        with pytest.raises(Rejected, match="neither kubelet nor this agent knows"):
+            await kubelet.pre_start([f"{b}::3"])
+
+
+async def test_devices_of_a_pod_from_before_purser_are_not_given_out(world, kubelet):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("old", counts={"main": 1})
+        kubelet.pods["default/old"] = {"main": [a]}
+        await world.pod("p", part("main", a))
+        with pytest.raises(Rejected, match=r"pod default/old holds device .* without a grant"):
+            await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(world, kubelet):
+    a, _, _, _ = world.uuids
+    library = world.folder / "host/usr/local/vgpu"
+    library.mkdir(parents=True)
+    for name in ("libvgpu.so", "ld.so.preload"):
+        (library / name).touch()
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        grant = await world.pod("p", part("main", a))
+        responses = await kubelet.admit("default/p", [("main", 1)])
+        assert responses["main"].envs["PURSER_GPU_ENFORCEMENT"] == "hami-core"
+        assert [mount.container_path for mount in responses["main"].mounts][:2] == [
+            "/usr/local/vgpu",
+            "/usr/local/vgpu/libvgpu.so",
+        ]
+        cache = library / "containers" / f"{grant.pod_uid}_main"
+        assert cache.stat().st_mode & 0o777 == 0o777
+        await world.set_phase("p", "Succeeded")
+        await eventually(lambda: not cache.exists())
+
+
+async def test_kubelet_restarts_are_noticed_and_running_pods_keep_their_devices(world, kubelet):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", a, memory_mib=9000))
+        await kubelet.admit("default/p", [("main", 1)])
+        await kubelet.restart()
+        await eventually(lambda: len(kubelet.devices) == 16)
+        assert len(kubelet.registrations) == 2
+        assert await agent.metric("purser_agent_kubelet_restarts_total") == 1
+        await world.pod("q", part("main", a, memory_mib=9000))
+        with pytest.raises(Rejected, match="MiB would be taken"):
+            await kubelet.admit("default/q", [("main", 1)])
+
+
+async def test_a_vanished_socket_is_made_again(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        (kubelet.plugin_dir / "purser-nvidia-gpu.sock").unlink()
+        await eventually(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 16)
+        assert await agent.metric("purser_agent_kubelet_restarts_total") == 0
+
+
+async def test_a_stream_that_kubelet_does_not_reopen_leads_to_a_new_registration(world, kubelet):
+    async with world.agent(stream_timeout_s=0.3) as agent:
+        await eventually(agent.ready)
+        kubelet.drop_streams()
+        await eventually(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 16)
+
+
+async def test_the_agent_waits_for_kubelet_and_says_so(world, folder):
+    async with world.agent() as agent:
+        await eventually(lambda: _says(agent, "waiting for kubelet"))
+        async with kubelet_in(folder):
+            await eventually(agent.ready)
+
+
+async def _says(agent, text):
+    status, body = await agent.get("/readyz")
+    return status == 503 and text in body
+
+
+async def test_the_agent_waits_for_a_driver_and_finds_it(world, kubelet):
+    async with world.agent(driver=NullDriver("no libnvidia-ml.so.1"), reopen_interval_s=1) as agent:
+        await eventually(lambda: _says(agent, "no libnvidia-ml.so.1"))
+        assert not kubelet.registrations
+        await eventually(agent.ready)
+        assert len(kubelet.devices) == 16
+
+
+async def test_a_dead_card_is_unhealthy_everywhere_and_comes_back(world, kubelet):
+    dead, alive, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        world.driver.lose_gpu(dead)
+        await eventually(lambda: kubelet.devices and _health(kubelet, dead) == {"Unhealthy"})
+        assert _health(kubelet, alive) == {"Healthy"}
+        assert await agent.metric("purser_device_healthy", uuid=dead) == 0
+        await eventually(lambda: _in_inventory(world, "gpu-lost"))
+        assert "GpuUnhealthy" in [reason for reason, _ in await eventually(lambda: world.events(NODE))]
+        await world.pod("p", part("main", alive))
+        await kubelet.admit("default/p", [("main", 1)])
+        world.driver.recover_gpu(dead)
+        await eventually(lambda: _health(kubelet, dead) == {"Healthy"})
+        await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
+
+
+def _health(kubelet, uuid):
+    return {device.health for name, device in kubelet.devices.items() if name.startswith(uuid)}
+
+
+async def _in_inventory(world, text):
+    return text in await world.inventory_text()
+
+
+async def _not_in_inventory(world, text):
+    return text not in await world.inventory_text()
+
+
+async def test_an_xid_makes_all_slots_of_its_card_unhealthy(world, kubelet):
+    bad, good, _, _ = world.uuids
+    async with world.agent(probe_interval_s=60) as agent:
+        await eventually(agent.ready)
+        world.driver.inject_xid(bad, 79)
+        await eventually(lambda: _health(kubelet, bad) == {"Unhealthy"})
+        assert _health(kubelet, good) == {"Healthy"}
+
+
+async def test_a_removed_inventory_is_published_again(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        text = await eventually(world.inventory_text)
+        gone = {"metadata": {"annotations": {"purser.dev/inventory": None}}}
+        await world.client.patch_merge(NODES, NODE, gone)
+        assert await eventually(world.inventory_text) == text
+
+
+async def test_the_inventory_is_written_once_while_nothing_changes(world, kubelet):
+    async with world.agent(probe_interval_s=0.02) as agent:
+        await eventually(agent.ready)
+        before = (await world.client.get(NODES, NODE)).metadata.resource_version
+        scans = await agent.metric("purser_agent_call_seconds_count") or 0
+        await asyncio.sleep(0.3)
+        assert (await world.client.get(NODES, NODE)).metadata.resource_version == before
+        assert scans == 0
+
+
+async def test_after_a_restart_the_book_is_as_before(world, kubelet):
+    a, b, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", init("prepare", a, memory_mib=9000), part("main", a, memory_mib=8000))
+        await world.pod("gone", part("main", b, memory_mib=9000))
+        await kubelet.admit("default/p", [("main", 1)], init=[("prepare", 1)])
+        await kubelet.admit("default/gone", [("main", 1)])
+    await world.delete_pod("gone")
+    kubelet.remove("default/gone")
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 9000 * 1024 * 1024
+        assert await agent.metric("purser_device_granted_memory_bytes", uuid=b) == 0
+        await kubelet.pre_start(kubelet.pods["default/p"]["main"])
+
+
+async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, kubelet):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", a, memory_mib=9000))
+        await kubelet.admit("default/p", [("main", 1)])
+    (world.folder / "state" / "agent-book.json").write_text('{"node": ')
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("q", part("main", a, memory_mib=9000))
+        with pytest.raises(Rejected, match="MiB would be taken"):
+            await kubelet.admit("default/q", [("main", 1)])
+
+
+async def test_reload_enumerates_cards_anew(world, kubelet):
+    removed = world.uuids[0]
+    async with world.agent(probe_interval_s=60, reopen_interval_s=60) as agent:
+        await eventually(agent.ready)
+        world.driver.remove_gpu(removed)
+        agent.reload.set()
+        await eventually(lambda: len(kubelet.devices) == 12)
+        world.driver.restore_gpu(removed)
+        agent.reload.set()
+        await eventually(lambda: len(kubelet.devices) == 16)
+
+
+async def test_stopping_leaves_no_socket_and_an_agent_can_start_again(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+    assert not (kubelet.plugin_dir / "purser-nvidia-gpu.sock").exists()
+    assert (await agent.task) is None
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+
+
+async def test_with_the_api_server_away_devices_are_served_and_running_pods_restart(world, kubelet, api):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", a))
+        await kubelet.admit("default/p", [("main", 1)])
+        await api.stop()
+        await kubelet.restart()
+        await eventually(lambda: len(kubelet.devices) == 16)
+        await kubelet.pre_start(kubelet.pods["default/p"]["main"])
+        await api.start()
