@@ -1,22 +1,24 @@
 import asyncio
+import logging
 from itertools import count
 
 import pytest
 import structlog
-from tests.lab.lab_cluster import LabCluster
 
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
+from tests.lab.lab_cluster import LabCluster
 
 _numbers = count(1)
 
 
 @pytest.fixture
 async def lab():
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     settings = LabSettings(node_choices(["a100-40gb-8"]), probe_interval_s=0.1)
-    async with Lab(settings) as lab, asyncio.timeout(120):
-        await lab.ready()
+    async with Lab(settings) as lab:
+        async with asyncio.timeout(60):
+            await lab.ready()
         yield lab
     structlog.reset_defaults()
 

@@ -1,11 +1,10 @@
 """The scenarios' `Cluster` on the embedded lab."""
 
-from tests.scenarios.actions import eventually
-from tests.scenarios.hollow import hollow_nodes
-
 from purser.core.names import GPU_RESOURCE
 from purser.kube.resources import NAMESPACES, PODS
 from purser.lab.cluster import Lab
+from tests.scenarios.actions import eventually
+from tests.scenarios.hollow import hollow_nodes
 
 
 class LabCluster:

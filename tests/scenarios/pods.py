@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from purser.core.names import SCHEDULER_NAME
 from tests.scenarios.cluster import Cluster
 
 GPU = "nvidia.com/gpu"
@@ -65,8 +66,8 @@ def pod(
 
 
 def replica_set(cluster: Cluster, name: str, replicas: int, limits: dict[str, str]) -> Raw:
-    """A ReplicaSet of such pods."""
-    template = pod(cluster, name, limits)
+    """A ReplicaSet of such pods. They name their scheduler themselves: replicas also come while the webhook is away."""
+    template = pod(cluster, name, limits, schedulerName=SCHEDULER_NAME)
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",

@@ -18,6 +18,7 @@ from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError
 from purser.kube.objects import Node
 from purser.kube.resources import NAMESPACES, NODES
+from purser.kube.watching import Change
 from purser.lab.apiserver import ApiServer, LogOptions, User
 from purser.lab.components import Component
 from purser.lab.controllers.manager import run_controllers, run_scheduler
@@ -29,7 +30,6 @@ from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarg
 
 SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
 _LOCALHOST = "127.0.0.1"
-_POLL_S = 0.02
 # Every agent keeps one thread in a call that waits for the driver's events, and uses another for probes.
 _THREADS_PER_NODE = 3
 # As in deploy/helm/purser: memory and cores exist only in Purser's book, slots are kubelet's devices.
@@ -79,8 +79,13 @@ class Lab:
     async def ready(self) -> None:
         """Wait until Purser's scheduler answers and every node offers its devices."""
         await self._scheduler_ready.wait()
-        while not all(map(_offers_devices, (await self.client.list(NODES)).items)):
-            await asyncio.sleep(_POLL_S)
+        async with self.client.watch(NODES, resource_version="0") as events:
+            waiting = set(self.nodes)
+            async for event in events:
+                if isinstance(event, Change) and _offers_devices(event.object):
+                    waiting.discard(event.object.metadata.name)
+                if not waiting:
+                    return
 
     # --- faults
 
@@ -203,8 +208,8 @@ class Lab:
             ),
             webhook=WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=SCHEDULER_USER),
         )
-        async with Client(self._credentials(SCHEDULER_USER), field_manager="purser-scheduler") as client:
-            await run_purser_scheduler(settings, client, stop, self._scheduler_ready)
+        config = self._credentials(SCHEDULER_USER)
+        await run_purser_scheduler(settings, config, stop, lambda _addresses: self._scheduler_ready.set())
 
     async def _logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
         """What a container would see of its devices: its environment, as ``env`` prints it."""

@@ -31,12 +31,12 @@ class Admission:
         manager: DeviceManager,
         plugins: PluginServer,
         checkpoint_path: Path,
-        active_uids: Callable[[], Collection[str]],
+        free_unused: Callable[[], None],
     ) -> None:
         self._manager = manager
         self._plugins = plugins
         self._checkpoint_path = checkpoint_path
-        self._active_uids = active_uids
+        self._free_unused = free_unused
 
     async def admit(self, pod: Raw, *, is_running: bool = False) -> None:
         """Allocate everything that the pod's containers ask for. Raises `AdmissionError`; nothing is rolled back."""
@@ -61,7 +61,7 @@ class Admission:
         wanted = {name: n for name, n in container.limits.items() if self._manager.is_device_resource(name)}
         if not wanted:
             return
-        self._manager.free_all_but(self._active_uids())
+        self._free_unused()
         for resource, required in wanted.items():
             pool = reusable.setdefault(resource, set())
             await self._allocate_resource((uid, container.name), resource, required, pool, is_running)

@@ -46,7 +46,7 @@ class Kubelet:
         self._plugins = PluginServer(plugin_folder, self._manager, clock, self._devices_changed)
         self._recorder = EventRecorder(client, "kubelet", settings.name)
         self._workers = PodWorkers(settings, client, self._manager, self._plugins, self.runtime, self._recorder, clock)
-        self._admission = Admission(self._manager, self._plugins, self._checkpoint_path, self._workers.active_uids)
+        self._admission = Admission(self._manager, self._plugins, self._checkpoint_path, self._workers.free_unused)
         self._pod_resources = PodResourcesServer(folder / "pod-resources", self._manager, self._workers.listed)
         self.started = asyncio.Event()
         """Set once the node is registered and its sockets are served."""
@@ -74,6 +74,8 @@ class Kubelet:
             group.create_task(self._recorder.run())
             group.create_task(self._workers.run(self._admission))
             group.create_task(pods.run())
+            await pods.synced()
+            self._workers.all_told()
 
     def _restore(self) -> bool:
         """Take over what the kubelet before wrote down; a corrupt file is logged and left behind, as kubelet does."""

@@ -66,6 +66,9 @@ class PodWorkers:
         self._known: dict[str, Raw] = {}
         """By uid: those whose admission has begun."""
         self._rejected: set[str] = set()
+        self._first: set[str] = set()
+        """Uids of pods that were there at kubelet's start and whose turn has not come."""
+        self._is_told_all = False
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
 
@@ -74,7 +77,13 @@ class PodWorkers:
     def added(self, pod: Raw) -> None:
         """A pod was bound to this node, or is there at kubelet's start."""
         self._seen[uid_of(pod)] = pod
+        if not self._is_told_all:
+            self._first.add(uid_of(pod))
         self._waiting.put_nowait(uid_of(pod))
+
+    def all_told(self) -> None:
+        """Every pod that was there at kubelet's start was told of."""
+        self._is_told_all = True
 
     def updated(self, _old: Raw, pod: Raw) -> None:
         """Only deletion concerns kubelet: the spec of a pod does not change."""
@@ -91,19 +100,22 @@ class PodWorkers:
         self._seen.pop(uid, None)
         self._known.pop(uid, None)
         self._rejected.discard(uid)
+        self._first.discard(uid)
         if (life := self._lives.pop(uid, None)) is not None:
             life.cancel()
         self._runtime.remove(uid)
 
     # --- what others ask
 
-    def active_uids(self) -> frozenset[str]:
-        """Pods that may hold devices."""
-        return frozenset(uid for uid, pod in self._known.items() if not self._is_over(uid, pod))
+    def free_unused(self) -> None:
+        """Take the devices of pods that are over. Not before every pod of the first list had its turn: kubelet would
+        take the devices of running pods that it has not got to yet (``sourcesReady`` in the real one)."""
+        if self._is_told_all and not self._first:
+            self._manager.free_all_but({uid for uid, pod in self._known.items() if not self._is_over(uid, pod)})
 
     def listed(self) -> Iterator[ListedPod]:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended."""
-        self._manager.free_all_but(self.active_uids())
+        self.free_unused()
         for uid, pod in self._known.items():
             if self._settings.version >= (1, 34) and self._is_over(uid, pod):
                 continue
@@ -138,6 +150,7 @@ class PodWorkers:
     async def _take(self, pod: Raw, admission: Admission) -> None:
         uid = uid_of(pod)
         self._known[uid] = pod
+        self._first.discard(uid)
         if is_deleted(pod):
             self._end(pod)
             return

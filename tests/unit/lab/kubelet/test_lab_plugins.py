@@ -76,8 +76,11 @@ class Node:
         self.plugins = PluginServer(folder / "device-plugins", self.manager, SystemClock(), self.changed.set)
         self.pods = {}
         self.checkpoint = folder / "device-plugins" / checkpoint.FILE_NAME
-        self.admission = Admission(self.manager, self.plugins, self.checkpoint, lambda: set(self.pods))
+        self.admission = Admission(self.manager, self.plugins, self.checkpoint, self.free_unused)
         self.resources = PodResourcesServer(folder / "pod-resources", self.manager, self.listed)
+
+    def free_unused(self):
+        self.manager.free_all_but(set(self.pods))
 
     def listed(self):
         return [
