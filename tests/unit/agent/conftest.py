@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.unit.agent.builders import NODE
@@ -20,6 +21,7 @@ from purser.core.names import DEFAULT_NAMESPACE, GRANT_KEY_CONFIGMAP, INVENTORY_
 from purser.core.signing import sign
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
+from purser.kube.errors import NotFoundError
 from purser.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.lab.driver import SimulatedDriver
@@ -46,20 +48,23 @@ def folder():
     shutil.rmtree(path)
 
 
-@pytest.fixture
-async def api(folder):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api():
+    """One for all tests of a module: it takes longer to start and stop than a test runs."""
     async with ApiServer() as server:
         yield server
 
 
-@pytest.fixture
-async def client(api, folder):
-    api.write_kubeconfig(folder / "kubeconfig")
-    async with Client(ClusterConfig.load(folder / "kubeconfig")) as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(api, tmp_path_factory):
+    path = tmp_path_factory.mktemp("api") / "kubeconfig"
+    api.write_kubeconfig(path)
+    async with Client(ClusterConfig.load(path)) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
         yield client
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def kubelet(folder):
     kubelet = Kubelet(folder)
     await kubelet.start()
@@ -96,12 +101,21 @@ class World:
 
     async def prepare(self):
         await self.client.create(NODES, {"metadata": {"name": NODE}})
-        await self.client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
         await self.publish_keys(self.key)
+
+    async def clean_up(self):
+        """Nothing of this test is there for the next one."""
+        for resource in (PODS, EVENTS):
+            for found in (await self.client.list(resource)).items:
+                meta = found.metadata
+                with contextlib.suppress(NotFoundError):
+                    await self.client.delete(resource, meta.name, meta.namespace, grace_period_seconds=0)
+        await self.client.delete(NODES, NODE)
+        await self.client.delete(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, DEFAULT_NAMESPACE)
 
     async def publish_keys(self, *keys):
         pems = [key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode() for key in keys]
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(NotFoundError):
             await self.client.delete(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, DEFAULT_NAMESPACE)
         body = {"metadata": {"name": GRANT_KEY_CONFIGMAP}, "data": {"keys": "".join(pems)}}
         await self.client.create(CONFIG_MAPS, body, DEFAULT_NAMESPACE)
@@ -188,8 +202,9 @@ class RunningAgent:
         return None
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def world(folder, client, driver):
     world = World(folder, client, driver)
     await world.prepare()
-    return world
+    yield world
+    await world.clean_up()

@@ -11,6 +11,8 @@ from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 from purser.agent.nvml import NullDriver
 from purser.kube.resources import NODES
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 def uuids_of(ids):
     return sorted(device_id.partition("::")[0] for device_id in ids)
