@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+import shutil
 import subprocess
 import tempfile
 import time
@@ -92,6 +93,7 @@ class RealCluster:
         # Short, because the path of a unix socket may have 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="purser-cluster-", dir="/tmp"))
         with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             stack.enter_context(machine_lock(self.folder, self._wait_seconds))
             ensure_cgroups()
             network.create_bridge()

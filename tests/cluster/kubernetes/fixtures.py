@@ -1,7 +1,9 @@
 """Fixtures that give tests the real cluster. `tests/cluster/conftest.py` imports them."""
 
 import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,8 +37,22 @@ def real_cluster() -> Iterator[RealCluster]:
     """One cluster for the whole session. Its logs are kept where PURSER_CLUSTER_LOGS names a folder."""
     require_cluster()
     logs = os.environ.get("PURSER_CLUSTER_LOGS")
-    with RealCluster(logs=Path(logs) if logs else None) as running:
+    with _terminated_in_order(), RealCluster(logs=Path(logs) if logs else None) as running:
         yield running
+
+
+@contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """SIGTERM ends the session as Ctrl-C does: `timeout` and CI runners send it, and a cluster would stay behind."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(f"signal {number}")
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
