@@ -339,7 +339,7 @@ def bodies(draw):
     return json.dumps(draw(json_values)).encode()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(VERBS), bodies()), min_size=5, max_size=20))
 def test_no_body_brings_the_server_down(requests):
     async def scenario():
