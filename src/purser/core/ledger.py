@@ -50,7 +50,7 @@ class StateError(LedgerError):
     """A grant's state only moves forward."""
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """What is taken of one device."""
 
     slots: int = 0

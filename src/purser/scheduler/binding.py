@@ -60,7 +60,7 @@ class Truth(Enum):
 
 @dataclass(slots=True)
 class _Unsettled:
-    """A reservation whose Binding may or may not have been carried out."""
+    """A grant whose Binding may or may not have been carried out, or whose pod no informer knows yet."""
 
     grant: Grant
     until: float
@@ -250,9 +250,9 @@ class Binder:
             return Truth.OTHERWISE
 
     async def _resolve(self, uid: str) -> None:
-        doubt = self._unsettled[uid]
-        if self._cache.ledger.state(uid) is not GrantState.RESERVED:
-            self._unsettled.pop(uid, None)  # an informer was faster
+        doubt, state = self._unsettled[uid], self._cache.ledger.state(uid)
+        if state is None or (state is not GrantState.RESERVED and self._cache.pod_by_uid(uid) is not None):
+            self._unsettled.pop(uid, None)  # an informer was faster, and will tell of the pod's end as well
             return
         truth = await self._ask(doubt.grant)
         if truth is Truth.OURS:
@@ -260,7 +260,7 @@ class Binder:
         elif truth in (Truth.GONE, Truth.OTHERWISE) or (
             truth is Truth.UNBOUND and self._clock.monotonic() >= doubt.until
         ):
-            log.info("A Binding was not carried out", pod=f"{doubt.grant.namespace}/{doubt.grant.pod}", found=truth)
+            log.info("A Binding came to nothing", pod=f"{doubt.grant.namespace}/{doubt.grant.pod}", found=truth.value)
             self._drop(doubt.grant)
 
     def _doubt(self, grant: Grant) -> None:
@@ -268,10 +268,15 @@ class Binder:
             self._unsettled[grant.pod_uid] = _Unsettled(grant, self._clock.monotonic() + SETTLE_S)
 
     def _confirm(self, grant: Grant) -> None:
-        """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more."""
+        """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more.
+
+        Of a pod that no informer has seen yet none need ever tell that it is gone, so it is asked for until one has.
+        """
         self._unsettled.pop(grant.pod_uid, None)
         if self._cache.ledger.state(grant.pod_uid) is GrantState.RESERVED:
             self._cache.ledger.advance(grant.pod_uid, GrantState.BOUND)
+        if self._cache.pod_by_uid(grant.pod_uid) is None:
+            self._doubt(grant)
 
     def _drop_if_settled(self, grant: Grant) -> None:
         """This write did not happen; another one before it may still."""

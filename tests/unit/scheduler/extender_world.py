@@ -70,6 +70,7 @@ class World:
         *,
         priority: int = 0,
         annotations: dict[str, str] | None = None,
+        wait: bool = True,
         **limits: str,
     ) -> Pod:
         """A pod that asks for one card with so much memory; None: for no card."""
@@ -83,7 +84,8 @@ class World:
             },
         }
         pod = await self.client.create(PODS, body)
-        await eventually(lambda: self.cache.pod_by_uid(pod.metadata.uid) is not None)
+        if wait:
+            await eventually(lambda: self.cache.pod_by_uid(pod.metadata.uid) is not None)
         return pod
 
     async def _priority_class(self, value: int) -> str:

@@ -212,6 +212,24 @@ async def test_a_late_binding_is_taken_up_by_whoever_sees_it_first():
         assert world.memory_used("n1") == 1000
 
 
+async def test_a_pod_that_came_and_went_unseen_leaves_nothing_on_the_book():
+    """Its watch is cut off, and the next list does not have the pod any more: no informer ever tells of its end."""
+    async with server() as api, replica(api) as world:
+        await world.add_node("n1")
+        apply = world.pods._apply
+        world.pods._apply = lambda event: None  # type: ignore[method-assign]
+        pod = await world.add_pod("p", wait=False)
+        assert await world.bind(pod, "n1") == ""
+        await world.extender._binder.resolve()
+        assert world.state_of(pod) is GrantState.BOUND
+        await world.client.delete(PODS, "p", "default", grace_period_seconds=0)
+        world.pods._apply = apply  # type: ignore[method-assign]
+        await world.pods.relist()
+        await world.extender._binder.resolve()
+        assert world.state_of(pod) is None
+        assert not world.extender._binder._unsettled
+
+
 def refuse_reading_of(name):
     from aiohttp import web
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from purser.core.fleet import Fleet
-from purser.core.model import NodePolicy, PodRequest, ScoreWeights
+from purser.core.model import NodePolicy, PodRequest
 from purser.core.placement.place import Fit, decide
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import UNREGISTERED, Refusal
@@ -36,11 +36,12 @@ class VerdictCache:
     def __init__(self) -> None:
         self._by_shape: dict[object, dict[int, Verdict]] = {}
 
-    def of(self, shape: object, live_classes: int) -> dict[int, Verdict]:
-        """The verdicts for one shape, dropped when most of them are for states that no node has any more."""
+    def of(self, shape: object, classes: Mapping[str, int]) -> dict[int, Verdict]:
+        """The verdicts for one shape, without those for states that no node has any more once these are many."""
         verdicts = self._by_shape.pop(shape, {})
-        if len(verdicts) > 2 * live_classes + 1024:
-            verdicts = {}
+        if len(verdicts) > 2 * len(classes) + 1024:
+            live = frozenset(classes.values())
+            verdicts = {number: verdict for number, verdict in verdicts.items() if number in live}
         self._by_shape[shape] = verdicts
         if len(self._by_shape) > self.MAX_SHAPES:
             del self._by_shape[next(iter(self._by_shape))]
@@ -71,7 +72,7 @@ def _by_class(
     fleet: Fleet, request: PodRequest, node_names: Iterable[str], policy: Policy, left: Room, cache: VerdictCache
 ) -> Iterable[tuple[str, Verdict]]:
     classes = fleet.classes()
-    verdicts = cache.of(_shape(request, policy, left), len(fleet))
+    verdicts = cache.of(_shape(request, policy, left), classes)
     judged: list[tuple[str, Verdict]] = []
     for name in node_names:
         number = classes.get(name, -1)
@@ -100,5 +101,4 @@ def _names_uuids(request: PodRequest) -> bool:
 
 def _shape(request: PodRequest, policy: Policy, left: Room) -> tuple[object, ...]:
     """All that a verdict depends on beside the node's state."""
-    weights: ScoreWeights = request.weights
-    return (request.containers, policy.gpu_policy(request), weights, left)
+    return (request.containers, policy.gpu_policy(request), request.weights, left)

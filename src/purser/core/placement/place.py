@@ -25,7 +25,7 @@ from purser.core.quota import UNLIMITED, Demand, Room, room
 Positions = tuple[int, ...]
 
 
-class Fit(msgspec.Struct, frozen=True):
+class Fit(msgspec.Struct, frozen=True, gc=False):
     """A pod fits: by positions of devices, so that it holds for every node in an equal state."""
 
     choice: tuple[Positions, ...]

@@ -27,7 +27,7 @@ class Reason(StrEnum):
     UNREGISTERED = "node unregistered"
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Why a pod does not fit a node: what was found of its devices for the first container that could not be placed."""
 
     counts: tuple[tuple[Reason, int], ...]

@@ -86,6 +86,17 @@ def test_the_cache_forgets_the_oldest_shapes() -> None:
     assert len(cache._by_shape) == VerdictCache.MAX_SHAPES
 
 
+def test_the_cache_forgets_states_that_no_node_has_any_more(decided: list[str]) -> None:
+    state, cache = fleet(2), VerdictCache()
+    for memory in range(2000):
+        state.ledger.release("on-n0")
+        use(state, "n0", memory)
+        evaluate(state, pod(), state.names(), cache=cache)
+    (verdicts,) = cache._by_shape.values()
+    assert len(verdicts) < 1100
+    assert decided.count("n1") == 1
+
+
 def test_requests_that_name_uuids_are_judged_node_by_node(decided: list[str]) -> None:
     state = fleet(3)
     evaluation = evaluate(state, pod(uuids_allowed=("n1-0",)), state.names(), cache=VerdictCache())

@@ -1,0 +1,194 @@
+"""How long kube-scheduler waits for filter + prioritize, on a fleet of 5 000 nodes with 8 GPUs each.
+
+    python benchmarks/extender_scale.py [--nodes 5000] [--pods 200]
+
+Two fleets: all nodes in equal state, and all in different states. Between two pods one node's usage changes, as after
+a Binding. "cold" is the first pod of a shape, the other numbers are of the pods that follow. Three cuts: the kernel
+alone; over HTTPS on loopback, from a client in another process; and the floor of the latter: the same server with an
+extender that answers at once, which is what JSON and TLS cost whatever decides.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import multiprocessing
+import ssl
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from purser.core.dialects import parse
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+from purser.core.placement import Policy, VerdictCache, evaluate, rank
+from purser.kube import Client, ClusterConfig, EventRecorder
+from purser.kube.adapters import pod_spec
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
+from purser.scheduler.extender import KubeExtender
+from purser.scheduler.extender_api import ExtenderArgs, ExtenderFilterResult, HostPriority
+from purser.scheduler.extender_wire import decode_args
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.server import Backends, https_app, listening
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook import Mutation
+
+GPUS, MEMORY_MIB, SLOTS = 8, 81920, 10
+
+
+class NoKeys:
+    signing, public = None, ()
+
+    async def refresh(self) -> None: ...
+
+
+def fill(cache: ClusterCache, nodes: int, *, different: bool) -> list[str]:
+    names = [f"node-{n:05}" for n in range(nodes)]
+    for number, name in enumerate(names):
+        devices = tuple(
+            Device(f"GPU-{number}-{i}", i, "NVIDIA H100 80GB HBM3", MEMORY_MIB, slots=SLOTS, numa_nodes=(i // 4,))
+            for i in range(GPUS)
+        )
+        cache.fleet.set_inventory(NodeInventory(name, devices))
+        if different:
+            take(cache, name, number, number % GPUS, 1 + number % 7919)
+    return names
+
+
+def take(cache: ClusterCache, node: str, number: int, gpu: int, memory: int) -> None:
+    uid = f"pod-on-{node}"
+    cache.ledger.release(uid)
+    share = DeviceShare(f"GPU-{number}-{gpu}", memory, 10)
+    cache.ledger.reserve(Grant(uid, "default", uid, node, (ContainerGrant("c", ContainerKind.APP, (share,)),)))
+
+
+def churn(cache: ClusterCache, names: list[str]) -> Iterator[None]:
+    """One node changes at each step, never back to a state that was."""
+    step = 0
+    while True:
+        number = step * 7 % len(names)
+        take(cache, names[number], number, step % GPUS, 20000 + step)
+        step += 1
+        yield
+
+
+def body(names: list[str]) -> bytes:
+    limits = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "16384", "nvidia.com/gpucores": "30"}
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},
+    }
+    return json.dumps({"Pod": pod, "NodeNames": names}).encode()
+
+
+def kernel(cache: ClusterCache, names: list[str], pods: int) -> list[float]:
+    request = parse(pod_spec(decode_args(body(names[:1])).pod))
+    assert request is not None
+    verdicts, changes, times = VerdictCache(), churn(cache, names), []
+    for _ in range(pods + 1):
+        started = time.perf_counter()
+        rank(evaluate(cache.fleet, request, names, cache=verdicts))
+        times.append(time.perf_counter() - started)
+        next(changes)
+    return times
+
+
+class AtOnce:
+    """Answers without deciding."""
+
+    async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        return ExtenderFilterResult(args.node_names)
+
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        return [HostPriority(name, 5) for name in args.node_names or ()]
+
+    bind = preempt = None
+
+
+class Churning:
+    """Has a node change after each pod."""
+
+    def __init__(self, extender: KubeExtender, changes: Iterator[None]) -> None:
+        self.filter, self._extender, self._changes = extender.filter, extender, changes
+
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        answer = await self._extender.prioritize(args)
+        asyncio.get_running_loop().call_soon(next, self._changes)
+        return answer
+
+    bind = preempt = None
+
+
+def ask(port: int, ca_file: str, data: bytes, pods: int, results: Connection) -> None:
+    """The client's process: one connection, as kube-scheduler keeps it."""
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", port, context=ssl.create_default_context(cafile=ca_file), timeout=60
+    )
+    times = []
+    for _ in range(pods + 1):
+        started = time.perf_counter()
+        for verb in ("filter", "prioritize"):
+            connection.request("POST", f"/{verb}", data, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            answer = response.read()
+            assert response.status == 200, answer
+        times.append(time.perf_counter() - started)
+    results.send(times)
+
+
+async def over_https(extender: Any, data: bytes, pods: int) -> list[float]:
+    keeper = CertificateKeeper(MemoryStore(), ["127.0.0.1"])
+    await keeper.refresh()
+    backends = Backends(extender, Mutation(), Validation(), SchedulerMetrics(), list)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory() as folder:
+        ca_file = Path(folder) / "ca.pem"
+        ca_file.write_bytes(keeper.ca_bundle)
+        async with listening(https_app(backends), "127.0.0.1", 0, keeper.context) as port:
+            client = multiprocessing.get_context("spawn").Process(
+                target=ask, args=(port, str(ca_file), data, pods, theirs)
+            )
+            client.start()
+            times: list[float] = await asyncio.to_thread(ours.recv)
+            client.join()
+    return times
+
+
+def report(what: str, times: list[float]) -> None:
+    cold, *warm = (seconds * 1000 for seconds in times)
+    percentiles = statistics.quantiles(warm, n=100, method="inclusive")
+    print(f"{what:<44} cold {cold:8.2f} ms   p50 {percentiles[49]:6.2f} ms   p99 {percentiles[98]:6.2f} ms", flush=True)
+
+
+async def run(nodes: int, pods: int) -> None:
+    async with Client(ClusterConfig.insecure("http://127.0.0.1:1")) as client:
+        for title, different in (("equal states", False), ("different states", True)):
+            cache = ClusterCache(NoKeys())  # type: ignore[arg-type]
+            names = fill(cache, nodes, different=different)
+            report(f"{title}: kernel", kernel(cache, names, pods))
+            cache = ClusterCache(NoKeys())  # type: ignore[arg-type]
+            names = fill(cache, nodes, different=different)
+            extender = KubeExtender(
+                cache,
+                client,
+                NoKeys(),  # type: ignore[arg-type]
+                Policy(),
+                SchedulerMetrics(),
+                EventRecorder(client, "bench", "bench"),
+            )
+            times = await over_https(Churning(extender, churn(cache, names)), body(names), pods)
+            report(f"{title}: filter + prioritize, HTTPS", times)
+        report("no decision: filter + prioritize, HTTPS", await over_https(AtOnce(), body(names), pods))
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--nodes", type=int, default=5000)
+    arguments.add_argument("--pods", type=int, default=200)
+    options = arguments.parse_args()
+    print(f"{options.nodes} nodes x {GPUS} GPUs, {options.pods} pods of one shape", flush=True)
+    asyncio.run(run(options.nodes, options.pods))
