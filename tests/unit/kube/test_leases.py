@@ -18,6 +18,9 @@ class LeaseServer:
         self.version = 100
         self.writes = 0
         self.changed = asyncio.Event()
+        self.gate = asyncio.Event()  # requests wait while it is closed
+        self.gate.set()
+        self.waiting = False
 
     def write(self, **spec):
         self.version += 1
@@ -28,6 +31,8 @@ class LeaseServer:
 
     async def handle(self, request):
         who = request.headers["User-Agent"]
+        self.waiting = not self.gate.is_set()
+        await self.gate.wait()
         if who in self.cut_off:
             await asyncio.Event().wait()
         if who in self.refused:
@@ -196,6 +201,26 @@ async def test_a_leader_whose_event_loop_was_held_up_knows_that_its_time_is_over
         async with running(one.run()):
             await arena.until(lambda: one.is_leader)
             arena.clock.advance(11)  # and nothing of ours has run since
+            assert not one.is_leader
+
+
+async def test_a_leaders_time_counts_from_before_a_slow_renewal_was_sent():
+    async with Arena() as arena:
+        one = await arena.elector("one")
+        async with running(one.run()):
+            await arena.until(lambda: one.is_leader)
+            arena.server.gate.clear()
+            while not arena.server.waiting:
+                await arena.pass_time(0.5)
+            sent, before = arena.clock.monotonic(), one._renewed_at
+            await arena.pass_time(6)
+            arena.server.gate.set()
+            await eventually(lambda: one._renewed_at > before)
+            arena.server.gate.clear()
+            assert one._renewed_at <= sent
+            arena.clock.advance(one._renewed_at + 9.9 - arena.clock.monotonic())
+            assert one.is_leader
+            arena.clock.advance(0.2)
             assert not one.is_leader
 
 
