@@ -7,6 +7,7 @@ pods, because kubelet lists pods by name and a pod may have been replaced by ano
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -16,9 +17,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from purser.agent.allocation import DISABLE_CONTROL_VARIABLE, PRIORITY_RESOURCE, ContainerFacts
 from purser.core import signing
+from purser.core.dialects import DialectError, restored
 from purser.core.model import Grant
 from purser.core.names import GPU_RESOURCE, GRANT_KEY_CONFIGMAP
-from purser.kube.adapters import is_terminal
+from purser.kube.adapters import is_terminal, pod_spec
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.informer import Informer
@@ -72,11 +74,17 @@ def asks(pod: Pod) -> dict[str, int]:
 def container_facts(pod: Pod, container: str) -> ContainerFacts:
     """What of a container's spec matters for what it is given."""
     found = next((c for c in (*pod.spec.init_containers, *pod.spec.containers) if c.name == container), Container())
-    priority = found.resources.limits.get(PRIORITY_RESOURCE)
     disabled = any(
         variable.name == DISABLE_CONTROL_VARIABLE and variable.value.lower() == "true" for variable in found.env
     )
-    return ContainerFacts(priority=None if priority is None else str(priority), control_disabled=disabled)
+    return ContainerFacts(priority=_priority(pod, container), control_disabled=disabled)
+
+
+def _priority(pod: Pod, container: str) -> str | None:
+    spec = pod_spec(pod)
+    with suppress(DialectError):  # the webhook lets none in; without it the container has what it shows
+        spec = restored(spec)
+    return next((c.limits.get(PRIORITY_RESOURCE) for c in spec.containers if c.name == container), None)
 
 
 def _count(container: Container) -> int:

@@ -34,7 +34,7 @@ _PEM_END = "-----END PUBLIC KEY-----"
 log = structlog.get_logger("purser.scheduler")
 
 
-class SigningKeyError(Exception):
+class SigningKeyError(KubeError):
     """The Secret holds no usable key; the message says what to do."""
 
 

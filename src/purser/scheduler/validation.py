@@ -8,8 +8,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from purser.core.dialects import asks_for_devices, defaults
-from purser.core.names import PROTECTED_POD_ANNOTATIONS, SCHEDULER_NAME
+from purser.core.dialects import asks_for_devices, defaults, init_resources
+from purser.core.names import (
+    FIXED_POD_ANNOTATIONS,
+    INIT_RESOURCES_ANNOTATION,
+    PROTECTED_POD_ANNOTATIONS,
+    SCHEDULER_NAME,
+)
 from purser.core.podspec import PodSpec
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
 from purser.scheduler.webhook_rules import (
@@ -76,6 +81,9 @@ class Validation:
             lacks = f'schedulerName "{self._scheduler_name}"'
         elif missing := defaults(pod):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
+        elif moved := init_resources(pod):
+            names = ", ".join(sorted(moved))
+            lacks = f"annotation {INIT_RESOURCES_ANNOTATION} in place of the amounts of init containers {names}"
         else:
             return None
         return Decision(
@@ -89,10 +97,10 @@ class Validation:
         if not request.has_old_object:
             raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
         before = pod_of(request, request.old_object)
-        changed = [key for key in PROTECTED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
+        changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
         if changed:
             return Decision(
-                False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} never change once a pod is bound"
+                False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} are Purser's own: nobody changes them"
             )
         return Decision(True, Why.ADMITTED)
 

@@ -3,14 +3,14 @@
 A pod without devices is left exactly as it is. Nothing is written anywhere: a dry run is answered like any other.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
-from purser.core.dialects import asks_for_devices, defaults, parse
+from purser.core.dialects import asks_for_devices, defaults, init_resources, parse
 from purser.core.names import SCHEDULER_NAME
 from purser.core.podspec import PodSpec
+from purser.scheduler.webhook_patches import init_resource_patches, limit_patches
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why
 from purser.scheduler.webhook_rules import (
     DEFAULT_SCHEDULER,
@@ -60,7 +60,12 @@ class Mutation:
         )
 
     def _adopt(self, pod: PodSpec, body: msgspec.Raw) -> Decision:
-        patch = (*self._scheduler_patch(pod), *_limit_patches(msgspec.json.decode(body), defaults(pod)))
+        content = msgspec.json.decode(body)
+        patch = (
+            *self._scheduler_patch(pod),
+            *limit_patches(content, defaults(pod)),
+            *init_resource_patches(content, init_resources(pod)),
+        )
         return Decision(True, Why.ADMITTED, patch=patch, warnings=self._warnings(pod))
 
     def _scheduler_patch(self, pod: PodSpec) -> tuple[Operation, ...]:
@@ -75,28 +80,3 @@ class Mutation:
         return (
             f"a container asks for {wanted} GPUs and the largest node has {largest}: the pod waits for a larger one",
         )
-
-
-def _limit_patches(body: Mapping[str, Any], added: Mapping[str, Mapping[str, str]]) -> list[Operation]:
-    patches: list[Operation] = []
-    for field in ("initContainers", "containers"):
-        for position, container in enumerate(body["spec"].get(field) or ()):
-            if container and (limits := added.get(container.get("name") or "")):
-                patches += _add_limits(f"/spec/{field}/{position}", container, limits)
-    return patches
-
-
-def _add_limits(path: str, container: Mapping[str, Any], limits: Mapping[str, str]) -> list[Operation]:
-    resources = container.get("resources")
-    if resources is None:
-        return [{"op": "add", "path": f"{path}/resources", "value": {"limits": limits}}]
-    if resources.get("limits") is None:
-        return [{"op": "add", "path": f"{path}/resources/limits", "value": limits}]
-    return [
-        {"op": "add", "path": f"{path}/resources/limits/{_pointer(resource)}", "value": value}
-        for resource, value in limits.items()
-    ]
-
-
-def _pointer(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")

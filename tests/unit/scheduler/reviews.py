@@ -49,16 +49,19 @@ def container(name="train", *, privileged=None, limits=None, requests=None, **fi
 
 
 def patched(obj, response):
-    """The object after the response's JSON patch; only ``add`` to objects is ever sent."""
+    """The object after the response's JSON patch; only ``add`` and ``remove`` in objects are ever sent."""
     if "patch" not in response:
         return obj
     assert response["patchType"] == "JSONPatch"
     result = copy.deepcopy(obj)
     for operation in json.loads(base64.b64decode(response["patch"])):
-        assert operation["op"] == "add"
         *path, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         target = result
         for part in path:
             target = target[int(part)] if isinstance(target, list) else target[part]
-        target[last] = operation["value"]
+        if operation["op"] == "remove":
+            del target[last]
+        else:
+            assert operation["op"] == "add"
+            target[last] = operation["value"]
     return result

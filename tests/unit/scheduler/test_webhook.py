@@ -3,6 +3,10 @@ import json
 import msgspec
 import pytest
 
+from purser.core.dialects import parse
+from purser.kube.adapters import pod_spec
+from purser.kube.codec import codec_of
+from purser.kube.resources import PODS
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
@@ -18,6 +22,10 @@ def ask(webhook, obj, **fields):
     assert answer["apiVersion"] == "admission.k8s.io/v1"
     assert answer["response"]["uid"] == "r-1"
     return answer["response"]
+
+
+def read(obj):
+    return parse(pod_spec(codec_of(PODS).object(json.dumps(obj).encode())))
 
 
 def mutate(obj, **settings):
@@ -69,9 +77,47 @@ def test_missing_limits_are_added_where_they_belong():
         container("e", limits={"cpu": "1"}),
     ]
     assert result["spec"]["initContainers"] == [
-        container("i", limits={VMEM: 100, GPU: "1"}),
-        container("j", limits={VMEM: 100, GPU: "1"}, restartPolicy="Always"),
+        container("i", limits={GPU: "1"}),
+        container("j", limits={GPU: "1"}, restartPolicy="Always"),
     ]
+
+
+def test_amounts_of_init_containers_move_out_of_kubelets_sight_and_mean_the_same():
+    obj = pod(
+        container("main", limits={GPU: "1", MEM: "2048"}, requests={GPU: "1", MEM: "2048"}),
+        init=[
+            container("load", limits={GPU: "1", MEM: "1024", "cpu": "1"}, requests={GPU: "1", MEM: "1024"}),
+            container("plain", limits={"cpu": "1"}),
+            container("side", requests={MEM: "512"}, restartPolicy="Always"),
+        ],
+    )
+    result = patched(obj, mutate(obj))
+    assert result["spec"]["initContainers"] == [
+        container("load", limits={GPU: "1", "cpu": "1"}, requests={GPU: "1"}),
+        container("plain", limits={"cpu": "1"}),
+        container("side", requests={}, limits={GPU: "1"}, restartPolicy="Always"),
+    ]
+    assert result["spec"]["containers"] == obj["spec"]["containers"]
+    assert json.loads(result["metadata"]["annotations"]["purser.dev/init-resources"]) == {
+        "load": {MEM: "1024"},
+        "side": {MEM: "512"},
+    }
+    assert read(result).containers == read(obj).containers
+    assert "patch" not in mutate(result)
+    assert ask(Validation(), result)["allowed"]
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[]", '{"main": {}}', '{"load": {"nvidia.com/gpumem": "16Gi"}}', '{"load": 1}', "x" * 20000], ids=len
+)
+def test_an_annotation_of_init_amounts_that_makes_no_sense_is_refused(value):
+    obj = pod(
+        container("main", limits={GPU: "1"}),
+        init=[container("load", limits={GPU: "1"})],
+        annotations={"purser.dev/init-resources": value},
+    )
+    message = refusal(mutate(obj))
+    assert "purser.dev/init-resources" in message or "nvidia.com/gpumem" in message
 
 
 def test_other_fields_of_resources_are_kept():

@@ -1,8 +1,8 @@
 """Resource vocabularies: from a pod's limits and annotations to a `PodRequest`, and from a `Grant` back to annotations.
 
 Here: one module per system whose users' pods must run unchanged (``nvidia``, ``hami``, ``volcano``), what they share
-(``quantities``, ``selectors``, ``policies``, ``init_containers``), and the entry points below. Not here: whether any
-node fits (``placement``), what is signed (``core.signing``), and other vendors' cards.
+(``quantities``, ``selectors``, ``policies``, ``init_containers``, ``init_resources``), and the entry points below. Not
+here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors' cards.
 
 Every dialect asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and a pod that
 has these defaults parses to the same request as before.
@@ -14,10 +14,11 @@ from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import Dialect
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
+from purser.core.dialects.init_resources import InitResources, movable, restored
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
-from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
-from purser.core.names import GPU_RESOURCE
+from purser.core.model import ContainerKind, ContainerRequest, Grant, NodeInventory, PodRequest
+from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
 
 __all__ = [
@@ -26,12 +27,16 @@ __all__ = [
     "asks_for_devices",
     "defaults",
     "grant_annotations",
+    "init_resources",
     "parse",
+    "restored",
 ]
 
 _SHARING: tuple[Dialect, ...] = (hami, volcano)
 _PLAIN: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
+
+_RESOURCES = frozenset(resource for dialect in (*_SHARING, _PLAIN) for resource in dialect.RESOURCES)
 
 RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD_ANNOTATIONS)
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
@@ -39,13 +44,14 @@ RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD
 
 def asks_for_devices(pod: PodSpec) -> bool:
     """Whether any container asks for devices, in sense or nonsense."""
-    return any(_claimants(container) for container in pod.containers)
+    return INIT_RESOURCES_ANNOTATION in pod.annotations or any(_claimants(container) for container in pod.containers)
 
 
 def parse(pod: PodSpec) -> PodRequest | None:
     """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
     if not asks_for_devices(pod):
         return None
+    pod = restored(pod)
     problems = Problems()
     selectors = read_selectors(pod.annotations, problems)
     parsed = (_parse_container(container, selectors, problems) for container in pod.containers)
@@ -71,8 +77,15 @@ def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:
     ``nvidia.com/gpu``, so that kubelet calls the agent, and limits for what stands in requests alone: the API server
     refuses an extended resource that has no limit.
     """
-    added = {container.name: _defaults(container) for container in pod.containers}
+    added = {container.name: _defaults(container) for container in restored(pod).containers}
     return {name: limits for name, limits in added.items() if limits}
+
+
+def init_resources(pod: PodSpec) -> InitResources:
+    """By init container or sidecar, what must be taken out of its limits and requests and put into the annotation
+    ``purser.dev/init-resources``, of a pod that parses: see `purser.core.dialects.init_resources`.
+    """
+    return movable(pod, _RESOURCES)
 
 
 def grant_annotations(
@@ -82,6 +95,7 @@ def grant_annotations(
 
     `bound_at_ns`: the time of the decision in nanoseconds since 1970; None leaves times out.
     """
+    pod = restored(pod)
     record: dict[str, str] = {}
     for dialect in _SHARING:
         if any(dialect.claims(container) for container in pod.containers):
@@ -118,7 +132,8 @@ def _defaults(container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(container)
     if len(claimants) != 1:
         return {}
-    wanted = _only_requested(claimants[0].RESOURCES, container.requests)
+    visible = claimants[0].RESOURCES if container.kind is ContainerKind.APP else (GPU_RESOURCE,)
+    wanted = _only_requested(visible, container.requests)
     count = claimants[0].device_count(container)
     if count is not None:
         wanted[GPU_RESOURCE] = count
