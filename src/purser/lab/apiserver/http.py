@@ -204,6 +204,8 @@ class Frontend:
             async for chunk in lines:
                 if chunk:
                     await response.write(chunk)
+        except ConnectionResetError:
+            pass  # The watcher hung up: nobody is left to tell.
         finally:
             watch.close()
         return response
