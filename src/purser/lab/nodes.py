@@ -100,6 +100,7 @@ class EmulatedNode:
             pod_resources_socket=self._kubelet_folder / "pod-resources" / "kubelet.sock",
             state_dir=self._agent_folder / "state",
             host_root=self._agent_folder / "root",
+            slots=self._settings.slots,
             probe_interval_s=self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,
             metrics_host="127.0.0.1",

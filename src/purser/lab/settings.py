@@ -1,5 +1,6 @@
 """What can be chosen about a lab."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ class NodeChoice:
     profile: Profile
 
 
+_VERSION = re.compile(r"v1\.(\d+)\.\d+")
+_OLDEST_MINOR = 20
+
+
 @dataclass(frozen=True)
 class LabSettings:
     """Everything about one lab."""
@@ -33,9 +38,17 @@ class LabSettings:
     """Of the API server; 0: a free one."""
     kubelet_version: str = "v1.36.2"
     """Which kubelet the nodes emulate; rules differ between 1.20 and now."""
+    slots: int = 10
+    """How many containers may share a card, as in production."""
     probe_interval_s: float = 1.0
     """Between two probes of each card by the agents. Production's ten seconds make half a minute until a recovered
     card is trusted again, which is long to watch."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later. Raises ValueError."""
+        found = _VERSION.fullmatch(self.kubelet_version)
+        if found is None or int(found[1]) < _OLDEST_MINOR:
+            raise ValueError(f"kubelet version {self.kubelet_version}: write one such as v1.36.2, from v1.20.0 on")
 
 
 def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:

@@ -1,0 +1,117 @@
+"""`purser lab`: a cluster with simulated GPUs in this process."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purser.cli.output import FAILED, MISUSED, fail
+from purser.cli.serving import LogLevel
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from purser.lab.cluster import Lab
+    from purser.lab.scenario.spec import Loaded
+    from purser.lab.settings import LabSettings
+
+HELP = """Start a cluster with simulated GPUs on this machine, without root, Docker or network.
+
+API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as it runs in production.
+It ends, and is gone, with Ctrl-C. With --run it goes through a scenario and exits: 0 as expected, 1 not, 2 a bad file.
+
+Example: purser lab --node a100-40gb-8 --node t4-4:3
+"""
+
+
+def lab(
+    node: Annotated[
+        list[str] | None,
+        typer.Option(help="PROFILE or PROFILE:COUNT, repeated; a name, or the path of a profile.", metavar="PROFILE"),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="A scenario file to go through, with its own nodes.", metavar="SCENARIO.yaml")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port of the API server; 0: any free one.")] = 0,
+    kubelet_version: Annotated[str, typer.Option(help="Which kubelet the nodes emulate, v1.20 to v1.36.")] = "v1.36.2",
+    log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
+) -> None:
+    """Run a lab until it is told to stop, or until its scenario is over."""
+    from purser.cli.serving import configure_logs, serve
+    from purser.lab.scenario import ScenarioError, load
+    from purser.lab.settings import LabSettings, node_choices
+
+    try:
+        scenario = load(run) if run is not None else None
+        nodes = scenario.nodes if scenario else node_choices(node or ())
+        settings = LabSettings(nodes, port=port, kubelet_version=kubelet_version)
+    except (ScenarioError, ValueError) as error:
+        fail(str(error), MISUSED)
+    if run is not None and node:
+        fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
+    configure_logs(log_level)
+    failures: list[str] = []
+    serve(_following(settings, scenario, failures) if scenario else _showing(settings))
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[None]]":
+    async def main(stop: "asyncio.Event") -> None:
+        import time
+
+        from rich.console import Console
+
+        from purser.lab.cluster import Lab
+        from purser.lab.screen import show
+
+        start = time.monotonic()
+        async with Lab(settings) as running:
+            await _first(stop, running.ready())
+            if not stop.is_set():
+                show(running, time.monotonic() - start, Console())
+                await stop.wait()
+
+    return main
+
+
+def _following(
+    settings: "LabSettings", scenario: "Loaded", failures: list[str]
+) -> "Callable[[asyncio.Event], Awaitable[None]]":
+    async def main(stop: "asyncio.Event") -> None:
+        from purser.lab.cluster import Lab
+
+        async with Lab(settings) as running:
+            await _first(stop, _follow(running, scenario, failures))
+        if stop.is_set():
+            failures.append("stopped")
+
+    return main
+
+
+async def _follow(running: "Lab", scenario: "Loaded", failures: list[str]) -> None:
+    from purser.lab.scenario import run_scenario
+
+    await running.ready()
+    async for verdict in run_scenario(running, scenario):
+        word = "FAILED" if verdict.problem else "ok"
+        print(f"{word:6} {verdict.number}/{verdict.of} {verdict.step}  {verdict.seconds:.1f} s", flush=True)
+        if verdict.problem:
+            print(f"       {verdict.problem}", flush=True)
+            failures.append(verdict.problem)
+
+
+async def _first(stop: "asyncio.Event", work: Awaitable[None]) -> None:
+    """Until the work is done, or the event is set and the work let go."""
+    import asyncio
+
+    tasks = {asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

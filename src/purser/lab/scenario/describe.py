@@ -1,0 +1,60 @@
+"""What a step is called when its author gave it no name."""
+
+from purser.lab.scenario.spec import Expect, Fault, Step, Wait
+
+
+def describe(step: Step) -> str:
+    """The step in a few words."""
+    if step.name:
+        return step.name
+    if step.apply is not None:
+        return f"apply {_manifests(step.apply)}"
+    if step.refused is not None:
+        return f"refused: {_manifests(step.refused.apply)}"
+    if step.wait is not None:
+        return _wait(step.wait)
+    if step.expect is not None:
+        return _expect(step.expect)
+    if step.fault is not None:
+        return _fault(step.fault)
+    return f"delete {step.delete.kind} {', '.join(step.delete.names)}" if step.delete else "nothing"
+
+
+def _manifests(manifests: str | list[dict[str, object]]) -> str:
+    if isinstance(manifests, str):
+        return manifests
+    names = [f"{body.get('kind')} {(_metadata(body)).get('name')}" for body in manifests]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _metadata(body: dict[str, object]) -> dict[str, object]:
+    metadata = body.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _wait(wait: Wait) -> str:
+    if wait.node:
+        return f"{wait.node} offers {wait.allocatable} {wait.resource}"
+    return f"{', '.join(wait.pods)} {wait.phase}"
+
+
+def _expect(expect: Expect) -> str:
+    if expect.grants is not None:
+        return f"grants per card {expect.grants.per_card}"
+    if expect.event is not None:
+        return f"event {expect.event.reason} on {expect.event.pod}"
+    return f"environment of {expect.environment.pod}" if expect.environment else ""
+
+
+def _fault(fault: Fault) -> str:
+    for word, gpu in (("lose", fault.lose_gpu), ("recover", fault.recover_gpu), ("inject Xid into", fault.inject_xid)):
+        if gpu is not None:
+            return f"{word} GPU {gpu.gpu} of {gpu.node}"
+    for word, node in (
+        ("restart the kubelet of", fault.restart_kubelet),
+        ("kill the agent of", fault.kill_agent),
+        ("start the agent of", fault.start_agent),
+    ):
+        if node:
+            return f"{word} {node}"
+    return "kill the scheduler" if fault.kill_scheduler else "start the scheduler"

@@ -1,0 +1,79 @@
+"""Manifests: read from files, found in the API, applied and deleted."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from purser.kube.client import Client
+from purser.kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    Raw,
+    Resource,
+    untyped,
+)
+from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
+from purser.lab.controllers.workloads.job import JOBS
+from purser.lab.controllers.workloads.replicaset import REPLICA_SETS
+from purser.lab.scenario.spec import ScenarioError, parse_yaml
+
+_KNOWN: tuple[Resource[Raw], ...] = (
+    PODS.raw(),
+    NODES.raw(),
+    NAMESPACES.raw(),
+    CONFIG_MAPS.raw(),
+    SECRETS.raw(),
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    JOBS,
+    untyped("", "v1", "resourcequotas", "ResourceQuota"),
+    untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+)
+_BY_KIND = {resource.kind: resource for resource in _KNOWN}
+
+
+def manifests(given: str | list[dict[str, Any]], folder: Path) -> list[Raw]:
+    """The manifests of a step, from a file where it names one. Raises `ScenarioError`."""
+    if not isinstance(given, str):
+        found, where = list(given), "manifests"
+    else:
+        path = folder / given
+        found, where = [body for body in parse_yaml(path, _documents) if body is not None], str(path)
+    for body in found:
+        if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
+            raise ScenarioError(f"{where}: a manifest is no object with metadata")
+        resource_of(body, where)
+    return found
+
+
+def resource_of(body: Mapping[str, Any], where: str) -> Resource[Raw]:
+    """Where an object of this kind lives. Raises `ScenarioError`."""
+    return kind_named(str(body.get("kind")), where)
+
+
+def kind_named(kind: str, where: str) -> Resource[Raw]:
+    """Where objects of this kind live. Raises `ScenarioError`."""
+    try:
+        return _BY_KIND[kind]
+    except KeyError:
+        raise ScenarioError(f"{where}: scenarios know no kind {kind}: use {', '.join(sorted(_BY_KIND))}") from None
+
+
+async def apply(client: Client, bodies: Iterable[Raw]) -> None:
+    """Server-side apply, one after another. Raises `KubeError`."""
+    for body in bodies:
+        resource = resource_of(body, "manifests")
+        if resource.namespaced:
+            body = {**body, "metadata": {"namespace": "default", **body["metadata"]}}
+        await client.apply(resource, body, force=True)
+
+
+def _documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))

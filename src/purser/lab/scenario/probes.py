@@ -1,0 +1,89 @@
+"""What a scenario looks at. Each probe returns None when what it looks for is so, else what is so instead."""
+
+from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from purser.core.model import Grant
+from purser.core.signing import GrantError, read
+from purser.kube.objects import Pod
+from purser.kube.resources import EVENTS, NODES, PODS
+from purser.lab.cluster import Lab
+from purser.lab.scenario.spec import Expect, ExpectEnvironment, ExpectEvent, ExpectGrants, Phase, Wait
+
+_TERMINAL = ("Succeeded", "Failed")
+
+
+async def waited_for(lab: Lab, wait: Wait) -> str | None:
+    """Whether pods are in the phase, or the node offers what it should."""
+    if wait.node:
+        node = await lab.client.get(NODES, wait.node)
+        offered = int(node.status.allocatable.get(wait.resource, 0))
+        return None if offered == wait.allocatable else f"{wait.node} offers {offered} {wait.resource}"
+    pods = [
+        pod
+        for pod in (await lab.client.list(PODS, wait.namespace)).items
+        if any(fnmatchcase(pod.metadata.name, pattern) for pattern in wait.pods)
+    ]
+    if wait.phase is Phase.GONE:
+        return ("still there: " + _phases(pods)) if pods else None
+    there = [pod for pod in pods if pod.status.phase.lower() == wait.phase]
+    if wait.count is not None:
+        return None if len(there) == wait.count else f"{len(there)} of {wait.count} {wait.phase}: {_phases(pods)}"
+    missing = [pattern for pattern in wait.pods if not any(fnmatchcase(pod.metadata.name, pattern) for pod in there)]
+    if missing or len(there) < len(pods):
+        return f"not {wait.phase}: {_phases(pod for pod in pods if pod not in there) or ', '.join(missing)}"
+    return None
+
+
+async def expected(lab: Lab, expect: Expect) -> str | None:
+    """Whether what a scenario expects is so."""
+    if expect.grants is not None:
+        return await _grants(lab, expect.grants)
+    if expect.event is not None:
+        return await _event(lab, expect.event)
+    return await _environment(lab, expect.environment) if expect.environment else None
+
+
+async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
+    counts: Counter[str] = Counter()
+    for pod in (await lab.client.list(PODS)).items:
+        grant = _grant(pod)
+        if grant is not None and pod.status.phase not in _TERMINAL and expect.node in ("", grant.node):
+            counts.update({share.uuid for part in grant.containers for share in part.shares})
+    found = sorted(counts.values(), reverse=True)
+    return None if found == sorted(expect.per_card, reverse=True) else f"pods per card are {found}"
+
+
+def _grant(pod: Pod) -> Grant | None:
+    try:
+        return read(pod.metadata.annotations)
+    except GrantError:
+        return None
+
+
+async def _event(lab: Lab, expect: ExpectEvent) -> str | None:
+    events = (await lab.client.list(EVENTS, expect.namespace)).items
+    messages = [e.message for e in events if (e.involved_object.name, e.reason) == (expect.pod, expect.reason)]
+    if any(expect.contains in message for message in messages):
+        return None
+    return f"{expect.reason} on {expect.pod} says: {'; '.join(messages) or 'nothing'}"
+
+
+async def _environment(lab: Lab, expect: ExpectEnvironment) -> str | None:
+    pod = await lab.client.get(PODS, expect.pod, expect.namespace)
+    container = expect.container or pod.spec.containers[0].name
+    node = lab.nodes.get(pod.spec.node_name)
+    record = node.container(pod.metadata.uid, container) if node else None
+    if record is None:
+        return f"container {container} of {expect.pod} was not started"
+    wrong = [
+        f"{name} is {record.env.get(name, 'not set')}"
+        for name, value in expect.variables.items()
+        if record.env.get(name) != value
+    ]
+    return ", ".join(wrong) or None
+
+
+def _phases(pods: Iterable[Pod]) -> str:
+    return ", ".join(f"{pod.metadata.name} {pod.status.phase} {pod.status.message}".rstrip() for pod in pods)

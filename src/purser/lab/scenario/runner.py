@@ -1,0 +1,50 @@
+"""Goes through a scenario, step by step, until one fails."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from purser.kube.errors import KubeError
+from purser.lab.cluster import Lab
+from purser.lab.scenario.describe import describe
+from purser.lab.scenario.spec import Loaded, ScenarioError, Step
+from purser.lab.scenario.steps import StepFailed, do
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one step came out."""
+
+    number: int
+    of: int
+    step: str
+    seconds: float
+    problem: str = ""
+    """Empty: as it should be."""
+
+
+async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[Verdict]:
+    """A verdict per step, ending after the first that failed. ``lab`` is ready and has the scenario's nodes."""
+    scenario = loaded.scenario
+    deadline = time.monotonic() + scenario.deadline_s
+    for number, step in enumerate(scenario.steps, 1):
+        start = time.monotonic()
+        problem = await _problem(lab, step, loaded, deadline - start)
+        yield Verdict(number, len(scenario.steps), describe(step), time.monotonic() - start, problem)
+        if problem:
+            return
+
+
+async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float) -> str:
+    # A second more than the step's own limit: the step itself says better what is missing.
+    limit_s = max(0.0, min(step.within_s + 1, left_s))
+    try:
+        async with asyncio.timeout(limit_s):
+            await do(lab, step, loaded.path.parent)
+    except TimeoutError:
+        whole = left_s < step.within_s + 1
+        return f"the scenario's deadline of {loaded.scenario.deadline_s:g} s is over" if whole else "it took too long"
+    except (StepFailed, ScenarioError, KubeError) as error:
+        return str(error)
+    return ""

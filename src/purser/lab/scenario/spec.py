@@ -1,0 +1,253 @@
+"""The form of a scenario file. Anything that is not of this form is refused with file, field and fix."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from purser.lab.settings import DEFAULT_NODES, NodeChoice, node_choices
+
+MAX_BYTES = 1024 * 1024
+
+
+class ScenarioError(ValueError):
+    """A scenario file that cannot be run; the message names file, field and fix."""
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Phase(StrEnum):
+    """What pods are waited for."""
+
+    RUNNING = "running"
+    PENDING = "pending"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    GONE = "gone"
+
+
+class Refused(_Strict, frozen=True):
+    """Manifests that the API server must not take."""
+
+    apply: str | list[dict[str, Any]]
+    contains: str = ""
+    """A part of the answer."""
+
+
+class Wait(_Strict, frozen=True):
+    """Until pods are in a phase, or a node offers so much of a resource."""
+
+    pods: list[str] = []
+    """Names, or beginnings of names that end in ``*``."""
+    phase: Phase = Phase.RUNNING
+    count: int | None = None
+    """How many pods; by default as many as there are names, and for names with ``*`` at least one."""
+    namespace: str = "default"
+    node: str = ""
+    resource: str = "nvidia.com/gpu"
+    allocatable: int | None = None
+
+
+class ExpectGrants(_Strict, frozen=True):
+    """How many pods hold a part of each card that is held at all, largest first."""
+
+    per_card: list[int]
+    node: str = ""
+    """Empty: all nodes together."""
+
+
+class ExpectEvent(_Strict, frozen=True):
+    """An event on a pod."""
+
+    pod: str
+    reason: str
+    contains: str = ""
+    namespace: str = "default"
+
+
+class ExpectEnvironment(_Strict, frozen=True):
+    """Variables that a container was started with; a value of null: the variable is not set."""
+
+    pod: str
+    variables: dict[str, str | None]
+    container: str = ""
+    """Empty: the first one."""
+    namespace: str = "default"
+
+
+class Expect(_Strict, frozen=True):
+    """What must be so, at the latest when the step's time is over. Exactly one of these."""
+
+    grants: ExpectGrants | None = None
+    event: ExpectEvent | None = None
+    environment: ExpectEnvironment | None = None
+
+
+class GpuFault(_Strict, frozen=True):
+    """One card of one node."""
+
+    node: str
+    gpu: int
+    """Its place in the node's profile, from 0."""
+    xid: int = 79
+    """For ``inject_xid``: which error."""
+
+
+class Fault(_Strict, frozen=True):
+    """Something breaks, or is mended. Exactly one of these."""
+
+    lose_gpu: GpuFault | None = None
+    recover_gpu: GpuFault | None = None
+    inject_xid: GpuFault | None = None
+    restart_kubelet: str | None = None
+    """A node."""
+    kill_agent: str | None = None
+    start_agent: str | None = None
+    kill_scheduler: bool = False
+    start_scheduler: bool = False
+
+
+class Delete(_Strict, frozen=True):
+    """Objects of one kind that are asked to go."""
+
+    names: list[str]
+    kind: str = "Pod"
+    namespace: str = "default"
+
+
+class Step(_Strict, frozen=True):
+    """One step: exactly one of its kinds."""
+
+    name: str = ""
+    """For people; made from the step where it is left out."""
+    within_s: float = 15.0
+    """How long the step may take."""
+    apply: str | list[dict[str, Any]] | None = None
+    """A file beside the scenario's, or manifests."""
+    refused: Refused | None = None
+    wait: Wait | None = None
+    expect: Expect | None = None
+    fault: Fault | None = None
+    delete: Delete | None = None
+
+
+class Scenario(_Strict, frozen=True):
+    """A whole file."""
+
+    steps: list[Step]
+    description: str = ""
+    nodes: tuple[str, ...] = DEFAULT_NODES
+    """``PROFILE`` or ``PROFILE:COUNT``; they are called ``<profile>-<n>`` with n from 0."""
+    deadline_s: float = 120.0
+    """How long the whole scenario may take."""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A scenario, where it came from, and its nodes."""
+
+    path: Path
+    scenario: Scenario
+    nodes: tuple[NodeChoice, ...]
+
+
+_ONE_OF: dict[type, tuple[str, ...]] = {
+    Step: ("apply", "refused", "wait", "expect", "fault", "delete"),
+    Expect: ("grants", "event", "environment"),
+    Fault: (
+        "lose_gpu",
+        "recover_gpu",
+        "inject_xid",
+        "restart_kubelet",
+        "kill_agent",
+        "start_agent",
+        "kill_scheduler",
+        "start_scheduler",
+    ),
+}
+
+
+def load(path: Path) -> Loaded:
+    """Read and check a file. Raises `ScenarioError`."""
+    try:
+        scenario = msgspec.convert(read_yaml(path), Scenario)
+        nodes = node_choices(scenario.nodes)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{path}: {_readable(error)}") from error
+    except ScenarioError:
+        raise
+    except ValueError as error:
+        raise ScenarioError(f"{path}: nodes: {error}") from error
+    _check(path, scenario, {node.name for node in nodes})
+    return Loaded(path, scenario, nodes)
+
+
+def read_yaml(path: Path) -> Any:
+    """The one document of a YAML file. Raises `ScenarioError`."""
+    return parse_yaml(path, yaml.safe_load)
+
+
+def parse_yaml(path: Path, parse: Any) -> Any:
+    """A YAML file of no more than a megabyte, parsed. Raises `ScenarioError`."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ScenarioError(f"{path}: larger than {MAX_BYTES} bytes: split it")
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ScenarioError(f"{path}: is not YAML: {error}") from error
+
+
+def _check(path: Path, scenario: Scenario, nodes: set[str]) -> None:
+    if not scenario.steps:
+        raise ScenarioError(f"{path}: steps: is empty: give at least one step")
+    for place, step in enumerate(scenario.steps):
+        where = f"{path}: steps[{place}]"
+        _check_one_of(where, step)
+        if step.expect is not None:
+            _check_one_of(f"{where}.expect", step.expect)
+        if step.fault is not None:
+            _check_one_of(f"{where}.fault", step.fault)
+        if step.wait is not None:
+            _check_wait(f"{where}.wait", step.wait)
+        for name in _nodes_of(step):
+            if name not in nodes:
+                raise ScenarioError(f"{where}: there is no node {name}: write one of {', '.join(sorted(nodes))}")
+
+
+def _check_one_of(where: str, part: Any) -> None:
+    kinds = _ONE_OF[type(part)]
+    given = [kind for kind in kinds if getattr(part, kind)]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise ScenarioError(f"{where}: has {found}: write exactly one of {', '.join(kinds)}")
+
+
+def _check_wait(where: str, wait: Wait) -> None:
+    if bool(wait.pods) == bool(wait.node):
+        raise ScenarioError(f"{where}: write either pods or node")
+    if wait.node and wait.allocatable is None:
+        raise ScenarioError(f"{where}.allocatable: is missing: say how many {wait.resource} {wait.node} must offer")
+
+
+def _nodes_of(step: Step) -> list[str]:
+    found: list[str | None] = []
+    if step.wait is not None:
+        found.append(step.wait.node)
+    if step.expect is not None and step.expect.grants is not None:
+        found.append(step.expect.grants.node)
+    if (fault := step.fault) is not None:
+        found += [fault.restart_kubelet, fault.kill_agent, fault.start_agent]
+        found += [gpu.node for gpu in (fault.lose_gpu, fault.recover_gpu, fault.inject_xid) if gpu is not None]
+    return [name for name in found if name]
+
+
+def _readable(error: msgspec.ValidationError) -> str:
+    """The field first, without msgspec's own notation."""
+    text, _, where = str(error).partition(" - at `$")
+    field = where.rstrip("`").lstrip(".")
+    return f"{field or 'the file'}: {text}"

@@ -1,0 +1,86 @@
+"""What each kind of step does. A step that does not come out raises `StepFailed`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from purser.kube.errors import ApiError, KubeError, NotFoundError
+from purser.lab.cluster import Lab
+from purser.lab.scenario import objects, probes
+from purser.lab.scenario.spec import Delete, Fault, Refused, Step
+
+_POLL_S = 0.05
+
+
+class StepFailed(Exception):
+    """What was so instead of what should be."""
+
+
+async def do(lab: Lab, step: Step, folder: Path) -> None:
+    """Carry out one step. Raises `StepFailed`, `ScenarioError` for a manifest that is none, and `KubeError`."""
+    if step.apply is not None:
+        await objects.apply(lab.client, objects.manifests(step.apply, folder))
+    if step.refused is not None:
+        await _refused(lab, step.refused, folder)
+    if (wait := step.wait) is not None:
+        await _eventually(lambda: probes.waited_for(lab, wait), step.within_s)
+    if (expect := step.expect) is not None:
+        await _eventually(lambda: probes.expected(lab, expect), step.within_s)
+    if step.fault is not None:
+        await _fault(lab, step.fault)
+    if step.delete is not None:
+        await _delete(lab, step.delete)
+
+
+async def _eventually(probe: Callable[[], Awaitable[str | None]], within_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while True:
+        try:
+            wrong = await probe()
+        except KubeError as error:
+            wrong = str(error)
+        if wrong is None:
+            return
+        if loop.time() > deadline:
+            raise StepFailed(f"not within {within_s:g} s: {wrong}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _refused(lab: Lab, refused: Refused, folder: Path) -> None:
+    try:
+        await objects.apply(lab.client, objects.manifests(refused.apply, folder))
+    except ApiError as error:
+        if refused.contains not in str(error):
+            raise StepFailed(f"it was refused with other words: {error}") from error
+        return
+    raise StepFailed("it was not refused")
+
+
+async def _fault(lab: Lab, fault: Fault) -> None:
+    if fault.lose_gpu is not None:
+        lab.lose_gpu(fault.lose_gpu.node, fault.lose_gpu.gpu)
+    elif fault.recover_gpu is not None:
+        lab.recover_gpu(fault.recover_gpu.node, fault.recover_gpu.gpu)
+    elif fault.inject_xid is not None:
+        lab.inject_xid(fault.inject_xid.node, fault.inject_xid.gpu, fault.inject_xid.xid)
+    elif fault.restart_kubelet:
+        await lab.restart_kubelet(fault.restart_kubelet)
+    elif fault.kill_agent:
+        await lab.kill_agent(fault.kill_agent)
+    elif fault.start_agent:
+        lab.start_agent(fault.start_agent)
+    elif fault.kill_scheduler:
+        await lab.kill_scheduler()
+    else:
+        await lab.start_scheduler()
+
+
+async def _delete(lab: Lab, delete: Delete) -> None:
+    resource = objects.kind_named(delete.kind, "delete.kind")
+    namespace = delete.namespace if resource.namespaced else None
+    for name in delete.names:
+        try:
+            await lab.client.delete(resource, name, namespace)
+        except NotFoundError as error:
+            raise StepFailed(str(error)) from error

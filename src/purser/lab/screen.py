@@ -1,0 +1,45 @@
+"""The first screen of `purser lab`: what runs, where, and what to try. Plain text where there is no terminal."""
+
+from collections import Counter
+
+from rich.console import Console
+from rich.table import Table
+
+from purser.lab.cluster import Lab
+from purser.lab.driver import DriverKind
+
+_KINDS = {
+    DriverKind.LIBRARY: "C library, through the real NVML binding",
+    DriverKind.PYTHON: "in Python, for no C compiler is at hand",
+}
+
+
+def show(lab: Lab, seconds: float, console: Console) -> None:
+    """Print the screen for a lab that is ready."""
+    kinds = sorted({_KINDS[node.driver.kind] for node in lab.nodes.values()})
+    console.print(f"Purser lab: {len(lab.nodes)} nodes ready in {seconds:.1f} s", style="bold", highlight=False)
+    _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", "")
+    console.print(_nodes(lab))
+    _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, those of the scheduler on port {lab.scheduler_metrics_port}", "")
+    _print(console, "In another terminal:")
+    _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
+    _print(console, "  kubectl apply -f examples/share.yaml")
+    _print(console, "  purser get gpus", "")
+    _print(console, "Ctrl-C ends the lab and removes it.")
+
+
+def _nodes(lab: Lab) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for head in ("NODE", "SHARES PER CARD", "METRICS PORT", "CARDS"):
+        table.add_column(head, no_wrap=True)
+    for choice in lab.settings.nodes:
+        node = lab.nodes[choice.name]
+        models = Counter(choice.profile.model_of(gpu).name for gpu in choice.profile.gpus)
+        cards = ", ".join(f"{count} x {model}" for model, count in models.items())
+        table.add_row(choice.name, str(lab.settings.slots), str(node.metrics_port), cards)
+    return table
+
+
+def _print(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
