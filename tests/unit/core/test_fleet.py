@@ -61,6 +61,28 @@ def test_a_class_number_is_never_used_again_for_another_state() -> None:
     assert len(seen) == 5
 
 
+def test_states_that_nobody_is_in_any_more_are_forgotten() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory("n"))
+    for memory in range(1, 100):
+        fleet.ledger.release("p")
+        fleet.ledger.reserve(grant("p", "n", memory=memory))
+        fleet.classes()
+    assert len(fleet._classes._numbers) == 1
+
+
+def test_a_card_that_is_held_alone_is_another_state_than_one_as_full() -> None:
+    fleet = Fleet()
+    for node, cores in (("a", (100, 0)), ("b", (50, 50))):
+        fleet.set_inventory(inventory(node, cores_percent=200))
+        parts = tuple(
+            ContainerGrant(f"c{percent}-{i}", ContainerKind.APP, (DeviceShare(f"{node}-0", 100, percent),))
+            for i, percent in enumerate(cores)
+        )
+        fleet.ledger.adopt(Grant(node, "ns", node, node, parts))
+    assert fleet.class_of("a") != fleet.class_of("b")
+
+
 def test_health_and_cordons_and_links_are_part_of_the_state() -> None:
     fleet = Fleet()
     fleet.set_inventory(inventory("a"))

@@ -19,6 +19,7 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Authority, Policy, VerdictCache, best, evaluate, explain, rank
+from purser.core.quota import Room
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
 
@@ -77,6 +78,12 @@ def test_another_request_is_another_verdict() -> None:
     state, cache = fleet(2), VerdictCache()
     assert evaluate(state, pod(1024), state.names(), cache=cache).fits
     assert not evaluate(state, pod(9000), state.names(), cache=cache).fits
+
+
+def test_a_verdict_is_not_carried_over_to_another_quota() -> None:
+    state, cache = fleet(1), VerdictCache()
+    for room, fits in ((Room(500), False), (Room(5000), True), (Room(500), False)):
+        assert bool(evaluate(state, pod(1024), ["n0"], left=room, cache=cache).fits) is fits
 
 
 def test_the_cache_forgets_the_oldest_shapes() -> None:

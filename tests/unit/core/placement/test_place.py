@@ -60,6 +60,12 @@ def test_an_init_container_avoids_devices_that_its_app_cannot_have() -> None:
     assert devices_of(place(node(*cards(1000, 1000), used={"d1": 500}), request)) == [["d0"], ["d0"]]
 
 
+def test_the_app_container_takes_the_init_containers_device_even_if_it_prefers_others() -> None:
+    request = pod((INIT, ask(memory=900)), (APP, ask(2)))
+    init, app = devices_of(place(node(*cards(1000, 1000, 1000), used={"d1": 500, "d2": 500}), request))
+    assert init == ["d0"] and app == ["d0", "d2"]
+
+
 def test_init_containers_take_one_anothers_devices() -> None:
     request = pod((INIT, ask()), (INIT, ask(2)), (APP, ask(3)))
     first, second, app = devices_of(place(node(*cards(1000, 1000, 1000, 1000)), request))
@@ -125,7 +131,8 @@ def test_modes_and_models_select_devices() -> None:
 
 def test_numa_binding_of_an_app_also_binds_its_init_container() -> None:
     devices = (*cards(1000, numa_nodes=(0,)), *(Device(f"x{i}", i + 1, "N", 1000, numa_nodes=(1,)) for i in range(2)))
-    init, app = devices_of(place(node(*devices), pod((INIT, ask()), (APP, ask(2, numa_bind=True)))))
+    state = node(*devices, used={"d0": 500})  # what binpack alone would give to the init container
+    init, app = devices_of(place(state, pod((INIT, ask()), (APP, ask(2, numa_bind=True)))))
     assert set(app) == {"x0", "x1"} and init[0] in app
 
 
