@@ -222,6 +222,7 @@ async def test_a_leaders_time_counts_from_before_a_slow_renewal_was_sent():
             assert one.is_leader
             arena.clock.advance(0.2)
             assert not one.is_leader
+            arena.server.gate.set()
 
 
 async def test_durations_that_would_allow_two_leaders_are_refused():
