@@ -87,9 +87,17 @@ class StoredLogin:
         now = self._clock.monotonic()
         if self._current is None or self._current == rejected or now - self._read_at >= REREAD_S:
             token, certificate, key = (source.read() for source in self._sources)
-            self._current = Login(token.decode(errors="replace").strip(), certificate, key)
+            self._current = Login(checked_token(self._sources[0].where, token), certificate, key)
             self._read_at = now
         return self._current
+
+
+def checked_token(where: str, token: bytes) -> str:
+    """A bearer token fit for a header. Raises `ConfigError`, without the token."""
+    text = token.decode("ascii", errors="replace").strip()
+    if any(not "!" <= character <= "~" for character in text):
+        raise ConfigError(f"{where}: the token has blanks or characters outside of ASCII; is it really a token?")
+    return text
 
 
 class _CredentialStatus(msgspec.Struct, rename="camel"):
@@ -133,7 +141,9 @@ class PluginLogin:
                 status = parse_exec_credential(self._command.where, await run_plugin(self._command))
                 self._expires = status.expiration_timestamp
                 self._current = Login(
-                    status.token, status.client_certificate_data.encode(), status.client_key_data.encode()
+                    checked_token(self._command.where, status.token.encode()),
+                    status.client_certificate_data.encode(),
+                    status.client_key_data.encode(),
                 )
             return self._current
 

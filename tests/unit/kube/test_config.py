@@ -161,6 +161,14 @@ async def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_was_reje
     assert (await source.login(rejected=Login("two"))).token == "three"
 
 
+@pytest.mark.parametrize("token", ["two\nlines", "a b", "ünicode", "\0"])
+async def test_what_cannot_be_a_token_is_refused_without_showing_it(tmp_path, token):
+    (tmp_path / "token").write_text(token)
+    with pytest.raises(ConfigError, match="test: the token has blanks or characters") as caught:
+        await StoredLogin(Source("test", path=tmp_path / "token")).login()
+    assert token not in str(caught.value)
+
+
 async def test_a_rotated_token_is_picked_up_on_401_and_the_call_goes_through(tmp_path):
     token = tmp_path / "token"
     token.write_text("old")
