@@ -146,14 +146,18 @@ async def test_victims_that_do_not_help_are_joined_by_the_least_important_that_d
 
 
 async def test_nobody_is_added_who_turns_out_not_to_be_needed():
+    """The least important pod shares its card with one that may not be preempted: its going would free nothing."""
+    whole = {"nvidia.com/gpucores": "100"}
     async with server() as api, replica(api) as world:
         await world.add_node("n", cards=2, memory=3000)
-        small = await world.add_pod("small", 2500, priority=1)
-        large = await world.add_pod("large", 3000, priority=5, **{"nvidia.com/gpucores": "100"})
-        for pod in (small, large):
+        low = await world.add_pod("low", 500, priority=1)
+        neighbour = await world.add_pod("neighbour", 500, priority=10)
+        large = await world.add_pod("large", 3000, priority=5, **whole)
+        for pod in (low, neighbour, large):
             assert await world.bind(pod, "n") == ""
-        alone = await world.add_pod("alone", 3000, priority=10, **{"nvidia.com/gpucores": "100"})
-        assert await preempt(world, alone, "n") == [small.metadata.uid]
+        alone = await world.add_pod("alone", 3000, priority=10, **whole)
+        assert await preempt(world, alone, "n") == [large.metadata.uid]
+        assert await preempt(world, alone, "n", low) == [low.metadata.uid, large.metadata.uid]
 
 
 async def test_preemption_elsewhere_than_on_known_nodes_is_declined():
