@@ -60,7 +60,7 @@ class ApiServer:
         """Listen. The port is known afterwards."""
         self._cluster.webhooks = Webhooks(aiohttp.ClientSession(), self.service_urls)
         self._collecting = asyncio.create_task(self._collector.run())
-        self._runner = web.AppRunner(self._frontend.application(), access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(self._frontend.application(), access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._identity.server_context())
         await site.start()
