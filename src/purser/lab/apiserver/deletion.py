@@ -37,11 +37,14 @@ def _existing(cluster: Cluster, call: Call) -> Record:
 
 def _check_preconditions(call: Call, record: Record, wanted: Obj) -> None:
     actual = {"uid": record.uid, "resourceVersion": str(record.revision)}
-    words = {"uid": "UID", "resourceVersion": "ResourceVersion"}
-    for name, word in words.items():
+    words = {"uid": ("UID", "deleted and then recreated"), "resourceVersion": ("ResourceVersion", "modified")}
+    for name, (word, guess) in words.items():
         if wanted.get(name) and wanted[name] != actual[name]:
-            why = f"Precondition failed: {word} in precondition: {wanted[name]}, {word} in object meta: {actual[name]}"
-            raise conflict(call.resource.group, call.resource.plural, call.name, why)
+            why = (
+                f"the {word} in the precondition ({wanted[name]}) does not match the {word} in record "
+                f"({actual[name]}). The object might have been {guess}"
+            )
+            raise conflict(call.resource.group, call.resource.kind, call.name, why)
 
 
 def _carry_out(cluster: Cluster, call: Call, record: Record, options: Obj) -> Obj:

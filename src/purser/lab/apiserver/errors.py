@@ -83,6 +83,12 @@ def modified(group: str, plural: str, name: str) -> ApiError:
     return conflict(group, plural, name, why)
 
 
+def precondition_failed(group: str, plural: str, name: str, wanted: str, actual: str) -> ApiError:
+    """409: a write that was meant for an object of another uid, in the storage layer's words."""
+    why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+    return conflict(group, plural, name, f"StorageError: invalid object, Code: 4, AdditionalErrorMsg: {why}")
+
+
 def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> ApiError:
     """422 with every cause; one cause is printed plainly, several in brackets, as the real server does."""
     causes = list(causes)

@@ -85,6 +85,11 @@ def is_leaf(value: Any, schema: Schema) -> bool:
     return True
 
 
+def _indivisible(value: Any, schema: Schema) -> bool:
+    """Compared as a whole; unlike a leaf, an empty container is not: what appears in it is an addition."""
+    return schema.atomic if isinstance(value, dict) else not isinstance(value, list) or not schema.associative
+
+
 def children(value: Any, schema: Schema) -> Iterator[tuple[str, Any, Schema]]:
     """Element, value and type of what a non-leaf holds."""
     if isinstance(value, dict):
@@ -126,7 +131,7 @@ def compare(before: Any, after: Any, schema: Schema) -> Difference:
 def _compare(before: Any, after: Any, schema: Schema, path: Path, into: Difference) -> None:
     if before == after:
         return
-    if path and (is_leaf(before, schema) or is_leaf(after, schema) or type(before) is not type(after)):
+    if _indivisible(before, schema) or _indivisible(after, schema) or type(before) is not type(after):
         _replace(before, after, schema, path, into)
         return
     old = {element: (value, sub) for element, value, sub in children(before, schema)}

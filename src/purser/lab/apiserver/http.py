@@ -166,7 +166,7 @@ class Frontend:
         if options.container and options.container not in containers + inits:
             raise bad_request(f"container {options.container} is not valid for pod {name}")
         if not pod["spec"].get("nodeName"):
-            raise bad_request(f"pod {name} does not have a host assigned")
+            return web.Response(status=204)  # nobody has logs yet; the real server says nothing, too
         if self.pod_logs is None:
             raise ApiError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})

@@ -169,9 +169,6 @@ def check_binding(pod: Obj, binding: Obj) -> str:
     """Why the pod cannot be bound; empty when it can. The wording is the registry's
     (pkg/registry/core/pod/storage)."""
     name = pod["metadata"]["name"]
-    uid = (binding.get("metadata") or {}).get("uid")
-    if uid and uid != pod["metadata"]["uid"]:
-        return f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod['metadata']['uid']}"
     if pod["metadata"].get("deletionTimestamp"):
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if node := pod["spec"].get("nodeName"):

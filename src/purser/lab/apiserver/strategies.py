@@ -124,7 +124,7 @@ def check(resource: Resource, obj: Obj) -> list[Cause]:
 
 def check_update(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
     """Changes that are not allowed."""
-    causes: list[Cause] = []
+    causes = list(_check_finalizers(new["metadata"], old["metadata"]))
     if resource.storage == "pods":
         causes += pods.check_update(new["spec"], old["spec"])
     for path in _IMMUTABLE.get(resource.storage, ()):
@@ -134,6 +134,16 @@ def check_update(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
         causes += [forbidden(key, "field is immutable when `immutable` is set")
                    for key in ("data", "binaryData", "immutable") if old.get(key) != new.get(key)]  # fmt: skip
     return causes
+
+
+def _check_finalizers(new: Obj, old: Obj) -> Iterator[Cause]:
+    added = [each for each in new.get("finalizers") or () if each not in (old.get("finalizers") or ())]
+    if added and old.get("deletionTimestamp"):
+        listed = ", ".join(f'"{each}"' for each in added)
+        why = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        yield forbidden("metadata.finalizers", why)
 
 
 def _shown(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from . import admission, deletion, managed, pods, writes
 from .cluster import Call, Cluster
 from .decode import Unknown, decode
-from .errors import ApiError, Cause, Obj, bad_request, conflict, invalid, not_found
+from .errors import ApiError, Cause, Obj, bad_request, conflict, invalid, not_found, precondition_failed
 from .jsonio import now
 from .patch import json_patch, merge_patch
 from .resources import Resource, get_path
@@ -34,6 +34,8 @@ async def bind(cluster: Cluster, call: Call, body: Obj) -> Obj:
     if record is None:
         raise not_found("", "pods", call.name)
     pod = record.object()
+    if metadata.get("uid", record.uid) != record.uid:
+        raise precondition_failed("", "pods", call.name, metadata["uid"], record.uid)
     if why := pods.check_binding(pod, binding):
         raise conflict("", "pods/binding", call.name, why)
     bound = pods.bound(pod, binding, now())
@@ -79,7 +81,7 @@ def scale_of(resource: Resource, obj: Obj) -> Obj:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
-        "spec": {"replicas": get_path(obj, "spec.replicas") or 0},
+        "spec": {"replicas": replicas} if (replicas := get_path(obj, "spec.replicas")) else {},
         "status": {
             "replicas": get_path(obj, "status.replicas") or 0,
             "selector": ",".join(f"{key}={value}" for key, value in sorted(selector.items())),

@@ -9,7 +9,19 @@ from typing import Any
 from . import admission, definitions, managed, plugins, strategies
 from .cluster import Call, Cluster
 from .decode import Unknown, strict_error
-from .errors import ApiError, Cause, Obj, already_exists, bad_request, conflict, forbidden, invalid, modified, not_found
+from .errors import (
+    ApiError,
+    Cause,
+    Obj,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    modified,
+    not_found,
+    precondition_failed,
+)
 from .jsonio import now
 from .patch import json_patch, merge_patch
 from .resources import Resource, served, stored
@@ -248,8 +260,7 @@ async def update(cluster: Cluster, call: Call, mutate: Mutate, *, applies: bool 
 def _check_preconditions(call: Call, new: Mapping[str, Any], live: Mapping[str, Any]) -> None:
     resource = call.resource
     if new.get("uid") and new["uid"] != live["uid"]:
-        why = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {live['uid']}"
-        raise conflict(resource.group, resource.plural, call.name, why)
+        raise precondition_failed(resource.group, resource.plural, call.name, new["uid"], live["uid"])
     if new.get("resourceVersion") and new["resourceVersion"] != live["resourceVersion"]:
         raise modified(resource.group, resource.plural, call.name)
 
