@@ -13,14 +13,26 @@ _numbers = count(1)
 
 
 @pytest.fixture
-async def lab():
+def kubelet_version():
+    """Which kubelet the lab's node emulates; test modules override it."""
+    return "v1.36.2"
+
+
+@pytest.fixture
+def quiet_logs():
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    settings = LabSettings(node_choices(["a100-40gb-8"]), probe_interval_s=0.1)
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def lab(kubelet_version, quiet_logs):
+    nodes = node_choices(["a100-40gb-8"])
+    settings = LabSettings(nodes, kubelet_version=kubelet_version, probe_interval_s=0.1)
     async with Lab(settings) as lab:
         async with asyncio.timeout(60):
             await lab.ready()
         yield lab
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -33,4 +45,5 @@ async def cluster(lab):
 
 @pytest.fixture
 def hollow_count():
+    """Enough to be sampled by a scheduler that samples; the thousands are for the real cluster."""
     return 500
