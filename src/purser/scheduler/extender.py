@@ -194,7 +194,7 @@ class KubeExtender:
         """The evaluation of these nodes: that of the filter just before, which kube-scheduler narrowed, if it is."""
         if self._latest is not None and self._latest[0] == request:
             known = self._latest[1]
-            if all(name in known.fits for name in names):
+            if known.fits.keys() >= set(names):
                 return Evaluation({name: known.fits[name] for name in names}, {}, known.node_policy)
         return self._evaluate(request, names)
 

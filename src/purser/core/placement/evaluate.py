@@ -4,7 +4,7 @@ A verdict depends on the node's class, on what the pod asks (not on who it is), 
 may also be remembered from one pod to the next. Requests that name devices by uuid are judged node by node.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -34,9 +34,9 @@ class VerdictCache:
     """Distinct requests kept; clusters see few at a time, and a miss costs only the evaluation."""
 
     def __init__(self) -> None:
-        self._by_shape: dict[object, dict[int, Verdict]] = {}
+        self._by_shape: dict[object, dict[int | None, Verdict]] = {}
 
-    def of(self, shape: object, classes: Mapping[str, int]) -> dict[int, Verdict]:
+    def of(self, shape: object, classes: Mapping[str, int]) -> dict[int | None, Verdict]:
         """The verdicts for one shape, without those for states that no node has any more once these are many."""
         verdicts = self._by_shape.pop(shape, {})
         if len(verdicts) > 2 * len(classes) + 1024:
@@ -57,37 +57,29 @@ def evaluate(
     cache: VerdictCache | None = None,
 ) -> Evaluation:
     """The verdict on every named node, in the order of the names."""
-    judge = _by_node if _names_uuids(request) else _by_class
-    fits: dict[str, Fit] = {}
+    names = list(node_names)
+    if _names_uuids(request):
+        judged = [_judge(fleet, name, request, policy, left) for name in names]
+    else:
+        judged = _by_class(fleet, request, names, policy, left, cache or VerdictCache())
+    fits = {name: verdict for name, verdict in zip(names, judged, strict=True) if isinstance(verdict, Fit)}
     refusals: dict[str, Refusal] = {}
-    for name, verdict in judge(fleet, request, node_names, policy, left, cache or VerdictCache()):
-        if isinstance(verdict, Fit):
-            fits[name] = verdict
-        else:
-            refusals[name] = verdict
+    if len(fits) < len(names):
+        refusals = {name: verdict for name, verdict in zip(names, judged, strict=True) if isinstance(verdict, Refusal)}
     return Evaluation(fits, refusals, policy.node_policy(request))
 
 
 def _by_class(
-    fleet: Fleet, request: PodRequest, node_names: Iterable[str], policy: Policy, left: Room, cache: VerdictCache
-) -> Iterable[tuple[str, Verdict]]:
+    fleet: Fleet, request: PodRequest, names: Sequence[str], policy: Policy, left: Room, cache: VerdictCache
+) -> list[Verdict]:
+    """One verdict per name. Thousands of names come with every pod: what is done per name is left to C."""
     classes = fleet.classes()
     verdicts = cache.of(_shape(request, policy, left), classes)
-    judged: list[tuple[str, Verdict]] = []
-    for name in node_names:
-        number = classes.get(name, -1)
-        verdict = verdicts.get(number)
-        if verdict is None:
-            verdict = _judge(fleet, name, request, policy, left)
-            verdicts[number] = verdict
-        judged.append((name, verdict))
-    return judged
-
-
-def _by_node(
-    fleet: Fleet, request: PodRequest, node_names: Iterable[str], policy: Policy, left: Room, cache: VerdictCache
-) -> Iterable[tuple[str, Verdict]]:
-    return ((name, _judge(fleet, name, request, policy, left)) for name in node_names)
+    numbers = list(map(classes.get, names))
+    examples = dict(zip(numbers, names, strict=True))
+    for number in examples.keys() - verdicts.keys():
+        verdicts[number] = _judge(fleet, examples[number], request, policy, left)
+    return list(map(verdicts.__getitem__, numbers))
 
 
 def _judge(fleet: Fleet, name: str, request: PodRequest, policy: Policy, left: Room) -> Verdict:

@@ -4,9 +4,13 @@ Nodes with equal scores are ranked alike for kube-scheduler's own scores to deci
 named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
 """
 
+from operator import attrgetter
+
 from purser.core.model import NodePolicy
 from purser.core.placement.evaluate import Evaluation
 from purser.core.placement.policy import DEFAULT_POLICY, Authority, Policy
+
+_score_of = attrgetter("score")
 
 MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""
@@ -18,7 +22,8 @@ def rank(evaluation: Evaluation, policy: Policy = DEFAULT_POLICY) -> dict[str, i
         chosen = best(evaluation)
         return {name: MAX_SCORE if name == chosen else 0 for name in evaluation.fits}
     scores = _spread_out(_ascending(evaluation))
-    return {name: scores[fit.score] for name, fit in evaluation.fits.items()}
+    found = map(_score_of, evaluation.fits.values())
+    return dict(zip(evaluation.fits, map(scores.__getitem__, found), strict=True))
 
 
 def best(evaluation: Evaluation) -> str | None:
@@ -32,7 +37,7 @@ def best(evaluation: Evaluation) -> str | None:
 def _ascending(evaluation: Evaluation) -> list[float]:
     """The distinct scores from worst to best."""
     fullest_last = evaluation.node_policy is NodePolicy.BINPACK
-    return sorted({fit.score for fit in evaluation.fits.values()}, reverse=not fullest_last)
+    return sorted(set(map(_score_of, evaluation.fits.values())), reverse=not fullest_last)
 
 
 def _spread_out(ascending: list[float]) -> dict[float, int]:
