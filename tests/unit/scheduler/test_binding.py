@@ -216,14 +216,12 @@ async def test_a_pod_that_came_and_went_unseen_leaves_nothing_on_the_book():
     """Its watch is cut off, and the next list does not have the pod any more: no informer ever tells of its end."""
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
-        apply = world.pods._apply
         world.pods._apply = lambda event: None  # type: ignore[method-assign]
         pod = await world.add_pod("p", wait=False)
         assert await world.bind(pod, "n1") == ""
         await world.extender._binder.resolve()
         assert world.state_of(pod) is GrantState.BOUND
         await world.client.delete(PODS, "p", "default", grace_period_seconds=0)
-        world.pods._apply = apply  # type: ignore[method-assign]
         await world.pods.relist()
         await world.extender._binder.resolve()
         assert world.state_of(pod) is None

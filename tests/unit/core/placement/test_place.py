@@ -131,7 +131,7 @@ def test_modes_and_models_select_devices() -> None:
 
 def test_numa_binding_of_an_app_also_binds_its_init_container() -> None:
     devices = (*cards(1000, numa_nodes=(0,)), *(Device(f"x{i}", i + 1, "N", 1000, numa_nodes=(1,)) for i in range(2)))
-    state = node(*devices, used={"d0": 500})  # what binpack alone would give to the init container
+    state = node(*devices, used={"d0": 800})  # what binpack alone would give to the init container
     init, app = devices_of(place(state, pod((INIT, ask()), (APP, ask(2, numa_bind=True)))))
     assert set(app) == {"x0", "x1"} and init[0] in app
 
