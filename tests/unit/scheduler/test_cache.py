@@ -7,7 +7,7 @@ from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.core.signing import sign
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.extender_quota import RESOURCE_QUOTAS
+from purser.scheduler.extender_quota import CORES, RESOURCE_QUOTAS
 
 from .extender_world import a_grant, eventually, replica, server
 
@@ -128,6 +128,15 @@ async def test_quotas_leave_what_the_namespaces_pods_do_not_use():
         assert "ResourceQuotaNotFit" in await world.bind(third, "n1")
         await world.client.delete(RESOURCE_QUOTAS, "q", "default")
         await eventually(lambda: world.cache.room_of("default").memory_mib is None)
+
+
+async def test_a_quota_that_no_longer_limits_gpus_does_not():
+    async with server() as api, replica(api) as world:
+        quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {CORES: "50"}}}
+        await world.client.create(RESOURCE_QUOTAS, quota)
+        await eventually(lambda: world.cache.room_of("default").cores_percent == 50)
+        await world.client.patch_merge(RESOURCE_QUOTAS, "q", {"spec": {"hard": {CORES: None, "pods": "1"}}}, "default")
+        await eventually(lambda: world.cache.room_of("default").cores_percent is None)
 
 
 async def test_a_grant_whose_key_is_published_later_counts_after_the_next_relist():
