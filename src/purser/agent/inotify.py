@@ -14,6 +14,8 @@ _DELETE_SELF, _MOVE_SELF, _ATTRIB = 0x400, 0x800, 0x4
 _MASK = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _DELETE_SELF | _MOVE_SELF | _ATTRIB
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
+NOT_WATCHED = -1
+
 POLL_S = 1.0
 """Between two looks where the folder cannot be watched: no inotify, no more watches, or no such folder yet."""
 
@@ -28,7 +30,7 @@ class FolderWatch:
         self._folder = folder
         self._happened = asyncio.Event()
         self._fd = -1
-        self._watched = False
+        self._watched = NOT_WATCHED
 
     def __enter__(self) -> "FolderWatch":
         try:
@@ -49,17 +51,20 @@ class FolderWatch:
 
     async def changed(self) -> None:
         """Return when something happened since the last call, or when it is time to look anyway."""
+        before = self._watched
         self._watch()  # each time: the folder may be another one by now, and watching the same one twice is once
+        if self._watched not in (before, NOT_WATCHED):
+            return  # newly watched: what happened before that can only be seen by looking
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SAFETY_S if self._watched else POLL_S):
+            async with asyncio.timeout(POLL_S if self._watched == NOT_WATCHED else SAFETY_S):
                 await self._happened.wait()
         self._happened.clear()
 
     def _watch(self) -> None:
         if self._fd < 0:
             return
-        added: int = self._libc.inotify_add_watch(self._fd, os.fsencode(self._folder), _MASK)
-        self._watched = added >= 0
+        watch: int = self._libc.inotify_add_watch(self._fd, os.fsencode(self._folder), _MASK)
+        self._watched = max(watch, NOT_WATCHED)
 
     def _drain(self) -> None:
         """Events are not read one by one: their number is all that the buffer's content would tell."""

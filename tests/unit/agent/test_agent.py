@@ -1,13 +1,18 @@
 """The whole agent against a kubelet, an API server and a driver library, over their real protocols."""
 
 import asyncio
+import tempfile
+from pathlib import Path
 
+import grpc
 import pytest
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.agent.builders import NODE, init, part
 from tests.unit.agent.conftest import eventually
 from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.nvml import NullDriver
 from purser.kube.resources import NODES
 
@@ -387,3 +392,119 @@ async def test_with_the_api_server_away_devices_are_served_and_running_pods_rest
         await eventually(lambda: len(kubelet.devices) == 16)
         await kubelet.pre_start(kubelet.pods["default/p"]["main"])
         await api.start()
+
+
+async def test_where_the_informer_lags_the_api_server_is_asked_for_the_pod_itself(world, kubelet, api):
+    """Watches of pods fail from the start, so the informer knows none of these pods, nor that one of them ends."""
+    a, _, _, _ = world.uuids
+    api.intercept(_no_pod_watches)
+    try:
+        async with world.agent() as agent:
+            await eventually(agent.ready)
+            await world.pod("p", part("main", a, memory_mib=9000))
+            await kubelet.admit("default/p", [("main", 1)])
+            await kubelet.pre_start(kubelet.pods["default/p"]["main"])
+            await world.set_phase("p", "Succeeded")
+            kubelet.remove("default/p")
+            await world.pod("q", part("main", a, memory_mib=9000))
+            await kubelet.admit("default/q", [("main", 1)])
+            assert await agent.metric("purser_grant_memory_bytes", pod="q") == 9000 * 1024 * 1024
+            assert await agent.metric("purser_grant_memory_bytes", pod="p") is None
+    finally:
+        api.intercept(None)
+
+
+async def _no_pod_watches(request):
+    if request.path == "/api/v1/pods" and "watch" in request.query:
+        return web.Response(status=503)
+    return None
+
+
+async def test_a_pod_of_the_same_name_is_another_pod(world, kubelet):
+    a, b, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        for uuid in (a, b):
+            await world.pod("web-0", part("main", uuid))
+            await kubelet.admit("default/web-0", [("main", 1)])
+            assert uuids_of(kubelet.pods["default/web-0"]["main"]) == [uuid]
+            await world.delete_pod("web-0")
+            kubelet.remove("default/web-0")
+
+
+async def test_with_the_api_server_away_a_known_pod_is_admitted(world, kubelet, api):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", a))
+        await eventually(lambda: _knows_pod(agent, world, kubelet))
+        await api.stop()
+        try:
+            await kubelet.admit("default/p", [("main", 1)])
+        finally:
+            await api.start()
+
+
+async def _knows_pod(agent, world, kubelet):
+    """A preferred allocation changes nothing, and is answered for a pod that the agent knows."""
+    kubelet.pods["default/p"] = {"main": []}
+    await kubelet._preferred([], 1)
+    return True
+
+
+async def test_two_containers_in_one_allocate_are_refused(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        for count in (0, 2):
+            with pytest.raises(grpc.aio.AioRpcError, match=f"{count} containers in one Allocate"):
+                await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
+
+
+async def test_metrics_name_every_card_and_every_grant(world, kubelet):
+    a, _, _, _ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        world.driver.set_memory_used(a, 1234)
+        await world.pod("p", part("main", a, memory_mib=100, cores_percent=100))
+        await kubelet.admit("default/p", [("main", 1)])
+        await eventually(lambda: _is(agent, 1234 * 1024 * 1024, "purser_device_memory_used_bytes", uuid=a))
+        assert await agent.metric("purser_device_info", uuid=a, index="0", mode="shared") == 1
+        assert await agent.metric("purser_device_slots", uuid=a) == 4
+        assert await agent.metric("purser_device_healthy", uuid=a, reason="") == 1
+        assert await agent.metric("purser_grant_cores_ratio", container="main", enforcement="whole-device") == 1
+        assert await agent.metric("purser_agent_call_seconds_count", method="Allocate") == 1
+        assert await agent.metric("purser_agent_registrations_total") == 1
+        assert await agent.metric("purser_agent_registered") == 1
+        assert await agent.metric("purser_agent_streams") == 1
+        assert (await agent.get("/healthz")) == (200, "ok\n")
+
+
+async def _is(agent, value, name, **labels):
+    return await agent.metric(name, **labels) == value
+
+
+async def test_device_files_are_named_where_that_is_asked_for(world, kubelet):
+    dev = world.folder / "host/dev"
+    dev.mkdir(parents=True)
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "sda"):
+        (dev / name).touch()
+    b = world.uuids[1]
+    async with world.agent(pass_device_specs=True) as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", b))
+        responses = await kubelet.admit("default/p", [("main", 1)])
+        assert [device.host_path for device in responses["main"].devices] == [
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            "/dev/nvidia1",
+        ]
+        assert {device.permissions for device in responses["main"].devices} == {"rw"}
+
+
+async def test_two_agents_live_in_one_process(world, kubelet):
+    with tempfile.TemporaryDirectory(prefix="pa") as other:
+        settings = {"device_plugin_dir": Path(other) / "device-plugins", "state_dir": Path(other)}
+        async with kubelet_in(Path(other)) as second, world.agent() as one, world.agent(**settings) as two:
+            await eventually(one.ready)
+            await eventually(two.ready)
+            assert len(kubelet.devices) == len(second.devices) == 16

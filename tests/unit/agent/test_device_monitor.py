@@ -1,0 +1,121 @@
+"""The monitor and drivers that misbehave in ways that a simulated library does not."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+from tests.unit.agent.builders import A, B
+from tests.unit.agent.conftest import eventually
+
+from purser.agent.health import DeviceMonitor
+from purser.agent.nvml import DriverError, DriverInfo, Gpu, NullDriver, Reading, XidEvent
+from purser.agent.settings import AgentSettings
+
+
+class Driver(NullDriver):
+    """Two cards, and whatever the test makes of them."""
+
+    def __init__(self):
+        super().__init__("")
+        self.hanging = {}
+        self.events = []
+        self.scan_error = None
+        self.reads = {A: 0, B: 0}
+
+    def info(self):
+        return DriverInfo(version="550")
+
+    def scan(self):
+        if self.scan_error:
+            raise DriverError(self.scan_error)
+        return (Gpu(index=0, uuid=A, name="T4", memory_mib=1), Gpu(index=1, uuid=B, name="T4", memory_mib=1))
+
+    def read(self, uuid):
+        self.reads[uuid] += 1
+        if uuid in self.hanging:
+            self.hanging[uuid].wait()
+        return Reading(uuid=uuid)
+
+    def wait_event(self, timeout_ms):
+        if self.events:
+            event = self.events.pop(0)
+            if isinstance(event, Exception):
+                raise event
+            return event
+        return super().wait_event(10)
+
+
+@contextlib.asynccontextmanager
+async def monitoring(driver, **settings):
+    settings = {"probe_interval_s": 0.01, "probe_timeout_s": 0.05, "reopen_interval_s": 0.1, **settings}
+    monitor = DeviceMonitor(AgentSettings(node_name="n", **settings), driver)
+    task = asyncio.create_task(monitor.run(asyncio.Event()))
+    try:
+        await eventually(lambda: monitor.inventory.value is not None)
+        yield monitor
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def healthy(monitor):
+    return {device.uuid for device in monitor.inventory.value.devices if device.healthy}
+
+
+async def test_a_card_whose_calls_hang_is_unhealthy_and_is_not_asked_again_until_it_answers():
+    driver = Driver()
+    driver.hanging[A] = threading.Event()
+    async with monitoring(driver) as monitor:
+        await eventually(lambda: healthy(monitor) == {B} and driver.reads[B] > 3)
+        assert driver.reads[A] == 1
+        assert "no answer within 0.05 s" in monitor.health[A].reason
+        driver.hanging.pop(A).set()
+        await eventually(lambda: healthy(monitor) == {A, B})
+
+
+async def test_an_xid_of_nobody_knows_which_card_concerns_all():
+    driver = Driver()
+    async with monitoring(driver, probe_interval_s=60) as monitor:
+        driver.events.append(XidEvent(uuid=None, xid=79))
+        await eventually(lambda: healthy(monitor) == set())
+
+
+async def test_an_application_error_concerns_no_card():
+    driver = Driver()
+    async with monitoring(driver, probe_interval_s=60) as monitor:
+        driver.events += [XidEvent(uuid=A, xid=31), XidEvent(uuid=B, xid=79)]
+        await eventually(lambda: healthy(monitor) == {A})
+
+
+async def test_a_driver_that_cannot_wait_is_given_a_rest_and_listened_to_again(monkeypatch):
+    monkeypatch.setattr("purser.agent.health.DRIVER_PAUSE_S", 0.01)
+    driver = Driver()
+    async with monitoring(driver, probe_interval_s=60) as monitor:
+        driver.events += [DriverError("no events now"), XidEvent(uuid=A, xid=79)]
+        await eventually(lambda: healthy(monitor) == {B})
+
+
+async def test_a_driver_that_cannot_scan_is_asked_again_and_says_why_meanwhile():
+    driver = Driver()
+    driver.scan_error = "driver/library version mismatch"
+    async with monitoring(driver) as monitor:
+        assert "version mismatch" in monitor.trouble
+        assert monitor.inventory.value.devices == ()
+        driver.scan_error = None
+        await eventually(lambda: healthy(monitor) == {A, B})
+        assert monitor.trouble == ""
+
+
+async def test_no_thread_uses_the_driver_after_the_monitor_has_stopped():
+    driver = Driver()
+    async with monitoring(driver):
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name == "purser-xids"]
+
+
+@pytest.fixture(autouse=True)
+def release_threads():
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("purser-read")]

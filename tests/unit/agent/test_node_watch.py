@@ -1,0 +1,139 @@
+"""Small parts: the folder watch, values that change, calls in threads, keys and what a pod asks."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from purser.agent import inotify
+from purser.agent.allocation import ContainerFacts
+from purser.agent.inotify import FolderWatch
+from purser.agent.latest import Latest
+from purser.agent.pods import asks, container_facts, parse_keys
+from purser.agent.threads import in_thread
+from purser.kube.objects import Container, EnvVar, Pod, PodSpec, ResourceRequirements
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda folder: (folder / "new").touch(), id="a file comes"),
+        pytest.param(lambda folder: (folder / "old").unlink(), id="a file goes"),
+        pytest.param(lambda folder: (folder / "old").rename(folder / "other"), id="a file is renamed"),
+        pytest.param(lambda folder: (folder / "old").chmod(0o600), id="a file's mode changes"),
+    ],
+)
+async def test_a_change_in_the_folder_wakes(tmp_path, monkeypatch, change):
+    monkeypatch.setattr(inotify, "SAFETY_S", 3600)
+    (tmp_path / "old").touch()
+    with FolderWatch(tmp_path) as watch:
+        waiting = asyncio.create_task(watch.changed())
+        await asyncio.sleep(0)
+        change(tmp_path)
+        await asyncio.wait_for(waiting, 20)
+
+
+async def test_a_folder_that_is_not_there_yet_is_polled_and_then_watched(tmp_path, monkeypatch):
+    monkeypatch.setattr(inotify, "POLL_S", 0.01)
+    monkeypatch.setattr(inotify, "SAFETY_S", 3600)
+    folder = tmp_path / "later"
+    with FolderWatch(folder) as watch:
+        await watch.changed()
+        folder.mkdir()
+        await watch.changed()
+        waiting = asyncio.create_task(watch.changed())
+        await asyncio.sleep(0)
+        (folder / "new").touch()
+        await asyncio.wait_for(waiting, 20)
+
+
+async def test_without_inotify_the_folder_is_polled(tmp_path, monkeypatch):
+    monkeypatch.setattr(inotify, "POLL_S", 0.01)
+
+    def refuse(*_, **__):
+        raise OSError("no libc")
+
+    monkeypatch.setattr(inotify.ctypes, "CDLL", refuse)
+    with FolderWatch(tmp_path) as watch:
+        await asyncio.wait_for(watch.changed(), 20)
+
+
+async def test_leaving_the_watch_closes_its_descriptor(tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with FolderWatch(tmp_path):
+        assert len(list(Path("/proc/self/fd").iterdir())) == before + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_who_waits_for_a_change_sees_the_latest_value():
+    value = Latest(1)
+    assert not value.set(1)
+    waiting = [asyncio.create_task(value.differs(1)) for _ in range(2)]
+    await asyncio.sleep(0)
+    value.set(2)
+    value.set(3)
+    assert await asyncio.gather(*waiting) == [3, 3]
+    assert await value.differs(1) == 3
+
+
+async def test_a_call_in_a_thread_returns_raises_and_may_be_abandoned():
+    assert await in_thread(lambda: 1, "t") == 1
+    with pytest.raises(ValueError, match="why"):
+        await in_thread(lambda: (_ for _ in ()).throw(ValueError("why")), "t")
+    release = threading.Event()
+    abandoned = in_thread(release.wait, "t")
+    abandoned.cancel()
+    release.set()
+    assert await in_thread(lambda: 2, "t") == 2
+
+
+def pem(key):
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def test_keys_are_read_one_after_the_other_and_bad_ones_are_named():
+    one, two = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+    keys, problems = parse_keys(pem(one) + broken + pem(generate_private_key(SECP256R1())) + pem(two))
+    assert [key.public_bytes_raw() for key in keys] == [key.public_key().public_bytes_raw() for key in (one, two)]
+    assert len(problems) == 2
+    assert "not an Ed25519 key" in problems[1]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "nonsense"])
+def test_text_without_keys_is_no_keys(text):
+    assert parse_keys(text) == ((), ())
+
+
+def container(name, limits=None, **env):
+    variables = tuple(EnvVar(key, value) for key, value in env.items())
+    return Container(name=name, resources=ResourceRequirements(limits=limits or {}), env=variables)
+
+
+def test_a_pod_asks_for_what_its_limits_say():
+    pod = Pod(
+        spec=PodSpec(
+            init_containers=(container("init", {"nvidia.com/gpu": "1"}),),
+            containers=(container("none", {"cpu": "1"}), container("two", {"nvidia.com/gpu": 2}), container("zero")),
+        )
+    )
+    assert asks(pod) == {"init": 1, "two": 2}
+
+
+def test_priority_and_the_way_out_are_read_from_the_container():
+    pod = Pod(
+        spec=PodSpec(
+            containers=(
+                container("plain"),
+                container("urgent", {"nvidia.com/priority": "0"}),
+                container("free", CUDA_DISABLE_CONTROL="true"),
+            )
+        )
+    )
+    assert container_facts(pod, "plain") == container_facts(pod, "absent") == ContainerFacts()
+    assert container_facts(pod, "urgent") == ContainerFacts(priority="0")
+    assert container_facts(pod, "free") == ContainerFacts(control_disabled=True)
