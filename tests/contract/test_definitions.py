@@ -123,10 +123,9 @@ async def test_nulls_are_dropped_unless_nullable(api: Api, things: str) -> None:
 async def test_values_are_checked(api: Api, things: str, spec: Any, reason: str, field: str) -> None:
     answer = await api.post(things, thing(things, spec))
     assert (answer.status, answer.reason) == (422, "Invalid")
-    causes = {(kind, "spec." + where.split("spec.", 1)[-1]) for kind, where in answer.causes}
-    if api.minor < 25:  # older servers wrote list indexes as .0 and called every wrong value invalid in some places
-        causes = {(kind, where.replace(".0.", "[0].")) for kind, where in causes}
-    assert (reason, field) in causes
+    if api.minor < 25:  # older servers leave the index out of some paths
+        field = field.replace("items[0].key", "items.key")
+    assert (reason, field) in answer.causes
 
 
 async def test_the_message_says_what_the_schema_demands(api: Api, things: str) -> None:
@@ -165,6 +164,8 @@ async def test_replacing_needs_a_version_and_strategic_patches_are_refused(api: 
 async def test_keyed_lists_of_custom_objects_are_applied_by_item(api: Api, things: str) -> None:
     (await api.apply(f"{things}/a", thing(things, {"size": 1, "items": [{"key": "x", "value": "1"}]}), "one")).ok()
     answer = await api.apply(f"{things}/a", thing(things, {"size": 1, "items": [{"key": "y", "value": "2"}]}), "two")
+    if api.minor < 25:  # older servers lose the keys of schemas that OpenAPI v2 cannot express
+        return
     assert {each["key"] for each in answer.ok().body["spec"]["items"]} == {"x", "y"}
     answer = await api.apply(f"{things}/a", thing(things, {"size": 2}), "two")
     assert (answer.status, answer.reason) == (409, "Conflict")
@@ -204,9 +205,17 @@ async def test_a_schema_change_is_in_force_at_once(api: Api, things: str) -> Non
 
 
 async def test_deleting_the_definition_deletes_its_objects(api: Api, things: str) -> None:
-    (await api.post(things, thing(things, {"size": 3}))).ok()
+    body = thing(things, {"size": 3})
+    body["metadata"]["finalizers"] = ["contract.dev/hold"]
+    version = (await api.post(things, body)).ok().version
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{things.split('/')[2]}"
     (await api.delete(path)).ok()
+    async with api.watch(things, resourceVersion=version) as watch:
+        marked = await watch.next()
+        assert marked["object"]["metadata"]["deletionTimestamp"]
+        assert (await api.get(path)).status == 200
+        (await api.patch(f"{things}/a", {"metadata": {"finalizers": None}})).ok()
+        assert (await watch.next())["type"] == "DELETED"
 
     async def gone() -> bool:
         return (await api.get(path)).status == 404 and (await api.get(things)).status == 404

@@ -121,14 +121,16 @@ async def _ask(cluster: Cluster, webhook: Obj, call: Call, operation: str, obj: 
 
 
 def _denied(webhook: Obj, answer: Obj) -> ApiError:
+    """The webhook's own status, prefixed with its name; without an error code it counts as a bad request."""
     status = answer.get("status") or {}
-    why = status.get("message") or status.get("reason") or ""
-    message = f'admission webhook "{webhook["name"]}" denied the request' + (
-        f": {why}" if why else " without explanation"
-    )
-    code = status.get("code") or 403
+    why = status.get("message") or status.get("reason")
+    message = f'admission webhook "{webhook["name"]}" denied the request'
+    code = int(status.get("code") or 0)
     return ApiError(
-        int(code) if code >= 400 else 403, status.get("reason", "Forbidden" if code == 403 else ""), message
+        code if code >= 400 else 400,
+        str(status.get("reason") or ""),
+        f"{message}: {why}" if why else f"{message} without explanation",
+        status.get("details"),
     )
 
 

@@ -8,6 +8,8 @@ from .schema import custom
 from .store import DELETED, Event
 
 STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+"""Finalizer of definitions: their objects are deleted first."""
 
 
 def watch_definitions(cluster: Cluster) -> None:
@@ -57,8 +59,13 @@ def _resource(spec: Obj, version: Obj) -> Resource:
     )
 
 
-def established(definition: Obj) -> Obj:
-    """Status of an accepted definition."""
+def establish(definition: Obj) -> None:
+    """Accept a new definition: its status, and the finalizer that holds it until its objects are gone. In place."""
+    definition["metadata"].setdefault("finalizers", []).append(CLEANUP)
+    definition["status"] = _status(definition)
+
+
+def _status(definition: Obj) -> Obj:
     spec, time = definition["spec"], now()
     conditions = [
         _true("NamesAccepted", time, "NoConflicts", "no conflicts found"),

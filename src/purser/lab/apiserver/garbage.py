@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from . import deletion, writes
+from . import definitions, deletion, writes
 from .cluster import SYSTEM, Call, Cluster
 from .deletion import FOREGROUND, ORPHAN
 from .errors import ApiError, Obj
@@ -29,6 +29,7 @@ class Collector:
         self._queue: asyncio.Queue[Place] = asyncio.Queue()
         self._queued: set[Place] = set()
         self._terminating: set[str] = set()
+        self._undefining: set[str] = set()
         cluster.store.follow(self._notice)
 
     async def run(self) -> None:
@@ -55,6 +56,8 @@ class Collector:
                 self._terminating.discard(after.key[1])
             elif after.key[0] in self._terminating:
                 self._enqueue([("namespaces", ("", after.key[0]))])
+            if storage in self._undefining:
+                self._enqueue([(definitions.STORAGE, ("", storage))])
         elif after.owners or b'"deletionTimestamp"' in after.body:
             self._enqueue([(storage, after.key)])
 
@@ -109,6 +112,9 @@ class Collector:
     async def _finish(self, place: Place, obj: Obj) -> None:
         """Carry out the propagation that a deletion asked for, then take its finalizer off."""
         finalizers = obj["metadata"].get("finalizers") or []
+        if definitions.CLEANUP in finalizers and place[0] == definitions.STORAGE:
+            await self._undefine(place)
+            return
         dependents = tuple(self._cluster.store.dependents.get(obj["metadata"]["uid"], ()))
         if ORPHAN in finalizers:
             for dependent in dependents:
@@ -143,13 +149,25 @@ class Collector:
 
         await writes.update(self._cluster, self._call(place), changed)
 
+    async def _undefine(self, place: Place) -> None:
+        """Delete all objects of a definition (its name is their collection's); when none is left, let it go."""
+        storage = place[1][1]
+        self._undefining.add(storage)
+        collection = self._cluster.store.collections[storage]
+        left = [
+            record.key for record in collection.records() if not await self._delete(storage, collection, record.key)
+        ]
+        if not left:
+            self._undefining.discard(storage)
+            await self._drop_finalizer(place, definitions.CLEANUP)
+
     async def _empty_namespace(self, name: str) -> None:
         """Delete everything in a terminating namespace; when nothing is left, let the namespace go."""
         self._terminating.add(name)
         left = False
         for storage, collection in tuple(self._cluster.store.collections.items()):
             for record in collection.records(Selection(namespace=name)) if storage != "namespaces" else ():
-                left = not await self._delete_for_namespace(storage, collection, record.key) or left
+                left = not await self._delete(storage, collection, record.key) or left
         if not left:
             place = ("namespaces", ("", name))
             namespace = self._cluster.object("namespaces", "", name) or {}
@@ -158,7 +176,7 @@ class Collector:
                 call.subresource = "finalize"
                 await writes.update(self._cluster, call, lambda live: {**live, "spec": {}})
 
-    async def _delete_for_namespace(self, storage: str, collection: Collection, key: Key) -> bool:
+    async def _delete(self, storage: str, collection: Collection, key: Key) -> bool:
         record = collection.get(key)
         if record is not None and not record.object()["metadata"].get("deletionTimestamp"):
             await deletion.delete(self._cluster, self._call((storage, key)), {"propagationPolicy": "Background"})

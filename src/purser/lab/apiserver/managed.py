@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import lastapplied
 from .errors import ApiError, Obj
 from .fieldset import EMPTY, Path, Paths, compare, dotted, from_fields_v1, leaves, to_fields_v1
 from .schema import Schema
@@ -116,7 +117,8 @@ def apply(live: Obj | None, config: Obj, manager: Manager, schema: Schema, *, fo
     base = _unmanaged(live) if live else {}
     merged = merge(base, config, schema)
     difference = compare(base, merged, schema)
-    managers = _contest(managers, manager, frozenset(difference.changed), force=force)
+    inherits = lastapplied.inherited(base, schema) if live and manager.name == lastapplied.KUBECTL else EMPTY
+    managers = _contest(managers, manager, frozenset(difference.changed), inherits, force=force)
     others = EMPTY.union(*(owned.paths for who, owned in managers.items() if who != manager))
     result = remove(merged, previous - paths, paths | others | _identity(merged), schema)
     lost = frozenset(compare(merged, result, schema).removed)
@@ -124,6 +126,8 @@ def apply(live: Obj | None, config: Obj, manager: Manager, schema: Schema, *, fo
     since = managers[manager].time if manager in managers and previous == paths and not difference.changed else time
     managers[manager] = Owned(paths, since)
     result["metadata"]["managedFields"] = write(managers)
+    if manager.name == lastapplied.KUBECTL:
+        lastapplied.refresh(result, config)
     return result
 
 
@@ -132,11 +136,12 @@ def _identity(obj: Obj) -> Paths:
                                                         if ("f:metadata", "f:" + name) in _UNOWNED})  # fmt: skip
 
 
-def _contest(managers: Managers, manager: Manager, changed: Paths, *, force: bool) -> Managers:
-    conflicts = [(who, path) for who, path in _overlaps(managers, manager, changed)]
+def _contest(managers: Managers, manager: Manager, changed: Paths, inherits: Paths, *, force: bool) -> Managers:
+    overlaps = list(_overlaps(managers, manager, changed))
+    conflicts = [(who, path) for who, path in overlaps if path not in inherits]
     if conflicts and not force:
         raise _conflict(conflicts, managers)
-    lost = frozenset(path for _, path in conflicts)
+    lost = frozenset(path for _, path in overlaps)
     return {
         who: owned if who == manager else replace(owned, paths=owned.paths - lost) for who, owned in managers.items()
     }

@@ -93,7 +93,7 @@ async def _insert(cluster: Cluster, call: Call, obj: Obj) -> Obj:
     if collection.get(key):
         raise already_exists(resource.group, resource.plural, key[1])
     if resource.storage == definitions.STORAGE:
-        obj["status"] = definitions.established(obj)
+        definitions.establish(obj)
     if not call.dry_run:
         collection.put(obj)
     return served(resource, obj)
@@ -180,7 +180,7 @@ def _name_matches(call: Call, metadata: Obj) -> None:
 def _require_version(call: Call, obj: Obj) -> None:
     unconditional = not call.resource.custom and call.resource.storage not in _MUST_NAME_VERSION
     if not unconditional and not obj["metadata"].get("resourceVersion"):
-        why = "Invalid value: 0: must be specified for an update"
+        why = "Invalid value: 0x0: must be specified for an update"
         cause = Cause("FieldValueInvalid", "metadata.resourceVersion", why)
         raise invalid(call.resource.group, call.resource.kind, call.name, [cause])
 
