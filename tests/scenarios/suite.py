@@ -150,17 +150,23 @@ async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Clus
 # --- 5
 
 
+DOWN_S = 0.5
+"""How long a component stays dead while pods come and go."""
+
+
 async def restart_kubelet(cluster: Cluster) -> None:
     await cluster.restart_kubelet(cluster.gpu_node)
 
 
 async def kill_and_start_agent(cluster: Cluster) -> None:
     await cluster.kill_agent(cluster.gpu_node)
+    await asyncio.sleep(DOWN_S)
     await cluster.start_agent(cluster.gpu_node)
 
 
 async def kill_and_start_scheduler(cluster: Cluster) -> None:
     await cluster.kill_scheduler()
+    await asyncio.sleep(DOWN_S)
     await cluster.start_scheduler()
 
 
@@ -174,7 +180,10 @@ async def test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice
     await cluster.client.create(REPLICA_SETS, replica_set(cluster, "churn", 6, share(4000, 10)), cluster.namespace)
     churning = asyncio.create_task(_churn(cluster))
     try:
-        await restart(cluster)
+        for _ in range(2):
+            await asyncio.sleep(DOWN_S)
+            await restart(cluster)
+        await offers(cluster, SLOTS)
     finally:
         churning.cancel()
         await asyncio.gather(churning, return_exceptions=True)

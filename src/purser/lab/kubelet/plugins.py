@@ -6,10 +6,10 @@ dial the plugin and ask for its options before they answer Register, older kubel
 
 import asyncio
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -28,11 +28,17 @@ CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
+Answer = TypeVar("Answer")
+
 _log = structlog.get_logger("purser.lab.kubelet")
 
 
 class PluginError(Exception):
     """A plugin could not be asked or said no; the message is what kubelet would report."""
+
+
+class RpcFailed(PluginError):
+    """The call broke, or the plugin answered with an error."""
 
 
 def is_extended_resource(name: str) -> bool:
@@ -122,42 +128,48 @@ class PluginServer(api_pb2_grpc.RegistrationServicer):
             must_include_deviceIDs=question.must_include,
             allocation_size=question.size,
         )
+        message = api_pb2.PreferredAllocationRequest(container_requests=[request])
         try:
-            answer = await self._stub(resource).GetPreferredAllocation(
-                api_pb2.PreferredAllocationRequest(container_requests=[request])
-            )
-        except grpc.aio.AioRpcError as error:
-            message = f"device plugin GetPreferredAllocation rpc failed with err: {go_error(error)}"
-            raise PluginError(message) from error
+            answer = await self._ask(resource, lambda stub: stub.GetPreferredAllocation(message))
+        except RpcFailed as error:
+            raise PluginError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
         return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
     async def allocate(self, resource: str, ids: Collection[str]) -> api_pb2.ContainerAllocateResponse:
         """Allocate for one container. Raises `PluginError`."""
         request = api_pb2.ContainerAllocateRequest(devices_ids=list(ids))
-        try:
-            answer = await self._stub(resource).Allocate(api_pb2.AllocateRequest(container_requests=[request]))
-        except grpc.aio.AioRpcError as error:
-            raise PluginError(go_error(error)) from error
+        message = api_pb2.AllocateRequest(container_requests=[request])
+        answer = await self._ask(resource, lambda stub: stub.Allocate(message))
         if not answer.container_responses:
             raise PluginError(f"no containers return in allocation response {answer}")
         return answer.container_responses[0]
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
         """PreStartContainer. Raises `PluginError`."""
-        request = api_pb2.PreStartContainerRequest(devices_ids=list(ids))
+        message = api_pb2.PreStartContainerRequest(devices_ids=list(ids))
         try:
-            await self._stub(resource).PreStartContainer(request, timeout=_PRE_START_S)
-        except grpc.aio.AioRpcError as error:
-            message = f"device plugin PreStartContainer rpc failed with err: {go_error(error)}"
-            raise PluginError(message) from error
+            await self._ask(resource, lambda stub: stub.PreStartContainer(message, timeout=_PRE_START_S))
+        except RpcFailed as error:
+            raise PluginError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
 
-    def _stub(self, resource: str) -> api_pb2_grpc.DevicePluginStub:
+    async def _ask(self, resource: str, call: Callable[[api_pb2_grpc.DevicePluginStub], Awaitable[Answer]]) -> Answer:
+        """One call of the plugin of a resource. Raises `PluginError`, `RpcFailed` when the call itself failed."""
         endpoint = self._endpoints.get(resource)
         if endpoint is None:
             raise PluginError(f"unknown Device Plugin {resource}")
         if endpoint.is_stopped:
             raise PluginError(f"endpoint {endpoint.path} has been stopped")
-        return endpoint.stub
+        try:
+            return await call(endpoint.stub)
+        except grpc.aio.AioRpcError as error:
+            raise RpcFailed(go_error(error)) from error
+        except asyncio.CancelledError as error:
+            # grpc cancels the calls of a channel that is closed, here because the plugin registered anew: that must
+            # not be taken for the end of whoever asked.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RpcFailed("rpc error: code = Canceled desc = grpc: the client connection is closing") from error
 
     async def _connect_later(self, request: api_pb2.RegisterRequest) -> None:
         try:

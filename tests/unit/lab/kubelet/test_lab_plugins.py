@@ -297,3 +297,18 @@ async def test_a_restarted_kubelet_empties_sockets_and_remembers_who_holds_what(
             after.pods["u1"] = {"metadata": {"name": "pod-u1"}, "spec": {}}
             await after.admit("u2", container("c", 2))
             assert plugin.calls[-1] == ("allocate", ["a", "b"])
+
+
+async def test_an_allocation_under_way_fails_when_the_plugin_registers_anew(node, plugin):
+    async def register_anew():
+        plugin.devices = asyncio.Queue()
+        plugin.devices.put_nowait([api_pb2.Device(ID="a", health="Healthy")])
+        await register(node)
+        await asyncio.Event().wait()
+
+    plugin.during_allocate = register_anew
+    with pytest.raises(AdmissionError, match="code = Canceled"):
+        await node.admit("u1", container("c", 1))
+    plugin.during_allocate = None
+    await node.until_capacity(1)
+    await node.admit("u2", container("c", 1))
