@@ -11,8 +11,10 @@ pods that hold a grant on this node and lack devices in the list are the candida
   exactly on the devices that the ids are on (Allocate), or on devices of which ids are to be had and on all those that
   must be included (GetPreferredAllocation).
 - Candidates that fit are exchangeable when the same answer is right for all of them: for GetPreferredAllocation the
-  same devices, for Allocate the same shares too. Then any of them is taken, the first by uid. Otherwise the call is
-  ambiguous, and refused: kubelet's list still holds a pod that it rejected, which the API server will tell soon.
+  same devices; for Allocate the same shares too, in containers that kubelet lists (which unlisted container was served
+  only the agent's book can tell, so it must be right about that). Then any of them is taken, the first by uid.
+  Otherwise the call is ambiguous, and refused: kubelet's list still holds a pod that it rejected, which the API server
+  will tell soon.
 - When no waiting container fits, init containers that were served before are tried once more: a kubelet that restarted
   between Allocate and its own checkpoint asks for them again.
 """
@@ -54,6 +56,8 @@ class Turn(msgspec.Struct, frozen=True):
 
     grant: Grant
     part: ContainerGrant
+    listed: bool = True
+    """Whether kubelet's list has the container; plain init containers are not in it."""
 
     @property
     def key(self) -> str:
@@ -88,9 +92,9 @@ class Preference(msgspec.Struct, frozen=True):
         return tuple(first[uuid] for uuid in part.uuids)
 
     @staticmethod
-    def same(part: ContainerGrant) -> object:
-        """Equal for grants that the same ids are right for."""
-        return frozenset(part.uuids)
+    def same(turn: Turn) -> object:
+        """Equal for turns that the same ids are right for."""
+        return frozenset(turn.part.uuids)
 
     def __str__(self) -> str:
         required = f", {', '.join(self.must_include)} among them" if self.must_include else ""
@@ -107,9 +111,9 @@ class Demand(msgspec.Struct, frozen=True):
         return Counter(uuids_of(self.ids)) == Counter(part.uuids)
 
     @staticmethod
-    def same(part: ContainerGrant) -> object:
-        """Equal for grants that the same answer is right for."""
-        return frozenset(part.shares), part.enforcement
+    def same(turn: Turn) -> object:
+        """Equal for turns that the same answer is right for, now and in what it means for the next call."""
+        return frozenset(turn.part.shares), turn.part.enforcement, "" if turn.listed else turn.grant.pod_uid
 
     def __str__(self) -> str:
         return f"ids {', '.join(self.ids)}"
@@ -143,14 +147,14 @@ def resolve(
     if not fitting:
         repeats = _turns(pods, lambda grant, pod: _repeatable(grant, pod, ask))
         fitting = tuple(turn for turn in repeats if ask.fits(turn.part))
-    exchangeable = len({ask.same(turn.part) for turn in fitting}) == 1
+    exchangeable = len({ask.same(turn) for turn in fitting}) == 1
     return Resolution(fitting[0] if exchangeable else None, waiting, fitting)
 
 
 def _turns(
     pods: Iterable[tuple[Grant, ListedPod]], choose: Callable[[Grant, ListedPod], ContainerGrant | None]
 ) -> tuple[Turn, ...]:
-    turns = [Turn(grant, part) for grant, pod in pods if (part := choose(grant, pod))]
+    turns = [Turn(grant, part, part.container in pod.containers) for grant, pod in pods if (part := choose(grant, pod))]
     return tuple(sorted(turns, key=lambda turn: turn.grant.pod_uid))
 
 

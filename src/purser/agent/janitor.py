@@ -1,6 +1,7 @@
 """Takes pods off the book when they end, and rebuilds the book after a restart."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -20,11 +21,19 @@ SWEEP_S = 60.0
 class Janitor:
     """Follows the pods of the node."""
 
-    def __init__(self, pods: NodePods, book: Book, arbiter: Arbiter, kubelet: KubeletBooks) -> None:
+    def __init__(
+        self,
+        pods: NodePods,
+        book: Book,
+        arbiter: Arbiter,
+        kubelet: KubeletBooks,
+        on_released: Callable[[], None] = lambda: None,
+    ) -> None:
         self._pods = pods
         self._book = book
         self._arbiter = arbiter
         self._kubelet = kubelet
+        self._on_released = on_released
         self._ended: asyncio.Queue[str] = asyncio.Queue()
         pods.pods.add_handler(
             on_add=self._look,
@@ -61,6 +70,7 @@ class Janitor:
     async def _release_forever(self) -> None:
         while True:
             await self._arbiter.release(await self._ended.get())
+            self._on_released()
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -105,6 +105,7 @@ class NodePods:
             client, CONFIG_MAPS, namespace, field_selector=f"metadata.name={GRANT_KEY_CONFIGMAP}"
         )
         self._keys: tuple[Ed25519PublicKey, ...] = ()
+        self._no_keys = f"this agent has none: ConfigMap {namespace}/{GRANT_KEY_CONFIGMAP} is missing or empty"
         self._verified: dict[str, tuple[Mapping[str, str], Grant | str | None]] = {}
         self.key_maps.add_handler(
             on_add=self._take_keys,
@@ -112,11 +113,6 @@ class NodePods:
             on_delete=lambda old: self._take_keys(ConfigMap(metadata=old.metadata)),
         )
         self.pods.add_handler(on_delete=self._forget)
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether any grant can be verified at all."""
-        return bool(self._keys)
 
     def view(self, fetched: Mapping[str, Pod | None] | None = None) -> PodView:
         """The live pods of this node, where ``fetched`` (None: gone) is newer than the informer."""
@@ -159,7 +155,7 @@ class NodePods:
         try:
             grant = signing.verify(pod.metadata.annotations, pod_uid=pod.metadata.uid, node=self._node, keys=self._keys)
         except signing.GrantError as error:
-            return str(error)
+            return str(error) if self._keys else f"{error} ({self._no_keys})"
         asked = asks(pod)
         if grant is None:
             return UNGRANTED if asked else None

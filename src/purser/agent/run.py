@@ -99,7 +99,7 @@ class Agent:
         self._book = _open_book(settings)
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts)
-        self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet)
+        self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
         self._registration = Registration(settings, self._make_plugin, self._metrics)
         self._metrics.watch(self._snapshot)
@@ -135,9 +135,14 @@ class Agent:
         inventory = self._monitor.inventory.value
         while True:
             inventory = await self._monitor.inventory.differs(inventory)
-            if inventory is not None:
-                self._book.set_inventory(inventory)
-                self._devices.set(advertise(inventory, self._book.held_ids))
+            self._advertise()
+
+    def _advertise(self) -> None:
+        """Tell kubelet what there is: again when the inventory changes, or a pod lets go of a card that is gone."""
+        inventory = self._monitor.inventory.value
+        if inventory is not None:
+            self._book.set_inventory(inventory)
+            self._devices.set(advertise(inventory, self._book.held_ids))
 
     def _make_plugin(self) -> DevicePlugin:
         return DevicePlugin(self._devices, self._arbiter, self._metrics, self._on_refused)

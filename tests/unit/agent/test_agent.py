@@ -508,3 +508,37 @@ async def test_two_agents_live_in_one_process(world, kubelet):
             await eventually(one.ready)
             await eventually(two.ready)
             assert len(kubelet.devices) == len(second.devices) == 16
+
+
+async def test_what_a_pod_holds_of_a_card_that_is_gone_stays_listed_until_it_lets_go(world, kubelet):
+    gone = world.uuids[0]
+    async with world.agent(probe_interval_s=60, reopen_interval_s=60) as agent:
+        await eventually(agent.ready)
+        await world.pod("p", part("main", gone))
+        await kubelet.admit("default/p", [("main", 1)])
+        (held,) = kubelet.pods["default/p"]["main"]
+        world.driver.remove_gpu(gone)
+        agent.reload.set()
+        await eventually(lambda: len(kubelet.devices) == 13)
+        assert kubelet.devices[held].health == "Unhealthy"
+        await world.delete_pod("p")
+        await eventually(lambda: len(kubelet.devices) == 12)
+
+
+async def test_a_dead_socket_of_kubelet_is_tried_until_it_lives(world, folder):
+    plugins = folder / "device-plugins"
+    plugins.mkdir()
+    (plugins / "kubelet.sock").touch()
+    async with world.agent() as agent:
+        await eventually(lambda: _says(agent, "UNAVAILABLE"))
+        async with kubelet_in(folder):
+            await eventually(agent.ready)
+
+
+async def test_without_the_schedulers_keys_the_refusal_says_where_they_should_be(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.publish_keys()
+        await world.pod("p", part("main", world.uuids[0]))
+        with pytest.raises(Rejected, match="ConfigMap purser-system/purser-grant-keys is missing or empty"):
+            await kubelet.admit("default/p", [("main", 1)])

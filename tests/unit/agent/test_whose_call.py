@@ -159,6 +159,14 @@ TWO = Preference(2, slots(A, B, C, D))
             id="equal grants are exchangeable, the first by uid is taken",
         ),
         pytest.param(
+            Demand((slot(A, 1),)),
+            [listed("rejected", main=[]), listed("p", main=[])],
+            [grant("rejected", part("main", A)), grant("p", init("prepare", A), part("main", A, memory_mib=2))],
+            {},
+            None,
+            id="an init container is exchangeable with nobody, for nobody else knows that it was served",
+        ),
+        pytest.param(
             Demand((slot(B, 1), slot(A, 2))),
             [listed("p", main=[])],
             [grant("p", part("main", A, B))],
