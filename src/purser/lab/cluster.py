@@ -23,6 +23,7 @@ from purser.lab.apiserver import ApiServer, LogOptions, User
 from purser.lab.components import Component
 from purser.lab.controllers.manager import run_controllers, run_scheduler
 from purser.lab.controllers.scheduling.extender import ExtenderSettings, ManagedResource
+from purser.lab.faults import follow_annotations
 from purser.lab.nodes import EmulatedNode
 from purser.lab.settings import LabSettings
 from purser.scheduler.run import run as run_purser_scheduler
@@ -53,6 +54,7 @@ class Lab:
         self.default_scheduler = Component("default-scheduler", self._run_default_scheduler)
         self.kube_scheduler = Component("purser's kube-scheduler", self._run_kube_scheduler)
         self.scheduler = Component("purser scheduler", self._run_purser)
+        self.faults = Component("faults", self._run_faults)
 
     async def __aenter__(self) -> "Lab":
         """Start everything; `ready` waits until pods can be scheduled."""
@@ -141,6 +143,8 @@ class Lab:
         await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes))))
         for node in self.nodes.values():
             node.start()
+        self.faults.start()
+        self._stack.push_async_callback(self.faults.kill)
 
     def _make_folder(self) -> Path:
         if self.settings.folder is not None:
@@ -197,6 +201,10 @@ class Lab:
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         async with Client(self._credentials(SCHEDULER_USER)) as client:
             await _until(stop, run_scheduler(client, SCHEDULER_NAME, [extender], context=trusting))
+
+    async def _run_faults(self, stop: asyncio.Event) -> None:
+        drivers = {name: node.driver for name, node in self.nodes.items()}
+        await _until(stop, follow_annotations(self.client, drivers))
 
     async def _run_purser(self, stop: asyncio.Event) -> None:
         settings = SchedulerSettings(

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from purser.lab.cluster import Lab
 from purser.lab.driver import DriverKind
+from purser.lab.faults import LOST_GPUS_ANNOTATION
 
 _KINDS = {
     DriverKind.LIBRARY: "C library, through the real NVML binding",
@@ -20,11 +21,16 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     console.print(f"Purser lab: {len(lab.nodes)} nodes ready in {seconds:.1f} s", style="bold", highlight=False)
     _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", "")
     console.print(_nodes(lab))
-    _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, those of the scheduler on port {lab.scheduler_metrics_port}", "")
+    _print(
+        console,
+        f"Metrics: http://127.0.0.1:PORT/metrics, those of the scheduler on port {lab.scheduler_metrics_port}",
+        "",
+    )
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
     _print(console, "  kubectl apply -f examples/share.yaml")
-    _print(console, "  purser get gpus", "")
+    _print(console, "  purser get gpus")
+    _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
     _print(console, "Ctrl-C ends the lab and removes it.")
 
 

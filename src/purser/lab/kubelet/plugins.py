@@ -22,8 +22,12 @@ API_VERSION = "v1beta1"
 SOCKET_NAME = "kubelet.sock"
 _DIAL_S = 10.0
 _PRE_START_S = 30.0
-# Without it a Python client sends the escaped socket path as :authority, which Go servers refuse.
-CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
+CHANNEL_OPTIONS = (
+    # Without it a Python client sends the escaped socket path as :authority, which Go servers refuse.
+    ("grpc.default_authority", "localhost"),
+    # Channels of one process share connections by address: a plugin that comes back would inherit the old one's pause.
+    ("grpc.use_local_subchannel_pool", 1),
+)
 
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")

@@ -1,5 +1,6 @@
 import asyncio
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,8 +24,7 @@ class World:
         self.group = group
 
     def start(self, work):
-        task = self.group.create_task(work)
-        return task
+        return self.group.create_task(work)
 
     async def kubelet(self, name, **settings):
         kubelet = Kubelet(NodeSettings(name, **settings), self.folder / name, self.client)
@@ -48,9 +48,10 @@ class World:
         return (await self.client.list(PODS.raw(), "default")).items
 
     async def until(self, probe, what=""):
-        async with asyncio.timeout(20):
-            while not (found := await probe()):
-                await asyncio.sleep(0.02)
+        deadline = time.monotonic() + 20
+        while not (found := await probe()):
+            assert time.monotonic() < deadline, f"not within 20 s: {what or probe.__qualname__}"
+            await asyncio.sleep(0.02)
         return found
 
     async def bound(self, name):

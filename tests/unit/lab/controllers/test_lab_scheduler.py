@@ -14,7 +14,8 @@ async def test_a_pod_that_does_not_fit_gets_the_real_schedulers_message_and_cond
     async def told():
         pod = await world.client.get(PODS, "big", "default")
         return next(
-            (c for c in pod.status.conditions if c.type == "PodScheduled" and "3 nodes" in c.message.split(":")[0]), None
+            (c for c in pod.status.conditions if c.type == "PodScheduled" and "3 nodes" in c.message.split(":")[0]),
+            None,
         )
 
     condition = await world.until(told)

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from purser.lab.scenario import ScenarioError, load
+from purser.lab.scenario.describe import describe
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
+
+
+def write(folder, text):
+    path = folder / "scenario.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_scenarios(path):
+    loaded = load(path)
+    assert loaded.nodes
+    assert all(describe(step) for step in loaded.scenario.steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ["the file", "Expected `object`"]),
+        ("steps: []", ["steps", "at least one step"]),
+        ("stepps: [{apply: x.yaml}]", ["stepps"]),
+        ("steps: [{wait: {pods: [a], phase: runing}}]", ["steps[0].wait.phase", "runing"]),
+        ("steps: [{wait: {pods: [a], colour: red}}]", ["steps[0].wait", "colour"]),
+        ("steps: [{apply: x.yaml}, {}]", ["steps[1]", "none", "exactly one of apply, refused, wait"]),
+        ("steps: [{apply: x.yaml, delete: {names: [a]}}]", ["steps[0]", "apply and delete"]),
+        ("steps: [{expect: {}}]", ["steps[0].expect", "exactly one of grants, event, environment"]),
+        ("steps: [{fault: {kill_scheduler: true, start_scheduler: true}}]", ["steps[0].fault"]),
+        ("steps: [{wait: {}}]", ["steps[0].wait", "either pods or node"]),
+        ("nodes: [t4-4]\nsteps: [{wait: {node: t4-4-0}}]", ["steps[0].wait.allocatable", "is missing"]),
+        ("nodes: [t4-4]\nsteps: [{fault: {kill_agent: t4-4-7}}]", ["steps[0]", "no node t4-4-7", "t4-4-0"]),
+        ("nodes: [nonsense]\nsteps: [{apply: x.yaml}]", ["nodes", "no profile nonsense", "a100-40gb-8"]),
+        ("nodes: ['t4-4:none']\nsteps: [{apply: x.yaml}]", ["nodes", "PROFILE:COUNT"]),
+        ("nodes: ['t4-4:65']\nsteps: [{apply: x.yaml}]", ["nodes", "65 nodes"]),
+        ("steps: [", ["is not YAML"]),
+        ("steps: [{apply: x.yaml, within_s: soon}]", ["steps[0].within_s", "float"]),
+        ("[" * 100_000, ["is not YAML"]),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name_the_field_and_the_fix(tmp_path, text, parts):
+    path = write(tmp_path, text)
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    for part in (str(path), *parts):
+        assert part in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_nodes_are_named_by_profile_and_number(tmp_path):
+    loaded = load(write(tmp_path, "nodes: [t4-4, a100-40gb-8, 't4-4:2']\nsteps: [{apply: x.yaml}]"))
+    assert [node.name for node in loaded.nodes] == ["t4-4-0", "a100-40gb-8-0", "t4-4-1", "t4-4-2"]
