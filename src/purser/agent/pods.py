@@ -22,7 +22,7 @@ from purser.core.model import Grant
 from purser.core.names import GPU_RESOURCE, GRANT_KEY_CONFIGMAP
 from purser.kube.adapters import is_terminal, pod_spec
 from purser.kube.client import Client
-from purser.kube.errors import NotFoundError
+from purser.kube.errors import ApiUnavailableError, NotFoundError
 from purser.kube.informer import Informer
 from purser.kube.objects import ConfigMap, Container, Pod
 from purser.kube.quantities import quantity_ceil
@@ -35,6 +35,9 @@ KEYS_FIELD = "keys"
 
 UNGRANTED = "it asks for devices and carries no grant"
 """The problem that time does not heal: node and grant come in one write."""
+
+FETCH_S = 3.0
+"""How long the API server may take over some pods: kubelet admits nothing else meanwhile."""
 
 _PEM_END = "-----END PUBLIC KEY-----"
 
@@ -132,7 +135,11 @@ class NodePods:
     async def fetch(self, keys: Iterable[str]) -> dict[str, Pod | None]:
         """These pods as they are now, None for those that are gone. Raises `KubeError`."""
         wanted = tuple(keys)
-        return dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
+        try:
+            async with asyncio.timeout(FETCH_S):
+                return dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
+        except TimeoutError as error:
+            raise ApiUnavailableError(f"no answer about pods {', '.join(wanted)} within {FETCH_S:g} s") from error
 
     async def _fetch(self, key: str) -> Pod | None:
         namespace, _, name = key.partition("/")

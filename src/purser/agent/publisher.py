@@ -73,6 +73,7 @@ class Publisher:
             await self._client.patch_merge(
                 NODES, self._node, {"metadata": {"annotations": {INVENTORY_ANNOTATION: text}}}
             )
+            self.problem = ""
             log.info("published the inventory", node=self._node, bytes=len(text))
             await asyncio.sleep(PAUSE_S)
         except KubeError as error:

@@ -40,6 +40,12 @@ async def eventually(check):
             await asyncio.sleep(0.02)
 
 
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    """An agent's stop waits for the thread that listens to the driver."""
+    monkeypatch.setattr("purser.agent.health.EVENT_WAIT_MS", 20)
+
+
 @pytest.fixture
 def folder():
     """Short: a unix socket's path has at most 107 bytes."""
