@@ -21,7 +21,7 @@ KINDS = {
     "coordination.v1": ["Lease"],
     "core.v1": [
         "Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "Namespace", "Node", "PersistentVolume",
-        "PersistentVolumeClaim", "Pod", "ResourceQuota", "Secret", "Service", "ServiceAccount",
+        "PersistentVolumeClaim", "Pod", "ReplicationController", "ResourceQuota", "Secret", "Service", "ServiceAccount",
     ],
     "discovery.v1": ["EndpointSlice"],
     "events.v1": ["Event"],
@@ -30,7 +30,7 @@ KINDS = {
     "policy.v1": ["Eviction", "PodDisruptionBudget"],
     "rbac.v1": ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
     "scheduling.v1": ["PriorityClass"],
-    "storage.v1": ["CSIDriver", "CSINode", "StorageClass"],
+    "storage.v1": ["CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment"],
 }  # fmt: skip
 TARGET = Path(__file__).parents[1] / "src/purser/lab/apiserver/builtin_schemas.json"
 KEPT = (

@@ -1,6 +1,7 @@
 """CustomResourceDefinitions at work: an accepted definition becomes a served resource and says so in conditions."""
 
 from .cluster import Cluster
+from .conversions import renamed
 from .errors import Obj
 from .jsonio import now
 from .resources import Resource, get_path
@@ -38,7 +39,6 @@ def _resource(spec: Obj, version: Obj) -> Resource:
     subresources = tuple(name for name in ("status",) if name in (version.get("subresources") or {}))
     stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
     api_version, stored_version = (f"{spec['group']}/{each}" for each in (version["name"], stored))
-    converts = api_version != stored_version
     return Resource(
         group=spec["group"],
         version=version["name"],
@@ -51,8 +51,7 @@ def _resource(spec: Obj, version: Obj) -> Resource:
         categories=tuple(names.get("categories") or ()),
         subresources=subresources,
         storage=f"{names['plural']}.{spec['group']}",
-        to_stored=(lambda obj: {**obj, "apiVersion": stored_version}) if converts else None,
-        from_stored=(lambda obj: {**obj, "apiVersion": api_version}) if converts else None,
+        conversion=renamed(api_version, stored_version) if api_version != stored_version else None,
         custom=True,
         columns=tuple(version.get("additionalPrinterColumns") or ()),
         definition=raw,

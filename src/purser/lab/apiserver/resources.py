@@ -1,10 +1,11 @@
 """The resources that are served: a table of the built-in ones, and a registry to which CRDs add theirs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import events, schema
+from . import schema
+from .conversions import BUILTIN, Conversion
 from .errors import Obj
 from .schema import Schema
 
@@ -29,9 +30,8 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     storage: str = ""
     """Name of the collection the objects live in; versions of one resource share it."""
-    to_stored: Callable[[Obj], Obj] | None = None
-    """Conversion to the stored version; None where this is the stored one."""
-    from_stored: Callable[[Obj], Obj] | None = None
+    conversion: Conversion | None = None
+    """None where this is the stored version."""
     custom: bool = False
     columns: tuple[Obj, ...] = ()
     """A CRD's additionalPrinterColumns."""
@@ -73,6 +73,7 @@ _BUILTIN = """
 | v1 | events | Event | namespaced | ev | | | core.v1
 | v1 | persistentvolumes | PersistentVolume | cluster | pv | | status | core.v1
 | v1 | persistentvolumeclaims | PersistentVolumeClaim | namespaced | pvc | | status | core.v1
+| v1 | replicationcontrollers | ReplicationController | namespaced | rc | all | status scale | core.v1
 | v1 | resourcequotas | ResourceQuota | namespaced | quota | | status | core.v1
 | v1 | limitranges | LimitRange | namespaced | limits | | | core.v1
 apps | v1 | deployments | Deployment | namespaced | deploy | all | status scale | apps.v1
@@ -88,6 +89,7 @@ events.k8s.io | v1 | events | Event | namespaced | ev | | | events.v1
 networking.k8s.io | v1 | networkpolicies | NetworkPolicy | namespaced | netpol | | | networking.v1
 node.k8s.io | v1 | runtimeclasses | RuntimeClass | cluster | | | | node.v1
 policy | v1 | poddisruptionbudgets | PodDisruptionBudget | namespaced | pdb | | status | policy.v1
+policy | v1beta1 | poddisruptionbudgets | PodDisruptionBudget | namespaced | pdb | | status | policy.v1
 rbac.authorization.k8s.io | v1 | roles | Role | namespaced | | | | rbac.v1
 rbac.authorization.k8s.io | v1 | rolebindings | RoleBinding | namespaced | | | | rbac.v1
 rbac.authorization.k8s.io | v1 | clusterroles | ClusterRole | cluster | | | | rbac.v1
@@ -96,6 +98,8 @@ scheduling.k8s.io | v1 | priorityclasses | PriorityClass | cluster | pc | | | sc
 storage.k8s.io | v1 | storageclasses | StorageClass | cluster | sc | | | storage.v1
 storage.k8s.io | v1 | csinodes | CSINode | cluster | | | | storage.v1
 storage.k8s.io | v1 | csidrivers | CSIDriver | cluster | | | | storage.v1
+storage.k8s.io | v1 | csistoragecapacities | CSIStorageCapacity | namespaced | | | | storage.v1
+storage.k8s.io | v1 | volumeattachments | VolumeAttachment | cluster | | | status | storage.v1
 admissionregistration.k8s.io | v1 | mutatingwebhookconfigurations | MutatingWebhookConfiguration | cluster | | api-extensions | | admissionregistration.v1
 admissionregistration.k8s.io | v1 | validatingwebhookconfigurations | ValidatingWebhookConfiguration | cluster | | api-extensions | | admissionregistration.v1
 apiextensions.k8s.io | v1 | customresourcedefinitions | CustomResourceDefinition | cluster | crd crds | api-extensions | status | apiextensions.v1
@@ -111,7 +115,6 @@ authorization.k8s.io | v1 | subjectaccessreviews | SubjectAccessReview | authori
 
 def _builtin() -> Iterator[Resource]:
     for group, version, plural, kind, scope, short, categories, subresources, types in _columns(_BUILTIN):
-        is_new_event = group == "events.k8s.io"
         yield Resource(
             group=group,
             version=version,
@@ -123,9 +126,8 @@ def _builtin() -> Iterator[Resource]:
             short_names=tuple(short.split()),
             categories=tuple(categories.split()),
             subresources=tuple(subresources.split()),
-            storage="events" if is_new_event else f"{plural}.{group}" if group else plural,
-            to_stored=events.to_core if is_new_event else None,
-            from_stored=events.from_core if is_new_event else None,
+            storage="events" if plural == "events" else f"{plural}.{group}" if group else plural,
+            conversion=BUILTIN.get(f"{group}/{version}"),
         )
     for group, version, plural, kind, types in _columns(_REVIEWS):
         yield Resource(
@@ -156,7 +158,7 @@ class Registry:
 
     def stored_as(self, storage: str) -> Resource | None:
         """The resource in whose version a collection is stored."""
-        return next((r for r in self if r.storage == storage and r.to_stored is None), None)
+        return next((r for r in self if r.storage == storage and r.conversion is None), None)
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
         """Looked up the way an object names its type."""
@@ -186,12 +188,12 @@ def scale_schema() -> Schema:
 
 def stored(resource: Resource, obj: Obj) -> Obj:
     """The object in the version it is kept in."""
-    return resource.to_stored(obj) if resource.to_stored else obj
+    return resource.conversion.to_stored(obj) if resource.conversion else obj
 
 
 def served(resource: Resource, obj: Obj) -> Obj:
     """A stored object in the version it is asked for."""
-    return resource.from_stored(obj) if resource.from_stored else obj
+    return resource.conversion.from_stored(obj) if resource.conversion else obj
 
 
 def get_path(obj: Any, path: str) -> Any:
@@ -205,7 +207,7 @@ def get_path(obj: Any, path: str) -> Any:
 
 def type_name(api_version: str, kind: str) -> str:
     """Short name of a built-in type, such as `core.v1.Pod`."""
-    group, _, version = api_version.rpartition("/")
+    group = api_version.rpartition("/")[0]
     if kind == "DeleteOptions":
         return "meta.v1.DeleteOptions"
-    return f"{group.split('.')[0] or 'core'}.{version}.{kind}"
+    return f"{group.split('.')[0] or 'core'}.v1.{kind}"

@@ -22,7 +22,7 @@ class View:
 
     def one(self, record: Record) -> bytes:
         """The bytes of one object; taken as stored where nothing has to change."""
-        if self.form == "object" and self.resource.from_stored is None:
+        if self.form == "object" and self.resource.conversion is None:
             return record.body
         if self.form == "table":
             return self.convert(served(self.resource, record.object()))
