@@ -74,6 +74,7 @@ def scheduler(
 
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
+    from purser.scheduler.keys import SigningKeyError
     from purser.scheduler.run import run
     from purser.scheduler.settings import SchedulerSettings, ServerSettings, WebhookSettings
 
@@ -95,7 +96,10 @@ def scheduler(
     async def main(stop: asyncio.Event) -> None:
         await run(settings, ClusterConfig.load(kubeconfig, context), stop)
 
-    serve(main)
+    try:
+        serve(main)
+    except SigningKeyError as error:
+        fail(str(error))
 
 
 def _policy(node: str, gpu: str, authority: str) -> "Policy":

@@ -26,8 +26,10 @@ NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
 GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
 """On a pod: ``binpack``, ``spread``, ``mutex``, ``numa``, ``topology-aware`` or a comma chain between a node's GPUs."""
 
-WEBHOOK_LABEL = "purser.dev/webhook"
-"""On a pod or namespace: ``ignore`` keeps Purser's webhook away."""
+WEBHOOK_LABELS = ("purser.dev/webhook", "hami.io/webhook")
+"""On a pod or namespace: the value `IGNORE_WEBHOOK` keeps Purser's webhook away."""
+
+IGNORE_WEBHOOK = "ignore"
 
 SCHEDULER_NAME = "purser-scheduler"
 """The kube-scheduler profile that asks Purser's extender."""

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET
-from purser.kube import AlreadyExistsError, Client, KubeError, NotFoundError
+from purser.kube import AlreadyExistsError, Client, NotFoundError
 from purser.kube.objects import Secret
 from purser.kube.resources import CONFIG_MAPS, SECRETS
 
@@ -34,7 +34,7 @@ _PEM_END = "-----END PUBLIC KEY-----"
 log = structlog.get_logger("purser.scheduler")
 
 
-class SigningKeyError(KubeError):
+class SigningKeyError(Exception):
     """The Secret holds no usable key; the message says what to do."""
 
 

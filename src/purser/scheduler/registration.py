@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from purser.core.names import WEBHOOK_LABEL
+from purser.core.names import IGNORE_WEBHOOK, WEBHOOK_LABELS
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import KubeError, NotFoundError
@@ -22,7 +22,6 @@ VALIDATING_NAME = "purser-validating"
 CHECK_S = 60.0
 RETRY_S = 5.0
 
-_HAMI_LABEL = "hami.io/webhook"
 """HAMi's users have this on what its webhook must not touch: it means ours as well."""
 
 _SELF_SUBJECT_REVIEWS = untyped(
@@ -172,7 +171,7 @@ def _webhook(
     }
 
 
-_NOT_IGNORED = [{"key": key, "operator": "NotIn", "values": ["ignore"]} for key in (WEBHOOK_LABEL, _HAMI_LABEL)]
+_NOT_IGNORED = [{"key": key, "operator": "NotIn", "values": [IGNORE_WEBHOOK]} for key in WEBHOOK_LABELS]
 
 
 def _not_own_namespace(target: ServiceTarget | UrlTarget) -> list[Raw]:

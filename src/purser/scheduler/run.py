@@ -16,16 +16,18 @@ from purser.kube.errors import ConfigError, KubeError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.leases import LeaseFollower
-from purser.kube.resources import NODES, PODS
+from purser.kube.objects import Node, Pod
+from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore, SecretStore
 from purser.scheduler.extender import KubeExtender
-from purser.scheduler.extender_quota import RESOURCE_QUOTAS
+from purser.scheduler.extender_quota import RESOURCE_QUOTAS, ResourceQuota
 from purser.scheduler.keys import load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.registration import Registration, own_user
 from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, ServiceTarget, UrlTarget, WebhookSettings
+from purser.scheduler.strays import Strays
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 
@@ -73,9 +75,16 @@ class _Parts:
     """What a process consists of, made but not started."""
 
     cache: ClusterCache
-    informers: tuple[Informer[Any], ...]
+    pods: Informer[Pod]
+    nodes: Informer[Node]
+    quotas: Informer[ResourceQuota]
     extender: KubeExtender
     follower: LeaseFollower | None
+
+    @property
+    def may_bind(self) -> bool:
+        """Whether this process places pods, or another replica does."""
+        return self.follower is None or self.follower.is_held_here
 
 
 async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: Callable[[Addresses], None]) -> None:
@@ -106,6 +115,8 @@ async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: C
                 parts.extender.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"]
             )
             await _register(settings.webhook, client, keeper, port, spawn)
+            if settings.webhook:
+                await _start_strays(parts, client, events, spawn)
             log.info("The scheduler is ready", port=port, metrics_port=metrics_port)
             on_ready(Addresses(port, metrics_port))
             await asyncio.get_running_loop().create_future()
@@ -125,12 +136,13 @@ async def _make_parts(
     extender = KubeExtender(cache, client, keys, settings.policy, metrics, events, may_bind=may_bind)
     if follower:
         follower.add_listener(extender.leadership_changed)
-    return _Parts(cache, (nodes, pods, quotas), extender, follower)
+    return _Parts(cache, pods, nodes, quotas, extender, follower)
 
 
 async def _start_parts(parts: _Parts, spawn: Spawn) -> None:
     """Nodes are listed first, so that no pod's grant is found on a card that nobody has heard of."""
-    for informer in parts.informers:
+    informers: tuple[Informer[Any], ...] = (parts.nodes, parts.pods, parts.quotas)
+    for informer in informers:
         spawn(informer.run())
         await informer.synced()
     if parts.follower:
@@ -156,6 +168,13 @@ async def _register(
     keeper.on_change(registration.refresh)
     spawn(registration.run())
     await registration.done()
+
+
+async def _start_strays(parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn) -> None:
+    namespaces = Informer(client, NAMESPACES)
+    spawn(namespaces.run())
+    await namespaces.synced()
+    spawn(Strays(client, parts.pods, namespaces, events, lambda: parts.may_bind).run())
 
 
 async def _scheduler_user(webhook: WebhookSettings | None, client: Client) -> str:

@@ -114,7 +114,7 @@ async def test_a_pod_is_mutated_placed_and_bound_with_a_grant_that_nobody_can_ch
         bound = await world.client.get(PODS, "p", "default")
         grant = signing.read(bound.metadata.annotations)
         assert (grant.node, grant.containers[0].shares[0].memory_mib) == ("n1", 1024)
-        with pytest.raises(ApiError, match="never change"):
+        with pytest.raises(ApiError, match="nobody changes"):
             await world.client.patch_merge(
                 PODS, "p", {"metadata": {"annotations": {"purser.dev/grant": "{}"}}}, "default"
             )

@@ -1,0 +1,170 @@
+"""Pods that missed the webhook, against a real API server over HTTPS."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
+from purser.kube.resources import EVENTS, NAMESPACES, PODS
+from purser.lab.apiserver import ApiServer
+from purser.scheduler.strays import REASON, Strays, Waves
+
+REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
+SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}
+
+
+class World:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.active = True
+        self.owner: dict[str, str] = {}
+
+    async def pod(self, name: str, limits: dict[str, str] | None = None, *, owned: bool = False, **fields) -> None:
+        labels = fields.pop("labels", {})
+        namespace = fields.pop("namespace", "default")
+        body = {
+            "metadata": {"name": name, "labels": labels, "ownerReferences": [self.owner] if owned else []},
+            "spec": {
+                "containers": [{"name": "main", "image": "busybox", "resources": {"limits": limits or {}}}],
+                **fields,
+            },
+        }
+        await self.client.create(PODS, body, namespace)
+
+    async def exists(self, name: str, namespace: str = "default") -> bool:
+        try:
+            await self.client.get(PODS, name, namespace)
+        except NotFoundError:
+            return False
+        return True
+
+    async def told(self, name: str) -> list[str]:
+        found = await self.client.list(EVENTS, "default", field_selector=f"involvedObject.name={name}")
+        return [event.message for event in found.items if event.reason == REASON]
+
+
+async def eventually(probe, timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not await probe():
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path) -> AsyncIterator[World]:
+    api = ApiServer()
+    await api.start()
+    try:
+        api.write_kubeconfig(tmp_path / "kubeconfig")
+        async with Client(ClusterConfig.load(tmp_path / "kubeconfig")) as client:
+            yield World(client)
+    finally:
+        await api.stop()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with serving(tmp_path) as world:
+        template = {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+        }
+        spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+        made = await world.client.create(REPLICA_SETS, {"metadata": {"name": "owner"}, "spec": spec}, "default")
+        world.owner = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "owner",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+        yield world
+
+
+@pytest.fixture
+async def strays(world: World) -> AsyncIterator[None]:
+    pods, namespaces = Informer(world.client, PODS), Informer(world.client, NAMESPACES)
+    async with EventRecorder(world.client, "purser-scheduler", "here") as events:
+        tasks = [asyncio.create_task(each.run()) for each in (pods, namespaces)]
+        await pods.synced()
+        await namespaces.synced()
+        found = Strays(world.client, pods, namespaces, events, lambda: world.active)
+        tasks.append(asyncio.create_task(found.run()))
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_a_stray_with_a_controller_is_deleted_for_its_controller_to_make_anew(world: World, strays: None) -> None:
+    await world.pod("stray", SHARE, owned=True)
+
+    async def gone() -> bool:
+        return not await world.exists("stray")
+
+    await eventually(gone)
+    await eventually(lambda: world.told("stray"))
+    [message] = await world.told("stray")
+    assert "ReplicaSet owner creates it anew" in message
+
+
+async def test_a_stray_without_a_controller_stays_and_its_author_is_told_once(world: World, strays: None) -> None:
+    await world.pod("stray", SHARE)
+    await eventually(lambda: world.told("stray"))
+    await world.client.patch_merge(PODS, "stray", {"metadata": {"labels": {"touched": "yes"}}}, "default")
+    [message] = await world.told("stray")
+    assert "delete it and create it again" in message
+    assert await world.exists("stray")
+
+
+async def test_everything_else_is_left_alone(world: World, strays: None) -> None:
+    ignore = {"purser.dev/webhook": "ignore"}
+    await world.client.create(NAMESPACES, {"metadata": {"name": "away", "labels": ignore}})
+    await world.pod("plain", owned=True)
+    await world.pod("ours", SHARE, owned=True, schedulerName="purser-scheduler")
+    await world.pod("theirs", SHARE, owned=True, schedulerName="volcano")
+    await world.pod("bound", SHARE, owned=True, nodeName="somewhere")
+    await world.pod("labelled", SHARE, owned=True, labels=ignore)
+    await world.pod("hami", SHARE, owned=True, labels={"hami.io/webhook": "ignore"})
+    await world.pod("elsewhere", SHARE, namespace="away")
+    await world.pod("stray", SHARE, owned=True)
+
+    async def gone() -> bool:
+        return not await world.exists("stray")
+
+    await eventually(gone)
+    for name in ("plain", "ours", "theirs", "bound", "labelled", "hami"):
+        assert await world.exists(name), name
+        assert await world.told(name) == []
+    assert await world.exists("elsewhere", "away")
+
+
+async def test_a_replica_that_is_not_the_active_one_does_nothing(world: World, strays: None) -> None:
+    world.active = False
+    await world.pod("stray", SHARE, owned=True)
+    await world.pod("told", SHARE)
+    await asyncio.sleep(0.3)
+    assert await world.exists("stray")
+    assert await world.told("told") == []
+
+
+def test_pods_of_one_wave_go_at_once_and_a_later_wave_rests_twice_as_long_each_time() -> None:
+    waves = Waves(at=100.0)
+    assert waves.wait_s(seen_at=99.0, now=101.0) == 0
+    assert waves.wait_s(seen_at=100.0, now=130.0) == 0
+    assert waves.wait_s(seen_at=110.0, now=130.0) == 30
+    assert waves.wait_s(seen_at=110.0, now=160.0) == 0
+    assert waves.wait_s(seen_at=150.0, now=161.0) == 0
+    assert waves.wait_s(seen_at=170.0, now=170.0) == 110
+    assert waves.wait_s(seen_at=170.0, now=280.0) == 0
+    assert waves.rest_s == 240
+
+
+def test_no_rest_is_longer_than_an_hour() -> None:
+    waves, now = Waves(at=0.0), 0.0
+    for _ in range(20):
+        now += waves.rest_s + 1
+        assert waves.wait_s(seen_at=now, now=now) == 0
+    assert waves.rest_s == 3600
