@@ -159,6 +159,17 @@ async def inventory(cluster: Cluster) -> NodeInventory:
     return found
 
 
+async def reports_unhealthy(cluster: Cluster, uuids: set[str]) -> None:
+    """Wait until the scheduler can know which cards of the node with the cards are bad: kubelet is told first."""
+
+    async def probe() -> bool:
+        found = {device.uuid for device in (await inventory(cluster)).devices if not device.healthy}
+        assert found == uuids, f"unhealthy: {sorted(found)}"
+        return True
+
+    await eventually(cluster, "the inventory names the bad cards", probe)
+
+
 async def allocatable(cluster: Cluster) -> int:
     """How many nvidia.com/gpu kubelet offers on the node with the cards."""
     node = await cluster.client.get(NODES, cluster.gpu_node)

@@ -28,6 +28,7 @@ from tests.scenarios.actions import (
     pod_named,
     pods,
     pods_per_card,
+    reports_unhealthy,
     running,
     without_volatile,
 )
@@ -229,6 +230,7 @@ async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_whe
     try:
         await cluster.lose_gpu(cluster.gpu_node, lost)
         await offers(cluster, SLOTS - 10)
+        await reports_unhealthy(cluster, {cluster.uuids[lost]})
         names = [f"after-{place}" for place in range(7)]
         await create(cluster, *(pod(cluster, name, share(20000, 50)) for name in names))
         found = await running(cluster, names)
