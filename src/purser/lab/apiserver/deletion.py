@@ -4,12 +4,13 @@ from typing import Any
 
 from . import admission, pods, strategies
 from .cluster import Call, Cluster
-from .errors import ApiError, Obj, bad_request, conflict, not_found
+from .errors import ApiError, Obj, bad_request, conflict, forbidden, not_found
 from .jsonio import later
 from .resources import served
 from .store import Record, Selection
 from .writes import is_finished
 
+_ETERNAL = ("default", "kube-system", "kube-public")
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _RETURNS_OBJECT = ("pods", "persistentvolumeclaims", "namespaces", "services", "serviceaccounts")
 """Kinds whose deletion is answered with the object even when it is gone at once."""
@@ -19,6 +20,8 @@ async def delete(cluster: Cluster, call: Call, options: Obj) -> Obj:
     """DELETE of one object: its last state, or a Status of success where nothing is left of it."""
     call.options = {key: value for key, value in options.items() if key not in ("kind", "apiVersion")}
     record = _existing(cluster, call)
+    if call.resource.storage == "namespaces" and call.name in _ETERNAL:
+        raise forbidden("", "namespaces", call.name, "this namespace may not be deleted")
     _check_preconditions(call, record, options.get("preconditions") or {})
     before = served(call.resource, record.object())
     await admission.mutate(cluster, call, "DELETE", before, before)

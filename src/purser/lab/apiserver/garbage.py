@@ -4,6 +4,8 @@ Both work from the store's indexes (dependents by owner uid, objects by namespac
 """
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +18,9 @@ from .errors import ApiError, Obj
 from .store import DELETED, Collection, Event, Key, Selection
 
 _log = structlog.get_logger("purser.lab.apiserver")
+
+EVENT_LIFE_SECONDS = 3600
+"""After this Events are dropped, as by the real server's `--event-ttl`."""
 
 Place = tuple[str, Key]
 """Collection and key of an object."""
@@ -30,6 +35,8 @@ class Collector:
         self._queued: set[Place] = set()
         self._terminating: set[str] = set()
         self._undefining: set[str] = set()
+        self._events: deque[tuple[float, Key, int]] = deque()
+        self._expired: set[Key] = set()
         cluster.store.follow(self._notice)
 
     async def run(self) -> None:
@@ -58,8 +65,22 @@ class Collector:
                 self._enqueue([("namespaces", ("", after.key[0]))])
             if storage in self._undefining:
                 self._enqueue([(definitions.STORAGE, ("", storage))])
-        elif after.owners or b'"deletionTimestamp"' in after.body:
+            return
+        if storage == "events":
+            self._age_events(event)
+        if after.owners or b'"deletionTimestamp"' in after.body:
             self._enqueue([(storage, after.key)])
+
+    def _age_events(self, event: Event) -> None:
+        """Note an Event for its end of life; queue those that have reached it: whenever another one is written."""
+        now = time.monotonic()
+        self._events.append((now + EVENT_LIFE_SECONDS, event.after.key, event.revision))
+        while self._events[0][0] <= now:
+            _, key, revision = self._events.popleft()
+            record = self._cluster.store.collections["events"].get(key)
+            if record and record.revision == revision:
+                self._expired.add(key)
+                self._enqueue([("events", key)])
 
     def _enqueue(self, places: Iterable[Place]) -> None:
         for place in tuple(places):
@@ -74,7 +95,10 @@ class Collector:
         if record is None:
             return
         obj = record.object()
-        if storage == "namespaces" and obj["metadata"].get("deletionTimestamp"):
+        if storage == "events" and key in self._expired:
+            self._expired.discard(key)
+            collection.remove(obj)
+        elif storage == "namespaces" and obj["metadata"].get("deletionTimestamp"):
             await self._empty_namespace(key[1])
         elif obj["metadata"].get("deletionTimestamp"):
             await self._finish(place, obj)

@@ -11,9 +11,11 @@ from aiohttp import web
 
 from . import deletion, discovery, jsonio, listing, openapi, protobuf, reviews, routes, subresources, watching, writes
 from .cluster import Call, Cluster, LogOptions, PodLogs, User
+from .decode import Unknown, decode
 from .errors import ApiError, Obj, bad_request, method_not_allowed, not_found, unsupported_media_type
 from .resources import type_name
 from .routes import Target
+from .schema import builtin
 from .views import JSON, View, negotiate
 
 _log = structlog.get_logger("purser.lab.apiserver")
@@ -35,7 +37,7 @@ class Frontend:
     address: str = ""
     pod_logs: PodLogs | None = None
     intercept: Intercept | None = None
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    watches: set[watching.Watch] = field(default_factory=set)
 
     def application(self) -> web.Application:
         """The aiohttp application: one handler, because the path grammar is Kubernetes' own."""
@@ -199,6 +201,7 @@ class Frontend:
             bookmarks=routes.flag(query, "allowWatchBookmarks"),
             mark_initial=bool(sends_initial) and initial,
         )
+        self.watches.add(watch)
         try:
             await response.prepare(request)
             async for chunk in lines:
@@ -207,6 +210,7 @@ class Frontend:
         except ConnectionResetError:
             pass  # The watcher hung up: nobody is left to tell.
         finally:
+            self.watches.discard(watch)
             watch.close()
         return response
 
@@ -305,13 +309,13 @@ def _operations(data: bytes) -> Any:
 
 async def _delete_options(request: web.Request) -> Obj:
     options = await _body(request) if request.can_read_body else {}
+    options = decode({**options, "kind": "DeleteOptions"}, builtin("meta.v1.DeleteOptions"), Unknown())
     query = request.query
     if query.get("gracePeriodSeconds"):
         options["gracePeriodSeconds"] = routes.number(query, "gracePeriodSeconds")
     if query.get("propagationPolicy"):
         options["propagationPolicy"] = query["propagationPolicy"]
-    grace = options.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or grace < 0):
+    if (options.get("gracePeriodSeconds") or 0) < 0:
         raise bad_request("gracePeriodSeconds must be a non-negative integer")
     return options
 

@@ -1,5 +1,6 @@
 """Bytes to objects and back: JSON by msgspec, YAML for hand-written bodies, times in Kubernetes' notation."""
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,12 +23,20 @@ def decode(data: bytes) -> Any:
 def decode_object(data: bytes, content_type: str) -> Obj:
     """A request body; raises a 400 `ApiError` that says what was wrong with it."""
     try:
-        value = yaml.safe_load(data) if "yaml" in content_type else _decoder.decode(data)
-    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        value = _decode_yaml(data) if "yaml" in content_type else _decoder.decode(data)
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
         raise bad_request(f"error decoding the request body: {error}") from error
     if not isinstance(value, dict):
         raise bad_request(f"the request body must be a JSON object, not {type(value).__name__}")
     return value
+
+
+def _decode_yaml(data: bytes) -> Any:
+    """YAML as JSON: dates and numbers as keys become text again. Most such bodies are JSON, which reads much faster."""
+    if data.lstrip().startswith(b"{"):
+        with contextlib.suppress(msgspec.DecodeError):  # it may be YAML's own flow notation
+            return _decoder.decode(data)
+    return _decoder.decode(_encoder.encode(yaml.safe_load(data)))
 
 
 def now() -> str:

@@ -80,14 +80,19 @@ def label_predicate(terms: Iterable[Requirement]) -> Predicate:
     return lambda labels: all(term.holds(labels) for term in wanted)
 
 
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+"""Operators of `matchExpressions`."""
+
+
 def object_selector(selector: Obj | None) -> Predicate:
     """A `metav1.LabelSelector`; an empty one selects everything."""
     selector = selector or {}
     terms = [Requirement(key, "in", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()]
-    ops = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
     for expression in selector.get("matchExpressions") or ():
         values = frozenset(expression.get("values") or ())
-        terms.append(Requirement(expression["key"], ops[expression["operator"]], values))
+        if expression.get("operator") not in OPERATORS:
+            raise bad_request(f'"{expression.get("operator")}" is not a valid label selector operator')
+        terms.append(Requirement(expression.get("key", ""), OPERATORS[expression["operator"]], values))
     return label_predicate(terms)
 
 

@@ -60,7 +60,9 @@ class ApiServer:
         """Listen. The port is known afterwards."""
         self._cluster.webhooks = Webhooks(aiohttp.ClientSession(), self.service_urls)
         self._collecting = asyncio.create_task(self._collector.run())
-        self._runner = web.AppRunner(self._frontend.application(), access_log=None, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            self._frontend.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._identity.server_context())
         await site.start()
@@ -73,6 +75,8 @@ class ApiServer:
         if self._collecting:
             self._collecting.cancel()
             await asyncio.gather(self._collecting, return_exceptions=True)
+        for watch in tuple(self._frontend.watches):
+            watch.close()
         if self._runner:
             await self._runner.cleanup()
         if self._cluster.webhooks:

@@ -13,6 +13,7 @@ from .decode import Unknown, decode
 from .errors import Cause, Obj
 from .names import check_metadata, forbidden, invalid, is_subdomain, required, unsupported
 from .resources import Resource, get_path
+from .selectors import OPERATORS
 
 _KEEPS_STATUS_ON_CREATE = ("nodes", "events")
 
@@ -60,8 +61,19 @@ def prepare_create(resource: Resource, obj: Obj) -> None:
         obj["status"] = {"phase": "Available" if resource.storage == "persistentvolumes" else "Pending"}
     elif has_status(resource) and resource.group in ("apps", "batch", "policy"):
         obj["status"] = _zero_status(resource)
+    if resource.storage == "jobs.batch" and not obj["spec"].get("manualSelector"):
+        _select_by_uid(obj)
     elif resource.storage == "services":
         obj["status"] = {"loadBalancer": {}}
+
+
+def _select_by_uid(job: Obj) -> None:
+    """A job's pods carry its uid as a label, by which it finds them."""
+    own = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}
+    job["spec"]["selector"] = {"matchLabels": own}
+    metadata = job["spec"]["template"].setdefault("metadata", {})
+    name = job["metadata"]["name"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), **own, "batch.kubernetes.io/job-name": name}
 
 
 def _zero_status(resource: Resource) -> Obj:
@@ -216,12 +228,26 @@ def _check_webhooks(obj: Obj) -> Iterator[Cause]:
         config = webhook.get("clientConfig") or {}
         if ("url" in config) == ("service" in config):
             yield required(f"{where}.clientConfig", "exactly one of url or service is required")
+        for name in ("name", "namespace"):
+            if "service" in config and not config["service"].get(name):
+                yield required(f"{where}.clientConfig.service.{name}")
+        for name in ("namespaceSelector", "objectSelector"):
+            yield from _check_selector(webhook[name], f"{where}.{name}")
         if not 1 <= webhook["timeoutSeconds"] <= 30:
             yield invalid(
                 f"{where}.timeoutSeconds",
                 webhook["timeoutSeconds"],
                 "the timeout value must be between 1 and 30 seconds",
             )
+
+
+def _check_selector(selector: Obj, path: str) -> Iterator[Cause]:
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        if expression.get("operator") not in OPERATORS:
+            where = f"{path}.matchExpressions[{index}].operator"
+            yield invalid(where, expression.get("operator", ""), "not a valid selector operator")
+        if not expression.get("key"):
+            yield required(f"{path}.matchExpressions[{index}].key")
 
 
 def _check_definition(obj: Obj) -> Iterator[Cause]:
@@ -239,6 +265,9 @@ def _check_definition(obj: Obj) -> Iterator[Cause]:
     for index, version in enumerate(versions):
         if not get_path(version, "schema.openAPIV3Schema"):
             yield required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")
+        else:
+            where = f"spec.versions[{index}].schema.openAPIV3Schema"
+            yield from structural.check_schema(version["schema"]["openAPIV3Schema"], where)
 
 
 _CHECKS: dict[str, Callable[[Obj], Iterator[Cause]]] = {

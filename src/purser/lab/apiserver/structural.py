@@ -21,6 +21,25 @@ _TYPES: dict[str, Any] = {
 }
 
 
+def check_schema(raw: Any, path: str) -> Iterator[Cause]:
+    """Whether a schema can be used at all: known types, patterns that compile, objects where schemas are expected."""
+    if not isinstance(raw, dict):
+        yield invalid(path, str(raw), "must be a schema")
+        return
+    open_ended = any(raw.get(mark) for mark in ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"))
+    if raw.get("type", None if open_ended else "") not in (*_TYPES, None):
+        yield required(f"{path}.type", "must not be empty for specified object fields")
+    try:
+        re.compile(raw.get("pattern") or "")
+    except re.error as error:
+        yield invalid(f"{path}.pattern", raw["pattern"], f"must be a valid regular expression, but isn't: {error}")
+    for name, sub in (raw.get("properties") or {}).items():
+        yield from check_schema(sub, f"{path}.properties[{name}]")
+    for name in ("items", "additionalProperties"):
+        if name in raw and not isinstance(raw[name], bool):
+            yield from check_schema(raw[name], f"{path}.{name}")
+
+
 def prune(value: Any, schema: Schema, path: str, dropped: list[str]) -> None:
     """Delete unknown fields in place; their paths are appended to `dropped`."""
     if isinstance(value, dict):

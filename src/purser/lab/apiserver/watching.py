@@ -31,7 +31,7 @@ class Watch:
         self._collection = cluster.collection(view.resource)
         self._queue: deque[Event] = deque(self._first_events(since, initial=initial))
         self._wake = asyncio.Event()
-        self._overrun = False
+        self._ended = False
         self._headers_sent = False
         self._unsubscribe = self._collection.subscribe(self._notice, selection.index_value)
 
@@ -43,14 +43,16 @@ class Watch:
 
     def _notice(self, event: Event) -> None:
         if len(self._queue) >= _BACKLOG:
-            self._overrun = True
+            self._ended = True
         else:
             self._queue.append(event)
         self._wake.set()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening and end the stream."""
         self._unsubscribe()
+        self._ended = True
+        self._wake.set()
 
     async def lines(
         self, *, seconds: float, bookmark_seconds: float, bookmarks: bool, mark_initial: bool
@@ -62,7 +64,7 @@ class Watch:
         yield self._drain()
         if mark_initial and bookmarks:
             yield self._bookmark(initial_end=True)
-        while not self._overrun and (remaining := end - loop.time()) > 0:
+        while not self._ended and (remaining := end - loop.time()) > 0:
             until = min(remaining, next_bookmark - loop.time()) if bookmarks else remaining
             if await self._wait(until):
                 if chunk := self._drain():
@@ -70,7 +72,7 @@ class Watch:
             elif bookmarks and loop.time() >= next_bookmark:
                 next_bookmark = loop.time() + bookmark_seconds
                 yield self._drain() + self._bookmark()
-        if not self._overrun:
+        if not self._ended:
             yield self._drain() + (self._bookmark() if bookmarks else b"")
 
     async def _wait(self, seconds: float) -> bool:

@@ -64,6 +64,8 @@ def _check_kind(resource: Resource, body: Obj) -> None:
         )
     if kind != resource.kind:
         raise bad_request(f"{kind} in version {version!r} cannot be handled as a {resource.kind}")
+    if body.get("metadata", 0) is None:
+        del body["metadata"]
     if not isinstance(body.get("metadata", {}), dict):
         raise bad_request(f"{kind}: metadata must be an object")
 
@@ -247,13 +249,10 @@ async def update(cluster: Cluster, call: Call, mutate: Mutate, *, applies: bool 
             raise not_found(call.resource.group, call.resource.plural, call.name)
         live = record.object()
         new = mutate(live)
-        named = new["metadata"].get("resourceVersion")
         _check_preconditions(call, new["metadata"], live["metadata"])
         new = await _prepared(cluster, call, new, live, applies=applies)
         if collection.get(call.key) is record:
             return served(call.resource, _commit(cluster, call, new, live, record))
-        if named and named != live["metadata"]["resourceVersion"]:
-            break
     raise modified(call.resource.group, call.resource.plural, call.name)
 
 
