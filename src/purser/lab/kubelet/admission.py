@@ -47,6 +47,7 @@ class Admission:
             except (AllocationError, PluginError) as error:
                 message = f"Allocate failed due to {error}, which is unexpected"
                 raise AdmissionError(UNEXPECTED_ADMISSION_ERROR, message) from error
+        self._check_forgotten(pod)
 
     def save(self) -> None:
         """Write the checkpoint file, whole or not at all."""
@@ -54,6 +55,16 @@ class Admission:
         temporary = self._checkpoint_path.with_suffix(".tmp")
         temporary.write_text(text)
         temporary.replace(self._checkpoint_path)
+
+    def _check_forgotten(self, pod: Raw) -> None:
+        """Of a resource whose plugin stayed away for too long the node has none; one it never had is not looked at."""
+        for container in containers_of(pod):
+            for resource, requested in container.limits.items():
+                if requested and resource in self._manager.removed:
+                    message = (
+                        f"Node didn't have enough resource: {resource}, requested: {requested}, used: 0, capacity: 0"
+                    )
+                    raise AdmissionError(f"OutOf{resource}", message)
 
     async def _allocate(
         self, uid: str, container: ContainerView, reusable: dict[str, set[str]], is_running: bool

@@ -312,3 +312,14 @@ async def test_an_allocation_under_way_fails_when_the_plugin_registers_anew(node
     plugin.during_allocate = None
     await node.until_capacity(1)
     await node.admit("u2", container("c", 1))
+
+
+async def test_a_pod_for_a_forgotten_resource_is_out_of_it(node, plugin):
+    node.manager.stop(GPU, 0.0)
+    node.manager.capacity(301.0)
+    with pytest.raises(AdmissionError) as caught:
+        await node.admit("u1", container("c", 1))
+    assert caught.value.reason == "OutOfnvidia.com/gpu"
+    assert caught.value.message == (
+        "Node didn't have enough resource: nvidia.com/gpu, requested: 1, used: 0, capacity: 0"
+    )
