@@ -99,6 +99,8 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
 
 
 def _remove(document: Any, path: list[str]) -> Any:
+    if not path:
+        raise _failed("the whole document cannot be removed")
     parent = _get(document, path[:-1])
     _step(parent, path[-1])
     del parent[int(path[-1]) if isinstance(parent, list) else path[-1]]

@@ -6,6 +6,7 @@ Source of the rules: sigs.k8s.io/structured-merge-diff, merge.Updater.
 import copy
 from typing import Any
 
+from . import jsonio
 from .errors import Obj
 from .fieldset import Path, Paths, children, element_key, keyed
 from .schema import Schema
@@ -35,11 +36,18 @@ def _merge_list(live: list[Any], config: list[Any], schema: Schema) -> list[Any]
 def remove(obj: Obj, gone: Paths, kept: Paths, schema: Schema) -> Obj:
     """Take out the fields at `gone`, except what leads to a path in `kept`; containers this empties go too."""
     protected = {path[:length] for path in kept for length in range(1, len(path) + 1)}
+    protected |= {key for path in protected for key in _key_fields(path)}
     doomed = {path for path in gone if path not in protected}
     if not doomed:
         return obj
     on_the_way = {path[:length] for path in doomed for length in range(len(path) + 1)}
     return _remove(obj, schema, (), doomed, on_the_way, protected)  # type: ignore[no-any-return]
+
+
+def _key_fields(path: Path) -> list[Path]:
+    """An item that stays keeps the fields that identify it."""
+    element = path[-1]
+    return [(*path, "f:" + name) for name in jsonio.decode(element[2:].encode())] if element.startswith("k:") else []
 
 
 def _remove(value: Any, schema: Schema, path: Path, doomed: set[Path], touched: set[Path], protected: set[Path]) -> Any:

@@ -44,7 +44,7 @@ def columns_of(resource: Resource) -> list[Column]:
 
 
 _DEFAULT_CUSTOM = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
-_STEP = re.compile(r"\.([A-Za-z0-9_$-]+)|\['([^']+)'\]|\[(\d+|\*)\]|\[\?\(@\.([A-Za-z0-9_.]+)==['\"]([^'\"]*)['\"]\)\]")
+_STEP = re.compile(r"\.([^.\[\]]+)|\['([^']+)'\]|\[(\d+|\*)\]|\[\?\(@\.([A-Za-z0-9_.]+)==['\"]([^'\"]*)['\"]\)\]")
 
 
 def _custom(raw: Obj) -> Column:
