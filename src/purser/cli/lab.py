@@ -38,6 +38,10 @@ def lab(
     log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
 ) -> None:
     """Run a lab until it is told to stop, or until its scenario is over."""
+    import os
+
+    # gRPC's C core writes lines of its own whenever a kubelet or a plugin ends; it reads this when it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from purser.cli.serving import configure_logs, serve
     from purser.lab.scenario import ScenarioError, load
     from purser.lab.settings import LabSettings, node_choices

@@ -1,0 +1,99 @@
+"""The lab itself: several nodes, its metrics, and what only a lab can stage."""
+
+import asyncio
+import logging
+
+import aiohttp
+import pytest
+import structlog
+
+from purser.kube.resources import NODES, PODS
+from purser.lab.cluster import Lab
+from purser.lab.settings import DEFAULT_NODES, LabSettings, node_choices
+from tests.lab.lab_cluster import LabCluster
+from tests.scenarios.actions import cards, create, event, eventually, pod_named, running
+from tests.scenarios.pods import pod, share, whole
+
+
+@pytest.fixture
+async def large_lab():
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    async with Lab(LabSettings(node_choices(()))) as lab:
+        async with asyncio.timeout(60):
+            await lab.ready()
+        yield lab
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def large_cluster(large_lab):
+    cluster = LabCluster(large_lab, "large")
+    await cluster.set_up()
+    return cluster
+
+
+async def text(port, path="/metrics"):
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def test_the_default_nodes_offer_their_slots_and_everything_serves_metrics(large_lab):
+    nodes = {node.metadata.name: node for node in (await large_lab.client.list(NODES)).items}
+    assert sorted(nodes) == sorted(f"{profile}-0" for profile in DEFAULT_NODES)
+    offered = {name: int(node.status.allocatable["nvidia.com/gpu"]) for name, node in nodes.items()}
+    assert offered == {"a100-40gb-8-0": 80, "h100-8-0": 80, "t4-4-0": 40}
+    for node in large_lab.nodes.values():
+        status, metrics = await text(node.metrics_port)
+        assert status == 200
+        assert metrics.count("purser_device_healthy{") == len(node.driver.uuids)
+        assert (await text(node.metrics_port, "/readyz"))[0] == 200
+    assert (await text(large_lab.scheduler_metrics_port))[0] == 200
+
+
+async def test_pods_pack_or_spread_over_nodes(large_cluster):
+    anywhere = {"nodeSelector": {}}
+    used = {}
+    for policy in ("binpack", "spread"):
+        names = [f"{policy}-{place}" for place in range(3)]
+        for name in names:
+            annotations = {"purser.dev/node-policy": policy}
+            await create(large_cluster, pod(large_cluster, name, share(), annotations=annotations, **anywhere))
+            await running(large_cluster, [name])
+        found = await running(large_cluster, names)
+        used[policy] = {one["spec"]["nodeName"] for one in found.values()}
+    assert len(used["binpack"]) == 1
+    assert len(used["spread"]) > 1
+
+
+async def test_only_the_node_with_large_cards_gets_the_large_share(large_cluster):
+    await create(large_cluster, pod(large_cluster, "large", share(memory=60000), nodeSelector={}))
+    found = (await running(large_cluster, ["large"]))["large"]
+    assert found["spec"]["nodeName"] == "h100-8-0"
+
+
+async def test_a_pod_that_the_default_scheduler_bound_without_a_grant_gets_no_device(lab, cluster):
+    await cluster.stop_webhook()
+    await create(cluster, pod(cluster, "slipped", whole()))
+
+    async def failed():
+        return (await pod_named(cluster, "slipped"))["status"].get("phase") == "Failed"
+
+    await eventually(cluster, "kubelet rejects the pod", failed)
+    await cluster.start_webhook()
+    assert "grant" in await event(cluster, "slipped", "NoGrant")
+    await create(cluster, pod(cluster, "proper", whole(8)))
+    assert sorted(cards((await running(cluster, ["proper"]))["proper"])) == sorted(cluster.uuids)
+
+
+async def test_a_pod_with_a_run_time_ends_and_frees_its_card(cluster):
+    annotations = {"purser.dev/lab-run-seconds": "0.2"}
+    first = pod(cluster, "brief", whole(8), annotations=annotations, restartPolicy="Never")
+    await create(cluster, first)
+
+    async def over():
+        found = await cluster.client.get(PODS, "brief", cluster.namespace)
+        return found.status.phase == "Succeeded"
+
+    await eventually(cluster, "the pod ends", over)
+    await create(cluster, pod(cluster, "next", whole(8)))
+    await running(cluster, ["next"])
