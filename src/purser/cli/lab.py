@@ -24,6 +24,8 @@ It ends, and is gone, with Ctrl-C. With --run it goes through a scenario and exi
 Example: purser lab --node a100-40gb-8 --node t4-4:3
 """
 
+_PLAIN_WIDTH = 200
+
 
 def lab(
     node: Annotated[
@@ -63,6 +65,7 @@ def lab(
 
 def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
+        import sys
         import time
 
         from rich.console import Console
@@ -74,7 +77,9 @@ def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[No
         async with Lab(settings) as running:
             await _first(stop, running.ready())
             if not stop.is_set():
-                show(running, time.monotonic() - start, Console())
+                # In a file or a pipe nothing is gained by cutting lines.
+                console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+                show(running, time.monotonic() - start, console)
                 await stop.wait()
 
     return main

@@ -49,7 +49,7 @@ class Lab:
         self._scheduler_port = free_port()
         self.scheduler_metrics_port = free_port()
         self._scheduler_ready = asyncio.Event()
-        self._tokens: dict[str, str] = {}
+        self._kubeconfigs: dict[str, Path] = {}
         self.controllers = Component("controllers", self._run_controllers)
         self.default_scheduler = Component("default-scheduler", self._run_default_scheduler)
         self.kube_scheduler = Component("purser's kube-scheduler", self._run_kube_scheduler)
@@ -140,8 +140,8 @@ class Lab:
             component.start()
             self._stack.push_async_callback(component.kill)
         self._stack.push_async_callback(self._stop_nodes)
-        await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes))))
-        for node in self.nodes.values():
+        for node in await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes)))):
+            self.nodes[node.name] = node
             node.start()
         self.faults.start()
         self._stack.push_async_callback(self.faults.kill)
@@ -156,22 +156,22 @@ class Lab:
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         return folder
 
-    def _make_node(self, place: int) -> None:
-        choice = self.settings.nodes[place]
+    def _make_node(self, place: int) -> EmulatedNode:
         folder = self.folder / "n" / str(place)
-        self.nodes[choice.name] = EmulatedNode(choice, self.settings, folder, self._credentials)
+        return EmulatedNode(self.settings.nodes[place], self.settings, folder, self._credentials)
 
     async def _stop_nodes(self) -> None:
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))
 
     def _credentials(self, user: str) -> ClusterConfig:
         """How a component logs in: every user has a token of its own."""
-        if user not in self._tokens:
-            self._tokens[user] = secrets.token_urlsafe(16)
-            self._api.add_user(self._tokens[user], User(user))
-        path = self.folder / f"kubeconfig-{len(self._tokens)}"
-        path.touch(mode=0o600)
-        path.write_text(self._api.kubeconfig_for(self._tokens[user]))
+        path = self._kubeconfigs.get(user)
+        if path is None:
+            token = secrets.token_urlsafe(16)
+            self._api.add_user(token, User(user))
+            path = self._kubeconfigs[user] = self.folder / f"kubeconfig-{len(self._kubeconfigs)}"
+            path.touch(mode=0o600)
+            path.write_text(self._api.kubeconfig_for(token))
         return ClusterConfig.load(path)
 
     # --- what runs

@@ -142,8 +142,8 @@ def _pod_restarts(pod: Obj) -> str:
 
 def _readiness_gates(pod: Obj) -> str:
     gates = get_path(pod, "spec.readinessGates") or []
-    true = {c["type"] for c in get_path(pod, "status.conditions") or () if c.get("status") == "True"}
-    return f"{sum(gate['conditionType'] in true for gate in gates)}/{len(gates)}" if gates else "<none>"
+    true = {c.get("type") for c in get_path(pod, "status.conditions") or () if c.get("status") == "True"}
+    return f"{sum(gate.get('conditionType') in true for gate in gates)}/{len(gates)}" if gates else "<none>"
 
 
 _POD = [
@@ -159,7 +159,7 @@ _POD = [
 
 
 def _node_status(node: Obj) -> str:
-    ready = next((c.get("status") for c in get_path(node, "status.conditions") or () if c["type"] == "Ready"), None)
+    ready = next((c.get("status") for c in get_path(node, "status.conditions") or () if c.get("type") == "Ready"), None)
     status = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
     return status + (",SchedulingDisabled" if get_path(node, "spec.unschedulable") else "")
 
@@ -175,7 +175,7 @@ def _node_roles(node: Obj) -> str:
 def _node_address(kind: str) -> Callable[[Obj], Cell]:
     def value(node: Obj) -> Cell:
         addresses = get_path(node, "status.addresses") or ()
-        return next((address["address"] for address in addresses if address["type"] == kind), "<none>")
+        return next((address.get("address") for address in addresses if address.get("type") == kind), "<none>")
 
     return value
 
@@ -233,7 +233,7 @@ def _ports(service: Obj) -> str:
 
 def _port(port: Obj) -> str:
     node = f":{port['nodePort']}" if port.get("nodePort") else ""
-    return f"{port['port']}{node}/{port.get('protocol', 'TCP')}"
+    return f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}"
 
 
 _NUMBER = "integer"

@@ -88,6 +88,10 @@ def check_metadata(metadata: Obj, storage: str) -> Iterator[Cause]:
             yield invalid("metadata.labels", key, QUALIFIED)
         if len(value) > 63 or not re.fullmatch(f"({_QUALIFIED})?", value):
             yield invalid("metadata.labels", value, LABEL_VALUE)
+    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(name):
+                yield invalid(f"metadata.ownerReferences[{index}].{name}", "", "must not be empty")
     annotations = metadata.get("annotations") or {}
     for key in annotations:
         if not is_qualified(key):

@@ -160,7 +160,7 @@ def bound(pod: Obj, binding: Obj, time: str) -> Obj:
     if extra:
         pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **extra}
     conditions = pod["status"].setdefault("conditions", [])
-    conditions[:] = [condition for condition in conditions if condition["type"] != "PodScheduled"]
+    conditions[:] = [condition for condition in conditions if condition.get("type") != "PodScheduled"]
     conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": time})
     return pod
 

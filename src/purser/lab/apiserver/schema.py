@@ -18,7 +18,7 @@ MISSING: Any = object()
 """No default was given (None is a legal default)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Schema:
     """One type. `kind` is a JSON schema type, quantity, int-or-string, or "" for anything."""
 

@@ -72,7 +72,7 @@ def _select_by_uid(job: Obj) -> None:
     own = {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}
     job["spec"]["selector"] = {"matchLabels": own}
     metadata = job["spec"]["template"].setdefault("metadata", {})
-    name = job["metadata"]["name"]
+    name = job["metadata"].get("name", "")
     metadata["labels"] = {**(metadata.get("labels") or {}), **own, "batch.kubernetes.io/job-name": name}
 
 
@@ -241,6 +241,13 @@ def _check_webhooks(obj: Obj) -> Iterator[Cause]:
             )
 
 
+def _check_service(obj: Obj) -> Iterator[Cause]:
+    for index, port in enumerate(obj["spec"].get("ports") or ()):
+        if not 1 <= port.get("port", 0) <= 65535:
+            where = f"spec.ports[{index}].port"
+            yield invalid(where, port.get("port", 0), "must be between 1 and 65535, inclusive")
+
+
 def _check_selector(selector: Obj, path: str) -> Iterator[Cause]:
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
         if expression.get("operator") not in OPERATORS:
@@ -277,6 +284,7 @@ _CHECKS: dict[str, Callable[[Obj], Iterator[Cause]]] = {
     "daemonsets.apps": _check_workload,
     "statefulsets.apps": _check_workload,
     "jobs.batch": _check_job,
+    "services": _check_service,
     "configmaps": _check_config_map,
     "secrets": _check_config_map,
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _check_webhooks,

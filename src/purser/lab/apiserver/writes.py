@@ -219,9 +219,9 @@ def _patcher(call: Call, content_type: str, patch_body: Any) -> Mutate:
 
 async def _apply(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
     resource = call.resource
-    if (body.get("metadata") or {}).get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
     config = incoming(call, body)
+    if config["metadata"].get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
     _name_matches(call, config["metadata"])
     if not call.namespace:
         config["metadata"].pop("namespace", None)

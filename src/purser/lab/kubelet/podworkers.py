@@ -187,25 +187,21 @@ class PodWorkers:
         seconds = run_seconds(pod)
         if seconds is None:
             return
-        restarts = 0
         while True:
-            await self._clock.sleep(self._rest_of(pod, seconds))
+            started_at, restarts = self._last_start(pod)
+            await self._clock.sleep(max(0.0, started_at + seconds - self._clock.now().timestamp()))
             if pod["spec"].get("restartPolicy", "Always") != "Always":
                 await self._write_status(pod, ended_status(pod, 0, self._now()))
                 return
-            restarts += 1
             for view in containers_of(pod):
                 if not view.is_init:
-                    await self._start(pod, view, restarts)
-            await self._write_status(pod, running_status(pod, self._now(), self._settings.ip, restarts))
+                    await self._start(pod, view, restarts + 1)
+            await self._write_status(pod, running_status(pod, self._now(), self._settings.ip, restarts + 1))
 
-    def _rest_of(self, pod: Raw, seconds: float) -> float:
-        started = [
-            record.started_at
-            for view in containers_of(pod)
-            if (record := self._runtime.get(uid_of(pod), view.name)) is not None
-        ]
-        return max(0.0, max(started) + seconds - self._clock.now().timestamp())
+    def _last_start(self, pod: Raw) -> tuple[float, int]:
+        """When the last container started, and how often they have been restarted; kubelet itself may be a new one."""
+        records = [self._runtime.get(uid_of(pod), view.name) for view in containers_of(pod)]
+        return max((record.started_at, record.restarts) for record in records if record is not None)
 
     async def _start(self, pod: Raw, view: ContainerView, restarts: int) -> None:
         """Create one container, again and again with back-off while a plugin refuses it."""

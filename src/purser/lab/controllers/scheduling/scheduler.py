@@ -267,6 +267,8 @@ class Scheduler:
             await self._client.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
         except (NotFoundError, ConflictError):
             return
+        except (ApiError, ApiUnavailableError) as error:
+            _log.warning("a victim of preemption was not deleted", pod=metadata["name"], error=str(error))
 
     async def _write_status(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]

@@ -1,5 +1,6 @@
 """Pods as their owner sees them: what the informer knows, and what was just written but not yet told."""
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from purser.kube.resources import PODS, Raw, Resource
 
 _RAW_PODS = PODS.raw()
 _TERMINAL = ("Succeeded", "Failed")
+_REMEMBERED = 256
 
 
 def owner_uid(obj: Mapping[str, Any]) -> str:
@@ -65,6 +67,8 @@ class OwnedPods:
         self._client = client
         self._by_owner: dict[str, dict[str, Raw]] = {}
         self._deleted: set[str] = set()
+        self._gone: deque[str] = deque(maxlen=_REMEMBERED)
+        """Uids of pods that are gone: the answer to a creation may come after the pod's end."""
         pods.add_handler(on_add=self._put, on_update=lambda _old, pod: self._put(pod), on_delete=self._drop)
 
     def of(self, owner: Raw) -> list[Raw]:
@@ -92,7 +96,9 @@ class OwnedPods:
             },
             "spec": {**template["spec"], **(spec or {})},
         }
-        self._put(await self._client.create(_RAW_PODS, body, owner["metadata"]["namespace"]))
+        pod = await self._client.create(_RAW_PODS, body, owner["metadata"]["namespace"])
+        if pod["metadata"]["uid"] not in self._gone:
+            self._put(pod)
 
     async def delete(self, pod: Raw) -> None:
         """Ask a pod to go; one that is gone already is fine."""
@@ -112,5 +118,6 @@ class OwnedPods:
             known[pod["metadata"]["uid"]] = pod
 
     def _drop(self, pod: Raw) -> None:
+        self._gone.append(pod["metadata"]["uid"])
         self._deleted.discard(pod["metadata"]["uid"])
         self._by_owner.get(owner_uid(pod), {}).pop(pod["metadata"]["uid"], None)
