@@ -190,7 +190,8 @@ class DeviceMonitor:
         while True:
             await self.probe()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._probe_now.wait(), self._settings.probe_interval_s)
+                async with asyncio.timeout(self._settings.probe_interval_s):
+                    await self._probe_now.wait()
             self._probe_now.clear()
 
     async def _look_again_forever(self) -> None:

@@ -155,7 +155,8 @@ class Registration:
                 await plugin.streams.differs(streams)
                 continue
             try:
-                await asyncio.wait_for(plugin.streams.differs(0), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await plugin.streams.differs(0)
             except TimeoutError:
                 return f"kubelet had no ListAndWatch stream open for {timeout_s:g} s"
 

@@ -80,7 +80,8 @@ class Watch:
         if self._queue:
             return True
         try:
-            await asyncio.wait_for(self._wake.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._wake.wait()
         except TimeoutError:
             return False
         return True

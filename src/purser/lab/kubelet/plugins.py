@@ -186,7 +186,8 @@ class PluginServer(api_pb2_grpc.RegistrationServicer):
         channel = grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS)
         endpoint = _Endpoint(request.resource_name, path, channel, api_pb2_grpc.DevicePluginStub(channel))
         try:
-            await asyncio.wait_for(channel.channel_ready(), _DIAL_S)
+            async with asyncio.timeout(_DIAL_S):
+                await channel.channel_ready()
             options = request.options
             if ask_options:
                 options = await endpoint.stub.GetDevicePluginOptions(api_pb2.Empty())
