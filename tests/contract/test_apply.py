@@ -131,6 +131,15 @@ async def test_apply_of_status_belongs_to_the_subresource(api: Api, unique: str)
     await api.delete(f"/api/v1/nodes/{unique}")
 
 
+async def test_a_status_sent_to_the_main_endpoint_is_not_owned(api: Api, ns: str) -> None:
+    if api.minor < 22:
+        return
+    body = {**deployment("a", replicas=0), "status": {"replicas": 5}}
+    answer = await api.apply(ns.replace("/api/v1", "/apis/apps/v1") + "/deployments/a", body, "one")
+    assert "f:status" not in managers(answer.ok().body)["one", "Apply"]
+    assert answer.body["status"].get("replicas", 0) == 0
+
+
 async def test_managed_fields_in_the_body_are_refused(api: Api, ns: str) -> None:
     body = config_map(
         "a", managedFields=[{"manager": "x", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {}}]

@@ -121,6 +121,7 @@ async def test_pages_show_one_moment_and_count_what_is_left(api: Api, ns: str) -
         await api.post(path, config_map(f"m{number}", labels={"paged": "yes"}))
     first = await api.get(path, limit=2, fieldSelector="metadata.name!=kube-root-ca.crt")
     assert names(first) == ["m0", "m1"]
+    assert "remainingItemCount" not in first.body["metadata"]
     await api.post(path, config_map("m3a"))
     await api.delete(f"{path}/m4")
     await api.patch(f"{path}/m3", {"data": {"late": "yes"}})

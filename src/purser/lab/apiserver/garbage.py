@@ -75,7 +75,7 @@ class Collector:
         """Note an Event for its end of life; queue those that have reached it: whenever another one is written."""
         now = time.monotonic()
         self._events.append((now + EVENT_LIFE_SECONDS, event.after.key, event.revision))
-        while self._events[0][0] <= now:
+        while self._events and self._events[0][0] <= now:
             _, key, revision = self._events.popleft()
             record = self._cluster.store.collections["events"].get(key)
             if record and record.revision == revision:
@@ -126,6 +126,8 @@ class Collector:
     def _owner_state(self, owner: Obj, namespace: str) -> str:
         """`solid`, `absent`, or `waiting` for its dependents to go first."""
         place = self._cluster.store.by_uid.get(owner["uid"])
+        if place is None and self._cluster.registry.by_kind(owner["apiVersion"], owner["kind"]) is None:
+            return "solid"  # a kind that is not served cannot be known to be gone
         if place is None or place[1][0] not in ("", namespace):
             return "absent"
         record = self._cluster.store.collections[place[0]].get(place[1])

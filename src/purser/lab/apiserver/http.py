@@ -173,7 +173,9 @@ class Frontend:
             raise ApiError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         chunks = self.pod_logs(pod, options)
+        first = await anext(chunks, b"")  # a refusal comes before the first byte, while there is a status to send
         await response.prepare(request)
+        await response.write(first)
         async for chunk in chunks:
             await response.write(chunk)
         return response

@@ -36,7 +36,7 @@ def list_objects(cluster: Cluster, target: Target, view: View, query: Mapping[st
         records = _page_source(collection, revision, selection, after)
     else:
         revision, records = _first(cluster, collection, selection, query)
-    return _page(view, revision, records, routes.number(query, "limit") or 0)
+    return _page(view, revision, records, routes.number(query, "limit") or 0, counts=selection.matches is None)
 
 
 def _first(
@@ -62,11 +62,13 @@ def too_large(wanted: int, current: int) -> ApiError:
     return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
 
-def _page(view: View, revision: int, records: list[Record], limit: int) -> bytes:
+def _page(view: View, revision: int, records: list[Record], limit: int, *, counts: bool) -> bytes:
+    """One page; the real server counts what remains only where no selector would have to be asked."""
     metadata: Obj = {"resourceVersion": str(revision)}
     if limit and len(records) > limit:
         metadata["continue"] = _write_token(revision, records[limit - 1].key)
-        metadata["remainingItemCount"] = len(records) - limit
+        if counts:
+            metadata["remainingItemCount"] = len(records) - limit
         records = records[:limit]
     return view.many(records, metadata)
 

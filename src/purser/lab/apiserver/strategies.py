@@ -103,6 +103,18 @@ def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> 
         new["spec"] = old["spec"]
 
 
+def applicable(resource: Resource, config: Obj, subresource: str) -> Obj:
+    """What an apply through this endpoint can set, and so own: not the status here, nothing but the status there."""
+    if subresource == "status":
+        identity = ("name", "namespace", "uid", "resourceVersion")
+        metadata = {key: value for key, value in config["metadata"].items() if key in identity}
+        kept: Obj = {key: config[key] for key in ("apiVersion", "kind", "status") if key in config}
+        return {**kept, "metadata": metadata}
+    if has_status(resource):
+        return {key: value for key, value in config.items() if key != "status"}
+    return config
+
+
 def _keep_metadata(new: Obj, old: Obj) -> None:
     kept = copy.deepcopy(old["metadata"])
     if "managedFields" in new["metadata"]:

@@ -226,7 +226,7 @@ async def _apply(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
     if not call.namespace:
         config["metadata"].pop("namespace", None)
     manager = managed.Manager(call.manager, "Apply", resource.api_version, call.subresource)
-    config = {"apiVersion": body["apiVersion"], "kind": body["kind"], **config}
+    config = strategies.applicable(resource, config, call.subresource)
 
     def applied(live: Obj | None) -> Obj:
         return managed.apply(live, config, manager, resource.schema, force=call.force, time=now())
