@@ -71,11 +71,12 @@ def scheduler(
 ) -> None:
     """Run the scheduler until it is told to stop."""
     import asyncio
+    import gc
 
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
     from purser.scheduler.keys import SigningKeyError
-    from purser.scheduler.run import run
+    from purser.scheduler.run import Addresses, run
     from purser.scheduler.settings import SchedulerSettings, ServerSettings, WebhookSettings
 
     settings = SchedulerSettings(
@@ -93,8 +94,13 @@ def scheduler(
     )
     configure_logs(log_level)
 
+    def on_ready(_: Addresses) -> None:
+        """What was listed stays: without this, each full collection would walk all of it, tens of milliseconds."""
+        gc.collect()
+        gc.freeze()
+
     async def main(stop: asyncio.Event) -> None:
-        await run(settings, ClusterConfig.load(kubeconfig, context), stop)
+        await run(settings, ClusterConfig.load(kubeconfig, context), stop, on_ready)
 
     try:
         serve(main)

@@ -1,6 +1,7 @@
 """The nouns of the kernel: devices, requests, grants.
 
 All are frozen msgspec Structs: they decode with field-level errors at the rim and need no further validation inside.
+What there is one of per device or node is left out of garbage collection: it holds no cycles, and there are thousands.
 Memory is in MiB, compute in percent of one device (100 = the whole card). Devices are identified by uuid, never by
 index.
 """
@@ -41,7 +42,7 @@ class Enforcement(StrEnum):
     """The container has the device to itself; there is nothing to limit."""
 
 
-class Link(msgspec.Struct, frozen=True, array_like=True):
+class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What connects a device with one other device of the same node."""
 
     peer: str
@@ -51,7 +52,7 @@ class Link(msgspec.Struct, frozen=True, array_like=True):
     """Active NVLinks between the two, through an NVSwitch as well."""
 
 
-class Device(msgspec.Struct, frozen=True, omit_defaults=True):
+class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One physical or MIG device, as the node reports it."""
 
     uuid: str
@@ -73,7 +74,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     compute_capability: str = ""
 
 
-class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one node has: the content of the node's inventory annotation."""
 
     node: str
