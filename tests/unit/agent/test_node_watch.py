@@ -15,7 +15,8 @@ from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
 from purser.agent.pods import asks, container_facts, parse_keys
 from purser.agent.threads import in_thread
-from purser.kube.objects import Container, EnvVar, Pod, PodSpec, ResourceRequirements
+from purser.core.names import INIT_RESOURCES_ANNOTATION
+from purser.kube.objects import Container, EnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
 @pytest.mark.parametrize(
@@ -137,3 +138,12 @@ def test_priority_and_the_way_out_are_read_from_the_container():
     assert container_facts(pod, "plain") == container_facts(pod, "absent") == ContainerFacts()
     assert container_facts(pod, "urgent") == ContainerFacts(priority="0")
     assert container_facts(pod, "free") == ContainerFacts(control_disabled=True)
+
+
+def test_an_init_containers_priority_is_where_the_webhook_moved_it():
+    pod = Pod(
+        metadata=ObjectMeta(annotations={INIT_RESOURCES_ANNOTATION: '{"init": {"nvidia.com/priority": "0"}}'}),
+        spec=PodSpec(init_containers=(container("init"),), containers=(container("main"),)),
+    )
+    assert container_facts(pod, "init") == ContainerFacts(priority="0")
+    assert container_facts(pod, "main") == ContainerFacts()
