@@ -112,7 +112,7 @@ class HttpExtender:
                     )
                 return await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ExtenderError(f'Post "{url}": {error or type(error).__name__}') from error
+            raise ExtenderError(f'Post "{url}": {_reason(error)}') from error
 
 
 def _args(pod: Raw, node_names: Iterable[str]) -> dict[str, Any]:
@@ -122,3 +122,12 @@ def _args(pod: Raw, node_names: Iterable[str]) -> dict[str, Any]:
 def _without_type(pod: Raw) -> dict[str, Any]:
     """Objects of a Go informer carry no apiVersion and kind, so what kube-scheduler sends has none."""
     return {key: value for key, value in pod.items() if key not in ("apiVersion", "kind")}
+
+
+def _reason(error: Exception) -> str:
+    """As Go says it; aiohttp's own text names objects by their address."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"dial tcp {error.host}:{error.port}: connect: {error.strerror or error.os_error}"
+    if isinstance(error, TimeoutError):
+        return "context deadline exceeded"
+    return str(error) or type(error).__name__
