@@ -160,7 +160,8 @@ async def test_a_dead_extender_keeps_its_pods_waiting_and_no_others(world, exten
     )
     await world.pod("plain", schedulerName="dead-scheduler")
     assert await world.bound("plain")
-    assert 'Post "https://127.0.0.1:1/filter"' in await world.event("waits", "FailedScheduling")
+    message = await world.event("waits", "FailedScheduling")
+    assert message == 'Post "https://127.0.0.1:1/filter": dial tcp 127.0.0.1:1: connect: connection refused'
 
 
 async def test_preemption_asks_it_and_evicts_what_it_leaves(world, extender):

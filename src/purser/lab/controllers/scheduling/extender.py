@@ -1,5 +1,6 @@
 """kube-scheduler's side of the extender protocol (k8s.io/kube-scheduler/extender/v1)."""
 
+import os
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -127,7 +128,8 @@ def _without_type(pod: Raw) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     """As Go says it; aiohttp's own text names objects by their address."""
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"dial tcp {error.host}:{error.port}: connect: {error.strerror or error.os_error}"
+        why = os.strerror(error.errno).lower() if error.errno else error.os_error
+        return f"dial tcp {error.host}:{error.port}: connect: {why}"
     if isinstance(error, TimeoutError):
         return "context deadline exceeded"
     return str(error) or type(error).__name__
