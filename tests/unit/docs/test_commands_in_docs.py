@@ -1,0 +1,75 @@
+"""What the documentation shows works: commands parse, make targets and files exist, YAML is YAML."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from purser.cli import app
+from purser.lab.driver import profiles
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for block in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            yield page.name, block
+
+
+def commands() -> Iterator[object]:
+    for page, block in blocks("console"):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                for command in line[2:].split("&&"):
+                    words = shlex.split(command, comments=True)
+                    yield pytest.param(words, id=f"{page}: {' '.join(words)[:60]}")
+
+
+def check_purser(words: list[str]) -> None:
+    group = typer.main.get_command(app)
+    # Parsing alone: the innermost command is found and its options are read, nothing runs.
+    while hasattr(group, "commands"):
+        assert words[0] in group.commands, f"there is no command {words[0]}"
+        group = group.commands[words.pop(0)]
+    group.make_context("purser", words, resilient_parsing=False).close()
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_every_command_shown_can_be_given(words: list[str]) -> None:
+    program, *rest = words
+    if program == "purser":
+        check_purser(rest)
+    elif program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert rest[0] in targets
+    elif program == ".ci/run":
+        assert (ROOT / program).exists()
+    for word in rest:
+        if word.startswith(("examples/", "deploy/")):
+            assert (ROOT / word).exists(), f"{word} is not there"
+
+
+@pytest.mark.parametrize(("page", "block"), list(blocks("yaml")))
+def test_every_yaml_shown_is_yaml(page: str, block: str) -> None:
+    assert list(yaml.safe_load_all(block))
+
+
+def test_the_profiles_that_the_lab_page_lists_are_those_that_ship() -> None:
+    text = (ROOT / "docs" / "lab.md").read_text()
+    listed = re.search(r"Profiles that ship with Purser: (.*?);", text, re.DOTALL)
+    assert listed
+    assert set(re.findall(r"`([^`]+)`", listed.group(1))) == set(profiles.names())
+
+
+def test_every_resource_and_annotation_the_pods_page_lists_is_one_that_purser_reads() -> None:
+    text = (ROOT / "docs" / "pods.md").read_text()
+    source = "".join(path.read_text() for path in (ROOT / "src" / "purser" / "core").rglob("*.py"))
+    names = set(re.findall(r"`((?:nvidia\.com|hami\.io|volcano\.sh|purser\.dev)/[a-z-]+)", text))
+    assert len(names) > 12
+    assert {name for name in names if name not in source} == set()
