@@ -124,6 +124,13 @@ class Api:
         return await self.request("DELETE", path, body, **query)
 
     @asynccontextmanager
+    async def raw(self, path: str, headers: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A GET whose answer is not looked at."""
+        sent = {"Authorization": f"Bearer {self.token}", **headers}
+        async with self._session.get(self.url + path, headers=sent, ssl=self._ssl) as response:
+            yield response
+
+    @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator[Watch]:
         headers = {"Authorization": f"Bearer {self.token}"}
         timeout = aiohttp.ClientTimeout(total=None)

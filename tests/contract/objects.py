@@ -4,12 +4,13 @@ from typing import Any
 
 
 def pod(name: str, *, labels: dict[str, str] | None = None, resources: Any = None, **spec: Any) -> dict[str, Any]:
+    """A pod that no scheduler of a real cluster takes away from the test."""
     container = {"name": "main", "image": "registry.example/app:1", **({"resources": resources} if resources else {})}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"containers": [container], **spec},
+        "spec": {"schedulerName": "nobody", "containers": [container], **spec},
     }
 
 

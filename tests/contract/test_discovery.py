@@ -74,3 +74,24 @@ async def test_token_reviews_name_the_user(api: Api) -> None:
     review["spec"] = {"token": "wrong"}
     answer = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
     assert not answer.body["status"].get("authenticated")
+
+
+async def test_openapi_v3_says_that_the_server_validates_fields(api: Api) -> None:
+    if api.minor < 27:
+        return
+    index = (await api.get("/openapi/v3")).ok().body["paths"]
+    assert {"api/v1", "apis/apps/v1"} <= index.keys()
+    document = (await api.get(index["apis/apps/v1"]["serverRelativeURL"])).ok().body
+    patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
+    assert "fieldValidation" in {parameter["name"] for parameter in patch["parameters"]}
+    assert patch["x-kubernetes-group-version-kind"]["kind"] == "Deployment"
+
+
+async def test_openapi_v2_comes_as_protobuf_under_a_legal_media_type(api: Api) -> None:
+    asked = {"Accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
+    async with api.raw("/openapi/v2", asked) as response:
+        data = await response.read()
+    assert response.status == 200
+    assert data.startswith(b"\x0a\x032.0"), "field 1 is the version of the format"
+    if api.minor >= 27:
+        assert "@" not in response.headers["Content-Type"]

@@ -78,7 +78,9 @@ async def test_a_mutating_webhook_changes_what_is_stored(api: Api, ns: str, hook
 
 async def test_the_review_says_who_wants_what(api: Api, ns: str, hook: Hook, register: Register) -> None:
     await register()
-    (await api.post(f"{ns}/pods", pod("a", labels={"x": "y"}))).ok()
+    asked = pod("a", labels={"x": "y"})
+    del asked["spec"]["schedulerName"]
+    (await api.post(f"{ns}/pods", asked)).ok()
     request = hook.named("a")[-1]
     assert request["kind"] == {"group": "", "version": "v1", "kind": "Pod"}
     assert request["resource"] == {"group": "", "version": "v1", "resource": "pods"}

@@ -93,7 +93,7 @@ class Frontend:
             case ["apis", group, version]:
                 return _json(discovery.resources(registry, group, version))
             case ["openapi", "v2"]:
-                if openapi.PROTOBUF_V2 in request.headers.get("Accept", ""):
+                if openapi.ACCEPT_V2 in request.headers.get("Accept", ""):
                     return web.Response(body=openapi.v2_protobuf(), content_type=openapi.PROTOBUF_V2)
                 return _json(openapi.v2())
             case ["openapi", "v3"]:

@@ -7,24 +7,35 @@ own. The v2 document exists only in the form of an empty protobuf message: kubec
 import hashlib
 from typing import Any
 
-from . import jsonio
+from . import discovery, jsonio
 from .errors import Obj, no_such_path
 from .resources import Registry, Resource
 from .schema import builtin_definitions
 
-PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+ACCEPT_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What clients ask for is no legal media type (the @); what the real server answers with is."""
 _QUERY = ("dryRun", "fieldManager", "fieldValidation")
 
 
 def v2_protobuf() -> bytes:
-    """`swagger: "2.0"` and an empty `info`, `paths` and `definitions`, in protobuf's wire format."""
-    info = b"\x0a\x0aKubernetes\x12\x071.32.4\x00"[:-1]
-    return b"\x0a\x032.0" + b"\x12" + bytes([len(info)]) + info + b"\x42\x00" + b"\x4a\x00"
+    """`swagger: "2.0"`, `info`, and empty `paths` and `definitions`, in protobuf's wire format."""
+    info = _field(1, b"Kubernetes") + _field(2, discovery.VERSION["gitVersion"].encode())
+    return _field(1, b"2.0") + _field(2, info) + _field(8, b"") + _field(9, b"")
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(payload)]) + payload
 
 
 def v2() -> Obj:
     """The same for clients that want JSON."""
-    return {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.32.4"}, "paths": {}, "definitions": {}}
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": discovery.VERSION["gitVersion"]},
+        "paths": {},
+        "definitions": {},
+    }
 
 
 def v3_index(registry: Registry) -> Obj:
@@ -52,7 +63,7 @@ def v3(registry: Registry, path: str) -> Obj:
         schemas |= _schemas(resource)
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.32.4"},
+        "info": {"title": "Kubernetes", "version": discovery.VERSION["gitVersion"]},
         "paths": {url: item for resource in resources for url, item in _paths(resource).items()},
         "components": {"schemas": schemas},
     }

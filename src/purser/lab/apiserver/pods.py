@@ -1,6 +1,5 @@
 """What the API server knows about pods: their checks, which fields may change, quality of service, binding. Pure."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,15 +153,18 @@ def _guaranteed(resources: Obj) -> bool:
 
 def bound(pod: Obj, binding: Obj, time: str) -> Obj:
     """The pod after its binding: node, annotations and the PodScheduled condition in one step."""
-    pod = copy.deepcopy(pod)
-    pod["spec"]["nodeName"] = binding["target"]["name"]
-    extra = (binding.get("metadata") or {}).get("annotations")
-    if extra:
-        pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **extra}
-    conditions = pod["status"].setdefault("conditions", [])
-    conditions[:] = [condition for condition in conditions if condition.get("type") != "PodScheduled"]
-    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": time})
-    return pod
+    metadata, status = dict(pod["metadata"]), dict(pod["status"])
+    if extra := (binding.get("metadata") or {}).get("annotations"):
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **extra}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": time}
+    others = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, scheduled]
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": {**pod["spec"], "nodeName": binding["target"]["name"]},
+        "status": status,
+    }
 
 
 def check_binding(pod: Obj, binding: Obj) -> str:

@@ -61,9 +61,7 @@ class Watch:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         next_bookmark = loop.time() + bookmark_seconds
-        yield self._drain()
-        if mark_initial and bookmarks:
-            yield self._bookmark(initial_end=True)
+        yield self._drain() + (self._bookmark(initial_end=True) if mark_initial and bookmarks else b"")
         while not self._ended and (remaining := end - loop.time()) > 0:
             until = min(remaining, next_bookmark - loop.time()) if bookmarks else remaining
             if await self._wait(until):
