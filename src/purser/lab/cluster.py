@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import shutil
-import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -26,6 +25,7 @@ from purser.lab.controllers.scheduling.extender import ExtenderSettings, Managed
 from purser.lab.faults import follow_annotations
 from purser.lab.nodes import EmulatedNode
 from purser.lab.settings import LabSettings
+from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
 
@@ -46,8 +46,8 @@ class Lab:
         self.nodes: dict[str, EmulatedNode] = {}
         self._stack = AsyncExitStack()
         self._api = ApiServer(port=settings.port)
-        self._scheduler_port = free_port()
-        self.scheduler_metrics_port = free_port()
+        self._scheduler_at = Addresses(https=0, metrics=0)
+        """Any free ports at its first start, the same ones ever after: kube-scheduler's configuration names one."""
         self._scheduler_ready = asyncio.Event()
         self._kubeconfigs: dict[str, Path] = {}
         self.controllers = Component("controllers", self._run_controllers)
@@ -77,6 +77,11 @@ class Lab:
     def url(self) -> str:
         """The API server's address."""
         return self._api.url
+
+    @property
+    def scheduler_metrics_port(self) -> int:
+        """Where Purser's scheduler serves its metrics, once it is ready."""
+        return self._scheduler_at.metrics
 
     async def ready(self) -> None:
         """Wait until Purser's scheduler answers and every node offers its devices."""
@@ -185,8 +190,9 @@ class Lab:
             await _until(stop, run_scheduler(client, "default-scheduler"))
 
     async def _run_kube_scheduler(self, stop: asyncio.Event) -> None:
+        await self._scheduler_ready.wait()
         extender = ExtenderSettings(
-            url_prefix=f"https://{_LOCALHOST}:{self._scheduler_port}",
+            url_prefix=f"https://{_LOCALHOST}:{self._scheduler_at.https}",
             filter_verb="filter",
             prioritize_verb="prioritize",
             bind_verb="bind",
@@ -210,14 +216,18 @@ class Lab:
         settings = SchedulerSettings(
             server=ServerSettings(
                 bind_address=_LOCALHOST,
-                port=self._scheduler_port,
+                port=self._scheduler_at.https,
                 metrics_address=_LOCALHOST,
-                metrics_port=self.scheduler_metrics_port,
+                metrics_port=self._scheduler_at.metrics,
             ),
             webhook=WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=SCHEDULER_USER),
         )
         config = self._credentials(SCHEDULER_USER)
-        await run_purser_scheduler(settings, config, stop, lambda _addresses: self._scheduler_ready.set())
+        await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready)
+
+    def _on_scheduler_ready(self, addresses: Addresses) -> None:
+        self._scheduler_at = addresses
+        self._scheduler_ready.set()
 
     async def _logs(self, pod: dict[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
         """What a container would see of its devices: its environment, as ``env`` prints it."""
@@ -246,10 +256,3 @@ async def _ensure_namespace(client: Client, name: str) -> None:
 def _offers_devices(node: Node) -> bool:
     offered = int(node.status.allocatable.get(GPU_RESOURCE, 0))
     return offered > 0 and INVENTORY_ANNOTATION in node.metadata.annotations
-
-
-def free_port() -> int:
-    """A port that is free now; its user takes it soon."""
-    with socket.socket() as probe:
-        probe.bind((_LOCALHOST, 0))
-        return int(probe.getsockname()[1])
