@@ -81,24 +81,39 @@ def _links(device: Device, position: Mapping[str, int]) -> Hashable:
 
 
 class _Classes:
-    """Small numbers for equal keys, forgotten when nobody has them any more and never used again for others."""
+    """Nodes by what they have in common: a small number for each key, forgotten when no node has it any more.
+
+    A number is never used again for another key.
+    """
 
     def __init__(self) -> None:
+        self.of: dict[str, int] = {}
         self._numbers: dict[Hashable, int] = {}
-        self._members: Counter[Hashable] = Counter()
+        self._keys: dict[int, Hashable] = {}
+        self._members: Counter[int] = Counter()
         self._next = 0
 
-    def join(self, key: Hashable) -> int:
+    def put(self, name: str, key: Hashable) -> int:
+        number = self._number(key)
+        self._members[number] += 1  # before the node leaves its class: it may be the same one
+        self.remove(name)
+        self.of[name] = number
+        return number
+
+    def remove(self, name: str) -> None:
+        number = self.of.pop(name, None)
+        if number is None:
+            return
+        self._members[number] -= 1
+        if not self._members[number]:
+            del self._members[number], self._numbers[self._keys.pop(number)]
+
+    def _number(self, key: Hashable) -> int:
         if key not in self._numbers:
             self._numbers[key] = self._next
+            self._keys[self._next] = key
             self._next += 1
-        self._members[key] += 1
         return self._numbers[key]
-
-    def leave(self, key: Hashable) -> None:
-        self._members[key] -= 1
-        if not self._members[key]:
-            del self._members[key], self._numbers[key]
 
 
 class Fleet:
@@ -107,22 +122,22 @@ class Fleet:
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
         self._nodes: dict[str, NodeState] = {}
-        self._keys: dict[str, Hashable] = {}
-        self._class_of: dict[str, int] = {}
         self._classes = _Classes()
-        self._hardware: dict[Hashable, int] = {}
+        self._hardware = _Classes()
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
         self.ledger.set_inventory(inventory)
-        self._put(self._intern(node_state(inventory, self.ledger.usage(inventory.node))))
+        state = node_state(inventory, self.ledger.usage(inventory.node))
+        # A number stands in for the hardware, so that keys stay small and quick to compare.
+        self._put(msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware)))
 
     def remove_node(self, name: str) -> None:
         """Forget a node; grants on it stay on the book until its pods are gone."""
         self.ledger.forget_node(name)
-        if self._nodes.pop(name, None) is not None:
-            self._classes.leave(self._keys.pop(name))
-            del self._class_of[name]
+        self._nodes.pop(name, None)
+        self._classes.remove(name)
+        self._hardware.remove(name)
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -136,7 +151,7 @@ class Fleet:
     def classes(self) -> Mapping[str, int]:
         """The class of every node: equal numbers mean equal states; a number is never used again for another state."""
         self._refresh()
-        return self._class_of
+        return self._classes.of
 
     def class_of(self, name: str) -> int | None:
         """The class of one node, None for one without inventory."""
@@ -169,14 +184,5 @@ class Fleet:
                 self._put(_with_usage(node, self.ledger.usage(name)))
 
     def _put(self, node: NodeState) -> None:
-        key = node.key
-        self._class_of[node.name] = self._classes.join(key)
-        if node.name in self._keys:
-            self._classes.leave(self._keys[node.name])
+        self._classes.put(node.name, node.key)
         self._nodes[node.name] = node
-        self._keys[node.name] = key
-
-    def _intern(self, node: NodeState) -> NodeState:
-        """Stand a number in for the hardware, so that keys stay small and quick to compare."""
-        number = self._hardware.setdefault(node.hardware, len(self._hardware))
-        return msgspec.structs.replace(node, hardware=number)

@@ -71,6 +71,15 @@ def test_states_that_nobody_is_in_any_more_are_forgotten() -> None:
     assert len(fleet._classes._numbers) == 1
 
 
+def test_hardware_that_no_node_has_any_more_is_forgotten() -> None:
+    fleet = Fleet()
+    for memory in range(100, 600, 100):
+        fleet.set_inventory(inventory("n", memory_mib=memory))
+    assert len(fleet._hardware._numbers) == 1
+    fleet.remove_node("n")
+    assert not fleet._hardware._numbers
+
+
 def test_a_card_that_is_held_alone_is_another_state_than_one_as_full() -> None:
     fleet = Fleet()
     for node, cores in (("a", (100, 0)), ("b", (50, 50))):
