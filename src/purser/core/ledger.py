@@ -119,8 +119,7 @@ def _together(parts: tuple[ContainerGrant, ...]) -> dict[str, Usage]:
     taken: dict[str, Usage] = {}
     for part in parts:
         for share in part.shares:
-            whole = int(share.cores_percent >= 100)
-            usage = Usage(1, share.memory_mib, share.cores_percent, exclusive=whole)
+            usage = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
             taken[share.uuid] = taken.get(share.uuid, UNUSED) + usage
     return taken
 

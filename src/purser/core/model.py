@@ -182,6 +182,11 @@ class DeviceShare(msgspec.Struct, frozen=True):
     cores_percent: int
     """0: not limited, and not counted against the device."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the container has the device alone."""
+        return self.cores_percent >= 100
+
 
 class ContainerGrant(msgspec.Struct, frozen=True):
     """What one container of a pod holds: one share on each of its devices."""
@@ -195,6 +200,11 @@ class ContainerGrant(msgspec.Struct, frozen=True):
     def uuids(self) -> tuple[str, ...]:
         """The devices, in the order in which the container sees them."""
         return tuple(share.uuid for share in self.shares)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the container has its devices alone."""
+        return all(share.is_whole for share in self.shares)
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -1,7 +1,5 @@
 """Names that Purser writes into a cluster: one place, so that two rooms never spell one differently."""
 
-GROUP = "purser.dev"
-
 INVENTORY_ANNOTATION = "purser.dev/inventory"
 """On a node, written by its agent: the JSON of a `NodeInventory`, written only when it changed."""
 

@@ -11,9 +11,6 @@ import msgspec
 
 from purser.kube.objects import Pod
 
-MAX_EXTENDER_PRIORITY = 10
-"""The highest score an extender may give a node (k8s.io/kube-scheduler/extender/v1, MaxExtenderPriority)."""
-
 
 class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
     """What ``filter`` and ``prioritize`` are asked."""
@@ -36,7 +33,7 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True, rename="pascal", omit_de
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
-    """The score of one node, 0 to `MAX_EXTENDER_PRIORITY`."""
+    """The score of one node, 0 to `purser.core.placement.MAX_SCORE`."""
 
     host: str
     score: int

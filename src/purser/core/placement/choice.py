@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from purser.core.model import Device
+from purser.core.placement.order import numa_nodes
 
 Pick = Callable[[Sequence[int], int, Sequence[int]], tuple[int, ...]]
 """(candidates, most preferred first; how many; those already taken) -> the chosen, those taken first."""
@@ -47,11 +48,6 @@ def choose(levels: Sequence[Level], devices: Sequence[Device], pick: Pick = firs
         if chosen is not None:
             return chosen
     return None
-
-
-def numa_nodes(device: Device) -> tuple[int, ...]:
-    """A device's NUMA nodes; node 0 where none is known, as on machines with only one."""
-    return device.numa_nodes or (0,)
 
 
 def _homes(order: Sequence[int], devices: Sequence[Device]) -> Iterator[int]:

@@ -11,6 +11,6 @@ def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory
 
 
 def _part(container: ContainerPlacement, inventory: NodeInventory) -> ContainerGrant:
-    alone = all(share.cores_percent >= 100 for share in container.shares)
+    alone = all(share.is_whole for share in container.shares)
     enforcement = Enforcement.WHOLE_DEVICE if alone else inventory.enforcement
     return ContainerGrant(container.container, container.kind, container.shares, enforcement)

@@ -23,9 +23,9 @@ class Candidate(msgspec.Struct, frozen=True):
     used_slots: int
 
 
-def numa_of(device: Device) -> int:
-    """The device's first NUMA node; 0 where none is known, as on machines with only one."""
-    return device.numa_nodes[0] if device.numa_nodes else 0
+def numa_nodes(device: Device) -> tuple[int, ...]:
+    """A device's NUMA nodes; node 0 where none is known, as on machines with only one."""
+    return device.numa_nodes or (0,)
 
 
 _WORDS: dict[GpuPolicy, Callable[[Candidate], float]] = {

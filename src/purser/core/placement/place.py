@@ -16,7 +16,7 @@ from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, De
 from purser.core.placement import topology
 from purser.core.placement.choice import Level, Pick, choose, first_come
 from purser.core.placement.feasibility import Offer, refuses
-from purser.core.placement.order import Candidate, numa_of, preference
+from purser.core.placement.order import Candidate, numa_nodes, preference
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal
 from purser.core.placement.scores import device_score, memory_needed_mib, node_score
@@ -177,7 +177,9 @@ class _Pod:
 
     def _candidate(self, place: int, request: DeviceRequest) -> Candidate:
         device, used = self._devices[place], self._used[place]
-        return Candidate(place, device_score(device, used, (request,), self._weights), numa_of(device), used.slots)
+        return Candidate(
+            place, device_score(device, used, (request,), self._weights), numa_nodes(device)[0], used.slots
+        )
 
     def _pick(self) -> Pick:
         if GpuPolicy.TOPOLOGY_AWARE not in self._words:
