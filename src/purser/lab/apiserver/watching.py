@@ -6,9 +6,10 @@ selector no longer matches is sent as DELETED, one that begins to match as ADDED
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 
-from . import jsonio
+from . import jsonio, routes
 from .cluster import Cluster
 from .errors import ApiError, Obj
 from .resources import Resource
@@ -18,7 +19,35 @@ from .views import View
 _BACKLOG = 20_000
 """Changes a slow reader may fall behind before it is cut off (it lists again then)."""
 
+_DEFAULT_SECONDS = 1800
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """How a watch is to begin and end."""
+
+    since: int | None
+    """Version from which on changes are wanted."""
+    initial: bool
+    """Begin with everything that is there."""
+    mark_initial: bool
+    """Say with a bookmark where the beginning ends."""
+    bookmarks: bool
+    seconds: float
+
+
+def read_options(query: Mapping[str, str], revision: int) -> WatchOptions:
+    """From a query; `revision` is the store's latest. Raises 400 for what is no number."""
+    since, asked = routes.revision(query), bool(query.get("sendInitialEvents"))
+    initial = routes.flag(query, "sendInitialEvents") if asked else not since
+    return WatchOptions(
+        since=since if since or initial else revision,
+        initial=initial,
+        mark_initial=asked and initial,
+        bookmarks=routes.flag(query, "allowWatchBookmarks"),
+        seconds=float(routes.number(query, "timeoutSeconds") or _DEFAULT_SECONDS),
+    )
 
 
 class Watch:
@@ -54,24 +83,22 @@ class Watch:
         self._ended = True
         self._wake.set()
 
-    async def lines(
-        self, *, seconds: float, bookmark_seconds: float, bookmarks: bool, mark_initial: bool
-    ) -> AsyncIterator[bytes]:
+    async def lines(self, options: WatchOptions, bookmark_seconds: float) -> AsyncIterator[bytes]:
         """Chunks of whole lines until the time is up; bookmarks at each interval and once at the end, if wanted."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
+        end = loop.time() + options.seconds
         next_bookmark = loop.time() + bookmark_seconds
-        yield self._drain() + (self._bookmark(initial_end=True) if mark_initial and bookmarks else b"")
+        yield self._drain() + (self._bookmark(initial_end=True) if options.mark_initial and options.bookmarks else b"")
         while not self._ended and (remaining := end - loop.time()) > 0:
-            until = min(remaining, next_bookmark - loop.time()) if bookmarks else remaining
+            until = min(remaining, next_bookmark - loop.time()) if options.bookmarks else remaining
             if await self._wait(until):
                 if chunk := self._drain():
                     yield chunk
-            elif bookmarks and loop.time() >= next_bookmark:
+            elif options.bookmarks and loop.time() >= next_bookmark:
                 next_bookmark = loop.time() + bookmark_seconds
                 yield self._drain() + self._bookmark()
         if not self._ended:
-            yield self._drain() + (self._bookmark() if bookmarks else b"")
+            yield self._drain() + (self._bookmark() if options.bookmarks else b"")
 
     async def _wait(self, seconds: float) -> bool:
         self._wake.clear()

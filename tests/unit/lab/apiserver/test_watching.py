@@ -9,7 +9,7 @@ import pytest
 from purser.lab.apiserver.cluster import Cluster
 from purser.lab.apiserver.store import Selection
 from purser.lab.apiserver.views import View
-from purser.lab.apiserver.watching import Watch
+from purser.lab.apiserver.watching import Watch, WatchOptions
 
 
 def config_map(name: str) -> dict[str, Any]:
@@ -20,6 +20,10 @@ def config_map(name: str) -> dict[str, Any]:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster(history=100)
+
+
+def options(seconds: float, *, bookmarks: bool, mark_initial: bool = False) -> WatchOptions:
+    return WatchOptions(since=None, initial=True, mark_initial=mark_initial, bookmarks=bookmarks, seconds=seconds)
 
 
 def watch_of(cluster: Cluster) -> Watch:
@@ -42,7 +46,7 @@ def types(seen: list[dict[str, Any]]) -> list[str]:
 
 async def test_bookmarks_come_at_each_interval_and_at_the_end(cluster: Cluster) -> None:
     watch = watch_of(cluster)
-    seen = await events(watch.lines(seconds=0.05, bookmark_seconds=0.02, bookmarks=True, mark_initial=False))
+    seen = await events(watch.lines(options(0.05, bookmarks=True), 0.02))
     assert len(seen) >= 2 and set(types(seen)) == {"BOOKMARK"}
 
 
@@ -50,7 +54,7 @@ async def test_nothing_is_lost_between_the_list_and_the_stream(cluster: Cluster)
     put(cluster, "before")
     watch = watch_of(cluster)
     put(cluster, "between")
-    lines = watch.lines(seconds=0.1, bookmark_seconds=60, bookmarks=False, mark_initial=False)
+    lines = watch.lines(options(0.1, bookmarks=False), 60)
     first = json.loads((await anext(lines)).splitlines()[0])
     put(cluster, "after")
     rest = await events(lines)
@@ -63,13 +67,13 @@ async def test_a_reader_that_falls_too_far_behind_is_cut_off(cluster: Cluster, m
     watch = watch_of(cluster)
     for number in range(5):
         put(cluster, str(number))
-    seen = await events(watch.lines(seconds=60, bookmark_seconds=60, bookmarks=True, mark_initial=False))
+    seen = await events(watch.lines(options(60, bookmarks=True), 60))
     assert types(seen) == ["ADDED"] * 3, "no bookmark may claim that all was sent"
 
 
 async def test_a_bookmark_never_overtakes_a_change(cluster: Cluster) -> None:
     watch = watch_of(cluster)
-    lines = watch.lines(seconds=0.1, bookmark_seconds=0.01, bookmarks=True, mark_initial=True)
+    lines = watch.lines(options(0.1, bookmarks=True, mark_initial=True), 0.01)
     latest = 0
     number = 0
     async for chunk in lines:

@@ -1,0 +1,48 @@
+"""`GET pods/<name>/log`: the checks are the server's, the lines come from the kubelet that runs the pod."""
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from . import routes
+from .cluster import LogOptions, PodLogs
+from .errors import ApiError, Obj, bad_request
+
+
+async def serve(request: web.Request, pod: Obj, source: PodLogs | None) -> web.StreamResponse:
+    """Stream a container's log; raises 400 where the container is not clear, 503 where nobody serves logs."""
+    options = _options(request.query)
+    _check_container(pod, options.container)
+    if not pod["spec"].get("nodeName"):
+        return web.Response(status=204)  # nobody has logs yet; the real server says nothing, too
+    if source is None:
+        raise ApiError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    chunks = source(pod, options)
+    first = await anext(chunks, b"")  # a refusal comes before the first byte, while there is a status to send
+    await response.prepare(request)
+    await response.write(first)
+    async for chunk in chunks:
+        await response.write(chunk)
+    return response
+
+
+def _check_container(pod: Obj, container: str) -> None:
+    name, containers = pod["metadata"]["name"], [each["name"] for each in pod["spec"]["containers"]]
+    if not container and len(containers) > 1:
+        raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]")
+    inits = [each["name"] for each in pod["spec"].get("initContainers") or ()]
+    if container and container not in containers + inits:
+        raise bad_request(f"container {container} is not valid for pod {name}")
+
+
+def _options(query: Mapping[str, str]) -> LogOptions:
+    return LogOptions(
+        container=query.get("container", ""),
+        follow=routes.flag(query, "follow"),
+        previous=routes.flag(query, "previous"),
+        timestamps=routes.flag(query, "timestamps"),
+        tail_lines=routes.number(query, "tailLines"),
+        since_seconds=routes.number(query, "sinceSeconds"),
+        limit_bytes=routes.number(query, "limitBytes"),
+    )
