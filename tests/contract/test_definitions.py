@@ -234,3 +234,28 @@ async def test_definitions_are_checked(api: Api, unique: str) -> None:
     del body["spec"]["versions"][0]["schema"]
     answer = await api.post(path, body)
     assert ("FieldValueRequired", "spec.versions[0].schema.openAPIV3Schema") in answer.causes
+
+
+async def test_versions_of_equal_shape_share_their_objects(api: Api, ns: str, unique: str) -> None:
+    group = f"{unique}.contract.dev"
+    body = definition("things", group, SCHEMA)
+    newer = {**body["spec"]["versions"][0], "name": "v2", "storage": False}
+    body["spec"]["versions"].append(newer)
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    (await api.post(definitions, body)).ok()
+    first, second = (ns.replace("/api/v1", f"/apis/{group}/{version}") + "/things" for version in ("v1", "v2"))
+
+    async def served() -> bool:
+        return (await api.get(second)).status == 200
+
+    await until("the resource is served", served)
+    made = (await api.post(second, thing(second, {"size": 1}) | {"apiVersion": f"{group}/v2"})).ok()
+    assert made.body["apiVersion"] == f"{group}/v2"
+    old = (await api.get(f"{first}/a")).ok().body
+    assert (old["apiVersion"], old["metadata"]["uid"]) == (f"{group}/v1", made.body["metadata"]["uid"])
+    assert (await api.get(second)).body["items"][0]["apiVersion"] == f"{group}/v2"
+    async with api.watch(second, resourceVersion=0) as watch:
+        assert (await watch.next())["object"]["apiVersion"] == f"{group}/v2"
+    (await api.patch(f"{second}/a", {"spec": {"size": 2}})).ok()
+    assert (await api.get(f"{first}/a")).body["spec"]["size"] == 2
+    await api.delete(f"{definitions}/things.{group}")

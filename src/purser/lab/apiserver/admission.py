@@ -1,5 +1,7 @@
 """Admission webhooks: which are asked, what they are sent, what their answers do (admission.k8s.io/v1).
 
+Not read: `matchConditions` (CEL), `reinvocationPolicy: IfNeeded`, and the equivalence of versions in `matchPolicy`.
+
 Each call has its own time limit and runs while other requests go on. Errors of a webhook follow its failure policy.
 """
 

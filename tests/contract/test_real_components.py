@@ -1,0 +1,117 @@
+"""The real kube-controller-manager and kube-scheduler at work on the embedded server: the hardest clients there are.
+
+They speak protobuf, run informers on everything, lead by leases, and stop at the first thing they do not understand.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purser.lab.apiserver import ApiServer
+from tests.cluster.kubernetes.binaries import built_folder
+
+from .client import STRATEGIC, Api, until
+from .objects import deployment
+
+FOLDER = Path(os.environ.get("KUBEBUILDER_ASSETS") or built_folder())
+PROGRAMS = {
+    "kube-scheduler": [],
+    "kube-controller-manager": ["--controllers=*,-nodeipam,-cloud-node-lifecycle,-nodelifecycle,-service,-route"],
+}
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(not all((FOLDER / name).exists() for name in PROGRAMS), reason="needs the real components"),
+]
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, kubeconfig: Path, log: Path) -> AsyncIterator[None]:
+    program = str(FOLDER / name)
+    described = await asyncio.to_thread(subprocess.run, [program, "--help"], capture_output=True, text=True)
+    insecure = ["--port=0"] if "--port " in described.stdout else []  # gone since 1.24
+    flags = [f"--kubeconfig={kubeconfig}", "--secure-port=0", "--leader-elect=true", *insecure, *PROGRAMS[name]]
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(program, *flags, stdout=output, stderr=output)
+        try:
+            yield
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+@pytest.fixture
+async def components(api: Api, server: ApiServer | None, tmp_path: Path) -> AsyncIterator[None]:
+    if server is None:
+        pytest.skip("a real cluster has them already")
+    async with contextlib.AsyncExitStack() as stack:
+        for name in PROGRAMS:
+            await stack.enter_async_context(running(name, api.kubeconfig, tmp_path / f"{name}.log"))
+        yield
+
+
+async def node(api: Api, name: str, gpus: int) -> None:
+    resources = {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    status = {"capacity": resources, "conditions": [{"type": "Ready", "status": "True"}]}
+    (await api.post("/api/v1/nodes", {"metadata": {"name": name}, "status": status})).ok()
+
+
+async def pods_of(api: Api, ns: str) -> list[dict[str, Any]]:
+    return (await api.get(f"{ns}/pods")).ok().body["items"]  # type: ignore[no-any-return]
+
+
+async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns: str, components: None) -> None:
+    await node(api, "small", 1)
+    await node(api, "big", 2)
+    body = deployment("d", replicas=3)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    path = ns.replace("/api/v1", "/apis/apps/v1") + "/deployments"
+    (await api.post(path, body)).ok()
+
+    async def scheduled() -> Any:
+        found = await pods_of(api, ns)
+        return len(found) == 3 and all("nodeName" in pod["spec"] for pod in found) and found
+
+    found = await until("three pods are bound", scheduled, 60)
+    assert sorted(pod["spec"]["nodeName"] for pod in found) == ["big", "big", "small"]
+
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    for pod in found:
+        (await api.patch(f"{ns}/pods/{pod['metadata']['name']}/status", {"status": ready}, STRATEGIC)).ok()
+
+    async def available() -> bool:
+        return (await api.get(f"{path}/d")).body["status"].get("availableReplicas") == 3
+
+    await until("the deployment is available", available, 60)
+    reasons = {event["reason"] for event in (await api.get(f"{ns}/events")).body["items"]}
+    assert {"Scheduled", "SuccessfulCreate", "ScalingReplicaSet"} <= reasons
+
+    (await api.delete(f"{path}/d", propagationPolicy="Background")).ok()
+
+    async def ended() -> bool:
+        for pod in await pods_of(api, ns):
+            if "deletionTimestamp" in pod["metadata"]:
+                await api.delete(f"{ns}/pods/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+        return not await pods_of(api, ns)
+
+    await until("the pods are gone", ended, 60)
+
+
+async def test_a_pod_that_fits_nowhere_is_told_why(api: Api, ns: str, components: None) -> None:
+    await node(api, "small", 1)
+    limits = {"limits": {"nvidia.com/gpu": "4"}}
+    body = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": limits}]}}
+    (await api.post(f"{ns}/pods", body)).ok()
+
+    async def refused() -> Any:
+        conditions = (await api.get(f"{ns}/pods/a")).body["status"].get("conditions", ())
+        return next((each for each in conditions if each["type"] == "PodScheduled"), None)
+
+    condition = await until("the scheduler has tried", refused, 60)
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert "Insufficient nvidia.com/gpu" in condition["message"]
