@@ -13,9 +13,6 @@ from purser.core.model import ContainerGrant, Device, Enforcement, Grant
 ENFORCEMENT_VARIABLE = "PURSER_GPU_ENFORCEMENT"
 """Tells the container what holds it to its share: an `Enforcement`."""
 
-PRIORITY_RESOURCE = "nvidia.com/priority"
-"""A container's limit that becomes HAMi-core's task priority (0 is high)."""
-
 DISABLE_CONTROL_VARIABLE = "CUDA_DISABLE_CONTROL"
 """A container that sets it to true is not limited (HAMi's way out for monitoring tools)."""
 
@@ -34,8 +31,8 @@ class Mount(msgspec.Struct, frozen=True):
 class ContainerFacts(msgspec.Struct, frozen=True):
     """What of the pod's spec matters for the answer."""
 
-    priority: str | None = None
-    """The container's `PRIORITY_RESOURCE` limit."""
+    priority: int | None = None
+    """HAMi-core's task priority, 0 is high."""
     control_disabled: bool = False
     """Whether the container sets `DISABLE_CONTROL_VARIABLE`."""
 
@@ -75,14 +72,9 @@ def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: 
 
 def enforcement_of(part: ContainerGrant, container: ContainerFacts, of_node: Enforcement) -> Enforcement:
     """What will hold this container to its share, as the node is now."""
-    if is_whole(part):
+    if part.is_whole:
         return Enforcement.WHOLE_DEVICE
     return Enforcement.NONE if container.control_disabled else of_node
-
-
-def is_whole(part: ContainerGrant) -> bool:
-    """Whether the container has its devices to itself."""
-    return all(share.cores_percent >= 100 for share in part.shares)
 
 
 def cache_dir(grant: Grant, part: ContainerGrant, library_dir: str) -> str:
@@ -105,12 +97,12 @@ def _environment(
 ) -> dict[str, str]:
     part = in_bus_order(part, node.devices)
     variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(part.uuids), ENFORCEMENT_VARIABLE: enforcement.value}
-    if not is_whole(part):
+    if not part.is_whole:
         variables |= _limits(part)
     if enforcement is Enforcement.HAMI_CORE:
         variables["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{_LIBRARY_DIR}/{grant.pod_uid}.cache"
         if container.priority is not None:
-            variables["CUDA_TASK_PRIORITY"] = container.priority
+            variables["CUDA_TASK_PRIORITY"] = str(container.priority)
     return variables
 
 

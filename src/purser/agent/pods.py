@@ -11,15 +11,13 @@ from contextlib import suppress
 
 import msgspec
 import structlog
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from purser.agent.allocation import DISABLE_CONTROL_VARIABLE, PRIORITY_RESOURCE, ContainerFacts
+from purser.agent.allocation import DISABLE_CONTROL_VARIABLE, ContainerFacts
 from purser.core import signing
-from purser.core.dialects import DialectError, restored
+from purser.core.dialects import DialectError, hami, restored
 from purser.core.model import Grant
-from purser.core.names import GPU_RESOURCE, GRANT_KEY_CONFIGMAP
+from purser.core.names import GPU_RESOURCE, GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
 from purser.kube.adapters import is_terminal, pod_spec
 from purser.kube.client import Client
 from purser.kube.errors import ApiUnavailableError, NotFoundError
@@ -30,16 +28,11 @@ from purser.kube.resources import CONFIG_MAPS, PODS, key_of
 
 log = structlog.get_logger("purser.agent")
 
-KEYS_FIELD = "keys"
-"""In the ConfigMap: the scheduler's public keys, PEM, one after the other."""
-
 UNGRANTED = "it asks for devices and carries no grant"
 """The problem that time does not heal: node and grant come in one write."""
 
 FETCH_S = 3.0
 """How long the API server may take over some pods: kubelet admits nothing else meanwhile."""
-
-_PEM_END = "-----END PUBLIC KEY-----"
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -50,22 +43,6 @@ class PodView(msgspec.Struct, frozen=True):
     """Why a pod that asks for devices, or carries a grant, has none that counts."""
     strangers: frozenset[str] = frozenset()
     """All live pods without a grant that counts."""
-
-
-def parse_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], tuple[str, ...]]:
-    """The public keys in some PEM text, and what is wrong with the blocks that are none."""
-    keys, problems = [], []
-    for block in text.split(_PEM_END)[:-1]:
-        try:
-            key = load_pem_public_key((block + _PEM_END).strip().encode())
-        except (ValueError, UnsupportedAlgorithm) as error:
-            problems.append(f"not a public key: {error}")
-            continue
-        if isinstance(key, Ed25519PublicKey):
-            keys.append(key)
-        else:
-            problems.append(f"a {type(key).__name__}, not an Ed25519 key")
-    return tuple(keys), tuple(problems)
 
 
 def asks(pod: Pod) -> dict[str, int]:
@@ -83,11 +60,11 @@ def container_facts(pod: Pod, container: str) -> ContainerFacts:
     return ContainerFacts(priority=_priority(pod, container), control_disabled=disabled)
 
 
-def _priority(pod: Pod, container: str) -> str | None:
+def _priority(pod: Pod, container: str) -> int | None:
     spec = pod_spec(pod)
     with suppress(DialectError):  # the webhook lets none in; without it the container has what it shows
         spec = restored(spec)
-    return next((c.limits.get(PRIORITY_RESOURCE) for c in spec.containers if c.name == container), None)
+    return next((hami.task_priority(each) for each in spec.containers if each.name == container), None)
 
 
 def _count(container: Container) -> int:
@@ -175,7 +152,7 @@ class NodePods:
         self._verified.pop(pod.metadata.uid, None)
 
     def _take_keys(self, config_map: ConfigMap) -> None:
-        self._keys, problems = parse_keys(config_map.data.get(KEYS_FIELD, ""))
+        self._keys, problems = signing.parse_public_keys(config_map.data.get(GRANT_KEY_CONFIGMAP_FIELD, ""))
         self._verified.clear()
         for problem in problems:
             log.error("a key in the ConfigMap is unusable", config_map=key_of(config_map), problem=problem)

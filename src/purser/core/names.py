@@ -41,3 +41,6 @@ GRANT_KEY_SECRET = "purser-grant-signing-key"
 
 GRANT_KEY_CONFIGMAP = "purser-grant-keys"
 """ConfigMap in Purser's namespace with the public keys that agents verify grants with."""
+
+GRANT_KEY_CONFIGMAP_FIELD = "keys"
+"""In it: the public keys, PEM, one after another."""

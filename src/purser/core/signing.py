@@ -10,14 +10,16 @@ import binascii
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from purser.core.model import Grant
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 
 _decoder = msgspec.json.Decoder(Grant)
 MAX_GRANT_BYTES = 64 * 1024
+_PEM_END = "-----END PUBLIC KEY-----"
 
 
 class GrantError(ValueError):
@@ -68,6 +70,22 @@ def verify(
     if not any(_is_signed_by(key, signature, text) for key in keys):
         raise GrantError("the grant's signature is by none of the scheduler's keys")
     return grant
+
+
+def parse_public_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], tuple[str, ...]]:
+    """The public keys in some PEM text, and what is wrong with the blocks that are none."""
+    keys, problems = [], []
+    for block in text.split(_PEM_END)[:-1]:
+        try:
+            key = load_pem_public_key((block + _PEM_END).strip().encode())
+        except (ValueError, UnsupportedAlgorithm) as error:
+            problems.append(f"not a public key: {error}")
+            continue
+        if isinstance(key, Ed25519PublicKey):
+            keys.append(key)
+        else:
+            problems.append(f"a {type(key).__name__}, not an Ed25519 key")
+    return tuple(keys), tuple(problems)
 
 
 def _signature(annotations: Mapping[str, str]) -> bytes:

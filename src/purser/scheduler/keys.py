@@ -15,21 +15,16 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
-    load_pem_public_key,
 )
 
-from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET
+from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD, GRANT_KEY_SECRET
+from purser.core.signing import parse_public_keys
 from purser.kube import AlreadyExistsError, Client, NotFoundError
 from purser.kube.objects import Secret
 from purser.kube.resources import CONFIG_MAPS, SECRETS
 
 SECRET_FIELD = "key.pem"
 """In the Secret: the private key, PKCS#8 PEM."""
-
-CONFIGMAP_FIELD = "keys"
-"""In the ConfigMap: public keys, PEM, one after another."""
-
-_PEM_END = "-----END PUBLIC KEY-----"
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -100,13 +95,15 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
 
 async def _publish(client: Client, namespace: str, own: Ed25519PublicKey) -> tuple[Ed25519PublicKey, ...]:
     """Publish our key beside those that are there; nothing is written when it is there already."""
-    known = parse_public_keys(await _published(client, namespace))
+    known, problems = parse_public_keys(await _published(client, namespace))
+    for problem in problems:
+        log.warning("A published key cannot be used", configmap=GRANT_KEY_CONFIGMAP, problem=problem)
     if own in known:
         return known
     keys = (*known, own)
     body = {
         "metadata": {"name": GRANT_KEY_CONFIGMAP, "namespace": namespace},
-        "data": {CONFIGMAP_FIELD: "".join(map(_pem, keys))},
+        "data": {GRANT_KEY_CONFIGMAP_FIELD: "".join(map(_pem, keys))},
     }
     await client.apply(CONFIG_MAPS, body, force=True)
     return keys
@@ -114,23 +111,9 @@ async def _publish(client: Client, namespace: str, own: Ed25519PublicKey) -> tup
 
 async def _published(client: Client, namespace: str) -> str:
     try:
-        return (await client.get(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace)).data.get(CONFIGMAP_FIELD, "")
+        return (await client.get(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace)).data.get(GRANT_KEY_CONFIGMAP_FIELD, "")
     except NotFoundError:
         return ""
-
-
-def parse_public_keys(text: str) -> tuple[Ed25519PublicKey, ...]:
-    """The Ed25519 keys in a row of PEM blocks; what is none is left out and logged."""
-    keys = []
-    for block in text.split(_PEM_END)[:-1]:
-        try:
-            key = load_pem_public_key((block + _PEM_END).strip().encode())
-        except (ValueError, UnsupportedAlgorithm) as error:
-            log.warning("A published key cannot be read", configmap=GRANT_KEY_CONFIGMAP, error=str(error))
-            continue
-        if isinstance(key, Ed25519PublicKey):
-            keys.append(key)
-    return tuple(keys)
 
 
 def _pem(key: Ed25519PublicKey) -> str:

@@ -65,7 +65,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
             id="a share under HAMi-core",
         ),
         pytest.param(
-            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(priority="1"), cores_percent=0),
+            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(priority=1), cores_percent=0),
             Answer(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,

@@ -5,15 +5,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from purser.agent import inotify
 from purser.agent.allocation import ContainerFacts
 from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
-from purser.agent.pods import asks, container_facts, parse_keys
+from purser.agent.pods import asks, container_facts
 from purser.agent.threads import in_thread
 from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.kube.objects import Container, EnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
@@ -92,24 +89,6 @@ async def test_a_call_in_a_thread_returns_raises_and_may_be_abandoned():
     assert await in_thread(lambda: 2, "t") == 2
 
 
-def pem(key):
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-
-
-def test_keys_are_read_one_after_the_other_and_bad_ones_are_named():
-    one, two = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
-    keys, problems = parse_keys(pem(one) + broken + pem(generate_private_key(SECP256R1())) + pem(two))
-    assert [key.public_bytes_raw() for key in keys] == [key.public_key().public_bytes_raw() for key in (one, two)]
-    assert len(problems) == 2
-    assert "not an Ed25519 key" in problems[1]
-
-
-@pytest.mark.parametrize("text", ["", "\n", "nonsense"])
-def test_text_without_keys_is_no_keys(text):
-    assert parse_keys(text) == ((), ())
-
-
 def container(name, limits=None, **env):
     variables = tuple(EnvVar(key, value) for key, value in env.items())
     return Container(name=name, resources=ResourceRequirements(limits=limits or {}), env=variables)
@@ -136,7 +115,7 @@ def test_priority_and_the_way_out_are_read_from_the_container():
         )
     )
     assert container_facts(pod, "plain") == container_facts(pod, "absent") == ContainerFacts()
-    assert container_facts(pod, "urgent") == ContainerFacts(priority="0")
+    assert container_facts(pod, "urgent") == ContainerFacts(priority=0)
     assert container_facts(pod, "free") == ContainerFacts(control_disabled=True)
 
 
@@ -145,5 +124,5 @@ def test_an_init_containers_priority_is_where_the_webhook_moved_it():
         metadata=ObjectMeta(annotations={INIT_RESOURCES_ANNOTATION: '{"init": {"nvidia.com/priority": "0"}}'}),
         spec=PodSpec(init_containers=(container("init"),), containers=(container("main"),)),
     )
-    assert container_facts(pod, "init") == ContainerFacts(priority="0")
+    assert container_facts(pod, "init") == ContainerFacts(priority=0)
     assert container_facts(pod, "main") == ContainerFacts()
