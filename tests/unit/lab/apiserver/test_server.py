@@ -62,11 +62,17 @@ async def test_a_restart_keeps_port_objects_and_identity() -> None:
 async def test_stopping_ends_open_watches() -> None:
     api = ApiServer()
     await api.start()
-    watching = asyncio.create_task(fetch(api, f"{PODS}?watch=true&resourceVersion={api.resource_version}"))
-    await asyncio.sleep(0.05)
-    assert not watching.done()
-    await api.stop()
-    assert await asyncio.wait_for(watching, 5) == (200, b"")
+    headers = {"Authorization": f"Bearer {api.admin_token}"}
+    query = {"watch": "true", "sendInitialEvents": "true", "allowWatchBookmarks": "true"}
+    context = ssl.create_default_context(cadata=api.ca)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(api.url + PODS, headers=headers, params=query, ssl=context) as response,
+    ):
+        assert json.loads(await response.content.readline())["type"] == "BOOKMARK"
+        await api.stop()
+        rest = await asyncio.wait_for(response.content.read(), 10)
+    assert [json.loads(line)["type"] for line in rest.splitlines()] in ([], ["BOOKMARK"])
 
 
 async def test_the_kubeconfig_carries_everything_a_client_needs(tmp_path: Path) -> None:
