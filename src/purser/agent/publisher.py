@@ -8,6 +8,7 @@ import structlog
 from purser.agent.latest import Latest
 from purser.core.model import NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
+from purser.kube.adapters import InventoryError, inventory_of
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.errors import KubeError
@@ -19,6 +20,11 @@ log = structlog.get_logger("purser.agent")
 
 PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
+
+
+KUBELET_FIRST_S = 1.0
+"""Before more healthy cards are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
+a card which kubelet does not offer yet is refused for good."""
 
 
 class Publisher:
@@ -56,6 +62,8 @@ class Publisher:
         while True:
             await self._look.wait()
             self._look.clear()
+            if _healthy(self._inventory.value) - self._published_healthy():
+                await asyncio.sleep(KUBELET_FIRST_S)
             inventory, node = self._inventory.value, self.nodes.store.get(self._node)
             if inventory is None:
                 continue
@@ -63,6 +71,15 @@ class Publisher:
                 self.problem = f"there is no Node {self._node} yet"
                 continue
             await self._publish(msgspec.json.encode(inventory).decode(), node)
+
+    def _published_healthy(self) -> set[str]:
+        """What the scheduler goes by now; everything where it has no inventory yet and so uses nothing."""
+        node = self.nodes.store.get(self._node)
+        try:
+            published = inventory_of(node) if node is not None else None
+        except InventoryError:
+            published = None
+        return _healthy(published) if published is not None else _healthy(self._inventory.value)
 
     async def _publish(self, text: str, node: Node) -> None:
         if node.metadata.annotations.get(INVENTORY_ANNOTATION) == text:
@@ -82,3 +99,7 @@ class Publisher:
             log.warning("cannot publish the inventory", error=str(error), retry_in_s=round(delay, 2))
             await asyncio.sleep(delay)
             self._look.set()
+
+
+def _healthy(inventory: NodeInventory | None) -> set[str]:
+    return {device.uuid for device in inventory.devices if device.healthy} if inventory else set()

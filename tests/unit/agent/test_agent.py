@@ -293,6 +293,19 @@ def _health(kubelet, uuid):
     return {device.health for name, device in kubelet.devices.items() if name.startswith(uuid)}
 
 
+async def test_kubelet_hears_of_a_recovered_card_before_the_scheduler_does(world, kubelet, monkeypatch):
+    monkeypatch.setattr("purser.agent.publisher.KUBELET_FIRST_S", 0.5)
+    card = world.uuids[0]
+    async with world.agent(probe_interval_s=0.02) as agent:
+        await eventually(agent.ready)
+        world.driver.lose_gpu(card, xid=None)
+        await eventually(lambda: _in_inventory(world, '"healthy":false'))
+        world.driver.recover_gpu(card)
+        await eventually(lambda: _health(kubelet, card) == {"Healthy"})
+        assert await _in_inventory(world, '"healthy":false')
+        await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
+
+
 async def _in_inventory(world, text):
     return text in await world.inventory_text()
 
