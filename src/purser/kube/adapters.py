@@ -5,8 +5,8 @@ Here and nowhere else is known where in a Pod or Node the kernel finds what it r
 
 import msgspec
 
-from purser.core.model import ContainerKind, NodeInventory
-from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
+from purser.core.model import ContainerKind, GrantState, NodeInventory
+from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
 from purser.kube.objects import Container, Node, Pod, Quantity
 
@@ -64,9 +64,9 @@ def is_terminal(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def holds_grant(pod: Pod) -> bool:
-    """Whether the pod carries a grant, which may still be a forged one, and has not ended."""
-    return GRANT_ANNOTATION in pod.metadata.annotations and not is_terminal(pod)
+def grant_state(pod: Pod) -> GrantState:
+    """How far the grant of a bound pod is."""
+    return GrantState.RUNNING if pod.status.phase == "Running" else GrantState.BOUND
 
 
 def _init_kind(container: Container) -> ContainerKind:

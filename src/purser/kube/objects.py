@@ -24,7 +24,6 @@ class OwnerReference(_Slim, frozen=True, gc=False):
     kind: str = ""
     name: str = ""
     uid: str = ""
-    api_version: str = ""
     controller: bool = False
 
 
@@ -35,23 +34,11 @@ class ObjectMeta(_Slim, frozen=True, gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    creation_timestamp: str = ""
     deletion_timestamp: str = ""
     """Not empty once the object was asked to go."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
-    finalizers: tuple[str, ...] = ()
-
-
-class Condition(_Slim, frozen=True, gc=False):
-    """One line of a pod's or node's status."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
 
 
 class ResourceRequirements(_Slim, frozen=True, gc=False):
@@ -78,21 +65,11 @@ class Container(_Slim, frozen=True, gc=False):
     """A container of a pod."""
 
     name: str = ""
-    image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     security_context: SecurityContext = SecurityContext()
     restart_policy: str = ""
     """``Always`` on an init container makes it a sidecar."""
     env: tuple[EnvVar, ...] = ()
-
-
-class Toleration(_Slim, frozen=True, gc=False):
-    """A taint that a pod puts up with."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
 
 
 class PodSpec(_Slim, frozen=True, gc=False):
@@ -101,26 +78,8 @@ class PodSpec(_Slim, frozen=True, gc=False):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
-    priority_class_name: str = ""
-    preemption_policy: str = ""
-    runtime_class_name: str = ""
-    restart_policy: str = ""
-    host_network: bool = False
-    node_selector: dict[str, str] = {}
-    tolerations: tuple[Toleration, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    overhead: dict[str, Quantity] = {}
-
-
-class ContainerStatus(_Slim, frozen=True, gc=False):
-    """How far a container has come."""
-
-    name: str = ""
-    ready: bool = False
-    started: bool = False
-    restart_count: int = 0
-    container_id: str = msgspec.field(default="", name="containerID")
 
 
 class PodStatus(_Slim, frozen=True, gc=False):
@@ -129,12 +88,6 @@ class PodStatus(_Slim, frozen=True, gc=False):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    start_time: str = ""
-    qos_class: str = ""
-    nominated_node_name: str = ""
-    conditions: tuple[Condition, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(_Slim, frozen=True, gc=False):
@@ -145,45 +98,17 @@ class Pod(_Slim, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
-class Taint(_Slim, frozen=True, gc=False):
-    """What keeps pods without a toleration off a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class NodeSpec(_Slim, frozen=True, gc=False):
-    """What people and controllers said about a node."""
-
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
-
-
-class NodeSystemInfo(_Slim, frozen=True, gc=False):
-    """What runs on a node."""
-
-    kubelet_version: str = ""
-    kernel_version: str = ""
-    os_image: str = ""
-    container_runtime_version: str = ""
-    architecture: str = ""
-
-
 class NodeStatus(_Slim, frozen=True, gc=False):
     """What kubelet said about its node."""
 
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
-    conditions: tuple[Condition, ...] = ()
-    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(_Slim, frozen=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
@@ -207,10 +132,7 @@ class Event(_Slim, frozen=True, gc=False):
     message: str = ""
     type: str = ""
     count: int = 0
-    first_timestamp: str = ""
-    last_timestamp: str = ""
     reporting_component: str = ""
-    reporting_instance: str = ""
 
 
 class LeaseSpec(_Slim, frozen=True, gc=False):
@@ -249,35 +171,7 @@ class Secret(_Slim, frozen=True, gc=False):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
 
 
-class NamespaceStatus(_Slim, frozen=True, gc=False):
-    """Active or Terminating."""
-
-    phase: str = ""
-
-
 class Namespace(_Slim, frozen=True, gc=False):
     """A namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
-    status: NamespaceStatus = NamespaceStatus()
-
-
-class WebhookClientConfig(_Slim, frozen=True, gc=False):
-    """Whom the API server trusts behind a webhook."""
-
-    ca_bundle: bytes = b""
-    url: str = ""
-
-
-class Webhook(_Slim, frozen=True, gc=False):
-    """One webhook of a configuration."""
-
-    name: str = ""
-    client_config: WebhookClientConfig = WebhookClientConfig()
-
-
-class WebhookConfiguration(_Slim, frozen=True, gc=False):
-    """A mutating or validating webhook configuration."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    webhooks: tuple[Webhook, ...] = ()

@@ -17,7 +17,6 @@ from purser.kube.objects import (
     ObjectReference,
     Pod,
     Secret,
-    WebhookConfiguration,
 )
 
 T = TypeVar("T")
@@ -79,26 +78,21 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS = Resource("", "v1", "secrets", "Secret", True, Secret)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
-MUTATING_WEBHOOKS = Resource(
+MUTATING_WEBHOOKS = untyped(
     "admissionregistration.k8s.io",
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
-    False,
-    WebhookConfiguration,
+    namespaced=False,
 )
-VALIDATING_WEBHOOKS = Resource(
+VALIDATING_WEBHOOKS = untyped(
     "admissionregistration.k8s.io",
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
-    False,
-    WebhookConfiguration,
+    namespaced=False,
 )
 DAEMON_SETS = untyped("apps", "v1", "daemonsets", "DaemonSet")
-CUSTOM_RESOURCE_DEFINITIONS = untyped(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
 
 
 class _HasMetadata(Protocol):

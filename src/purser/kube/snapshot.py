@@ -5,10 +5,8 @@ Grants are taken as the annotations state them; their signatures are not checked
 
 from purser.core import signing
 from purser.core.fleet import Fleet
-from purser.core.model import GrantState
-from purser.kube.adapters import InventoryError, inventory_of, is_terminal
+from purser.kube.adapters import InventoryError, grant_state, inventory_of, is_terminal
 from purser.kube.client import Client
-from purser.kube.objects import Pod
 from purser.kube.resources import NODES, PODS
 
 
@@ -25,11 +23,7 @@ async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
     for pod in (await client.list(PODS)).items:
         try:
             if not is_terminal(pod) and (grant := signing.read(pod.metadata.annotations)) is not None:
-                fleet.ledger.adopt(grant, _state(pod))
+                fleet.ledger.adopt(grant, grant_state(pod))
         except signing.GrantError as error:
             problems.append(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
     return fleet, tuple(problems)
-
-
-def _state(pod: Pod) -> GrantState:
-    return GrantState.RUNNING if pod.status.phase == "Running" else GrantState.BOUND

@@ -119,10 +119,16 @@ class WorkQueue(Generic[K]):
 
 
 async def run_workers(queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]], workers: int = 1) -> None:
-    """Work a queue off until it is shut down. A key whose reconcile raises is logged and retried with back-off."""
-    async with asyncio.TaskGroup() as group:
-        for _ in range(workers):
-            group.create_task(_work(queue, reconcile))
+    """Work a queue off until it is shut down. A key whose reconcile raises is logged and retried with back-off.
+
+    The queue ends with its workers: nothing is left waiting for a time when this is cancelled.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(_work(queue, reconcile))
+    finally:
+        await queue.shutdown(drain=False)
 
 
 async def _work(queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]]) -> None:

@@ -21,7 +21,7 @@ from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVE
 from purser.core.quota import UNLIMITED, Room, room
 from purser.core.signing import GrantError, verify
 from purser.kube import Informer
-from purser.kube.adapters import InventoryError, inventory_of, is_terminal, pod_spec
+from purser.kube.adapters import InventoryError, grant_state, inventory_of, is_terminal, pod_spec
 from purser.kube.objects import Node, Pod
 from purser.scheduler.extender_quota import Quotas, ResourceQuota
 from purser.scheduler.metrics import SchedulerMetrics
@@ -165,7 +165,7 @@ class ClusterCache:
         )
 
     def _put_bound(self, pod: Pod) -> None:
-        uid, state = pod.metadata.uid, _state_of(pod)
+        uid, state = pod.metadata.uid, grant_state(pod)
         held, text = self.ledger.grant(uid), _grant_text(pod)
         if held is not None and self._verified.get(uid) == text:
             self.ledger.adopt(held, state)
@@ -216,10 +216,6 @@ class ClusterCache:
     def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota]) -> None:
         self._informers[informer.resource.plural] = lambda: informer.health.synced
         self._relists.append(informer.relist)
-
-
-def _state_of(pod: Pod) -> GrantState:
-    return GrantState.RUNNING if pod.status.phase == "Running" else GrantState.BOUND
 
 
 def _grant_text(pod: Pod) -> tuple[str, str]:

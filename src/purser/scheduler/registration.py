@@ -11,6 +11,7 @@ from purser.core.names import IGNORE_WEBHOOK, WEBHOOK_LABELS
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import KubeError, NotFoundError
+from purser.kube.racing import until
 from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped
 from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
 
@@ -21,8 +22,6 @@ VALIDATING_NAME = "purser-validating"
 
 CHECK_S = 60.0
 RETRY_S = 5.0
-
-"""HAMi's users have this on what its webhook must not touch: it means ours as well."""
 
 _SELF_SUBJECT_REVIEWS = untyped(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
@@ -45,13 +44,18 @@ def mutating_configuration(settings: WebhookSettings, target: ServiceTarget | Ur
 
 
 def validating_configuration(settings: WebhookSettings, target: ServiceTarget | UrlTarget, ca_bundle: bytes) -> Raw:
-    """The ValidatingWebhookConfiguration that should be there."""
-    rules = [_rule(["CREATE", "UPDATE"], ["pods"]), _rule(["CREATE"], ["pods/binding"])]
+    """The ValidatingWebhookConfiguration that should be there.
+
+    A Binding's labels are whatever the one who binds writes, so they keep nobody away. It can be posted in two places.
+    """
+    pods, bindings = _rule(["CREATE", "UPDATE"], ["pods"]), _rule(["CREATE"], ["pods/binding", "bindings"])
+    of_pods = _webhook("pods.validate.purser.dev", "/validate", [pods], settings, target, ca_bundle)
+    of_bindings = _webhook("bindings.validate.purser.dev", "/validate", [bindings], settings, target, ca_bundle)
     return {
         "apiVersion": VALIDATING_WEBHOOKS.api_version,
         "kind": VALIDATING_WEBHOOKS.kind,
         "metadata": {"name": VALIDATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
-        "webhooks": [_webhook("pods.validate.purser.dev", "/validate", rules, settings, target, ca_bundle)],
+        "webhooks": [of_pods, of_bindings | {"objectSelector": {}}],
     }
 
 
@@ -85,8 +89,8 @@ class Registration:
     async def register(self) -> None:
         """Make both configurations what they should be. Raises `KubeError`."""
         bundle = self._ca_bundle()
-        await self._ensure(MUTATING_WEBHOOKS.raw(), mutating_configuration(self._settings, self._target, bundle))
-        await self._ensure(VALIDATING_WEBHOOKS.raw(), validating_configuration(self._settings, self._target, bundle))
+        await self._ensure(MUTATING_WEBHOOKS, mutating_configuration(self._settings, self._target, bundle))
+        await self._ensure(VALIDATING_WEBHOOKS, validating_configuration(self._settings, self._target, bundle))
         self._done.set()
 
     async def run(self) -> None:
@@ -99,16 +103,7 @@ class Registration:
             except KubeError as error:
                 log.warning("The webhooks could not be registered", error=str(error), retry_in_s=RETRY_S)
                 pause = RETRY_S
-            await self._rest(pause)
-
-    async def _rest(self, seconds: float) -> None:
-        waits = {asyncio.create_task(self._wanted.wait()), asyncio.create_task(_sleep(self._clock, seconds))}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            await until(self._clock.sleep(pause), self._wanted.wait())
 
     async def _ensure(self, resource: Resource[Raw], wanted: Raw) -> None:
         name = wanted["metadata"]["name"]
@@ -143,10 +138,6 @@ async def own_user(client: Client) -> str:
         return ""
     user = (review.get("status") or {}).get("userInfo") or {}
     return str(user.get("username") or "")
-
-
-async def _sleep(clock: Clock, seconds: float) -> None:
-    await clock.sleep(seconds)
 
 
 def _webhook(

@@ -17,6 +17,7 @@ from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.leases import LeaseFollower
 from purser.kube.objects import Node, Pod
+from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore, SecretStore
@@ -58,16 +59,7 @@ async def run(
     ``on_ready`` is called once pods can be placed: the cluster is known, the webhook registered. While the API server
     is away it is waited for. Raises `ConfigError`, `SigningKeyError`, and OSError for a port that is taken.
     """
-    serving = asyncio.create_task(_serve(settings, config, on_ready or (lambda addresses: None)))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        serving.cancel()
-        stopping.cancel()
-        await asyncio.wait({serving, stopping})
-    if not serving.cancelled():
-        serving.result()
+    await until(_serve(settings, config, on_ready or (lambda addresses: None)), stop.wait())
 
 
 @dataclass(frozen=True)

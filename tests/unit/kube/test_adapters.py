@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from purser.core.model import ContainerKind, Device, NodeInventory
-from purser.kube.adapters import InventoryError, holds_grant, inventory_of, is_terminal, pod_spec
+from purser.core.model import ContainerKind, Device, GrantState, NodeInventory
+from purser.kube.adapters import InventoryError, grant_state, inventory_of, is_terminal, pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.resources import NODES, PODS
 
@@ -66,11 +66,11 @@ def test_a_pod_becomes_a_spec_with_containers_in_kubelets_order():
 def test_a_pod_that_ended_holds_nothing(phase, ended):
     pod = read_pod({**POD, "status": {"phase": phase}})
     assert is_terminal(pod) is ended
-    assert holds_grant(pod) is not ended
 
 
-def test_a_pod_without_the_annotation_holds_nothing():
-    assert not holds_grant(read_pod({"metadata": {"name": "x"}, "spec": {}, "status": None}))
+@pytest.mark.parametrize(("phase", "state"), [("Pending", GrantState.BOUND), ("Running", GrantState.RUNNING)])
+def test_a_grant_runs_when_its_pod_does(phase, state):
+    assert grant_state(read_pod({**POD, "status": {"phase": phase}})) is state
 
 
 def test_a_node_without_an_agent_has_no_inventory():

@@ -154,3 +154,15 @@ async def _feed(script, workers):
     await asyncio.wait_for(queue.shutdown(), 10)
     await asyncio.wait_for(running, 10)
     assert seen == latest
+
+
+async def test_workers_that_are_cancelled_leave_no_key_waiting_for_its_time():
+    queue = WorkQueue()
+    queue.add_after("later", 3600)
+    before = asyncio.all_tasks() - {asyncio.current_task()}
+    workers = asyncio.create_task(run_workers(queue, lambda key: asyncio.sleep(0)))
+    await asyncio.sleep(0)
+    workers.cancel()
+    await asyncio.wait({workers})
+    await asyncio.sleep(0)
+    assert before and all(task.done() for task in before)
