@@ -23,6 +23,7 @@ from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import CHANNEL_OPTIONS, KubeletError
 from purser.agent.refusals import Reason, Refused
+from purser.kube.racing import until
 
 log = structlog.get_logger("purser.agent")
 
@@ -77,7 +78,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         try:
             devices = self._devices.value
             yield device_list(devices)
-            while (changed := await self._next(devices)) is not None:
+            while (changed := await until(self._devices.differs(devices), self._stopping.wait())) is not None:
                 devices = changed
                 yield device_list(devices)
         finally:
@@ -116,17 +117,6 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         async with self._call("PreStartContainer", context):
             await self._arbiter.check_start(tuple(request.devices_ids))
         return api_pb2.PreStartContainerResponse()
-
-    async def _next(self, seen: tuple[Advertised, ...]) -> tuple[Advertised, ...] | None:
-        """The next list that differs; None when the stream is to end."""
-        differs = asyncio.create_task(self._devices.differs(seen))
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait({differs, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return None if stopping.done() else differs.result()
-        finally:
-            differs.cancel()
-            stopping.cancel()
 
     @contextlib.asynccontextmanager
     async def _call(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:

@@ -4,7 +4,6 @@ Nothing here is global: several agents live in one process in the lab.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.events import EventRecorder
 from purser.kube.objects import ObjectReference
+from purser.kube.racing import until
 from purser.kube.resources import PODS, ref_of
 
 log = structlog.get_logger("purser.agent")
@@ -66,15 +66,7 @@ async def run(
         EventRecorder(client, COMPONENT, settings.node_name) as recorder,
     ):
         agent = Agent(settings, client, driver, kubelet, recorder, find_driver)
-        working = asyncio.create_task(agent.run(reload or asyncio.Event(), on_port))
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
+        await until(agent.run(reload or asyncio.Event(), on_port), stop.wait())
         log.info("the agent has stopped", node=settings.node_name)
 
 

@@ -70,12 +70,13 @@ def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[No
 
         from rich.console import Console
 
+        from purser.kube.racing import until
         from purser.lab.cluster import Lab
         from purser.lab.screen import show
 
         start = time.monotonic()
         async with Lab(settings) as running:
-            await _first(stop, running.ready())
+            await until(running.ready(), stop.wait())
             if not stop.is_set():
                 # In a file or a pipe nothing is gained by cutting lines.
                 console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
@@ -89,10 +90,11 @@ def _following(
     settings: "LabSettings", scenario: "Loaded", failures: list[str]
 ) -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
+        from purser.kube.racing import until
         from purser.lab.cluster import Lab
 
         async with Lab(settings) as running:
-            await _first(stop, _follow(running, scenario, failures))
+            await until(_follow(running, scenario, failures), stop.wait())
         if stop.is_set():
             failures.append("stopped")
 
@@ -109,18 +111,3 @@ async def _follow(running: "Lab", scenario: "Loaded", failures: list[str]) -> No
         if verdict.problem:
             print(f"       {verdict.problem}", flush=True)
             failures.append(verdict.problem)
-
-
-async def _first(stop: "asyncio.Event", work: Awaitable[None]) -> None:
-    """Until the work is done, or the event is set and the work let go."""
-    import asyncio
-
-    tasks = {asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
