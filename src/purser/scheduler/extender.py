@@ -113,7 +113,8 @@ class KubeExtender:
             return ExtenderFilterResult(error=str(error))
         except DialectError as error:
             self._say(args.pod, str(error))
-            return ExtenderFilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(names, str(error)))
+            failed = dict.fromkeys(names, str(error))
+            return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
         if request is None:
             return ExtenderFilterResult(node_names=names)
         evaluation = self._evaluate(request, names)
@@ -237,6 +238,7 @@ class KubeExtender:
 
 
 def _filter_result(evaluation: Evaluation) -> ExtenderFilterResult:
+    """Where no node fits, each one is among the failed: kube-scheduler 1.20 reads nothing else."""
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     messages: dict[int, str] = {}
@@ -245,5 +247,8 @@ def _filter_result(evaluation: Evaluation) -> ExtenderFilterResult:
         message = messages.get(id(refusal))
         if message is None:
             message = messages[id(refusal)] = refusal.message
-        (failed if refusal.resolvable else unresolvable)[name] = message
+        if not refusal.resolvable:
+            unresolvable[name] = message
+        if refusal.resolvable or not evaluation.fits:
+            failed[name] = message
     return ExtenderFilterResult(list(evaluation.fits), failed, unresolvable)

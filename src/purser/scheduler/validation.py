@@ -11,9 +11,11 @@ import msgspec
 from purser.core.dialects import asks_for_devices, defaults, init_resources
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
+    IGNORE_WEBHOOK,
     INIT_RESOURCES_ANNOTATION,
     PROTECTED_POD_ANNOTATIONS,
     SCHEDULER_NAME,
+    WEBHOOK_LABELS,
 )
 from purser.core.podspec import PodSpec
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
@@ -36,6 +38,9 @@ class _Binding(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
+_BINDINGS = (("pods", "binding"), ("bindings", ""))
+"""Where Bindings are posted; the second is the older way, which kube-apiserver still serves."""
+
 _bindings = msgspec.json.Decoder(_Binding)
 
 
@@ -54,11 +59,11 @@ class Validation:
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the object. Raises `ReviewError` when it cannot be read."""
-        if request.resource.resource != "pods" or not request.has_object:
+        if not request.has_object:
             return Decision(True, Why.NOT_A_POD)
-        if request.sub_resource == "binding":
+        if (request.resource.resource, request.sub_resource) in _BINDINGS:
             return self._review_binding(request)
-        if request.sub_resource:
+        if request.resource.resource != "pods" or request.sub_resource:
             return Decision(True, Why.NOT_A_POD)
         pod = pod_of(request, request.object)
         if is_mirror(pod):
@@ -102,6 +107,13 @@ class Validation:
             return Decision(
                 False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} are Purser's own: nobody changes them"
             )
+        if _holds_grant(before) and _ignores_webhook(pod) and not _ignores_webhook(before):
+            labels = " and ".join(WEBHOOK_LABELS)
+            return Decision(
+                False,
+                Why.CHANGED_GRANT,
+                f"the pod holds a grant, which the webhook protects: labels {labels} cannot be set to {IGNORE_WEBHOOK}",
+            )
         return Decision(True, Why.ADMITTED)
 
     def _review_binding(self, request: AdmissionRequest) -> Decision:
@@ -118,6 +130,14 @@ class Validation:
                 f'annotations {", ".join(brought)} may only be brought by "{scheduler}", not by "{user}"',
             )
         return Decision(True, Why.ADMITTED if brought else Why.NO_GPU)
+
+
+def _holds_grant(pod: PodSpec) -> bool:
+    return any(key in pod.annotations for key in PROTECTED_POD_ANNOTATIONS)
+
+
+def _ignores_webhook(pod: PodSpec) -> bool:
+    return any(pod.labels.get(label) == IGNORE_WEBHOOK for label in WEBHOOK_LABELS)
 
 
 def _differs(before: Mapping[str, str], after: Mapping[str, str], key: str) -> bool:

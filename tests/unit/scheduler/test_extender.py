@@ -64,6 +64,7 @@ async def test_a_pod_that_makes_no_sense_fits_nowhere_and_is_told_why():
         pod = await world.add_pod("p", annotations={"purser.dev/gpu-policy": "nonsense"})
         result = await world.filter(pod, "a")
         assert "nonsense" in result.failed_and_unresolvable_nodes["a"]
+        assert result.failed_nodes == result.failed_and_unresolvable_nodes
         assert any("nonsense" in message for message in await world.event_messages())
 
 
@@ -95,6 +96,14 @@ async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
         await eventually(lambda: world.cache.room_of("default").memory_mib == 500)
         result = await world.filter(await world.add_pod("p"), "a")
         assert result.failed_and_unresolvable_nodes == {"a": "1/1 ResourceQuotaNotFit"}
+
+
+async def test_where_no_node_fits_kube_schedulers_that_know_only_failed_nodes_are_given_every_reason():
+    async with server() as api, replica(api) as world:
+        await world.add_node("small", memory=500)
+        result = await world.filter(await world.add_pod("p"), "small", "cpu-only")
+        assert result.failed_nodes == {"small": "1/1 CardInsufficientMemory", "cpu-only": "node unregistered"}
+        assert result.failed_and_unresolvable_nodes == result.failed_nodes
 
 
 async def test_a_pods_own_unsettled_reservation_does_not_stand_in_its_way():

@@ -1,5 +1,7 @@
 import pytest
 
+from purser.scheduler.registration import validating_configuration
+from purser.scheduler.settings import UrlTarget, WebhookSettings
 from purser.scheduler.validation import Validation
 
 from .reviews import container, pod
@@ -54,6 +56,19 @@ def test_other_changes_are_free(before, after):
     assert update(before, after)["allowed"]
 
 
+@pytest.mark.parametrize("label", ["purser.dev/webhook", "hami.io/webhook"])
+def test_a_pod_with_a_grant_cannot_be_taken_from_the_webhooks_sight(label):
+    def labelled(annotations, before, after):
+        old, new = (pod(container(limits={GPU: 1}), annotations=annotations) for _ in range(2))
+        old["metadata"]["labels"], new["metadata"]["labels"] = before, after
+        return ask(Validation(), new, old=old, operation="UPDATE")
+
+    assert "the pod holds a grant" in refusal(labelled(GRANT, {}, {label: "ignore"}))
+    assert labelled(GRANT, {}, {label: "mind"})["allowed"]
+    assert labelled(GRANT, {label: "ignore"}, {label: "ignore"})["allowed"]
+    assert labelled({}, {}, {label: "ignore"})["allowed"]
+
+
 def binding(annotations):
     return {"kind": "Binding", "metadata": {"name": "p", "annotations": annotations}, "target": {"name": "n1"}}
 
@@ -65,6 +80,19 @@ def bind(annotations, user, known=SCHEDULER):
 def test_only_the_scheduler_brings_grants():
     assert bind(GRANT, SCHEDULER)["allowed"]
     assert f'may only be brought by "{SCHEDULER}", not by "mallory"' in refusal(bind(GRANT, "mallory"))
+
+
+def test_the_older_place_for_bindings_is_no_way_around():
+    answer = ask(Validation(scheduler_user=lambda: SCHEDULER), binding(GRANT), resource="bindings", user="mallory")
+    assert 'not by "mallory"' in refusal(answer)
+
+
+def test_labels_of_a_binding_keep_no_webhook_away():
+    target = UrlTarget("::1", 8443)
+    configuration = validating_configuration(WebhookSettings(target), target, b"CA")
+    [found] = [each for each in configuration["webhooks"] if "bindings" in each["rules"][0]["resources"]]
+    assert found["rules"][0]["resources"] == ["pods/binding", "bindings"]
+    assert found["objectSelector"] == {}
 
 
 def test_anybody_else_binds_pods_without_grants():
