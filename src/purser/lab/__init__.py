@@ -1,10 +1,8 @@
 """A cluster on a laptop: one process, no root, no Docker, no network.
 
-Here: an API server (`apiserver`), stand-ins for kube-scheduler and the workload controllers (`controllers`), emulated
-kubelets (`kubelet`), a simulated NVIDIA driver (`driver`), what composes them with Purser's own scheduler and agents
-(`cluster`, `nodes`, `components`, `settings`), faults asked for with kubectl (`faults`), scenario files (`scenario`),
-and the first screen (`screen`).
+Here: what stands in for Kubernetes and hardware (`apiserver`, `controllers`, `kubelet`, `driver`), `cluster` which composes
+these with Purser's own parts as they run in production, faults, scenarios, and the first screen of `purser lab`.
 
-Not here: anything that Purser's own code could lean on. The rooms below do not know that there is a lab, and the
-stand-ins do not know that there is a Purser.
+Not here: any decision about GPUs, and anything that Purser's own parts could lean on: they talk to the stand-ins through
+the same protocols as to the real ones, and nothing below this room knows of it.
 """

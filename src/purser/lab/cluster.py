@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from purser.core.dialects import RESOURCES
 from purser.core.names import DEFAULT_NAMESPACE, GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -34,8 +35,7 @@ _LOCALHOST = "127.0.0.1"
 # Every agent keeps one thread in a call that waits for the driver's events, and uses another for probes.
 _THREADS_PER_NODE = 3
 # As in deploy/helm/purser: memory and cores exist only in Purser's book, slots are kubelet's devices.
-_IGNORED = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority")
-_IGNORED_VOLCANO = ("volcano.sh/gpu-memory", "volcano.sh/gpu-number")
+_MANAGED = tuple(ManagedResource(name, ignored_by_scheduler=name != GPU_RESOURCE) for name in sorted(RESOURCES))
 
 
 class Lab:
@@ -197,10 +197,7 @@ class Lab:
             prioritize_verb="prioritize",
             bind_verb="bind",
             preempt_verb="preempt",
-            managed_resources=(
-                ManagedResource(GPU_RESOURCE),
-                *(ManagedResource(name, ignored_by_scheduler=True) for name in (*_IGNORED, *_IGNORED_VOLCANO)),
-            ),
+            managed_resources=_MANAGED,
         )
         # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
         trusting = ssl.create_default_context()

@@ -1,5 +1,6 @@
 """The Helm chart, rendered by Helm itself and validated against the API schemas of several Kubernetes versions."""
 
+import json
 import re
 import warnings
 from pathlib import Path
@@ -9,6 +10,10 @@ import helm_python
 import kubernetes_validate
 import pytest
 import yaml
+
+from purser.agent.settings import MAX_SLOTS
+from purser.core.dialects import RESOURCES
+from purser.core.names import GPU_RESOURCE
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "purser"
 VERSIONS = ["1.25", "1.28", "1.32", "1.36", "1.37"]
@@ -109,6 +114,29 @@ def test_only_the_agent_is_privileged() -> None:
         if container.get("securityContext", {}).get("privileged")
     ]
     assert privileged == [("purser-agent", "agent")]
+
+
+def test_the_agent_is_root_although_the_image_is_not() -> None:
+    [container] = find(render({}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["runAsUser"] == 0
+
+
+def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["properties"]["agent"]["properties"]["slots"]["maximum"] == MAX_SLOTS
+
+
+def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_only_the_real_one() -> None:
+    config = yaml.safe_load(find(render({}), "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
+    managed = {r["name"]: r["ignoredByScheduler"] for r in config["extenders"][0]["managedResources"]}
+    assert managed == {resource: resource != GPU_RESOURCE for resource in RESOURCES}
+
+
+def test_the_agent_is_root_and_nothing_else_is() -> None:
+    [agent] = find(render({}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]["containers"]
+    assert agent["securityContext"]["runAsUser"] == 0
+    scheduler = find(render({}), "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
+    assert scheduler["securityContext"]["runAsNonRoot"] is True
 
 
 def test_roles_have_no_wildcards() -> None:

@@ -23,6 +23,7 @@ from purser.core.podspec import ContainerSpec, PodSpec
 
 __all__ = [
     "RECORD_ANNOTATIONS",
+    "RESOURCES",
     "DialectError",
     "asks_for_devices",
     "defaults",
@@ -36,7 +37,8 @@ _SHARING: tuple[Dialect, ...] = (hami, volcano)
 _PLAIN: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
 
-_RESOURCES = frozenset(resource for dialect in (*_SHARING, _PLAIN) for resource in dialect.RESOURCES)
+RESOURCES = frozenset(resource for dialect in (*_SHARING, _PLAIN) for resource in dialect.RESOURCES)
+"""Every resource that pods ask for devices with. Nodes have only ``nvidia.com/gpu``."""
 
 RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD_ANNOTATIONS)
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
@@ -85,7 +87,7 @@ def init_resources(pod: PodSpec) -> InitResources:
     """By init container or sidecar, what must be taken out of its limits and requests and put into the annotation
     ``purser.dev/init-resources``, of a pod that parses: see `purser.core.dialects.init_resources`.
     """
-    return movable(pod, _RESOURCES)
+    return movable(pod, RESOURCES)
 
 
 def grant_annotations(
