@@ -190,7 +190,7 @@ class Driver(Protocol):
         wait in slices of a second or so. Xids during the call may be missed, as they are when an agent restarts.
 
         Raises:
-            DriverError: the driver does not come up.
+            DriverError: the driver does not come up, or a reading under way does not end.
         """
         ...
 

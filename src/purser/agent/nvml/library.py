@@ -2,6 +2,8 @@
 
 import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.model import Link
 
 LIBRARY = "libnvidia-ml.so.1"
+
+READING_PATIENCE_S = 5.0
+"""How long opening anew and closing wait for readings under way; one on a dying card may never end."""
 
 LIBRARY_FOLDERS = (
     "usr/lib64",
@@ -55,7 +60,7 @@ def find_library(driver_root: Path | None = None) -> str | None:
 
 
 class LibraryDriver:
-    """A driver behind pynvml functions of its own. Thread-safe.
+    """A driver behind pynvml functions of its own. Thread-safe: so is NVML, and readings do not wait for one another.
 
     Devices are asked by the handles of the last scan, never by uuid: NVML looks a uuid up by asking every card, and
     one lost card makes that fail for all of them.
@@ -66,6 +71,8 @@ class LibraryDriver:
         self._sysfs_root = sysfs_root
         self._lock = threading.RLock()
         self._events_lock = threading.Lock()  # held by a wait; taken before the other lock by whoever needs both
+        self._readings = threading.Condition()  # taken last; counts what NVML must not be shut down under
+        self._under_way: list[str] = []
         self._closed = threading.Event()
         self._gpus: tuple[Gpu, ...] = ()
         self._handles: dict[str, Any] = {}
@@ -93,11 +100,17 @@ class LibraryDriver:
 
     def read(self, uuid: str) -> Reading:
         """See `Driver.read`."""
-        with self._lock:
+        with self._readings:
             handle = self._handles.get(uuid)
             if handle is None or self._closed.is_set():
                 return Reading(uuid=uuid, fault=Fault(FaultKind.GONE, "scan", "the driver does not list this device"))
+            self._under_way.append(uuid)
+        try:
             return take_reading(DeviceCalls(self._nvml), self._nvml, handle, uuid)
+        finally:
+            with self._readings:
+                self._under_way.remove(uuid)
+                self._readings.notify_all()
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """See `Driver.wait_event`."""
@@ -120,9 +133,10 @@ class LibraryDriver:
         """See `Driver.reopen`."""
         with self._events_lock, self._lock:
             self._check_open()
-            self._stop()
-            self._start()
-            return self.scan()
+            with self._no_reading():
+                self._stop()
+                self._start()
+                return self.scan()
 
     def close(self) -> None:
         """See `Driver.close`."""
@@ -130,8 +144,20 @@ class LibraryDriver:
             return
         self._closed.set()
         with self._events_lock, self._lock:
-            self._stop()
+            try:
+                with self._no_reading():
+                    self._stop()
+            except DriverError:
+                return  # a call that never returns keeps the library: it ends with the process
             unload_nvml(self._nvml)
+
+    @contextmanager
+    def _no_reading(self) -> Iterator[None]:
+        """No reading is under way and none begins. Raises `DriverError` where one does not end."""
+        with self._readings:
+            if not self._readings.wait_for(lambda: not self._under_way, READING_PATIENCE_S):
+                raise DriverError(f"calls on {', '.join(self._under_way)} have not returned, so that the driver cannot be opened anew")
+            yield
 
     def _check_open(self) -> None:
         if self._closed.is_set():
