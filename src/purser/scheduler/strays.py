@@ -42,6 +42,10 @@ class Waves(msgspec.Struct):
     at: float
     rest_s: float = _FIRST_REST_S
 
+    def is_over(self, now: float) -> bool:
+        """Whether the owner's pods have come past the webhook for so long that nothing need be remembered."""
+        return now > self.at + self.rest_s + _LONGEST_REST_S
+
     def wait_s(self, seen_at: float, now: float) -> float:
         """Seconds until a pod first seen at ``seen_at`` may go; 0 begins a new wave where it is a later one."""
         if seen_at <= self.at:
@@ -121,6 +125,7 @@ class Strays:
 
     def _wait_s(self, pod: Pod, owner: OwnerReference) -> float:
         now = self._clock.monotonic()
+        self._waves = {uid: waves for uid, waves in self._waves.items() if not waves.is_over(now)}
         waves = self._waves.setdefault(owner.uid, Waves(now))
         return waves.wait_s(self._seen_at.get(pod.metadata.uid, now), now)
 

@@ -168,3 +168,9 @@ def test_no_rest_is_longer_than_an_hour() -> None:
         now += waves.rest_s + 1
         assert waves.wait_s(seen_at=now, now=now) == 0
     assert waves.rest_s == 3600
+
+
+def test_an_owner_is_forgotten_an_hour_after_its_rest() -> None:
+    waves = Waves(at=100.0)
+    assert not waves.is_over(100 + 60 + 3600)
+    assert waves.is_over(100 + 60 + 3600 + 1)
