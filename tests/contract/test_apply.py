@@ -81,7 +81,7 @@ async def test_updates_own_what_they_change_and_take_it_from_appliers(api: Api, 
     }
     answer = await api.apply(f"{ns}/configmaps/a", config_map("a", {"x": "1", "y": "1"}), "one")
     assert answer.status == 409
-    assert answer.message.startswith('Apply failed with 1 conflict: conflict with "hand" using v1')
+    assert answer.message == 'Apply failed with 1 conflict: conflict with "hand" using v1: .data.x'
 
 
 async def test_created_objects_belong_to_the_user_agent(api: Api, ns: str) -> None:

@@ -85,6 +85,17 @@ async def test_strategic_merge_orders_and_replaces(api: Api, ns: str) -> None:
     assert [each["name"] for each in answer.ok().body["spec"]["template"]["spec"]["containers"]] == ["z"]
 
 
+async def test_items_that_are_new_come_where_the_patch_has_them(api: Api, ns: str) -> None:
+    path = ns.replace("/api/v1", "/apis/apps/v1") + "/deployments"
+    body = deployment("a", replicas=0)
+    body["spec"]["template"]["spec"]["containers"] += [{"name": name, "image": "i:1"} for name in ("b", "c")]
+    (await api.post(path, body)).ok()
+    change = [{"name": "new", "image": "i:1"}, {"name": "b", "image": "i:2"}]
+    answer = await api.patch(f"{path}/a", {"spec": {"template": {"spec": {"containers": change}}}}, STRATEGIC)
+    names = [each["name"] for each in answer.ok().body["spec"]["template"]["spec"]["containers"]]
+    assert names == ["new", "main", "b", "c"]
+
+
 async def test_strategic_merge_retains_only_the_named_keys(api: Api, ns: str) -> None:
     path = ns.replace("/api/v1", "/apis/apps/v1") + "/deployments"
     (await api.post(path, deployment("a", replicas=0))).ok()

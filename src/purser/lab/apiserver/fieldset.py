@@ -155,8 +155,9 @@ def _replace(before: Any, after: Any, schema: Schema, path: Path, into: Differen
 
 
 def everything(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
-    """The path and all paths below it."""
-    yield path
+    """The path and all paths below it; a struct that is no list item is nothing beyond its fields."""
+    if is_leaf(value, schema) or not (schema.properties and path[-1].startswith("f:")):
+        yield path
     if not is_leaf(value, schema):
         for element, child, sub in children(value, schema):
             yield from everything(child, sub, (*path, element))

@@ -12,7 +12,7 @@ from .schema import Schema
 from .ssa import merge, remove
 
 _UNOWNED = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+    {("f:apiVersion",), ("f:kind",), ("f:metadata",), ("f:spec",), ("f:status",)}
     | {
         ("f:metadata", "f:" + name)
         for name in (
@@ -21,7 +21,7 @@ _UNOWNED = frozenset(
         )
     }
 )  # fmt: skip
-"""What no manager owns: identity and what the server itself keeps."""
+"""What no manager owns: identity, what the server itself keeps, and the parts every object has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _contest(managers: Managers, manager: Manager, changed: Paths, inherits: Pat
     overlaps = list(_overlaps(managers, manager, changed))
     conflicts = [(who, path) for who, path in overlaps if path not in inherits]
     if conflicts and not force:
-        raise _conflict(conflicts, managers)
+        raise _conflict(conflicts)
     lost = frozenset(path for _, path in overlaps)
     return {
         who: owned if who == manager else replace(owned, paths=owned.paths - lost) for who, owned in managers.items()
@@ -154,28 +154,27 @@ def _overlaps(managers: Managers, manager: Manager, changed: Paths) -> Iterator[
                 yield who, path
 
 
-def _conflict(conflicts: list[tuple[Manager, Path]], managers: Managers) -> ApiError:
+def _conflict(conflicts: list[tuple[Manager, Path]]) -> ApiError:
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(who, managers)}", "field": dotted(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(who)}", "field": dotted(path)}
         for who, path in conflicts
     ]
-    return ApiError(409, "Conflict", _message(conflicts, managers), {"causes": causes})
+    return ApiError(409, "Conflict", _message(conflicts), {"causes": causes})
 
 
-def _message(conflicts: list[tuple[Manager, Path]], managers: Managers) -> str:
+def _message(conflicts: list[tuple[Manager, Path]]) -> str:
     if len(conflicts) == 1:
         who, path = conflicts[0]
-        return f"Apply failed with 1 conflict: conflict with {_named(who, managers)}: {dotted(path)}"
+        return f"Apply failed with 1 conflict: conflict with {_named(who)}: {dotted(path)}"
     lines = []
     for who in sorted({who for who, _ in conflicts}, key=lambda who: (who.name, who.operation)):
-        lines.append(f"conflicts with {_named(who, managers)}:")
+        lines.append(f"conflicts with {_named(who)}:")
         lines += [f"- {dotted(path)}" for other, path in conflicts if other == who]
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
-def _named(who: Manager, managers: Managers) -> str:
+def _named(who: Manager) -> str:
     if who.operation != "Update":
         return f'"{who.name}"'
     subresource = f' with subresource "{who.subresource}"' if who.subresource else ""
-    time = f" at {managers[who].time}" if managers[who].time else ""
-    return f'"{who.name}"{subresource} using {who.api_version}{time}'
+    return f'"{who.name}"{subresource} using {who.api_version}'

@@ -27,7 +27,7 @@ def strategic_patch(target: Obj, patch: Obj, schema: Schema) -> Obj:
     for key, value in _plain(patch).items():
         _merge_field(result, key, value, schema.child(key))
     _delete_primitives(result, patch)
-    _order(result, patch, schema)
+    _order(result, target, patch, schema)
     return result
 
 
@@ -56,18 +56,18 @@ def _merge_field(result: Obj, key: str, value: Any, schema: Schema) -> None:
 
 
 def _merge_list(current: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
-    if not schema.merge_key:
-        return current + [value for value in patch if value not in current]
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [copy.deepcopy(item) for item in patch if "$patch" not in item]
     result = list(current)
     for item in patch:
-        if not isinstance(item, dict) or schema.merge_key not in item:
-            raise bad_request(
-                f"unable to process the patch: map does not contain declared merge key: {schema.merge_key}"
-            )
-        result = _merge_item(result, item, schema)
-    return result
+        if not schema.merge_key:
+            result = result if item in result else [*result, item]
+        elif isinstance(item, dict) and schema.merge_key in item:
+            result = _merge_item(result, item, schema)
+        else:
+            why = f"map does not contain declared merge key: {schema.merge_key}"
+            raise bad_request(f"unable to process the patch: {why}")
+    return _ordered(result, patch, current, schema.merge_key)
 
 
 def _merge_item(items: list[Any], item: Obj, schema: Schema) -> list[Any]:
@@ -88,24 +88,32 @@ def _delete_primitives(result: Obj, patch: Obj) -> None:
             result[field] = [value for value in result[field] if value not in gone]
 
 
-def _order(result: Obj, patch: Obj, schema: Schema) -> None:
+def _order(result: Obj, target: Obj, patch: Obj, schema: Schema) -> None:
     for key, order in patch.items():
         field = key.removeprefix(_ORDER)
-        if field != key and isinstance(result.get(field), list):
-            result[field] = _ordered(result[field], order, schema.child(field).merge_key)
+        if field != key and isinstance(result.get(field), list) and isinstance(order, list):
+            before = target.get(field) if isinstance(target.get(field), list) else []
+            result[field] = _ordered(result[field], order, before or [], schema.child(field).merge_key)
 
 
-def _ordered(items: list[Any], order: list[Any], merge_key: str) -> list[Any]:
-    """Items that the order names follow it; the others (the server's own) stay behind what preceded them."""
+def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str) -> list[Any]:
+    """Items that the order names follow it; the others are put before the first one that they preceded until now."""
+    wanted, old = _ranks(order, merge_key), _ranks(before, merge_key)
+    named = sorted((item for item in items if _identity(item, merge_key) in wanted),
+                   key=lambda item: wanted[_identity(item, merge_key)])  # fmt: skip
+    others = [item for item in items if _identity(item, merge_key) not in wanted]
+    merged: list[Any] = []
+    for item in named:
+        rank = old.get(_identity(item, merge_key), -1)
+        while others and old.get(_identity(others[0], merge_key), rank) < rank:
+            merged.append(others.pop(0))
+        merged.append(item)
+    return merged + others
 
-    def identity(item: Any) -> Any:
-        return item.get(merge_key) if merge_key and isinstance(item, dict) else item
 
-    ranks = {str(identity(item)): rank for rank, item in enumerate(order)}
-    keys: list[tuple[int, int]] = []
-    last = -1
-    for position, item in enumerate(items):
-        rank = ranks.get(str(identity(item)))
-        last = last if rank is None else rank
-        keys.append((last if rank is None else rank, position + 1 if rank is None else 0))
-    return [item for _, item in sorted(zip(keys, items, strict=True), key=lambda pair: pair[0])]
+def _ranks(items: list[Any], merge_key: str) -> dict[str, int]:
+    return {_identity(item, merge_key): rank for rank, item in enumerate(items)}
+
+
+def _identity(item: Any, merge_key: str) -> str:
+    return str(item.get(merge_key) if merge_key and isinstance(item, dict) else item)
