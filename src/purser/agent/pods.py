@@ -18,12 +18,12 @@ from purser.core import signing
 from purser.core.dialects import DialectError, hami, restored
 from purser.core.model import Grant
 from purser.core.names import GPU_RESOURCE, GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
+from purser.core.quantities import quantity_ceil
 from purser.kube.adapters import is_terminal, pod_spec
 from purser.kube.client import Client
 from purser.kube.errors import ApiUnavailableError, NotFoundError
 from purser.kube.informer import Informer
 from purser.kube.objects import ConfigMap, Container, Pod
-from purser.kube.quantities import quantity_ceil
 from purser.kube.resources import CONFIG_MAPS, PODS, key_of
 
 log = structlog.get_logger("purser.agent")

@@ -8,7 +8,8 @@ import msgspec
 from purser.core.model import ContainerKind, GrantState, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
-from purser.kube.objects import Container, Node, Pod, Quantity
+from purser.core.quantities import QuantityLike
+from purser.kube.objects import Container, Node, Pod
 
 MAX_INVENTORY_BYTES = 256 * 1024
 """As much as the API server lets all annotations of one object have."""
@@ -73,7 +74,7 @@ def _init_kind(container: Container) -> ContainerKind:
     return ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
 
 
-def _quantities(amounts: dict[str, Quantity]) -> dict[str, str]:
+def _quantities(amounts: dict[str, QuantityLike]) -> dict[str, str]:
     return {resource: str(amount) for resource, amount in amounts.items()}
 
 

@@ -10,8 +10,7 @@ They are for reading only: sending one back would drop every field that it does 
 
 import msgspec
 
-Quantity = str | int | float
-"""As it stands in the object; `purser.kube.quantities` knows its value."""
+from purser.core.quantities import QuantityLike
 
 
 class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -44,8 +43,8 @@ class ObjectMeta(_Slim, frozen=True, gc=False):
 class ResourceRequirements(_Slim, frozen=True, gc=False):
     """What a container asks for and is limited to."""
 
-    limits: dict[str, Quantity] = {}
-    requests: dict[str, Quantity] = {}
+    limits: dict[str, QuantityLike] = {}
+    requests: dict[str, QuantityLike] = {}
 
 
 class SecurityContext(_Slim, frozen=True, gc=False):
@@ -101,8 +100,8 @@ class Pod(_Slim, frozen=True, gc=False):
 class NodeStatus(_Slim, frozen=True, gc=False):
     """What kubelet said about its node."""
 
-    capacity: dict[str, Quantity] = {}
-    allocatable: dict[str, Quantity] = {}
+    capacity: dict[str, QuantityLike] = {}
+    allocatable: dict[str, QuantityLike] = {}
 
 
 class Node(_Slim, frozen=True, gc=False):

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
+from purser.core.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.core.quota import UNLIMITED, Room, strictest
 from purser.kube.objects import ObjectMeta
-from purser.kube.quantities import QuantityError, quantity_ceil
 from purser.kube.resources import Resource
 
 MEMORY = "limits.nvidia.com/gpumem"
@@ -23,7 +23,7 @@ log = structlog.get_logger("purser.scheduler")
 class ResourceQuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The limits of a namespace."""
 
-    hard: dict[str, str | int | float] = {}
+    hard: dict[str, QuantityLike] = {}
 
 
 class ResourceQuota(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,7 +67,7 @@ def _room(quota: ResourceQuota) -> Room:
 
 
 def _limit(quota: ResourceQuota, resource: str) -> int | None:
-    hard: Mapping[str, str | int | float] = quota.spec.hard
+    hard: Mapping[str, QuantityLike] = quota.spec.hard
     if resource not in hard:
         return None
     try:

@@ -5,19 +5,15 @@ so that ``3000`` comes back as ``3k``: decimal suffixes and exponents are theref
 suffixes never appear by themselves: whoever writes ``16Gi`` for a number of MiB means bytes.
 """
 
-import re
 from decimal import Decimal
 
 from purser.core.dialects.errors import Problems
 from purser.core.podspec import ContainerSpec
+from purser.core.quantities import QuantityError, parse_quantity, quantity_ceil
 
 MIB = 1024 * 1024
 MAX_DEVICE_MEMORY_MIB = MIB
 """1 TiB on one device is several times what any device has: whoever asks for more wrote bytes."""
-
-_NUMBER = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,20})?)(|[kMGTPEm]|[KMGTPE]i|[eE][+-]?\d{1,2})", re.ASCII)
-_DECIMAL = {"": 0, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 
 class NotWholeError(ValueError):
@@ -30,17 +26,15 @@ class NotWholeError(ValueError):
 
 def whole_number(text: str) -> int:
     """The value of a quantity. Raises `NotWholeError` for fractions, binary suffixes and what is no quantity."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None:
+    try:
+        value, whole = parse_quantity(text.strip()), quantity_ceil(text.strip())
+    except QuantityError as error:
+        raise NotWholeError(text) from error
+    if text.strip().endswith("i"):
+        raise NotWholeError(text, in_bytes=value)
+    if value != whole:
         raise NotWholeError(text)
-    number, suffix = Decimal(match[1]), match[2]
-    if suffix in _BINARY:
-        raise NotWholeError(text, number * 1024 ** _BINARY[suffix])
-    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
-    value = number.scaleb(exponent)
-    if value != value.to_integral_value():
-        raise NotWholeError(text)
-    return int(value)
+    return whole
 
 
 def amount(container: ContainerSpec, resource: str, low: int, high: int, unit: str, problems: Problems) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from purser.kube.quantities import quantity_milli
+from purser.core.quantities import quantity_milli
 
 Raw = Mapping[str, Any]
 Amounts = dict[str, int]

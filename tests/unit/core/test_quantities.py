@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purser.kube.quantities import QuantityError, parse_quantity, quantity_ceil, quantity_milli
+from purser.core.quantities import QuantityError, parse_quantity, quantity_ceil, quantity_milli
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 from decimal import ROUND_CEILING, Context, Decimal
 
 QuantityLike = str | int | float
+"""As quantities stand in objects."""
 
 _SYNTAX = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _MAX_LENGTH = 64
