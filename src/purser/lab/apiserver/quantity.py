@@ -1,18 +1,20 @@
-"""Resource quantities: parse, compare, and write in the one canonical form the API server answers with.
+"""Resource quantities in the one canonical form that the API server answers with.
 
 Source of the rules: k8s.io/apimachinery/pkg/api/resource (Quantity documentation comment).
 """
 
 import re
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
-_DECIMAL = {"n": -3, "u": -2, "m": -1, "": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+from purser.core import quantities
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _MAX_EXPONENT = 18
-_MAX_LENGTH = 64
 _NANO = Decimal("1e-9")
 _EXACT = Context(prec=400)
-_SHAPE = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d+)?$")
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
 MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
@@ -27,17 +29,16 @@ def parse(value: object) -> Decimal:
 
 def _parse(value: object) -> tuple[Decimal, str]:
     text = "" if isinstance(value, bool) else str(value)
-    found = _SHAPE.match(text) if len(text) <= _MAX_LENGTH else None
-    if not found:
+    try:
+        number = quantities.parse_quantity(text)
+    except quantities.QuantityError as error:
+        raise QuantityError(MESSAGE) from error
+    exponent = _EXPONENT.search(text)
+    if exponent is None:
+        return number, "binary" if text.endswith("i") else "decimal"
+    if abs(int(exponent[1])) > _MAX_EXPONENT:
         raise QuantityError(MESSAGE)
-    number, suffix = Decimal(found[1]), found[2] or ""
-    if suffix in _BINARY:
-        return _EXACT.multiply(number, Decimal(1024) ** _BINARY[suffix]), "binary"
-    if suffix in _DECIMAL:
-        return number.scaleb(3 * _DECIMAL[suffix], _EXACT), "decimal"
-    if abs(int(suffix[1:])) > _MAX_EXPONENT:
-        raise QuantityError(MESSAGE)
-    return number.scaleb(int(suffix[1:]), _EXACT), "exponent"
+    return number, "exponent"
 
 
 def canonical(value: object) -> str:
@@ -45,13 +46,13 @@ def canonical(value: object) -> str:
     number, form = _parse(value)
     number = number.quantize(_NANO, rounding=ROUND_CEILING, context=_EXACT)
     if form == "binary" and abs(number) >= 1024 and number == number.to_integral_value():
-        return _scaled(number, 1024, ["", *_BINARY])
+        return _scaled(number, 1024, _BINARY)
     if form == "exponent":
         return _exponent(number)
     return _decimal(number)
 
 
-def _scaled(number: Decimal, base: int, suffixes: list[str]) -> str:
+def _scaled(number: Decimal, base: int, suffixes: Sequence[str]) -> str:
     whole, power = int(number), 0
     while whole and whole % base == 0 and power + 1 < len(suffixes):
         whole, power = whole // base, power + 1
@@ -59,7 +60,7 @@ def _scaled(number: Decimal, base: int, suffixes: list[str]) -> str:
 
 
 def _decimal(number: Decimal) -> str:
-    return _scaled(number.scaleb(9, _EXACT), 1000, list(_DECIMAL)) if number else "0"
+    return _scaled(number.scaleb(9, _EXACT), 1000, _DECIMAL) if number else "0"
 
 
 def _exponent(number: Decimal) -> str:
