@@ -90,18 +90,16 @@ def init_resources(pod: PodSpec) -> InitResources:
     return movable(pod, RESOURCES)
 
 
-def grant_annotations(
-    pod: PodSpec, grant: Grant, inventory: NodeInventory, *, bound_at_ns: int | None = None
-) -> dict[str, str]:
+def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
 
-    `bound_at_ns`: the time of the decision in nanoseconds since 1970; None leaves times out.
+    Times are left out: a decision depends on no clock, and no tool that reads these records needs them.
     """
     pod = restored(pod)
     record: dict[str, str] = {}
     for dialect in _SHARING:
         if any(dialect.claims(container) for container in pod.containers):
-            record |= dialect.grant_annotations(pod, grant, inventory, bound_at_ns)
+            record |= dialect.grant_annotations(pod, grant, inventory)
     return record
 
 

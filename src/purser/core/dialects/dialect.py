@@ -35,9 +35,7 @@ class Dialect(Protocol):
         """The ``nvidia.com/gpu`` that the container must have for kubelet to call the agent."""
         ...
 
-    def grant_annotations(
-        self, pod: PodSpec, grant: Grant, inventory: NodeInventory, bound_at_ns: int | None
-    ) -> dict[str, str]:
+    def grant_annotations(self, pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
         """What its own scheduler would record of this placement, for tools that read that."""
         ...
 

@@ -22,13 +22,12 @@ GPUCORES = "nvidia.com/gpucores"
 PRIORITY = "nvidia.com/priority"
 
 VGPU_NODE = "hami.io/vgpu-node"
-VGPU_TIME = "hami.io/vgpu-time"
 DEVICES_ALLOCATED = "hami.io/vgpu-devices-allocated"
 
 RESOURCES: tuple[str, ...] = (GPU_RESOURCE, GPUMEM, GPUMEM_PERCENTAGE, GPUCORES, PRIORITY)
 RECORD_ANNOTATIONS: tuple[str, ...] = (
     VGPU_NODE,
-    VGPU_TIME,
+    "hami.io/vgpu-time",
     DEVICES_ALLOCATED,
     "hami.io/vgpu-devices-to-allocate",
     "hami.io/vgpu-mig-allocations",
@@ -105,13 +104,10 @@ def device_count(container: ContainerSpec) -> str | None:
     return container.quantity(GPU_RESOURCE) or "1"
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory, bound_at_ns: int | None) -> dict[str, str]:
+def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """Node and devices as HAMi's scheduler records them, in the order of all of the pod's containers."""
     containers = [_devices_of(container, grant) for container in pod.containers]
-    record = {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(containers)}
-    if bound_at_ns is not None:
-        record[VGPU_TIME] = str(bound_at_ns // 1_000_000_000)
-    return record
+    return {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(containers)}
 
 
 def _devices_of(container: ContainerSpec, grant: Grant) -> tuple[ContainerDevice, ...]:

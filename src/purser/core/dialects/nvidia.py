@@ -49,6 +49,6 @@ def device_count(container: ContainerSpec) -> str | None:
     return container.quantity(GPU_RESOURCE)
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory, bound_at_ns: int | None) -> dict[str, str]:
+def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """Nothing: kube-scheduler records no devices."""
     return {}

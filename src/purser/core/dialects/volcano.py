@@ -17,10 +17,9 @@ GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"
 
 GPU_INDEX = "volcano.sh/gpu-index"
-PREDICATE_TIME = "volcano.sh/predicate-time"
 
 RESOURCES: tuple[str, ...] = (GPU_MEMORY, GPU_NUMBER)
-RECORD_ANNOTATIONS: tuple[str, ...] = (GPU_INDEX, PREDICATE_TIME, "volcano.sh/gpu-assigned")
+RECORD_ANNOTATIONS: tuple[str, ...] = (GPU_INDEX, "volcano.sh/predicate-time", "volcano.sh/gpu-assigned")
 
 
 def claims(container: ContainerSpec) -> bool:
@@ -73,11 +72,8 @@ def device_count(container: ContainerSpec) -> str | None:
     return "1" if asks_for(container, GPU_MEMORY) else container.quantity(GPU_NUMBER)
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory, bound_at_ns: int | None) -> dict[str, str]:
-    """The indices of the pod's cards on its node, and when they were chosen (nanoseconds since 1970)."""
+def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+    """The indices of the pod's cards on its node."""
     indices = {device.uuid: device.index for device in inventory.devices}
     held = {indices[uuid] for part in grant.containers for uuid in part.uuids if uuid in indices}
-    record = {GPU_INDEX: ",".join(str(index) for index in sorted(held))}
-    if bound_at_ns is not None:
-        record[PREDICATE_TIME] = str(bound_at_ns)
-    return record
+    return {GPU_INDEX: ",".join(str(index) for index in sorted(held))}

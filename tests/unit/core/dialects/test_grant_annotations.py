@@ -16,24 +16,17 @@ def grant(**held):
 
 def test_hamis_record_lists_every_container_in_order():
     spec = pod(container("setup", ContainerKind.INIT), container("a", mem=1000), container("b", gpu=2))
-    record = grant_annotations(spec, grant(a=[3], b=[0, 1]), INVENTORY, bound_at_ns=1_700_000_000_999_999_999)
+    record = grant_annotations(spec, grant(a=[3], b=[0, 1]), INVENTORY)
     assert record == {
         "hami.io/vgpu-node": "n1",
         "hami.io/vgpu-devices-allocated": ";GPU-3,NVIDIA,1000,30:;GPU-0,NVIDIA,1000,30:GPU-1,NVIDIA,1000,30:;",
-        "hami.io/vgpu-time": "1700000000",
     }
 
 
 def test_volcanos_record_has_the_indices_of_the_cards_in_order():
     spec = pod(container("a", vnum=2), container("b", vmem=500))
-    record = grant_annotations(spec, grant(a=[7, 0], b=[0]), INVENTORY, bound_at_ns=12345)
-    assert record == {"volcano.sh/gpu-index": "0,7", "volcano.sh/predicate-time": "12345"}
-
-
-def test_without_a_time_no_time_is_recorded():
-    assert "hami.io/vgpu-time" not in grant_annotations(pod(container("a", mem=1)), grant(a=[1]), INVENTORY)
-    record = grant_annotations(pod(container("a", vmem=1)), grant(a=[1]), INVENTORY)
-    assert record == {"volcano.sh/gpu-index": "1"}
+    record = grant_annotations(spec, grant(a=[7, 0], b=[0]), INVENTORY)
+    assert record == {"volcano.sh/gpu-index": "0,7"}
 
 
 def test_a_card_that_the_inventory_lost_has_no_index():
@@ -42,11 +35,11 @@ def test_a_card_that_the_inventory_lost_has_no_index():
 
 
 def test_whole_cards_in_nvidias_words_leave_no_foreign_record():
-    assert grant_annotations(pod(container("a", gpu=2)), grant(a=[1, 2]), INVENTORY, bound_at_ns=1) == {}
+    assert grant_annotations(pod(container("a", gpu=2)), grant(a=[1, 2]), INVENTORY) == {}
 
 
 def test_everything_recorded_is_forbidden_to_users():
     spec = pod(container("a", mem=1), container("b", vmem=1))
-    record = grant_annotations(spec, grant(a=[1], b=[2]), INVENTORY, bound_at_ns=1)
-    assert len(record) == 5
+    record = grant_annotations(spec, grant(a=[1], b=[2]), INVENTORY)
+    assert len(record) == 3
     assert set(record) <= set(RECORD_ANNOTATIONS)
