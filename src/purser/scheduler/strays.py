@@ -31,6 +31,9 @@ from purser.scheduler.webhook_rules import DEFAULT_SCHEDULER
 log = structlog.get_logger("purser.scheduler")
 
 REASON = "MissedWebhook"
+PATIENCE_S = 15.0
+"""For how long a stray is left alone: its controller must have heard of it. After a restart of the API server that may
+take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
 _FIRST_REST_S = 60.0
 _LONGEST_REST_S = 3600.0
 _INACTIVE_S = 5.0
@@ -67,6 +70,7 @@ class Strays:
         events: EventRecorder,
         is_active: Callable[[], bool],
         clock: Clock | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """``is_active``: whether this replica is the one that acts."""
         self._client = client
@@ -75,6 +79,7 @@ class Strays:
         self._events = events
         self._is_active = is_active
         self._clock = clock or SystemClock()
+        self._patience_s = patience_s
         self._queue: WorkQueue[str] = WorkQueue(clock=self._clock)
         self._seen_at: dict[str, float] = {}
         self._told: set[str] = set()
@@ -125,9 +130,11 @@ class Strays:
 
     def _wait_s(self, pod: Pod, owner: OwnerReference) -> float:
         now = self._clock.monotonic()
+        seen_at = self._seen_at.get(pod.metadata.uid, now)
+        if now < seen_at + self._patience_s:
+            return seen_at + self._patience_s - now
         self._waves = {uid: waves for uid, waves in self._waves.items() if not waves.is_over(now)}
-        waves = self._waves.setdefault(owner.uid, Waves(now))
-        return waves.wait_s(self._seen_at.get(pod.metadata.uid, now), now)
+        return self._waves.setdefault(owner.uid, Waves(now)).wait_s(seen_at, now)
 
     async def _delete(self, pod: Pod, owner: OwnerReference) -> None:
         self._events.event(

@@ -83,19 +83,38 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-@pytest.fixture
-async def strays(world: World) -> AsyncIterator[None]:
+@asynccontextmanager
+async def looking(world: World, patience_s: float) -> AsyncIterator[None]:
     pods, namespaces = Informer(world.client, PODS), Informer(world.client, NAMESPACES)
     async with EventRecorder(world.client, "purser-scheduler", "here") as events:
         tasks = [asyncio.create_task(each.run()) for each in (pods, namespaces)]
         await pods.synced()
         await namespaces.synced()
-        found = Strays(world.client, pods, namespaces, events, lambda: world.active)
+        found = Strays(world.client, pods, namespaces, events, lambda: world.active, patience_s=patience_s)
         tasks.append(asyncio.create_task(found.run()))
         yield
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+@pytest.fixture
+async def strays(world: World) -> AsyncIterator[None]:
+    async with looking(world, patience_s=0.0):
+        yield
+
+
+async def test_a_stray_is_left_alone_until_its_controller_must_have_heard_of_it(world: World) -> None:
+    async def gone() -> bool:
+        return not await world.exists("early")
+
+    async with looking(world, patience_s=60.0):
+        await world.pod("early", SHARE, owned=True)
+        await world.pod("last", SHARE)
+        await eventually(lambda: world.told("last"))  # so the one before it was looked at as well
+        assert not await gone()
+    async with looking(world, patience_s=0.3):
+        await eventually(gone)
 
 
 async def test_a_stray_with_a_controller_is_deleted_for_its_controller_to_make_anew(world: World, strays: None) -> None:
