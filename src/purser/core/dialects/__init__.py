@@ -11,7 +11,7 @@ has these defaults parses to the same request as before.
 from collections.abc import Mapping
 
 from purser.core.dialects import hami, nvidia, volcano
-from purser.core.dialects.dialect import Dialect
+from purser.core.dialects.dialect import Dialect, asks_for
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import InitResources, movable, restored
@@ -105,7 +105,13 @@ def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> d
 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
     claimants = [dialect for dialect in _SHARING if dialect.claims(container)]
+    if len(claimants) > 1:  # a zero in one system's words is no mixture: the cards beside it may be the webhook's
+        claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
     return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
+
+
+def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
+    return any(asks_for(container, resource) for resource in dialect.RESOURCES if resource != GPU_RESOURCE)
 
 
 def _parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> ContainerRequest | None:

@@ -226,6 +226,11 @@ def test_defaults_are_what_kubelet_and_the_api_server_need(limits, requests, add
     assert dialects.defaults(spec) == ({"train": spell(added)} if added else {})
 
 
+def test_a_zero_in_other_words_stays_no_mixture_once_the_webhook_has_added_the_card():
+    before, after = (pod(container(cores=0, vmem=1, **added)) for added in ({}, {"gpu": 1}))
+    assert dialects.parse(after) == dialects.parse(before)
+
+
 def test_a_task_priority_is_read_for_the_agent():
     assert hami.task_priority(container(mem=1, priority=0)) == 0
     assert hami.task_priority(container(mem=1, priority=1)) == 1
