@@ -7,6 +7,7 @@ import typer
 
 from purser.cli.output import MISUSED, fail
 from purser.cli.serving import LogLevel
+from purser.core.names import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from purser.agent.settings import AgentSettings
@@ -25,7 +26,7 @@ def agent(
         Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
     ] = None,
     context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
-    namespace: Annotated[str, typer.Option(help="Where the scheduler keeps its public keys.")] = "purser-system",
+    namespace: Annotated[str, typer.Option(help="Where the scheduler keeps its public keys.")] = DEFAULT_NAMESPACE,
     mode: Annotated[str, typer.Option(help="shared: cards have slots; whole: one container per card.")] = "shared",
     slots: Annotated[int, typer.Option(help="How many containers may share a card.")] = 10,
     device_plugin_dir: Annotated[Path, typer.Option(help="kubelet's folder with kubelet.sock.")] = Path(

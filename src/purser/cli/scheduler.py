@@ -7,6 +7,7 @@ import typer
 
 from purser.cli.output import MISUSED, fail
 from purser.cli.serving import LogLevel
+from purser.core.names import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from purser.core.placement import Policy
@@ -27,7 +28,7 @@ def scheduler(
         Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
     ] = None,
     context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
-    namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = "purser-system",
+    namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = DEFAULT_NAMESPACE,
     bind_address: Annotated[str, typer.Option(help="Address of the HTTPS server.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="Port of the HTTPS server; 0: any free one.")] = 8443,
     metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
@@ -130,13 +131,23 @@ def _target(namespace: str, service: str | None, url: str | None) -> "ServiceTar
     if service is not None and url is not None:
         fail("--webhook-service and --webhook-url exclude each other", MISUSED)
     if url is not None:
-        host, _, port = url.rpartition(":") if ":" in url else (url, "", "0")
-        if not host or not port.isdigit():
-            fail(f"--webhook-url is {url}: give HOST or HOST:PORT", MISUSED)
-        return UrlTarget(host, int(port))
+        return UrlTarget(*_host_and_port("--webhook-url", url))
     return (
         ServiceTarget(*_pair("--webhook-service", service)) if service else ServiceTarget(namespace, "purser-webhook")
     )
+
+
+def _host_and_port(option: str, text: str) -> tuple[str, int]:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port or 0
+    except ValueError:
+        host, port = None, 0
+    if not host or parts.netloc != text:
+        fail(f"{option} is {text}: give HOST or HOST:PORT, an IPv6 address in brackets", MISUSED)
+    return host, port
 
 
 def _lease(text: str | None) -> "LeaseTarget | None":
