@@ -18,6 +18,9 @@ INIT_RESOURCES_ANNOTATION = "purser.dev/init-resources"
 FIXED_POD_ANNOTATIONS = (*PROTECTED_POD_ANNOTATIONS, INIT_RESOURCES_ANNOTATION)
 """The webhook refuses any change of these on update."""
 
+ROOM_ANNOTATION = "purser.dev/room-found"
+"""On a pod that was refused, written by the scheduler: when it was found to fit after all."""
+
 NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
 """On a pod: ``binpack`` or ``spread`` between nodes."""
 

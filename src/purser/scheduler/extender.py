@@ -45,6 +45,7 @@ from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.extender_preempt import victims
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.wakeups import Wakeups
 
 EVENT_REASON = "FilteringFailed"
 """HAMi's word for it, which its users look for."""
@@ -77,6 +78,7 @@ class KubeExtender:
         self._clock = clock or SystemClock()
         self._fence = Fence(may_bind, self._catch_up)
         self._binder = Binder(client, cache, keys, policy, self._fence, self._clock)
+        self._wakeups = Wakeups(client, lambda request, names: bool(self._evaluate(request, names).fits), self._clock)
         self._verdicts = VerdictCache()
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._said: OrderedDict[str, str] = OrderedDict()
@@ -90,10 +92,11 @@ class KubeExtender:
         return self._cache.not_ready()
 
     async def run(self) -> None:
-        """Settle what became of lost answers, and keep the gauges, until cancelled."""
+        """Settle what became of lost answers, look at refused pods again, keep the gauges, until cancelled."""
         try:
             while True:
                 await self._binder.resolve()
+                await self.look_again()
                 self._metrics.grants(self._cache.grants_by_state())
                 await self._clock.sleep(RESOLVE_EVERY_S)
         finally:
@@ -120,7 +123,10 @@ class KubeExtender:
         evaluation = self._evaluate(request, names)
         self._latest = (request, evaluation)
         self._count(evaluation.refusals.values())
-        if not evaluation.fits:
+        if evaluation.fits:
+            self._wakeups.forget(request.uid)
+        else:
+            self._wakeups.refused(request, names)
             self._say(args.pod, explain(evaluation.refusals))
         return _filter_result(evaluation)
 
@@ -158,6 +164,13 @@ class KubeExtender:
             return ExtenderPreemptionResult(proposed)
         answers = {node: self._preempt_on(node, request, chosen) for node, chosen in proposed.items()}
         return ExtenderPreemptionResult({node: answer for node, answer in answers.items() if answer is not None})
+
+    async def look_again(self) -> None:
+        """Wake kube-scheduler for refused pods that fit by now."""
+        if self._fence.is_open:
+            await self._wakeups.look()
+        else:
+            self._wakeups.clear()
 
     async def _catch_up(self) -> None:
         """Read the cluster as another active replica may have left it."""

@@ -1,0 +1,88 @@
+"""Wakes kube-scheduler for pods that fit by now.
+
+kube-scheduler tries a pod again when it hears of something that could help: a pod that ended, a node that changed.
+Purser hears of the same through a watch of its own, perhaps some milliseconds later. Asked in between, it refuses what
+would fit, and kube-scheduler lets the pod rest: for a minute, since Kubernetes 1.22 for five. Of other things that make
+room, an inventory or a quota, kube-scheduler does not hear at all. So pods that were refused are looked at again, and
+one that fits by now gets an annotation: kube-scheduler tries a pod that was changed at once.
+
+Once for each refusal: what else keeps a pod from its node is kube-scheduler's own business.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from purser.core.model import PodRequest
+from purser.core.names import ROOM_ANNOTATION
+from purser.kube.client import Client
+from purser.kube.clock import Clock, micro_timestamp
+from purser.kube.errors import KubeError, NotFoundError
+from purser.kube.resources import PODS
+
+MAX_WAITING = 128
+"""Refused pods looked at; of more, those refused last. Whoever waits with so many others is not alone in being late."""
+
+MAX_WOKEN = 8
+"""In one look: they may all want the same room."""
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    request: PodRequest
+    node_names: list[str]
+    """The nodes that kube-scheduler asked about."""
+
+
+class Wakeups:
+    """The pods that fit nowhere when kube-scheduler last asked."""
+
+    def __init__(self, client: Client, fits: Callable[[PodRequest, list[str]], bool], clock: Clock) -> None:
+        """``fits``: whether one of the nodes has room for the pod now."""
+        self._client = client
+        self._fits = fits
+        self._clock = clock
+        self._waiting: dict[str, _Waiting] = {}
+
+    def refused(self, request: PodRequest, node_names: list[str]) -> None:
+        """The pod fits nowhere."""
+        self._waiting.pop(request.uid, None)
+        self._waiting[request.uid] = _Waiting(request, node_names)
+        if len(self._waiting) > MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod fits, or is gone."""
+        self._waiting.pop(pod_uid, None)
+
+    def clear(self) -> None:
+        """Another replica is asked from now on."""
+        self._waiting.clear()
+
+    async def look(self) -> None:
+        """Wake kube-scheduler for what fits by now: the most important pods first, then those that wait longest."""
+        woken = 0
+        for uid, waiting in sorted(self._waiting.items(), key=lambda item: -item[1].request.priority):
+            await asyncio.sleep(0)  # kube-scheduler's questions go first
+            if self._waiting.get(uid) is waiting and self._fits(waiting.request, waiting.node_names):
+                self.forget(uid)
+                await self._wake(waiting.request)
+                woken += 1
+            if woken == MAX_WOKEN:
+                return
+
+    async def _wake(self, request: PodRequest) -> None:
+        """Through the status: the right to change pods' specifications is not needed."""
+        name = f"{request.namespace}/{request.name}"
+        patch = {"metadata": {"uid": request.uid, "annotations": {ROOM_ANNOTATION: micro_timestamp(self._clock.now())}}}
+        try:
+            await self._client.patch_merge(PODS, request.name, patch, request.namespace, subresource="status")
+        except NotFoundError:
+            return
+        except KubeError as error:
+            log.warning("kube-scheduler cannot be woken for a pod that fits by now", pod=name, error=str(error))
+            return
+        log.info("A pod that was refused fits by now, kube-scheduler is woken", pod=name)
