@@ -176,6 +176,10 @@ class DeviceMonitor:
                     log.warning("the driver cannot wait for events", error=str(error))
                     self._pause()
                     continue
+                except Exception:  # nobody awaits this thread: what ends it would never be heard of
+                    log.exception("waiting for the driver's events failed")
+                    self._pause()
+                    continue
                 if event is not None and not loop.is_closed():
                     loop.call_soon_threadsafe(self._take_event, event)
 

@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from purser.scheduler.extender_api import Extender
+from purser.scheduler.extender_fence import FencedError
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.validation import Validation
@@ -182,6 +183,9 @@ async def _answer(name: str, verb: Verb, body: bytes) -> tuple[web.Response, str
     except (WireError, ReviewError) as error:
         log.warning("A request makes no sense", verb=name, error=str(error))
         return web.Response(status=400, text=f"{error}\n"), "bad-request"
+    except FencedError as error:
+        log.info("A request came to a replica that may not decide now", verb=name, error=str(error))
+        return web.Response(status=503, text=f"{error}\n"), "error"
     except Exception:
         log.exception("A request failed", verb=name)
         return web.Response(status=500, text="this failed inside Purser: see the log of its scheduler\n"), "failed"

@@ -24,6 +24,7 @@ from purser.scheduler.extender_api import (
     MetaPod,
     MetaVictims,
 )
+from purser.scheduler.extender_fence import FencedError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
 from purser.scheduler.validation import Validation
@@ -184,6 +185,15 @@ async def test_a_bug_is_answered_and_does_not_end_the_server(served):
         "NodeNames": [],
         "FailedAndUnresolvableNodes": {"gone": "no inventory"},
     }
+
+
+async def test_a_replica_that_may_not_decide_says_so(served):
+    async def fenced(args):
+        raise FencedError("not the active one")
+
+    served.extender.preempt = fenced
+    status, answer = await served.post("preempt", {"Pod": POD, "NodeNameToMetaVictims": {}})
+    assert (status, answer) == (503, b"not the active one\n")
 
 
 async def test_a_body_beyond_all_bounds_is_refused(served):

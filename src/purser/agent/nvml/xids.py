@@ -109,11 +109,6 @@ class XidPolicy(msgspec.Struct, frozen=True):
             return self.all_enabled
         return classify(xid) is not XidClass.APPLICATION
 
-    @property
-    def off(self) -> bool:
-        """Whether no Xid at all is watched."""
-        return self.all_disabled and not self.all_enabled and not self.enabled
-
 
 def _parse(text: str) -> tuple[bool, frozenset[int]]:
     words = {word.strip() for word in text.lower().split(",")}

@@ -52,10 +52,3 @@ def test_an_xid_is_described_in_the_words_of_the_catalogue() -> None:
 def test_the_variables_choose(disable: str | None, enable: str | None, watched: set[int], ignored: set[int]) -> None:
     chosen = policy(disable, enable)
     assert {xid for xid in watched | ignored if chosen.watches(xid)} == watched
-
-
-def test_watching_is_off_only_when_no_xid_can_count() -> None:
-    assert policy("all").off
-    assert not policy("all", "79").off
-    assert not policy("all", "all").off
-    assert not policy("79,48").off
