@@ -6,12 +6,11 @@ from fnmatch import fnmatchcase
 
 from purser.core.model import Grant
 from purser.core.signing import GrantError, read
+from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.scenario.spec import Expect, ExpectEnvironment, ExpectEvent, ExpectGrants, Phase, Wait
-
-_TERMINAL = ("Succeeded", "Failed")
 
 
 async def waited_for(lab: Lab, wait: Wait) -> str | None:
@@ -49,7 +48,7 @@ async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
     counts: Counter[str] = Counter()
     for pod in (await lab.client.list(PODS)).items:
         grant = _grant(pod)
-        if grant is not None and pod.status.phase not in _TERMINAL and expect.node in ("", grant.node):
+        if grant is not None and not is_terminal(pod) and expect.node in ("", grant.node):
             counts.update({share.uuid for part in grant.containers for share in part.shares})
     found = sorted(counts.values(), reverse=True)
     return None if found == sorted(expect.per_card, reverse=True) else f"pods per card are {found}"

@@ -120,4 +120,8 @@ class OwnedPods:
     def _drop(self, pod: Raw) -> None:
         self._gone.append(pod["metadata"]["uid"])
         self._deleted.discard(pod["metadata"]["uid"])
-        self._by_owner.get(owner_uid(pod), {}).pop(pod["metadata"]["uid"], None)
+        owner = owner_uid(pod)
+        known = self._by_owner.get(owner, {})
+        known.pop(pod["metadata"]["uid"], None)
+        if not known:
+            self._by_owner.pop(owner, None)
