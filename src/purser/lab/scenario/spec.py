@@ -181,7 +181,7 @@ def load(path: Path) -> Loaded:
         raise
     except ValueError as error:
         raise ScenarioError(f"{path}: nodes: {error}") from error
-    _check(path, scenario, {node.name for node in nodes})
+    _check(path, scenario, {node.name: len(node.profile.gpus) for node in nodes})
     return Loaded(path, scenario, nodes)
 
 
@@ -202,7 +202,8 @@ def parse_yaml(path: Path, parse: Any) -> Any:
         raise ScenarioError(f"{path}: is not YAML: {error}") from error
 
 
-def _check(path: Path, scenario: Scenario, nodes: set[str]) -> None:
+def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
+    """``nodes``: how many GPUs each has."""
     if not scenario.steps:
         raise ScenarioError(f"{path}: steps: is empty: give at least one step")
     for place, step in enumerate(scenario.steps):
@@ -217,6 +218,9 @@ def _check(path: Path, scenario: Scenario, nodes: set[str]) -> None:
         for name in _nodes_of(step):
             if name not in nodes:
                 raise ScenarioError(f"{where}: there is no node {name}: write one of {', '.join(sorted(nodes))}")
+        for gpu in _gpus_of(step):
+            if not 0 <= gpu.gpu < nodes[gpu.node]:
+                raise ScenarioError(f"{where}: {gpu.node} has no GPU {gpu.gpu}: write 0 to {nodes[gpu.node] - 1}")
 
 
 def _check_one_of(where: str, part: Any) -> None:
@@ -242,8 +246,12 @@ def _nodes_of(step: Step) -> list[str]:
         found.append(step.expect.grants.node)
     if (fault := step.fault) is not None:
         found += [fault.restart_kubelet, fault.kill_agent, fault.start_agent]
-        found += [gpu.node for gpu in (fault.lose_gpu, fault.recover_gpu, fault.inject_xid) if gpu is not None]
-    return [name for name in found if name]
+    return [*filter(None, found), *(gpu.node for gpu in _gpus_of(step))]
+
+
+def _gpus_of(step: Step) -> list[GpuFault]:
+    fault = step.fault or Fault()
+    return [gpu for gpu in (fault.lose_gpu, fault.recover_gpu, fault.inject_xid) if gpu is not None]
 
 
 def _readable(error: msgspec.ValidationError) -> str:

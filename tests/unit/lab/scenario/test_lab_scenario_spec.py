@@ -36,6 +36,11 @@ def test_the_examples_are_scenarios(path):
         ("steps: [{wait: {}}]", ["steps[0].wait", "either pods or node"]),
         ("nodes: [t4-4]\nsteps: [{wait: {node: t4-4-0}}]", ["steps[0].wait.allocatable", "is missing"]),
         ("nodes: [t4-4]\nsteps: [{fault: {kill_agent: t4-4-7}}]", ["steps[0]", "no node t4-4-7", "t4-4-0"]),
+        ("steps: [{fault: {lose_gpu: {node: '', gpu: 0}}}]", ["steps[0]", "there is no node"]),
+        (
+            "nodes: [t4-4]\nsteps: [{fault: {lose_gpu: {node: t4-4-0, gpu: 4}}}]",
+            ["steps[0]", "t4-4-0 has no GPU 4", "0 to 3"],
+        ),
         ("nodes: [nonsense]\nsteps: [{apply: x.yaml}]", ["nodes", "no profile nonsense", "a100-40gb-8"]),
         ("nodes: ['t4-4:none']\nsteps: [{apply: x.yaml}]", ["nodes", "PROFILE:COUNT"]),
         ("nodes: ['t4-4:65']\nsteps: [{apply: x.yaml}]", ["nodes", "65 nodes"]),
