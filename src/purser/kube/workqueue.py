@@ -13,6 +13,7 @@ import structlog
 
 from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
+from purser.kube.errors import KubeError
 
 K = TypeVar("K", bound=Hashable)
 
@@ -139,6 +140,10 @@ async def _work(queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]]) 
             return
         try:
             await reconcile(key)
+        except KubeError as error:
+            # It says what is wrong; where it was raised tells nobody more.
+            log.warning("Reconciling failed and is tried again", key=str(key), error=str(error))
+            queue.retry(key)
         except Exception:
             log.exception("Reconciling failed and is tried again", key=str(key))
             queue.retry(key)

@@ -8,6 +8,7 @@ import aiohttp
 
 from purser.kube.client import Client
 from purser.kube.clock import Clock
+from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
 from purser.lab.controllers.scheduling.extender import ExtenderSettings, HttpExtender
@@ -27,10 +28,16 @@ async def run_controllers(client: Client) -> None:
             group.create_task(informer.run())
         for informer in (pods, nodes, replica_sets, deployments, daemon_sets, jobs):
             await informer.synced()
-        group.create_task(replicaset.run(client, replica_sets, pods))
+
+        def recorder(component: str) -> EventRecorder:
+            made = EventRecorder(client, component, component)
+            group.create_task(made.run())
+            return made
+
+        group.create_task(replicaset.run(client, replica_sets, pods, recorder("replicaset-controller")))
         group.create_task(deployment.run(client, deployments, replica_sets))
-        group.create_task(daemonset.run(client, daemon_sets, pods, nodes))
-        group.create_task(job.run(client, jobs, pods))
+        group.create_task(daemonset.run(client, daemon_sets, pods, nodes, recorder("daemonset-controller")))
+        group.create_task(job.run(client, jobs, pods, recorder("job-controller")))
         group.create_task(podgc.run(client, nodes, pods))
 
 

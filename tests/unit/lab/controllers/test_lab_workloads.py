@@ -1,6 +1,6 @@
 import json
 
-from purser.kube.resources import DAEMON_SETS, NODES, PODS, untyped
+from purser.kube.resources import DAEMON_SETS, EVENTS, NODES, PODS, untyped
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
 from purser.lab.controllers.workloads.job import JOBS
 
@@ -123,3 +123,18 @@ async def test_a_pod_lives_and_ends_on_a_kubelet(world):
 
     await world.until(gone)
     assert kubelet.runtime.get(created["metadata"]["uid"], "c") is None
+
+
+async def test_a_refused_pod_is_told_on_its_owner(world):
+    spec = {**TEMPLATE["spec"], "priorityClassName": "none-such"}
+    body = {"metadata": {"name": "r"}, "spec": {"selector": SELECTOR, "template": {**TEMPLATE, "spec": spec}}}
+    await world.client.create(REPLICA_SETS, body, "default")
+
+    async def told():
+        events = (await world.client.list(EVENTS, "default")).items
+        return [event for event in events if event.reason == "FailedCreate"]
+
+    [event, *_] = await world.until(told)
+    assert event.type == "Warning"
+    assert (event.involved_object.kind, event.involved_object.name) == ("ReplicaSet", "r")
+    assert "none-such" in event.message

@@ -3,6 +3,7 @@
 from typing import Any
 
 from purser.kube.client import Client
+from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import DAEMON_SETS, Raw
 from purser.lab.controllers.scheduling.filters import PodView, check
@@ -25,9 +26,11 @@ _TOLERATIONS = [
 ]
 
 
-async def run(client: Client, daemon_sets: Informer[Raw], pods: Informer[Raw], nodes: Informer[Raw]) -> None:
+async def run(
+    client: Client, daemon_sets: Informer[Raw], pods: Informer[Raw], nodes: Informer[Raw], recorder: EventRecorder
+) -> None:
     """Until cancelled."""
-    owned = OwnedPods(client, pods)
+    owned = OwnedPods(client, pods, recorder)
 
     async def reconcile(daemon_set: Raw) -> None:
         revision = template_hash(daemon_set["spec"]["template"])

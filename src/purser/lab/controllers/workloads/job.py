@@ -4,6 +4,7 @@ from typing import Any
 
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
+from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import Raw, untyped
 from purser.lab.controllers.workloads.loop import run_controller, write_status
@@ -13,9 +14,9 @@ JOBS = untyped("batch", "v1", "jobs", "Job")
 _DEFAULT_BACKOFF_LIMIT = 6
 
 
-async def run(client: Client, jobs: Informer[Raw], pods: Informer[Raw]) -> None:
+async def run(client: Client, jobs: Informer[Raw], pods: Informer[Raw], recorder: EventRecorder) -> None:
     """Until cancelled."""
-    owned = OwnedPods(client, pods)
+    owned = OwnedPods(client, pods, recorder)
 
     async def reconcile(job: Raw) -> None:
         if _end(job) is not None:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from purser.kube.client import Client
-from purser.kube.errors import ConflictError, NotFoundError
+from purser.kube.errors import ApiError, ConflictError, NotFoundError
+from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
-from purser.kube.resources import PODS, Raw, Resource
+from purser.kube.resources import PODS, Raw, Resource, ref_of
 
 _RAW_PODS = PODS.raw()
 _TERMINAL = ("Succeeded", "Failed")
@@ -63,8 +64,9 @@ def is_ready(pod: Raw) -> bool:
 class OwnedPods:
     """The pods of all owners of one controller."""
 
-    def __init__(self, client: Client, pods: Informer[Raw]) -> None:
+    def __init__(self, client: Client, pods: Informer[Raw], recorder: EventRecorder) -> None:
         self._client = client
+        self._recorder = recorder
         self._by_owner: dict[str, dict[str, Raw]] = {}
         self._deleted: set[str] = set()
         self._gone: deque[str] = deque(maxlen=_REMEMBERED)
@@ -81,7 +83,10 @@ class OwnedPods:
     async def create(
         self, resource: Resource[Raw], owner: Raw, *, labels: Mapping[str, str] | None = None, spec: Raw | None = None
     ) -> None:
-        """A pod of the owner's template, with more labels and fields of the spec."""
+        """A pod of the owner's template, with more labels and fields of the spec.
+
+        A refusal is raised, and told in an event on the owner, as the real controllers do.
+        """
         template = owner["spec"]["template"]
         metadata = template.get("metadata") or {}
         body = {
@@ -96,7 +101,11 @@ class OwnedPods:
             },
             "spec": {**template["spec"], **(spec or {})},
         }
-        pod = await self._client.create(_RAW_PODS, body, owner["metadata"]["namespace"])
+        try:
+            pod = await self._client.create(_RAW_PODS, body, owner["metadata"]["namespace"])
+        except ApiError as error:
+            self._recorder.event(ref_of(resource, owner), "FailedCreate", f"Error creating: {error}", type="Warning")
+            raise
         if pod["metadata"]["uid"] not in self._gone:
             self._put(pod)
 

@@ -1,6 +1,7 @@
 """The ReplicaSet controller: as many pods as the spec says."""
 
 from purser.kube.client import Client
+from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import Raw, untyped
 from purser.lab.controllers.workloads.loop import run_controller, write_status
@@ -9,9 +10,9 @@ from purser.lab.controllers.workloads.owned import OwnedPods, is_active, is_read
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 
 
-async def run(client: Client, replica_sets: Informer[Raw], pods: Informer[Raw]) -> None:
+async def run(client: Client, replica_sets: Informer[Raw], pods: Informer[Raw], recorder: EventRecorder) -> None:
     """Until cancelled."""
-    owned = OwnedPods(client, pods)
+    owned = OwnedPods(client, pods, recorder)
 
     async def reconcile(replica_set: Raw) -> None:
         wanted = replica_set["spec"].get("replicas", 1)
