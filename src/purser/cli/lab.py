@@ -20,6 +20,8 @@ HELP = """Start a cluster with simulated GPUs on this machine, without root, Doc
 
 API server, emulated nodes, a simulated NVIDIA driver, and every part of Purser as it runs in production.
 It ends, and is gone, with Ctrl-C. With --run it goes through a scenario and exits: 0 as expected, 1 not, 2 a bad file.
+Where KUBEBUILDER_ASSETS names a folder with etcd and kube-apiserver, these run instead of the lab's own API server;
+kube-scheduler and kube-controller-manager too, where they are in it.
 
 Example: purser lab --node a100-40gb-8 --node t4-4:3
 """
@@ -45,13 +47,16 @@ def lab(
     # gRPC's C core writes lines of its own whenever a kubelet or a plugin ends; it reads this when it is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from purser.cli.serving import configure_logs, serve
+    from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
     from purser.lab.scenario import ScenarioError, load
     from purser.lab.settings import LabSettings, node_choices
 
     try:
         scenario = load(run) if run is not None else None
         nodes = scenario.nodes if scenario else node_choices(node or ())
-        settings = LabSettings(nodes, port=port, kubelet_version=kubelet_version)
+        assets = os.environ.get(ASSETS_VARIABLE)
+        programs = Programs.find(Path(assets)) if assets else None
+        settings = LabSettings(nodes, port=port, kubelet_version=kubelet_version, programs=programs)
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
     if run is not None and node:

@@ -1,17 +1,15 @@
-"""The lab: an API server, stand-ins for Kubernetes' own controllers, emulated nodes, and Purser as in production."""
+"""The lab: a control plane of stand-ins or a real one, emulated nodes, and Purser as in production."""
 
 import asyncio
-import secrets
 import shutil
 import ssl
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from purser.core.dialects import RESOURCES
 from purser.core.names import DEFAULT_NAMESPACE, GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -19,12 +17,16 @@ from purser.kube.errors import AlreadyExistsError
 from purser.kube.objects import Node
 from purser.kube.resources import NAMESPACES, NODES
 from purser.kube.watching import Change
-from purser.lab.apiserver import ApiServer, LogOptions, User
+from purser.lab import profile
+from purser.lab.apiserver import LogOptions
 from purser.lab.components import Component
 from purser.lab.controllers.manager import run_controllers, run_scheduler
-from purser.lab.controllers.scheduling.extender import ExtenderSettings, ManagedResource
+from purser.lab.controlplane.plane import ADMIN, ControlPlane, EmbeddedControlPlane
+from purser.lab.controlplane.process import free_ports
+from purser.lab.controlplane.programs import CONTROLLER_MANAGER, Programs
+from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlPlane, SchedulerProcess
 from purser.lab.faults import follow_annotations
-from purser.lab.nodes import EmulatedNode
+from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.settings import LabSettings
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
@@ -34,8 +36,11 @@ SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
 _LOCALHOST = "127.0.0.1"
 # Every agent keeps one thread in a call that waits for the driver's events, and uses another for probes.
 _THREADS_PER_NODE = 3
-# As in deploy/helm/purser: memory and cores exist only in Purser's book, slots are kubelet's devices.
-_MANAGED = tuple(ManagedResource(name, ignored_by_scheduler=name != GPU_RESOURCE) for name in sorted(RESOURCES))
+_SCHEDULERS_USER = "system:kube-scheduler"
+API_SERVER, CONTROLLERS = "API server", "controllers"
+DEFAULT_SCHEDULER, KUBE_SCHEDULER = "default-scheduler", "purser's kube-scheduler"
+PARTS = (API_SERVER, CONTROLLERS, DEFAULT_SCHEDULER, KUBE_SCHEDULER)
+"""What of a cluster is a stand-in, or real."""
 
 
 class Lab:
@@ -45,14 +50,12 @@ class Lab:
         self.settings = settings
         self.nodes: dict[str, EmulatedNode] = {}
         self._stack = AsyncExitStack()
-        self._api = ApiServer(port=settings.port)
         self._scheduler_at = Addresses(https=0, metrics=0)
         """Any free ports at its first start, the same ones ever after: kube-scheduler's configuration names one."""
         self._scheduler_ready = asyncio.Event()
-        self._kubeconfigs: dict[str, Path] = {}
-        self.controllers = Component("controllers", self._run_controllers)
-        self.default_scheduler = Component("default-scheduler", self._run_default_scheduler)
-        self.kube_scheduler = Component("purser's kube-scheduler", self._run_kube_scheduler)
+        self.controllers = Component(CONTROLLERS, self._run_controllers)
+        self.default_scheduler = Component(DEFAULT_SCHEDULER, self._run_default_scheduler)
+        self.kube_scheduler = Component(KUBE_SCHEDULER, self._run_kube_scheduler)
         self.scheduler = Component("purser scheduler", self._run_purser)
         self.faults = Component("faults", self._run_faults)
 
@@ -71,12 +74,17 @@ class Lab:
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
-        return self.folder / "kubeconfig"
+        return self._plane.kubeconfig(ADMIN)
 
     @property
     def url(self) -> str:
         """The API server's address."""
-        return self._api.url
+        return self._plane.url
+
+    @property
+    def real(self) -> Mapping[str, str]:
+        """The parts that are no stand-ins: programs by what is named in PARTS."""
+        return self._plane.real
 
     @property
     def scheduler_metrics_port(self) -> int:
@@ -136,14 +144,14 @@ class Lab:
         nodes = self.settings.nodes
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8 + _THREADS_PER_NODE * len(nodes)))
         self.folder = self._make_folder()
-        await self._stack.enter_async_context(self._api)
-        self._api.serve_logs(self._logs)
-        self._api.write_kubeconfig(self.kubeconfig)
-        self.client = await self._stack.enter_async_context(Client(ClusterConfig.load(self.kubeconfig)))
+        self._plane: ControlPlane = await self._stack.enter_async_context(self._control_plane())
+        self._kubelet_port = await self._plane.serve_logs(self._logs)
+        self.client = await self._stack.enter_async_context(Client(self._credentials(ADMIN)))
         await _ensure_namespace(self.client, DEFAULT_NAMESPACE)
         for component in (self.controllers, self.default_scheduler, self.scheduler, self.kube_scheduler):
-            component.start()
-            self._stack.push_async_callback(component.kill)
+            if component.name not in self._plane.real:
+                component.start()
+                self._stack.push_async_callback(component.kill)
         self._stack.push_async_callback(self._stop_nodes)
         for node in await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes)))):
             self.nodes[node.name] = node
@@ -163,42 +171,55 @@ class Lab:
 
     def _make_node(self, place: int) -> EmulatedNode:
         folder = self.folder / "n" / str(place)
-        return EmulatedNode(self.settings.nodes[place], self.settings, folder, self._credentials)
+        return EmulatedNode(self.settings.nodes[place], self.settings, folder, self._credentials, self._kubelet_port)
 
     async def _stop_nodes(self) -> None:
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))
 
+    def _control_plane(self) -> EmbeddedControlPlane | RealControlPlane:
+        programs = self.settings.programs
+        if programs is None:
+            return EmbeddedControlPlane(self.folder, self.settings.port)
+        # kube-scheduler's configuration names Purser's port before Purser listens there.
+        self._scheduler_at = Addresses(*free_ports(2))
+        return RealControlPlane(
+            programs,
+            self.folder,
+            self.settings.port,
+            self._users(programs),
+            (
+                SchedulerProcess(DEFAULT_SCHEDULER, _SCHEDULERS_USER, {}),
+                SchedulerProcess(KUBE_SCHEDULER, SCHEDULER_USER, profile.configuration(self._scheduler_at.https)),
+            ),
+            api_server=API_SERVER,
+            controllers=CONTROLLERS,
+        )
+
+    def _users(self, programs: Programs) -> dict[str, Sequence[str]]:
+        """Everybody who logs in to a real API server, with their groups. Nodes may do what nodes may; Purser's roles
+        are its chart's, which is not here."""
+        controllers: Sequence[str] = () if programs.has(CONTROLLER_MANAGER) else MASTERS
+        nodes = {kubelet_user(choice.name): ("system:nodes",) for choice in self.settings.nodes}
+        masters = dict.fromkeys((SCHEDULER_USER, AGENT_USER), MASTERS)
+        return {CONTROLLERS_USER: controllers, _SCHEDULERS_USER: (), **masters, **nodes}
+
     def _credentials(self, user: str) -> ClusterConfig:
-        """How a component logs in: every user has a token of its own."""
-        path = self._kubeconfigs.get(user)
-        if path is None:
-            token = secrets.token_urlsafe(16)
-            self._api.add_user(token, User(user))
-            path = self._kubeconfigs[user] = self.folder / f"kubeconfig-{len(self._kubeconfigs)}"
-            path.touch(mode=0o600)
-            path.write_text(self._api.kubeconfig_for(token))
-        return ClusterConfig.load(path)
+        """How a component logs in."""
+        return ClusterConfig.load(self._plane.kubeconfig(user))
 
     # --- what runs
 
     async def _run_controllers(self, stop: asyncio.Event) -> None:
-        async with Client(self._credentials("system:kube-controller-manager")) as client:
+        async with Client(self._credentials(CONTROLLERS_USER)) as client:
             await _until(stop, run_controllers(client))
 
     async def _run_default_scheduler(self, stop: asyncio.Event) -> None:
-        async with Client(self._credentials("system:kube-scheduler")) as client:
-            await _until(stop, run_scheduler(client, "default-scheduler"))
+        async with Client(self._credentials(_SCHEDULERS_USER)) as client:
+            await _until(stop, run_scheduler(client, DEFAULT_SCHEDULER))
 
     async def _run_kube_scheduler(self, stop: asyncio.Event) -> None:
         await self._scheduler_ready.wait()
-        extender = ExtenderSettings(
-            url_prefix=f"https://{_LOCALHOST}:{self._scheduler_at.https}",
-            filter_verb="filter",
-            prioritize_verb="prioritize",
-            bind_verb="bind",
-            preempt_verb="preempt",
-            managed_resources=_MANAGED,
-        )
+        extender = profile.extender(self._scheduler_at.https)
         # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
         trusting = ssl.create_default_context()
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE

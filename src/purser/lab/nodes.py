@@ -19,12 +19,20 @@ from purser.lab.kubelet.plugins import CHANNEL_OPTIONS
 from purser.lab.kubelet.runtime import Record, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
 
+AGENT_USER = "system:serviceaccount:purser-system:purser-agent"
+
 PodKey = tuple[str, str, str]
 """(namespace, pod, container)."""
 
 
+def kubelet_user(node: str) -> str:
+    """Who a node's kubelet is for the API server."""
+    return f"system:node:{node}"
+
+
 class EmulatedNode:
-    """The processes of one node. ``credentials`` gives the API server's address for a user name."""
+    """The processes of one node. ``credentials`` gives the API server's address for a user name, ``kubelet_port`` is
+    where the API server is to ask for logs, 0 for nowhere."""
 
     def __init__(
         self,
@@ -32,6 +40,7 @@ class EmulatedNode:
         settings: LabSettings,
         folder: Path,
         credentials: Callable[[str], ClusterConfig],
+        kubelet_port: int = 0,
     ) -> None:
         self.name = choice.name
         self.metrics_port = 0
@@ -41,6 +50,7 @@ class EmulatedNode:
         self._kubelet_folder = folder / "k"
         self._agent_folder = folder / "a"
         self._credentials = credentials
+        self._kubelet_port = kubelet_port
         self._kubelet_started = asyncio.Event()
         self.driver = SimulatedDriver.create(folder / "d", choice.name, choice.profile)
         self.runtime = Runtime(self._kubelet_folder / "pods")
@@ -83,8 +93,10 @@ class EmulatedNode:
         self.metrics_port = port
 
     async def _run_kubelet(self, stop: asyncio.Event) -> None:
-        settings = NodeSettings(self.name, kubelet_version=self._settings.kubelet_version)
-        async with Client(self._credentials(f"system:node:{self.name}"), field_manager="kubelet") as client:
+        settings = NodeSettings(
+            self.name, kubelet_version=self._settings.kubelet_version, kubelet_port=self._kubelet_port
+        )
+        async with Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet") as client:
             kubelet = Kubelet(settings, self._kubelet_folder, client)
             async with asyncio.TaskGroup() as group:
                 work = group.create_task(kubelet.run())
@@ -108,10 +120,9 @@ class EmulatedNode:
         )
         for path in (settings.state_dir, settings.host_root):
             path.mkdir(parents=True, exist_ok=True)
-        user = "system:serviceaccount:purser-system:purser-agent"
         driver = await asyncio.to_thread(self.driver.open)
         try:
-            async with Client(self._credentials(user), field_manager="purser-agent") as client:
+            async with Client(self._credentials(AGENT_USER), field_manager="purser-agent") as client:
                 await run_agent(settings, client, driver, stop, on_port=self._on_metrics_port)
         finally:
             # In a thread: closing waits for a call that is under way, and the loop serves everybody else.

@@ -5,7 +5,7 @@ from collections import Counter
 from rich.console import Console
 from rich.table import Table
 
-from purser.lab.cluster import Lab
+from purser.lab.cluster import PARTS, Lab
 from purser.lab.driver import DriverKind
 from purser.lab.faults import LOST_GPUS_ANNOTATION
 
@@ -19,7 +19,7 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     """Print the screen for a lab that is ready."""
     kinds = sorted({_KINDS[node.driver.kind] for node in lab.nodes.values()})
     console.print(f"Purser lab: {len(lab.nodes)} nodes ready in {seconds:.1f} s", style="bold", highlight=False)
-    _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", "")
+    _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", *_control_plane(lab), "")
     console.print(_nodes(lab))
     _print(
         console,
@@ -32,6 +32,15 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     _print(console, "  purser get gpus")
     _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
     _print(console, "Ctrl-C ends the lab and removes it.")
+
+
+def _control_plane(lab: Lab) -> list[str]:
+    """What is real of it, and where its logs are; nothing to say where all of it is the lab's own."""
+    if not lab.real:
+        return []
+    real = ", ".join(f"{lab.real[part]} ({part})" for part in PARTS if part in lab.real)
+    rest = ", ".join(part for part in PARTS if part not in lab.real) or "no part"
+    return [f"Real: etcd, {real}; the lab's stand-ins: {rest}", f"Logs of what is real: {lab.folder / 'logs'}"]
 
 
 def _nodes(lab: Lab) -> Table:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
 from purser.lab.driver.profiles import Profile
 
@@ -36,6 +37,8 @@ class LabSettings:
     """Where its state is kept; None: a temporary folder that is removed at the end."""
     port: int = 0
     """Of the API server; 0: a free one."""
+    programs: Programs | None = None
+    """A real control plane to run instead of stand-ins; of what it lacks the stand-ins run. None: stand-ins alone."""
     kubelet_version: str = "v1.36.2"
     """Which kubelet the nodes emulate; rules differ between 1.20 and now."""
     slots: int = 10

@@ -14,7 +14,7 @@ from purser.kube.resources import PODS
 from purser.lab.kubelet import checkpoint
 from purser.lab.kubelet.admission import Admission
 from purser.lab.kubelet.devicemanager import DeviceManager
-from purser.lab.kubelet.node import NodeReporter, NodeSettings, ensure_lease_namespace
+from purser.lab.kubelet.node import NodeReporter, NodeSettings
 from purser.lab.kubelet.plugins import PluginServer
 from purser.lab.kubelet.podresources import PodResourcesServer
 from purser.lab.kubelet.podworkers import PodWorkers
@@ -58,7 +58,6 @@ class Kubelet:
         try:
             await self._pod_resources.start()
             await self._plugins.start()
-            await ensure_lease_namespace(self._client)
             await self._node.register(reset_extended_resources=not has_checkpoint)
             self.started.set()
             await self._work()

@@ -10,7 +10,7 @@ import structlog
 from purser.kube.client import Client
 from purser.kube.clock import Clock, micro_timestamp, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
-from purser.kube.resources import LEASES, NAMESPACES, NODES
+from purser.kube.resources import LEASES, NODES
 from purser.lab.kubelet.devicemanager import DeviceManager
 
 STATUS_PERIOD_S = 10.0
@@ -31,6 +31,8 @@ class NodeSettings:
     memory_gib: int = 1024
     pods: int = 250
     ip: str = "127.0.0.1"
+    kubelet_port: int = 0
+    """Of kubelet's HTTPS API; 0: it has none."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -111,6 +113,7 @@ class NodeReporter:
                 {"type": "InternalIP", "address": settings.ip},
                 {"type": "Hostname", "address": settings.name},
             ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.kubelet_port}},
             "nodeInfo": {
                 "kubeletVersion": settings.kubelet_version,
                 "containerRuntimeVersion": "lab://1",
@@ -157,11 +160,3 @@ class NodeReporter:
             await self._client.create(LEASES, body, LEASE_NAMESPACE)
         except AlreadyExistsError:
             await self._client.patch_merge(LEASES, name, {"spec": body["spec"]}, LEASE_NAMESPACE)
-
-
-async def ensure_lease_namespace(client: Client) -> None:
-    """The namespace of node leases, which a real API server brings along."""
-    try:
-        await client.create(NAMESPACES, {"metadata": {"name": LEASE_NAMESPACE}})
-    except AlreadyExistsError:
-        return

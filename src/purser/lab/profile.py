@@ -1,0 +1,48 @@
+"""How kube-scheduler is told of Purser, as deploy/helm/purser does: for the stand-in, and as the real one's file."""
+
+from typing import Any
+
+from purser.core.dialects import RESOURCES
+from purser.core.names import GPU_RESOURCE, SCHEDULER_NAME
+from purser.lab.controllers.scheduling.extender import ExtenderSettings, ManagedResource
+
+# Memory and cores exist only in Purser's book, slots are kubelet's devices.
+_MANAGED = tuple(ManagedResource(name, ignored_by_scheduler=name != GPU_RESOURCE) for name in sorted(RESOURCES))
+
+
+def extender(port: int) -> ExtenderSettings:
+    """Purser's extender on a port of the loopback address."""
+    return ExtenderSettings(
+        url_prefix=f"https://127.0.0.1:{port}",
+        filter_verb="filter",
+        prioritize_verb="prioritize",
+        bind_verb="bind",
+        preempt_verb="preempt",
+        timeout_s=10.0,
+        managed_resources=_MANAGED,
+    )
+
+
+def configuration(port: int) -> dict[str, Any]:
+    """The same as fields of KubeSchedulerConfiguration."""
+    settings = extender(port)
+    entry = {
+        "urlPrefix": settings.url_prefix,
+        "filterVerb": settings.filter_verb,
+        "prioritizeVerb": settings.prioritize_verb,
+        "bindVerb": settings.bind_verb,
+        "preemptVerb": settings.preempt_verb,
+        "weight": settings.weight,
+        "enableHTTPS": True,
+        # Loopback, and the certificate is Purser's own and rotates.
+        "tlsConfig": {"insecure": True},
+        "httpTimeout": f"{settings.timeout_s:g}s",
+        "nodeCacheCapable": True,
+        "ignorable": settings.is_ignorable,
+        "managedResources": [
+            {"name": each.name, "ignoredByScheduler": each.ignored_by_scheduler} for each in settings.managed_resources
+        ],
+    }
+    # kube-scheduler samples nodes before it asks extenders; a sample may miss the one node that fits.
+    profiles = [{"schedulerName": SCHEDULER_NAME}]
+    return {"percentageOfNodesToScore": 100, "profiles": profiles, "extenders": [entry]}
