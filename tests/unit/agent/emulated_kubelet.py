@@ -35,6 +35,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         self.lists = 0
         self._tasks = set()
         self._admitting = asyncio.Lock()
+        self._told = asyncio.Event()  # the plugin's list has come
 
     async def start(self):
         for path in (self.plugin_dir, self.resources_socket.parent):
@@ -112,11 +113,13 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
         try:
             async for response in plugin.ListAndWatch(api_pb2.Empty()):
                 self.devices = {device.ID: device for device in response.devices}
+                self._told.set()
         except grpc.aio.AioRpcError:
             pass
         finally:
             if self.plugin is plugin:
                 self.devices = {}
+                self._told.clear()
             await channel.close()
 
     def _spawn(self, work):
@@ -132,9 +135,10 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
     async def admit(self, key, containers, init=(), prefer=True):
         """Admit a pod: (container, count) in order, init containers first. Returns the responses by container.
 
-        Raises `Rejected`; the pod stays listed then.
+        Raises `Rejected`; the pod stays listed then. Before the plugin's first list no pod would be bound to the node.
         """
-        async with self._admitting:
+        async with self._admitting, asyncio.timeout(10):
+            await self._told.wait()
             self.pods[key] = {name: [] for name, _ in containers}
             self.held[key] = set()
             responses, reusable = {}, []
