@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from purser.cli.output import Column, Output, fail, show
+from purser.cli.output import MISUSED, Column, Output, fail, show
 
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, Fleet, NodeState
@@ -79,15 +79,19 @@ def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Form =
 def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
     import asyncio
 
-    from purser.kube import Client, ClusterConfig, KubeError
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
     from purser.kube.snapshot import read_fleet
 
     async def read() -> "tuple[Fleet, tuple[str, ...]]":
         async with Client(ClusterConfig.load(kubeconfig, context)) as client:
             return await read_fleet(client)
 
+    configure_logs(LogLevel.WARNING)
     try:
         fleet, problems = asyncio.run(read())
+    except ConfigError as error:
+        fail(str(error), MISUSED)
     except KubeError as error:
         fail(str(error))
     for problem in problems:

@@ -79,8 +79,8 @@ def dump(value: Any, form: Document) -> None:
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
-    """Say in one line on standard error what is wrong, and exit."""
-    print(f"purser: {message}", file=sys.stderr)
+    """Say in one line on standard error what is wrong, and exit. Lines of others' messages are joined."""
+    print(f"purser: {' '.join(message.split())}", file=sys.stderr)
     raise typer.Exit(code)
 
 

@@ -109,7 +109,7 @@ def choose(paths: Sequence[Path], context: str | None = None) -> Choice:
     shown = ", ".join(map(str, paths))
     name = context or next((file.current_context for _, file in files if file.current_context), None)
     if not name:
-        raise ConfigError(f"{shown}: current-context is not set; name one of {_names(files)} with --context")
+        raise ConfigError(f"{shown}: current-context is not set; set it, or give --context ({_names(files)})")
     found = _find([(path, file.contexts) for path, file in files], name)
     if found is None:
         raise ConfigError(f"{shown}: no context {name!r}, only {_names(files)}")

@@ -6,6 +6,7 @@ received is never sent twice.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -198,8 +199,16 @@ def retry_delay(call: Call, error: KubeError, attempt: int, backoff: Backoff) ->
 
 def unavailable(call: Call, server: str, error: Exception) -> ApiUnavailableError:
     """What a failure below HTTP means for a call."""
-    text = f"{call}: {server} gave no answer: {str(error) or type(error).__name__}"
+    text = f"{call}: {server} gave no answer: {_reason(error)}"
     if isinstance(error, aiohttp.ClientSSLError | aiohttp.ServerFingerprintMismatch):
         return TlsError(text)
     unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     return ApiUnavailableError(text, outcome_unknown=not (unsent or call.is_read))
+
+
+def _reason(error: Exception) -> str:
+    """The system's own words for a connection that could not be made: aiohttp's name the address again, and objects."""
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        inner = error.os_error
+        return os.strerror(inner.errno) if inner.errno and inner.errno > 0 else inner.strerror or str(inner)
+    return str(error) or type(error).__name__

@@ -53,6 +53,12 @@ def test_a_failure_is_one_line_and_an_exit_code(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("", "purser: it is so\n")
 
 
+def test_a_failure_with_others_words_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        fail("no YAML:\n  {{{\n   ^\n")
+    assert capsys.readouterr().err == "purser: no YAML: {{{ ^\n"
+
+
 def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     dump({"version": "1"}, Document.YAML)
     assert capsys.readouterr().out == "version: '1'\n"

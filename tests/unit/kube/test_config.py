@@ -105,7 +105,7 @@ async def test_paths_in_a_kubeconfig_are_relative_to_it(tmp_path):
         ({"user": {"exec": {"command": "x", "apiVersion": "v0"}}}, "user 'u': exec: apiVersion 'v0' is not one of"),
         ({"context": {"cluster": "d"}}, "context 'here' names cluster 'd', which is not defined"),
         ({"context": {"user": "d"}}, "context 'here' names user 'd', which is not defined"),
-        ({"current-context": ""}, "current-context is not set; name one of here"),
+        ({"current-context": ""}, "current-context is not set; set it, or give --context (here)"),
         ({"current-context": "there"}, "no context 'there', only here"),
         ({"contexts": []}, "no context 'here', only no context at all"),
         ({"contexts": 3}, "Expected `array | null`, got `int` - at `$.contexts`"),
