@@ -1,7 +1,7 @@
 """Purser on the real cluster, as its chart installs it, but as processes of this machine.
 
-Each part runs with the service account, and so the RBAC, that the chart gives it. kube-scheduler runs twice, as in production: the
-cluster's own with its default profile, and Purser's with the configuration out of the chart.
+Each part runs with the service account, and so the RBAC, that the chart gives it. kube-scheduler runs twice, as in
+production: the cluster's own with its default profile, and Purser's with the configuration out of the chart.
 """
 
 import json

@@ -48,7 +48,7 @@ class World:
 
 async def eventually(probe, timeout_s: float = 10) -> None:
     async with asyncio.timeout(timeout_s):
-        while not await probe():
+        while not await probe():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
