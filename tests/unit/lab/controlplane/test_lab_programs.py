@@ -1,0 +1,94 @@
+"""What KUBEBUILDER_ASSETS may name, and what becomes of programs that do not start. The programs are shell scripts."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from purser.lab.cluster import Lab
+from purser.lab.controlplane.process import StartError
+from purser.lab.controlplane.programs import Programs
+from purser.lab.settings import LabSettings, node_choices
+
+VERSION = 'echo "Kubernetes v1.34.2-k3s1"'
+
+
+def program(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    program(tmp_path, "etcd", 'echo "no disk left"; exit 1')
+    program(tmp_path, "kube-apiserver", VERSION)
+    return tmp_path
+
+
+def test_etcd_and_an_api_server_are_enough(folder):
+    found = Programs.find(folder)
+    assert found.version == (1, 34)
+    assert not found.has("kube-scheduler")
+    program(folder, "kube-scheduler", VERSION)
+    assert found.has("kube-scheduler")
+    assert found.path("kube-scheduler") == str(folder / "kube-scheduler")
+
+
+@pytest.mark.parametrize("absent", ["etcd", "kube-apiserver"])
+def test_a_folder_without_one_of_them_is_refused_by_name(folder, absent):
+    (folder / absent).unlink()
+    with pytest.raises(ValueError, match=f"there is no {absent}: .*unset"):
+        Programs.find(folder)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [("echo 7", "does not tell a version: '7"), ("exit 3", "does not run: .*status 3")],
+)
+def test_an_api_server_that_does_not_tell_its_version_is_refused(folder, script, message):
+    program(folder, "kube-apiserver", script)
+    with pytest.raises(ValueError, match=message):
+        Programs.find(folder)
+
+
+def lab(folder, state):
+    return Lab(LabSettings(node_choices(["t4-4"]), programs=Programs.find(folder), folder=state))
+
+
+async def test_a_program_that_does_not_start_fails_the_lab_with_its_last_words(folder, tmp_path):
+    with pytest.raises(StartError, match=r"(?s)etcd ended while starting; .*etcd\.log:\nno disk left"):
+        async with lab(folder, tmp_path / "lab"):
+            pytest.fail("it started")
+
+
+async def test_a_lab_that_is_stopped_while_it_starts_leaves_no_process_behind(folder, tmp_path):
+    program(folder, "etcd", f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid; exec sleep 1000")
+
+    async def run():
+        async with lab(folder, tmp_path / "lab"):
+            pytest.fail("it started")
+
+    task = asyncio.create_task(run())
+    async with asyncio.timeout(30):
+        while not (tmp_path / "pid").exists():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize(("absent", "code", "words"), [("etcd", 2, "there is no etcd"), ("", 1, "no disk left")])
+def test_the_command_says_what_is_wrong_without_a_traceback(folder, absent, code, words):
+    if absent:
+        (folder / absent).unlink()
+    command = [sys.executable, "-c", "from purser.cli import main; main()", "lab", "--node", "t4-4"]
+    environment = {**os.environ, "KUBEBUILDER_ASSETS": str(folder)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
