@@ -49,7 +49,9 @@ async def test_a_scenario_that_fails_says_what_was_so_instead_and_exits_with_1(t
     [
         (["--run", "none.yaml"], "none.yaml: cannot be read"),
         (["--node", "nonsense"], "no profile nonsense"),
+        (["--node", "t4-4:"], "write PROFILE or PROFILE:COUNT"),
         (["--kubelet-version", "1.36"], "write one such as v1.36.2"),
+        (["--port", "65536"], "write one from 1 to 65535"),
     ],
 )
 async def test_bad_words_are_refused_with_2(words, message):
@@ -84,6 +86,11 @@ def test_the_first_screen_works_as_written_and_nothing_is_left_behind(tmp_path):
         subprocess.run(
             [*kubectl, "wait", "--for=condition=Ready", "pod/share", "--timeout=30s"], check=True, capture_output=True
         )
+        shown = next(line.split() for line in lines if line.endswith("get gpus\n"))
+        gpus = subprocess.run(
+            [*shown, "--kubeconfig", str(kubeconfig)], check=True, capture_output=True, text=True
+        ).stdout
+        assert gpus.count("Tesla T4") == 4
         log = subprocess.run([*kubectl, "logs", "share"], check=True, capture_output=True, text=True).stdout
         assert "CUDA_DEVICE_MEMORY_LIMIT_0=10240m" in log
         subprocess.run(

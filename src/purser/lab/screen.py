@@ -1,6 +1,9 @@
 """The first screen of `purser lab`: what runs, where, and what to try. Plain text where there is no terminal."""
 
+import shutil
+import sys
 from collections import Counter
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +16,9 @@ _KINDS = {
     DriverKind.LIBRARY: "C library, through the real NVML binding",
     DriverKind.PYTHON: "in Python, for no C compiler is at hand",
 }
+
+_EXAMPLE = Path("examples/share.yaml")
+"""In a checkout; a wheel has no examples."""
 
 
 def show(lab: Lab, seconds: float, console: Console) -> None:
@@ -28,10 +34,19 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     )
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
-    _print(console, "  kubectl apply -f examples/share.yaml")
-    _print(console, "  purser get gpus")
+    if _EXAMPLE.exists():
+        _print(console, f"  kubectl apply -f {_EXAMPLE.absolute()}")
+    _print(console, f"  {_purser()} get gpus")
     _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
+    if shutil.which("kubectl") is None:
+        _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
     _print(console, "Ctrl-C ends the lab and removes it.")
+
+
+def _purser() -> str:
+    """How another terminal calls this command: `make lab` puts nothing on anybody's PATH."""
+    here = str(Path(sys.executable).with_name("purser"))
+    return "purser" if shutil.which("purser") == here else here
 
 
 def _control_plane(lab: Lab) -> list[str]:

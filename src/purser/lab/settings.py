@@ -26,6 +26,7 @@ class NodeChoice:
 
 _VERSION = re.compile(r"v1\.(\d+)\.\d+")
 _OLDEST_MINOR = 20
+_MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class LabSettings:
         found = _VERSION.fullmatch(self.kubelet_version)
         if found is None or int(found[1]) < _OLDEST_MINOR:
             raise ValueError(f"kubelet version {self.kubelet_version}: write one such as v1.36.2, from v1.20.0 on")
+        if not 0 <= self.port <= _MAX_PORT:
+            raise ValueError(f"port {self.port}: write one from 1 to {_MAX_PORT}, or 0 for any free one")
 
 
 def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
@@ -62,10 +65,10 @@ def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
     names: dict[str, int] = {}
     found: list[NodeChoice] = []
     for text in texts or DEFAULT_NODES:
-        wanted, _, count = text.partition(":")
+        wanted, colon, count = text.partition(":")
         profile = profiles.load(wanted)
         stem = Path(wanted).stem.lower()
-        for _ in range(_count(text, count)):
+        for _ in range(_count(text, count if colon else "1")):
             number = names.get(stem, 0)
             names[stem] = number + 1
             found.append(NodeChoice(f"{stem}-{number}", profile))
@@ -75,8 +78,6 @@ def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
 
 
 def _count(text: str, count: str) -> int:
-    if not count:
-        return 1
     if not count.isdecimal() or int(count) < 1:
         raise ValueError(f'"{text}": write PROFILE or PROFILE:COUNT with a count of 1 or more, such as t4-4:3')
     return int(count)
