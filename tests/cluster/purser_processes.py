@@ -15,10 +15,10 @@ import helm_python
 import yaml
 
 from purser.core.names import DEFAULT_NAMESPACE
+from purser.lab.controlplane.process import Process, answers_ok, free_ports
 from purser.lab.driver.node import SimulatedDriver
 
 from .kubernetes.cluster import RealCluster
-from .kubernetes.process import Process, answers_ok, free_ports
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "purser"
 PURSER = Path(sys.executable).with_name("purser")

@@ -5,12 +5,12 @@ then, for everything that Debian packages, the PATH.
 """
 
 import os
-import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from purser.lab.controlplane.programs import ASSETS_VARIABLE, version_of
 
 KUBERNETES_VERSION = "1.20.2"
 """The version in Debian 12's source package `kubernetes`, which is the one that can be built without other sources."""
@@ -48,7 +48,7 @@ class Binaries:
     @classmethod
     def find(cls) -> "Binaries":
         """Find every program; raises MissingBinariesError naming all that are absent."""
-        assets = os.environ.get("KUBEBUILDER_ASSETS")
+        assets = os.environ.get(ASSETS_VARIABLE)
         found = cls(Path(assets) if assets else built_folder())
         absent = [name for name in (*BUILT, *PACKAGED, "kubectl") if found._locate(name) is None]
         absent += [str(path) for path in (CNI_PLUGINS / "bridge", BUSYBOX) if not path.exists()]
@@ -78,9 +78,4 @@ class Binaries:
     @cached_property
     def version(self) -> tuple[int, int]:
         """Major and minor version of the control plane, e.g. (1, 20)."""
-        command = [self.path("kube-apiserver"), "--version"]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        match = re.search(r"v(\d+)\.(\d+)", text)
-        if match is None:
-            raise MissingBinariesError(f"{command[0]} --version does not tell a version: {text!r}")
-        return int(match[1]), int(match[2])
+        return version_of(Path(self.path("kube-apiserver")))

@@ -12,13 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from . import control_plane, kubelet, network
+from purser.lab.controlplane import commands
+from purser.lab.controlplane.commands import LOOPBACK, Files, Ports
+from purser.lab.controlplane.credentials import (
+    Authority,
+    User,
+    write_kubeconfig,
+    write_signing_keys,
+    write_token_file,
+)
+from purser.lab.controlplane.process import Process, answers_ok, free_ports, listens
+
+from . import kubelet, network
 from .binaries import Binaries
 from .containers import Containerd
-from .control_plane import LOOPBACK, Files, Ports
-from .credentials import Authority, User, write_kubeconfig, write_signing_keys, write_token_file
 from .host import ensure_cgroups, machine_lock
-from .process import Process, answers_ok, free_ports, listens
 
 T = TypeVar("T")
 
@@ -262,13 +270,16 @@ class RealCluster:
     def _prepare(self) -> None:
         self.logs = self._logs or self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.ports = Ports(*free_ports(8))
+        ports = free_ports(8)
+        self.ports, self.kubelet_ports = Ports(*ports[:6]), kubelet.KubeletPorts(*ports[6:])
         self.authority = Authority(self.folder)
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", self.node_name]
         self.files = Files(
             folder=self.folder,
             ca=self.authority.files,
-            serving=self.authority.serving("serving", names, [LOOPBACK, network.NODE_ADDRESS, network.SERVICE_ADDRESS]),
+            serving=self.authority.serving(
+                "serving", names, [LOOPBACK, network.NODE_ADDRESS, commands.SERVICE_ADDRESS]
+            ),
             kubelet_client=self.authority.client("kube-apiserver-kubelet-client", ["system:masters"]),
             signing=write_signing_keys(self.folder),
             token_file=self.folder / "tokens.csv",
@@ -282,7 +293,7 @@ class RealCluster:
         self.ca_file = self.files.ca.cert
 
     def _start_etcd(self) -> None:
-        self._run("etcd", control_plane.etcd_arguments(self.files, self.ports))
+        self._run("etcd", commands.etcd_arguments(self.files, self.ports))
         self._wait_process("etcd")
 
     def _start_apiserver(self) -> None:
@@ -290,10 +301,10 @@ class RealCluster:
         if {"nodelifecycle", "node-lifecycle-controller"} & set(self._disabled_controllers):
             # The plugin taints new nodes as not ready; only that controller would ever take the taint away.
             disabled_admission.append("TaintNodesByCondition")
-        self._run("kube-apiserver", control_plane.apiserver_arguments(self.files, self.ports, disabled_admission))
+        self._run("kube-apiserver", commands.apiserver_arguments(self.files, self.ports, disabled_admission))
 
     def _start_controller_manager(self) -> None:
-        arguments = control_plane.controller_manager_arguments(
+        arguments = commands.controller_manager_arguments(
             self.files,
             self.ports,
             self._kubeconfigs["kube-controller-manager"],
@@ -306,9 +317,9 @@ class RealCluster:
     def _start_scheduler(self) -> None:
         config = self.folder / "scheduler.json"
         kubeconfig = self._kubeconfigs["kube-scheduler"]
-        wanted = control_plane.scheduler_config(self.version, self.ports, kubeconfig, self._scheduler)
+        wanted = commands.scheduler_config(self.version, self.ports, kubeconfig, self._scheduler)
         config.write_text(json.dumps(wanted))
-        self._run("kube-scheduler", control_plane.scheduler_arguments(self.files, self.ports, config))
+        self._run("kube-scheduler", commands.scheduler_arguments(self.files, self.ports, config))
 
     def _start_containerd(self) -> None:
         cni = network.write_cni_config(self.folder / "cni")
@@ -326,7 +337,7 @@ class RealCluster:
     def _run_kubelet(self) -> None:
         config = self.folder / "kubelet.json"
         runtime = self.containerd.socket
-        settings = kubelet.kubelet_config(self.version, self.files, self.ports, runtime, self._kubelet_config)
+        settings = kubelet.kubelet_config(self.version, self.files, self.kubelet_ports, runtime, self._kubelet_config)
         config.write_text(json.dumps(settings))
         arguments = kubelet.kubelet_arguments(
             self.version, config, self._kubeconfigs["kubelet"], self.node_name, runtime, self.folder
@@ -363,7 +374,7 @@ class RealCluster:
         return answers_ok(f"https://{LOOPBACK}:{port}/healthz", self.ca_file)
 
     def _wait_kubelet(self) -> None:
-        healthz = f"http://{LOOPBACK}:{self.ports.kubelet_healthz}/healthz"
+        healthz = f"http://{LOOPBACK}:{self.kubelet_ports.healthz}/healthz"
         self.processes["kubelet"].wait_ready(lambda: listens(self.kubelet_socket) and answers_ok(healthz))
 
     def _wait_default_account(self, namespace: str) -> None:

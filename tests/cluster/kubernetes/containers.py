@@ -8,10 +8,11 @@ from typing import Any
 
 import grpc
 
+from purser.lab.controlplane.process import Process, listens
+
 from .binaries import Binaries
 from .image import write_image
 from .manifests import BUSYBOX_IMAGE, PAUSE_IMAGE
-from .process import Process, listens
 
 _CONFIG = """\
 version = 2

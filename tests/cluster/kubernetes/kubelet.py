@@ -1,10 +1,12 @@
 """Command line and configuration of kubelet, and the paths that are compiled into it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .control_plane import LOOPBACK, Files, Ports, Version
+from purser.lab.controlplane.commands import LOOPBACK, Files, Version
+
 from .host import KUBELET_FOLDER
 from .manifests import PAUSE_IMAGE
 from .network import CLUSTER_DNS, NODE_ADDRESS
@@ -15,6 +17,14 @@ DEVICE_CHECKPOINT = DEVICE_PLUGIN_FOLDER / "kubelet_internal_checkpoint"
 POD_RESOURCES_SOCKET = KUBELET_FOLDER / "pod-resources" / "kubelet.sock"
 
 _POLICY_STATE = (KUBELET_FOLDER / "cpu_manager_state", KUBELET_FOLDER / "memory_manager_state")
+
+
+@dataclass(frozen=True)
+class KubeletPorts:
+    """Of its HTTPS API, and of its plain health check."""
+
+    api: int
+    healthz: int
 
 
 def kubelet_arguments(
@@ -40,7 +50,7 @@ def kubelet_arguments(
 
 
 def kubelet_config(
-    version: Version, files: Files, ports: Ports, runtime: Path, overrides: Mapping[str, Any]
+    version: Version, files: Files, ports: KubeletPorts, runtime: Path, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """KubeletConfiguration; `overrides` replaces whole fields."""
     resolv_conf = files.folder / "resolv.conf"
@@ -49,10 +59,10 @@ def kubelet_config(
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": NODE_ADDRESS,
-        "port": ports.kubelet,
+        "port": ports.api,
         "readOnlyPort": 0,
         "healthzBindAddress": LOOPBACK,
-        "healthzPort": ports.kubelet_healthz,
+        "healthzPort": ports.healthz,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},

@@ -8,15 +8,14 @@ import json
 import subprocess
 from pathlib import Path
 
+from purser.lab.controlplane.commands import ADVERTISED_ADDRESS
+
 from .binaries import CNI_PLUGINS
 
 BRIDGE = "purser0"
-NODE_ADDRESS = "198.19.53.1"
+NODE_ADDRESS = ADVERTISED_ADDRESS
 POD_CIDR = "198.19.53.0/24"
-SERVICE_CIDR = "198.19.54.0/24"
 CLUSTER_DNS = "198.19.54.10"
-SERVICE_ADDRESS = "198.19.54.1"
-"""First address of the service range: what `kubernetes.default` resolves to in a cluster with DNS."""
 
 
 def create_bridge() -> None:
