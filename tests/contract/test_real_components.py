@@ -110,8 +110,8 @@ async def test_a_pod_that_fits_nowhere_is_told_why(api: Api, ns: str, components
 
     async def refused() -> Any:
         conditions = (await api.get(f"{ns}/pods/a")).body["status"].get("conditions", ())
-        return next((each for each in conditions if each["type"] == "PodScheduled"), None)
+        told = (each for each in conditions if "Insufficient nvidia.com/gpu" in each.get("message", ""))
+        return next(told, None)
 
-    condition = await until("the scheduler has tried", refused, 60)
-    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-    assert "Insufficient nvidia.com/gpu" in condition["message"]
+    condition = await until("the scheduler has seen the node and tried", refused, 60)
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
