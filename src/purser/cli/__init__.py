@@ -10,7 +10,8 @@ from purser.cli import agent, get, lab, scheduler, version
 
 app = typer.Typer(
     name="purser",
-    help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one.",
+    help="The GPU control plane for Kubernetes: which pod gets which GPU, or which share of one.\n\n"
+    "Example: purser lab",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -45,7 +45,9 @@ def agent(
     ] = Path("/usr/local/vgpu"),
     pass_device_specs: Annotated[bool, typer.Option(help="Name /dev/nvidia* to kubelet as well.")] = False,
     metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
-    metrics_port: Annotated[int, typer.Option(help="Port of metrics and health; 0: any free one.")] = 9440,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of metrics and health; 0: any free one.")
+    ] = 9440,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
 ) -> None:
     """Run the agent until it is told to stop."""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Show GPUs, grants and nodes as the cluster's books have them.", no_args_is_help=True, rich_markup_mode=None
+    help="Show GPUs, grants and nodes as the cluster's books have them.\n\nExample: purser get gpus",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Kubeconfig = Annotated[

@@ -30,9 +30,11 @@ def scheduler(
     context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
     namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = DEFAULT_NAMESPACE,
     bind_address: Annotated[str, typer.Option(help="Address of the HTTPS server.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(help="Port of the HTTPS server; 0: any free one.")] = 8443,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTPS server; 0: any free one.")] = 8443,
     metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
-    metrics_port: Annotated[int, typer.Option(help="Port of metrics and health; 0: any free one.")] = 9401,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of metrics and health; 0: any free one.")
+    ] = 9401,
     node_policy: Annotated[str, typer.Option(help="binpack or spread, where a pod does not say.")] = "binpack",
     gpu_policy: Annotated[
         str, typer.Option(help="binpack, spread, mutex, numa, topology-aware or a comma chain.")
