@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from purser.core.dialects import DialectError, parse
+from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.model import PodRequest
 from purser.core.placement import (
     Evaluation,
@@ -46,6 +46,7 @@ from purser.scheduler.extender_preempt import victims
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.wakeups import Wakeups
+from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
 
 EVENT_REASON = "FilteringFailed"
 """HAMi's word for it, which its users look for."""
@@ -111,13 +112,16 @@ class KubeExtender:
         names = args.node_names or []
         try:
             await self._fence.passed()
-            request = parse(pod_spec(args.pod))
         except FencedError as error:
             return ExtenderFilterResult(error=str(error))
-        except DialectError as error:
-            self._say(args.pod, str(error))
-            failed = dict.fromkeys(names, str(error))
+        pod = pod_spec(args.pod)
+        if not asks_for_devices(pod):
+            return ExtenderFilterResult(node_names=names)
+        if objection := first_objection(pod, PLACEMENT_RULES):
+            self._say(args.pod, objection.message)
+            failed = dict.fromkeys(names, objection.message)
             return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
+        request = parse(pod)
         if request is None:
             return ExtenderFilterResult(node_names=names)
         evaluation = self._evaluate(request, names)

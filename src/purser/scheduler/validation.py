@@ -24,6 +24,7 @@ from purser.scheduler.webhook_rules import (
     GPU_POD_RULES,
     Rule,
     first_objection,
+    ignores_webhook,
     is_mirror,
     no_forged_grant,
     pod_of,
@@ -107,7 +108,7 @@ class Validation:
             return Decision(
                 False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} are Purser's own: nobody changes them"
             )
-        if _holds_grant(before) and _ignores_webhook(pod) and not _ignores_webhook(before):
+        if _holds_grant(before) and ignores_webhook(pod) and not ignores_webhook(before):
             labels = " and ".join(WEBHOOK_LABELS)
             return Decision(
                 False,
@@ -134,10 +135,6 @@ class Validation:
 
 def _holds_grant(pod: PodSpec) -> bool:
     return any(key in pod.annotations for key in PROTECTED_POD_ANNOTATIONS)
-
-
-def _ignores_webhook(pod: PodSpec) -> bool:
-    return any(pod.labels.get(label) == IGNORE_WEBHOOK for label in WEBHOOK_LABELS)
 
 
 def _differs(before: Mapping[str, str], after: Mapping[str, str], key: str) -> bool:

@@ -77,6 +77,7 @@ class Why(StrEnum):
     FORGED_RECORD = "forged-record"
     CHANGED_GRANT = "changed-grant"
     NOT_MUTATED = "not-mutated"
+    WEBHOOK_IGNORED = "webhook-ignored"
 
 
 class Decision(msgspec.Struct, frozen=True):

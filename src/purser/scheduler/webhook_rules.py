@@ -7,7 +7,7 @@ import msgspec
 
 from purser.core.dialects import RECORD_ANNOTATIONS, DialectError, parse
 from purser.core.model import PodRequest
-from purser.core.names import PROTECTED_POD_ANNOTATIONS
+from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, WEBHOOK_LABELS
 from purser.core.podspec import PodSpec
 from purser.kube.adapters import pod_spec
 from purser.kube.codec import codec_of
@@ -85,6 +85,26 @@ def no_node_preset(pod: PodSpec) -> Decision | None:
         f"use a node selector or node affinity instead",
     )
 
+
+def ignores_webhook(pod: PodSpec) -> bool:
+    """Whether the pod's own labels keep the webhook away from it."""
+    return any(pod.labels.get(label) == IGNORE_WEBHOOK for label in WEBHOOK_LABELS)
+
+
+def no_way_around(pod: PodSpec) -> Decision | None:
+    """Asked before a pod is placed: nobody would have checked it, and anybody could change its grant later."""
+    if not ignores_webhook(pod):
+        return None
+    return Decision(
+        False,
+        Why.WEBHOOK_IGNORED,
+        f"the pod asks Purser for GPUs and keeps its webhook away (label {' or '.join(WEBHOOK_LABELS)} "
+        f'with the value "{IGNORE_WEBHOOK}"): create it without that label',
+    )
+
+
+PLACEMENT_RULES: tuple[Rule, ...] = (no_way_around, makes_sense, no_privileged_share)
+"""What must hold of any pod that is placed, whoever let it in; a namespace can keep the webhook away as well."""
 
 GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, makes_sense, no_privileged_share, no_node_preset)
 """In this order: the later ones parse the pod and rely on `makes_sense`."""

@@ -1,5 +1,7 @@
 """What kube-scheduler is told: all nodes that fit, reasons for the others, scores, victims, and events for people."""
 
+import pytest
+
 from purser.core.model import GrantState
 from purser.kube.resources import PODS
 from purser.scheduler.extender_api import (
@@ -66,6 +68,27 @@ async def test_a_pod_that_makes_no_sense_fits_nowhere_and_is_told_why():
         assert "nonsense" in result.failed_and_unresolvable_nodes["a"]
         assert result.failed_nodes == result.failed_and_unresolvable_nodes
         assert any("nonsense" in message for message in await world.event_messages())
+
+
+@pytest.mark.parametrize(
+    ("labels", "container", "words"),
+    [
+        ({"purser.dev/webhook": "ignore"}, {}, "keeps its webhook away"),
+        ({"hami.io/webhook": "ignore"}, {}, "keeps its webhook away"),
+        ({}, {"securityContext": {"privileged": True}}, "privileged"),
+    ],
+    ids=["purser's label", "hami's label", "privileged in a namespace that the webhook does not see"],
+)
+async def test_a_pod_that_no_webhook_looked_at_is_held_to_its_rules(labels, container, words):
+    async with server() as api, replica(api) as world:
+        await world.add_node("a")
+        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}, **container}]}
+        pod = await world.client.create(PODS, {"metadata": {"name": "p", "labels": labels}, "spec": spec}, "default")
+        result = await world.filter(pod, "a")
+        assert result.node_names == []
+        assert words in result.failed_nodes["a"]
+        assert any(words in message for message in await world.event_messages())
 
 
 async def test_when_nothing_fits_one_event_says_why_and_is_not_repeated():
