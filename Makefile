@@ -34,4 +34,4 @@ docs: setup  ## Build the documentation site into site/
 	$(BIN)/mkdocs build --strict
 
 clean:  ## Remove everything that setup and builds made
-	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -57,7 +57,14 @@ class ApiServer:
         bootstrap.fill(self._cluster)
 
     async def start(self) -> None:
-        """Listen. The port is known afterwards."""
+        """Listen. The port is known afterwards. Raises OSError for a port that is taken, and leaves nothing behind."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         self._cluster.webhooks = Webhooks(aiohttp.ClientSession(), self.service_urls)
         self._collecting = asyncio.create_task(self._collector.run())
         self._runner = web.AppRunner(
