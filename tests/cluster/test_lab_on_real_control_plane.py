@@ -71,7 +71,8 @@ async def lab(assets: Path, quiet_logs: None) -> AsyncIterator[Lab]:
 
 
 class RealLabCluster(LabCluster):
-    timeout_s = 120.0
+    # kube-scheduler 1.20 may look at a pod again only after a minute when its extender did not answer.
+    timeout_s = 180.0
 
     async def set_up(self) -> None:
         await super().set_up()
