@@ -26,6 +26,9 @@ log = structlog.get_logger("purser.agent")
 EVENT_WAIT_MS = 250
 """One slice of waiting for Xids: how long a stop, or opening the driver anew, may have to wait for the thread."""
 
+SCAN_TIMEOUT_S = 60.0
+"""An enumeration reads every link of every card, and takes seconds on a machine under load."""
+
 DRIVER_PAUSE_S = 5.0
 """After the driver refused to wait for events."""
 
@@ -47,6 +50,7 @@ class DeviceMonitor:
         self._on_health = on_health
         self._stopped = False
         self._pending: dict[str, asyncio.Future[Reading]] = {}
+        self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
         self.inventory: Latest[NodeInventory | None] = Latest(None)
@@ -75,16 +79,27 @@ class DeviceMonitor:
     async def scan(self, reopen: bool = False) -> None:
         """Enumerate the driver's cards, after opening it anew where asked."""
         async with self._driver_turn:
-            if reopen:
+            if reopen and self._scanning is None:
                 await self._reopen()
             try:
-                self.gpus = await in_thread(self._driver.scan, "purser-scan")
+                self.gpus = await self._enumerate()
+                self.info = await in_thread(self._driver.info, "purser-info")
                 self.trouble = ""
             except DriverError as error:
                 self.trouble = f"the driver cannot list its devices: {error}"
                 log.error("cannot scan the driver", error=str(error))
-            self.info = await in_thread(self._driver.info, "purser-info")
         self._take_scan()
+
+    async def _enumerate(self) -> tuple[Gpu, ...]:
+        """The driver's cards. Where the call hangs, `DriverError`, and the next one waits for that same call: what was
+        known before still holds, and the other cards serve on."""
+        future = self._scanning or in_thread(self._driver.scan, "purser-scan")
+        self._scanning = future
+        done, _ = await asyncio.wait({future}, timeout=SCAN_TIMEOUT_S)
+        if not done:
+            raise DriverError(f"no answer within {SCAN_TIMEOUT_S:g} s")
+        self._scanning = None
+        return future.result()
 
     async def probe(self) -> None:
         """Read every card once."""

@@ -21,12 +21,15 @@ class Driver(NullDriver):
         self.hanging = {}
         self.events = []
         self.scan_error = None
+        self.scan_hangs = None
         self.reads = {A: 0, B: 0}
 
     def info(self):
         return DriverInfo(version="550")
 
     def scan(self):
+        if self.scan_hangs:
+            self.scan_hangs.wait()
         if self.scan_error:
             raise DriverError(self.scan_error)
         return (Gpu(index=0, uuid=A, name="T4", memory_mib=1), Gpu(index=1, uuid=B, name="T4", memory_mib=1))
@@ -120,3 +123,16 @@ async def test_no_thread_uses_the_driver_after_the_monitor_has_stopped():
 def release_threads():
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("purser-read")]
+
+
+async def test_an_enumeration_that_hangs_leaves_what_is_known_and_is_waited_for_again(monkeypatch):
+    monkeypatch.setattr("purser.agent.health.SCAN_TIMEOUT_S", 0.05)
+    driver = Driver()
+    async with monitoring(driver) as monitor:
+        driver.scan_hangs = threading.Event()
+        await monitor.scan()
+        assert "no answer within 0.05 s" in monitor.trouble
+        await eventually(lambda: healthy(monitor) == {A, B} and driver.reads[A] > 3)
+        driver.scan_hangs.set()
+        await monitor.scan()
+        assert monitor.trouble == ""
