@@ -103,6 +103,11 @@ class ClusterCache:
         """A pod as last heard of."""
         return None if self._pods is None else self._pods.store.by_uid(uid)
 
+    def waiting_pods(self) -> list[Pod]:
+        """Pods that nobody has bound yet."""
+        known = () if self._pods is None else self._pods.store.values()
+        return [pod for pod in known if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
+
     def largest_node(self) -> int | None:
         """How many devices the largest node has; None where no node has an inventory."""
         return max((len(node.devices) for node in self.fleet), default=None)

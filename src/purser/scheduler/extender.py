@@ -6,11 +6,13 @@ their say; the book changes at ``bind`` only. (HAMi reserves inside its filter a
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 import structlog
 
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.model import PodRequest
+from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import (
     Evaluation,
     Fit,
@@ -68,9 +70,11 @@ class KubeExtender:
         metrics: SchedulerMetrics,
         events: EventRecorder,
         *,
+        scheduler_name: str = SCHEDULER_NAME,
         may_bind: Callable[[], bool] = lambda: True,
         clock: Clock | None = None,
     ) -> None:
+        self._scheduler_name = scheduler_name
         self._cache = cache
         self._keys = keys
         self._policy = policy
@@ -94,9 +98,14 @@ class KubeExtender:
 
     async def run(self) -> None:
         """Settle what became of lost answers, look at refused pods again, keep the gauges, until cancelled."""
+        was_active = False
         try:
             while True:
                 await self._binder.resolve()
+                is_active = await self._is_active()
+                if is_active and not was_active:
+                    self._take_over()
+                was_active = is_active
                 await self.look_again()
                 self._metrics.grants(self._cache.grants_by_state())
                 await self._clock.sleep(RESOLVE_EVERY_S)
@@ -175,6 +184,23 @@ class KubeExtender:
             await self._wakeups.look()
         else:
             self._wakeups.clear()
+
+    async def _is_active(self) -> bool:
+        """Whether this replica decides; one that has just become the active one reads the cluster first."""
+        try:
+            await self._fence.passed()
+        except FencedError:
+            return False
+        return True
+
+    def _take_over(self) -> None:
+        """kube-scheduler lets pods rest for which it found nobody to ask, as it does those that were refused."""
+        names = list(self._cache.fleet.names())
+        for pod in self._cache.waiting_pods():
+            if pod.spec.scheduler_name == self._scheduler_name:
+                with suppress(DialectError):  # told when it is asked about
+                    if request := parse(pod_spec(pod)):
+                        self._wakeups.refused(request, names)
 
     async def _catch_up(self) -> None:
         """Read the cluster as another active replica may have left it."""

@@ -125,7 +125,16 @@ async def _make_parts(
     cache.attach(pods, nodes, quotas)
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
-    extender = KubeExtender(cache, client, keys, settings.policy, metrics, events, may_bind=may_bind)
+    extender = KubeExtender(
+        cache,
+        client,
+        keys,
+        settings.policy,
+        metrics,
+        events,
+        scheduler_name=settings.scheduler_name,
+        may_bind=may_bind,
+    )
     if follower:
         follower.add_listener(extender.leadership_changed)
     return _Parts(cache, pods, nodes, quotas, extender, follower)

@@ -283,7 +283,7 @@ async def test_a_refused_connection_is_tried_again_even_for_writes():
 async def test_nobody_listening_is_an_error_with_the_address_and_a_known_outcome():
     async with serving(Recorder(answer({})).handle) as url:
         pass
-    async with Client(ClusterConfig.insecure(url), timeout=0.2) as client:
+    async with Client(ClusterConfig.insecure(url)) as client:
         with pytest.raises(ApiUnavailableError, match=url) as caught:
             await client.create(PODS, pod("a"))
     assert not caught.value.outcome_unknown

@@ -1,5 +1,7 @@
 """Pods that were refused and fit by now, against a real API server over HTTPS."""
 
+import asyncio
+
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.resources import PODS
 from purser.scheduler import wakeups
@@ -61,3 +63,17 @@ async def test_a_replica_that_is_not_the_active_one_wakes_nobody():
         active = True
         await world.extender.look_again()
         assert ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations
+
+
+async def test_a_replica_that_takes_over_wakes_pods_that_found_nobody_to_ask():
+    async with server() as api, replica(api) as world:
+        await world.add_node("a")
+        late = await world.add_pod("late")
+        running = asyncio.create_task(world.extender.run())
+        try:
+            async with asyncio.timeout(10):
+                while ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
