@@ -1,0 +1,51 @@
+"""The NVML seam on a real driver; skipped where there is none. It reads only: no setting of the card is touched."""
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+
+from purser.agent.nvml import Driver, open_driver
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = open_driver()
+    try:
+        if absent := driver.info().absent:
+            pytest.skip(f"no NVIDIA driver on this machine: {absent}")
+        yield driver
+    finally:
+        driver.close()
+
+
+def test_every_card_says_who_and_how_large_it_is(driver: Driver) -> None:
+    gpus = driver.scan()
+    assert gpus
+    assert len({gpu.uuid for gpu in gpus}) == len(gpus)
+    for gpu in gpus:
+        assert gpu.fault is None
+        assert gpu.uuid and gpu.uuid.startswith("GPU-")
+        assert gpu.name and gpu.memory_mib > 1024 and gpu.pci_bus_id and gpu.compute_capability
+
+
+def test_links_are_the_same_from_both_ends(driver: Driver) -> None:
+    links = {gpu.uuid: {link.peer: (link.pcie, link.nvlinks) for link in gpu.links} for gpu in driver.scan()}
+    for one, other in permutations(links, 2):
+        assert links[str(one)].get(str(other)) == links[str(other)].get(str(one))
+
+
+def test_a_healthy_card_answers_the_probe(driver: Driver) -> None:
+    for gpu in driver.scan():
+        assert gpu.uuid
+        reading = driver.read(gpu.uuid)
+        assert reading.fault is None
+        assert reading.memory_used_mib is not None and reading.memory_used_mib <= gpu.memory_mib
+        assert reading.temperature_celsius is None or 0 < reading.temperature_celsius < 120
+
+
+def test_waiting_for_an_event_ends_without_one(driver: Driver) -> None:
+    driver.scan()
+    assert driver.wait_event(10) is None
