@@ -1,5 +1,8 @@
 """The scenarios on a real Kubernetes: what must be seen by whoever uses Purser."""
 
+import asyncio
+import json
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 
@@ -9,6 +12,7 @@ from purser.kube import Client, ClusterConfig
 from tests.cluster.kubernetes import RealCluster
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster
+from tests.scenarios.pods import pod, whole
 from tests.scenarios.suite import *  # noqa: F403
 
 _numbers = count(1)
@@ -36,3 +40,14 @@ async def cluster(purser: Purser) -> AsyncIterator[RealScenarioCluster]:
 @pytest.fixture
 def hollow_count() -> int:
     return 5000
+
+
+async def test_kubectl_prints_the_warning_about_more_devices_than_any_node_has(
+    cluster: RealScenarioCluster, purser: Purser
+) -> None:
+    real = purser.cluster
+    body = json.dumps(pod(cluster, "giant", whole(9)))
+    command = [real.binaries.path("kubectl"), f"--kubeconfig={real.kubeconfig}", "create", "-f", "-"]
+    result = await asyncio.to_thread(subprocess.run, command, input=body, capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "Warning: a container asks for 9 GPUs and the largest node has 8" in result.stderr
