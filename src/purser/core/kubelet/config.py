@@ -1,0 +1,79 @@
+"""How one node's kubelet is configured, as far as admission goes. Names are KubeletConfiguration's."""
+
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.kubelet.versions import Version, parse_version
+
+
+class TopologyPolicy(StrEnum):
+    """topologyManagerPolicy."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+
+class TopologyScope(StrEnum):
+    """topologyManagerScope."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+class TopologyOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """topologyManagerPolicyOptions."""
+
+    prefer_closest_numa_nodes: bool = False
+    max_allowable_numa_nodes: int = 8
+
+
+class CpuPolicy(StrEnum):
+    """cpuManagerPolicy."""
+
+    NONE = "none"
+    STATIC = "static"
+
+
+class CpuOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """cpuManagerPolicyOptions."""
+
+    full_pcpus_only: bool = False
+    distribute_cpus_across_numa: bool = False
+    align_by_socket: bool = False
+    distribute_cpus_across_cores: bool = False
+    strict_cpu_reservation: bool = False
+    prefer_align_cpus_by_uncorecache: bool = False
+
+
+class MemoryPolicy(StrEnum):
+    """memoryManagerPolicy."""
+
+    NONE = "None"
+    STATIC = "Static"
+
+
+class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One node's kubelet: everything that changes its decisions."""
+
+    version: str = "v1.36.2"
+    """As in the Node's status.nodeInfo.kubeletVersion."""
+    topology_policy: TopologyPolicy = TopologyPolicy.NONE
+    topology_scope: TopologyScope = TopologyScope.CONTAINER
+    topology_options: TopologyOptions = TopologyOptions()
+    cpu_policy: CpuPolicy = CpuPolicy.NONE
+    cpu_options: CpuOptions = CpuOptions()
+    reserved_cpus: str = ""
+    """reservedSystemCPUs, a CPU list; empty: as many as ``reserved_cpu_millis`` rounds up to, kubelet's choice."""
+    reserved_cpu_millis: int = 0
+    """systemReserved.cpu + kubeReserved.cpu."""
+    memory_policy: MemoryPolicy = MemoryPolicy.NONE
+    reserved_memory: dict[int, dict[str, int]] = {}
+    """reservedMemory: by NUMA node, bytes by resource (``memory``, ``hugepages-2Mi``)."""
+
+    @property
+    def parsed_version(self) -> Version:
+        """The version to compare with. Raises ValueError when it is none."""
+        return parse_version(self.version)
