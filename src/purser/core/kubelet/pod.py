@@ -6,6 +6,11 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.model import ContainerKind
+from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.quantities import quantity_ceil, quantity_milli
+
+_CPU = "cpu"
+_MEMORY = "memory"
 
 
 class QosClass(StrEnum):
@@ -31,3 +36,33 @@ class KubeletPod(msgspec.Struct, frozen=True):
     uid: str
     containers: tuple[KubeletContainer, ...]
     qos: QosClass = QosClass.BEST_EFFORT
+
+
+def kubelet_pod(spec: PodSpec) -> KubeletPod:
+    """A pod as kubelet sees it. Raises `purser.core.quantities.QuantityError`."""
+    containers = tuple(_container(container) for container in spec.containers)
+    return KubeletPod(spec.uid, containers, qos_class(containers))
+
+
+def _container(spec: ContainerSpec) -> KubeletContainer:
+    limits = {name: _amount(name, value) for name, value in spec.limits.items()}
+    requests = {name: _amount(name, value) for name, value in spec.requests.items()}
+    return KubeletContainer(spec.name, spec.kind, limits, limits | requests)
+
+
+def _amount(resource: str, value: str) -> int:
+    return quantity_milli(value) if resource == _CPU else quantity_ceil(value)
+
+
+def qos_class(containers: tuple[KubeletContainer, ...]) -> QosClass:
+    """The QoS class of a pod with these containers (GetPodQOS): Guaranteed when each one limits both CPU and memory
+    and requests the same, BestEffort when none names either."""
+    named = [c for c in containers if any(_computes(c.limits)) or any(_computes(c.requests))]
+    if not named:
+        return QosClass.BEST_EFFORT
+    limited = all(all(_computes(c.limits)) and _computes(c.limits) == _computes(c.requests) for c in containers)
+    return QosClass.GUARANTEED if limited else QosClass.BURSTABLE
+
+
+def _computes(amounts: Mapping[str, int]) -> tuple[int, int]:
+    return amounts.get(_CPU, 0), amounts.get(_MEMORY, 0)

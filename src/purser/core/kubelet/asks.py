@@ -1,0 +1,90 @@
+"""What an admission asks on its way, and how it ends.
+
+An admission is a generator. It yields a `PreferredAllocation` or an `Allocate`, is sent the answer, and returns an
+`Outcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.kubelet.state import ContainerKey, NodeState
+
+
+class PreferredAllocation(msgspec.Struct, frozen=True):
+    """A GetPreferredAllocation call; answered by device ids in the plugin's order of preference."""
+
+    container: ContainerKey
+    resource: str
+    available: frozenset[str]
+    """Those of ``must_include`` are in it."""
+    must_include: frozenset[str]
+    size: int
+    state: NodeState
+
+
+class Allocate(msgspec.Struct, frozen=True):
+    """An Allocate call for one container and resource; answered by the serialized ContainerAllocateResponse."""
+
+    container: ContainerKey
+    resource: str
+    device_ids: frozenset[str]
+    state: NodeState
+
+
+class CallFailed(msgspec.Struct, frozen=True):
+    """The answer when the call failed."""
+
+    message: str
+    """As kubelet prints the error."""
+
+
+Ask = PreferredAllocation | Allocate
+Answer = tuple[str, ...] | bytes | CallFailed
+
+
+class Manager(StrEnum):
+    """Which of kubelet's managers refused."""
+
+    TOPOLOGY = "topology manager"
+    DEVICE = "device manager"
+    CPU = "CPU manager"
+    MEMORY = "memory manager"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The pod fails; kubelet does not try again."""
+
+    manager: Manager
+    container: str
+    """Empty where the pod as a whole was refused (scope pod)."""
+    reason: str
+    """status.reason, such as ``TopologyAffinityError``."""
+    message: str
+    """kubelet's, without the prefix that its version puts before it in status.message."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How an admission ended."""
+
+    state: NodeState
+    """What the node is left with. kubelet rolls nothing back: a refused pod keeps what it was given until kubelet
+    counts again."""
+    refusal: Refusal | None = None
+
+
+Admission = Generator[Ask, Answer, Outcome]
+
+Choose = Callable[[PreferredAllocation], Iterable[str]]
+
+
+def finish(admission: Admission, choose: Choose) -> Outcome:
+    """Run an admission to its end without any plugin: ``choose`` prefers devices, every Allocate succeeds."""
+    try:
+        ask = next(admission)
+        while True:
+            ask = admission.send(tuple(choose(ask)) if isinstance(ask, PreferredAllocation) else b"")
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
