@@ -1,0 +1,9 @@
+"""What the managers raise. A refused pod is no error: it is a value (`purser.core.kubelet.asks.Refusal`)."""
+
+
+class StartError(Exception):
+    """kubelet would not start with this configuration, machine or state file; the message is kubelet's own."""
+
+
+class CheckpointError(ValueError):
+    """A state file that kubelet would not read; the message says why."""
