@@ -10,6 +10,9 @@ from enum import StrEnum
 
 import msgspec
 
+from purser.core.kubelet.pod import KubeletPod
+from purser.core.podspec import ContainerKind as ContainerKind
+
 
 class DeviceMode(StrEnum):
     """How a device is handed out."""
@@ -85,15 +88,6 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     agent_version: str = ""
     cordoned: tuple[str, ...] = ()
     """uuids of devices that take no new grants."""
-
-
-class ContainerKind(StrEnum):
-    """When a container runs relative to the others of its pod."""
-
-    INIT = "init"
-    SIDECAR = "sidecar"
-    """An init container with restartPolicy Always: it stays beside everything that starts after it."""
-    APP = "app"
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -172,6 +166,8 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty: the scheduler's default."""
     weights: ScoreWeights = ScoreWeights()
     priority: int = 0
+    kubelet_pod: KubeletPod | None = None
+    """The pod as its node's kubelet will see it; None where nobody asks what kubelet would do."""
 
 
 class DeviceShare(msgspec.Struct, frozen=True):

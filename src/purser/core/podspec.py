@@ -1,10 +1,18 @@
 """The part of a Kubernetes pod that dialects read, free of any client library."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 import msgspec
 
-from purser.core.model import ContainerKind
+
+class ContainerKind(StrEnum):
+    """When a container runs relative to the others of its pod."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    """An init container with restartPolicy Always: it stays beside everything that starts after it."""
+    APP = "app"
 
 
 class ContainerSpec(msgspec.Struct, frozen=True):

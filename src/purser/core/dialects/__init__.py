@@ -10,6 +10,8 @@ has these defaults parses to the same request as before.
 
 from collections.abc import Mapping
 
+import msgspec
+
 from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import Dialect, asks_for
 from purser.core.dialects.errors import DialectError, Problems
@@ -17,9 +19,11 @@ from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import InitResources, movable, restored
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
+from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.model import ContainerKind, ContainerRequest, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.quantities import QuantityError
 
 __all__ = [
     "RECORD_ANNOTATIONS",
@@ -53,6 +57,7 @@ def parse(pod: PodSpec) -> PodRequest | None:
     """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
     if not asks_for_devices(pod):
         return None
+    seen_by_kubelet = _seen_by_kubelet(pod)
     pod = restored(pod)
     problems = Problems()
     selectors = read_selectors(pod.annotations, problems)
@@ -68,9 +73,26 @@ def parse(pod: PodSpec) -> PodRequest | None:
         gpu_policy=read_gpu_policy(pod.annotations, problems),
         weights=read_weights(pod.annotations, problems),
         priority=pod.priority,
+        kubelet_pod=seen_by_kubelet,
     )
     problems.raise_if_any()
     return request
+
+
+def _seen_by_kubelet(pod: PodSpec) -> KubeletPod | None:
+    """The pod with what it asks for beside devices, for kubelet aligns CPUs and memory with them.
+
+    An amount that is no quantity is told by the dialect whose resource it is, and of others by the API server.
+    """
+    added = defaults(pod)
+    containers = tuple(
+        msgspec.structs.replace(container, limits={**container.limits, **added.get(container.name, {})})
+        for container in pod.containers
+    )
+    try:
+        return kubelet_pod(msgspec.structs.replace(pod, containers=containers))
+    except QuantityError:
+        return None
 
 
 def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:

@@ -5,8 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
 from purser.core.quantities import quantity_ceil, quantity_milli
 
 _CPU = "cpu"
