@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from purser.agent.ids import id_order, uuid_of, uuids_of
+from purser.core.device_ids import id_order, uuid_of, uuids_of
 from purser.core.model import ContainerGrant, ContainerKind, Grant
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from purser.agent.ids import device_ids, id_order
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
+from purser.core.device_ids import device_ids, id_order
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 
 LIBRARY_FILE = "libvgpu.so"
