@@ -1,0 +1,17 @@
+"""Text as Go writes it, for kubelet's state files: JSON, and the checksum over spew's print of a value."""
+
+import json
+
+
+def fnv1a_32(text: str) -> int:
+    """FNV-1a, 32 bits, of a text's UTF-8: kubelet's checksum.New over what spew prints."""
+    value = 0x811C9DC5
+    for byte in text.encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value
+
+
+def go_json(value: object) -> str:
+    """JSON without spaces, and with the three characters escaped that HTML would mind."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
