@@ -29,6 +29,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     """A merged hint is preferred only where all masks are equal (PRs 108052, 108154; 1.24)."""
     has_policy_options: bool
     """Topology manager policy options exist (KEP-3545; 1.26)."""
+    has_max_allowable_numa_nodes: bool
+    """One of them is max-allowable-numa-nodes (KEP-4622; 1.31)."""
     registers_synchronously: bool
     """Register dials the plugin and asks for its options before it answers (PR 109016; 1.25)."""
     any_numa_node_aligns: bool
@@ -43,6 +45,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     """takeByTopology knows NUMA nodes and is deterministic (PR 102014; 1.22)."""
     has_memory_manager: bool
     """The memory manager is a hint provider, the last one (KEP-1769; 1.21)."""
+    guards_memory_groups: bool
+    """The memory manager refuses to allocate from nodes that break its groups (PR 123443; 1.32)."""
     enumerates_bearing_nodes_only: bool
     """Device hints name only NUMA nodes that hold the resource (PR 138244; 2026, seen in 1.36.2)."""
     has_sidecars: bool
@@ -61,6 +65,29 @@ class Behaviour(msgspec.Struct, frozen=True):
     """PodResources lists exclusive CPUs only; older ones list the shared pool for the other containers."""
     keeps_unknown_sockets: bool
     """At its start kubelet removes only sockets from the plugin folder; 1.20 every file but the checkpoint."""
+    keeps_cpus_of_siblings: bool
+    """A removed container gives back no CPU that another one of its pod still holds (PR 104837; 1.23)."""
+    checks_free_physical_cpus: bool
+    """full-pcpus-only counts free CPUs without the siblings of reserved ones (PR 114114; 1.27)."""
+    names_exhausted_physical_cpus: bool
+    """Its error says so even when none is free (PR 127959; 1.32)."""
+    counts_cpus_in_errors: bool
+    """``not enough cpus available`` says how many were asked for and are there (by 1.32; the exact release is unknown)."""
+    takes_odd_uncore_parts: bool
+    """prefer-align-cpus-by-uncorecache fits odd remainders into one cache too (PR 131850; 1.34)."""
+    cpu_policy_options: frozenset[str]
+    """The options that the static CPU manager policy knows, those behind an alpha gate included."""
+
+
+_CPU_POLICY_OPTIONS: dict[str, Version] = {
+    "full-pcpus-only": (1, 22, 0),
+    "distribute-cpus-across-numa": (1, 23, 0),
+    "align-by-socket": (1, 25, 0),
+    "distribute-cpus-across-cores": (1, 31, 0),
+    "strict-cpu-reservation": (1, 32, 0),
+    "prefer-align-cpus-by-uncorecache": (1, 32, 0),
+}
+"""Since when each option exists (KEPs 2625, 2902, 3327, 4176, 4540, 4800)."""
 
 
 @cache
@@ -69,6 +96,7 @@ def behaviour(version: Version) -> Behaviour:
     return Behaviour(
         merges_equal_masks=version >= (1, 24, 0),
         has_policy_options=version >= (1, 26, 0),
+        has_max_allowable_numa_nodes=version >= (1, 31, 0),
         registers_synchronously=version >= (1, 25, 0),
         any_numa_node_aligns=version >= (1, 22, 0),
         needs_a_node_for_topology=version >= (1, 22, 0),
@@ -76,6 +104,7 @@ def behaviour(version: Version) -> Behaviour:
         no_topology_key=-1 if version >= (1, 23, 0) else 0,
         packs_by_numa=version >= (1, 22, 0),
         has_memory_manager=version >= (1, 21, 0),
+        guards_memory_groups=version >= (1, 32, 0),
         enumerates_bearing_nodes_only=version >= (1, 36, 2),
         has_sidecars=version >= (1, 28, 0),
         merges_cdi_devices=version >= (1, 28, 0),
@@ -85,6 +114,12 @@ def behaviour(version: Version) -> Behaviour:
         lists_active_pods_only=version >= (1, 34, 0),
         lists_exclusive_cpus_only=version >= (1, 22, 0),
         keeps_unknown_sockets=version >= (1, 22, 0),
+        keeps_cpus_of_siblings=version >= (1, 23, 0),
+        checks_free_physical_cpus=version >= (1, 27, 0),
+        names_exhausted_physical_cpus=version >= (1, 32, 0),
+        counts_cpus_in_errors=version >= (1, 31, 0),
+        takes_odd_uncore_parts=version >= (1, 34, 0),
+        cpu_policy_options=frozenset(name for name, since in _CPU_POLICY_OPTIONS.items() if version >= since),
     )
 
 
