@@ -17,6 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 PROTOS = (
     "purser/agent/kubeletapi/deviceplugin/v1beta1/api.proto",
     "purser/agent/kubeletapi/podresources/v1/api.proto",
+    "purser/agent/kubeletapi/pluginregistration/v1/api.proto",
 )
 
 

@@ -6,6 +6,7 @@ import pytest
 import structlog
 
 from purser.lab.cluster import Lab
+from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests.lab.lab_cluster import LabCluster
 
@@ -28,7 +29,7 @@ def quiet_logs():
 @pytest.fixture
 async def lab(kubelet_version, quiet_logs):
     nodes = node_choices(["a100-40gb-8"])
-    settings = LabSettings(nodes, kubelet_version=kubelet_version, probe_interval_s=0.1)
+    settings = LabSettings(nodes, kubelet=KubeletSection(version=kubelet_version), probe_interval_s=0.1)
     async with Lab(settings) as lab:
         async with asyncio.timeout(60):
             await lab.ready()

@@ -11,6 +11,7 @@ from purser.kube.adapters import inventory_of
 from purser.kube.errors import ApiError, NotFoundError
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import (
@@ -34,7 +35,7 @@ REQUESTS = (share(4000, 10), share(9000, 30), share(2000, 0), share(3000, 20, 2)
 @pytest.fixture
 async def chaos_lab(kubelet_version, quiet_logs):
     nodes = node_choices(["a100-40gb-8", "t4-4"])
-    async with Lab(LabSettings(nodes, kubelet_version=kubelet_version, probe_interval_s=0.1)) as lab:
+    async with Lab(LabSettings(nodes, kubelet=KubeletSection(version=kubelet_version), probe_interval_s=0.1)) as lab:
         async with asyncio.timeout(60):
             await lab.ready()
         yield lab

@@ -8,6 +8,7 @@ import typer
 
 from purser.cli.output import FAILED, MISUSED, fail
 from purser.cli.serving import LogLevel
+from purser.core.kubelet.config import CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +39,22 @@ def lab(
         Path | None, typer.Option(help="A scenario file to go through, with its own nodes.", metavar="SCENARIO.yaml")
     ] = None,
     port: Annotated[int, typer.Option(help="Port of the API server; 0: any free one.")] = 0,
-    kubelet_version: Annotated[str, typer.Option(help="Which kubelet the nodes emulate, v1.20 to v1.36.")] = "v1.36.2",
+    kubelet_version: Annotated[
+        str | None,
+        typer.Option(help="Which kubelet nodes emulate, v1.20.0 to v1.36.2; default: the newest.", metavar="V1.X.Y"),
+    ] = None,
+    topology_policy: Annotated[
+        TopologyPolicy | None, typer.Option(help="topologyManagerPolicy of every node.", show_default=False)
+    ] = None,
+    topology_scope: Annotated[
+        TopologyScope | None, typer.Option(help="topologyManagerScope of every node.", show_default=False)
+    ] = None,
+    cpu_manager: Annotated[
+        CpuPolicy | None, typer.Option(help="cpuManagerPolicy of every node.", show_default=False)
+    ] = None,
+    memory_manager: Annotated[
+        MemoryPolicy | None, typer.Option(help="memoryManagerPolicy of every node.", show_default=False)
+    ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
 ) -> None:
     """Run a lab until it is told to stop, or until its scenario is over."""
@@ -48,15 +64,24 @@ def lab(
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from purser.cli.serving import configure_logs, serve
     from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
+    from purser.lab.kubelet.configuration import KubeletSection
     from purser.lab.scenario import ScenarioError, load
     from purser.lab.settings import LabSettings, node_choices
 
+    said = KubeletSection(
+        version=kubelet_version,
+        topologyManagerPolicy=topology_policy,
+        topologyManagerScope=topology_scope,
+        cpuManagerPolicy=cpu_manager,
+        memoryManagerPolicy=memory_manager,
+    )
     try:
         scenario = load(run) if run is not None else None
         nodes = scenario.nodes if scenario else node_choices(node or ())
         assets = os.environ.get(ASSETS_VARIABLE)
         programs = Programs.find(Path(assets)) if assets else None
-        settings = LabSettings(nodes, port=port, kubelet_version=kubelet_version, programs=programs)
+        kubelet = said.over(scenario.scenario.kubelet) if scenario else said
+        settings = LabSettings(nodes, port=port, kubelet=kubelet, programs=programs)
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
     if run is not None and node:

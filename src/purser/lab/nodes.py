@@ -94,7 +94,10 @@ class EmulatedNode:
 
     async def _run_kubelet(self, stop: asyncio.Event) -> None:
         settings = NodeSettings(
-            self.name, kubelet_version=self._settings.kubelet_version, kubelet_port=self._kubelet_port
+            self.name,
+            machine=self._choice.profile.machine,
+            kubelet=self._settings.kubelet_of(self._choice),
+            kubelet_port=self._kubelet_port,
         )
         async with Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet") as client:
             kubelet = Kubelet(settings, self._kubelet_folder, client)

@@ -1,13 +1,13 @@
 """What can be chosen about a lab."""
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
 from purser.lab.driver.profiles import Profile
+from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 
 DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
 """Eight cards of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
@@ -24,8 +24,6 @@ class NodeChoice:
     profile: Profile
 
 
-_VERSION = re.compile(r"v1\.(\d+)\.\d+")
-_OLDEST_MINOR = 20
 _MAX_PORT = 65535
 
 
@@ -40,8 +38,8 @@ class LabSettings:
     """Of the API server; 0: a free one."""
     programs: Programs | None = None
     """A real control plane to run instead of stand-ins; of what it lacks the stand-ins run. None: stand-ins alone."""
-    kubelet_version: str = "v1.36.2"
-    """Which kubelet the nodes emulate; rules differ between 1.20 and now."""
+    kubelet: KubeletSection = field(default_factory=KubeletSection)
+    """Which kubelet the nodes emulate, and its policies: what is said here counts instead of the profiles' own."""
     slots: int = 10
     """How many containers may share a card, as in production."""
     probe_interval_s: float = 1.0
@@ -50,11 +48,17 @@ class LabSettings:
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError."""
-        found = _VERSION.fullmatch(self.kubelet_version)
-        if found is None or int(found[1]) < _OLDEST_MINOR:
-            raise ValueError(f"kubelet version {self.kubelet_version}: write one such as v1.36.2, from v1.20.0 on")
+        for choice in self.nodes:
+            self.kubelet_of(choice)
         if not 0 <= self.port <= _MAX_PORT:
             raise ValueError(f"port {self.port}: write one from 1 to {_MAX_PORT}, or 0 for any free one")
+
+    def kubelet_of(self, choice: NodeChoice) -> Configured:
+        """How a node's kubelet is configured. Raises ValueError."""
+        try:
+            return configure(self.kubelet.over(choice.profile.kubelet), choice.profile.machine)
+        except ValueError as error:
+            raise ValueError(f"node {choice.name}: {error}") from error
 
 
 def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
@@ -67,7 +71,7 @@ def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:
     for text in texts or DEFAULT_NODES:
         wanted, colon, count = text.partition(":")
         profile = profiles.load(wanted)
-        stem = Path(wanted).stem.lower()
+        stem = wanted if wanted in profiles.names() else Path(wanted).stem.lower()
         for _ in range(_count(text, count if colon else "1")):
             number = names.get(stem, 0)
             names[stem] = number + 1

@@ -1,4 +1,4 @@
-"""Node profiles: which GPUs a simulated node has, and how they are connected.
+"""Node profiles: which GPUs a simulated node has, how they are connected, and what kubelet runs on which machine.
 
 A profile is a YAML file; those that ship are in ``profiles/`` beside this module, any other is named by its path.
 ``profiles/models.yaml`` holds the facts of the GPU models that profiles refer to.
@@ -15,8 +15,11 @@ import msgspec
 import yaml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
-from purser.agent.sysfs import parse_cpu_list, pci_address
+from purser.agent.sysfs import pci_address
+from purser.core.kubelet.machine import Machine
 from purser.core.model import PcieLevel
+from purser.lab.driver.machine import CpuTopology, NumaNode, bad_machine, machine_of
+from purser.lab.kubelet.configuration import KubeletSection, configure
 
 FOLDER = Path(__file__).parent / "profiles"
 _MODELS_FILE = FOLDER / "models.yaml"
@@ -63,13 +66,6 @@ class ProfileGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numa_node: int | None = None
 
 
-class NumaNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One NUMA node and its CPUs, in the kernel's list format."""
-
-    node: Natural
-    cpus: str
-
-
 class NvSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """NVSwitches that every GPU has links to, dealt out one by one."""
 
@@ -85,18 +81,26 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A node's GPUs."""
+    """A node: its GPUs, its CPUs and memory, its kubelet."""
 
     description: str
     driver_version: str
     cuda_version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d$")]
     gpus: Annotated[tuple[ProfileGpu, ...], msgspec.Meta(max_length=MAX_GPUS)]
     numa: tuple[NumaNode, ...] = ()
+    """Empty: one node with 128 CPUs and 1 TiB."""
+    cpu: CpuTopology = CpuTopology()
+    kubelet: KubeletSection = KubeletSection()
     pcie: dict[PcieLevel, tuple[tuple[Natural, ...], ...]] = {}
     """GPUs that meet at a level. A pair in no group meets at its NUMA node where that is the same, else across."""
     nvswitch: NvSwitches | None = None
     bridges: tuple[Bridge, ...] = ()
     models: dict[str, GpuModel] = {}
+
+    @property
+    def machine(self) -> Machine:
+        """CPUs, NUMA nodes and memory."""
+        return machine_of(self.numa, self.cpu)
 
     def model_of(self, gpu: ProfileGpu) -> GpuModel:
         """The product that sits in a slot."""
@@ -127,7 +131,17 @@ def load(name_or_path: str | Path) -> Profile:
         raise ProfileError(f"no profile {name_or_path}: name a file, or one of {', '.join(names())}")
     profile = _convert(path, _read(path), Profile)
     profile = msgspec.structs.replace(profile, models=_models() | profile.models)
-    problem = next(chain(_bad_models(profile), _bad_gpus(profile), _bad_numa(profile), _bad_links(profile)), None)
+    problem = next(
+        chain(
+            _bad_models(profile),
+            _bad_gpus(profile),
+            bad_machine(profile.numa, profile.cpu),
+            _bad_numa(profile),
+            _bad_kubelet(profile),
+            _bad_links(profile),
+        ),
+        None,
+    )
     if problem is not None:
         raise ProfileError(f"{path}: {problem}")
     return profile
@@ -185,14 +199,16 @@ def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str
 
 def _bad_numa(profile: Profile) -> Iterator[str]:
     declared = {each.node for each in profile.numa}
-    for index, each in enumerate(profile.numa):
-        try:
-            parse_cpu_list(each.cpus)
-        except ValueError:
-            yield f"numa[{index}].cpus: {each.cpus!r} is no CPU list: write one like 0-15,128-143"
     for index, gpu in enumerate(profile.gpus):
         if gpu.numa_node is not None and gpu.numa_node not in declared:
             yield f"gpus[{index}].numa_node: node {gpu.numa_node} is not under numa: add it there, or leave this out"
+
+
+def _bad_kubelet(profile: Profile) -> Iterator[str]:
+    try:
+        configure(profile.kubelet, profile.machine)
+    except ValueError as error:
+        yield f"kubelet.{error}"
 
 
 def _bad_links(profile: Profile) -> Iterator[str]:

@@ -39,7 +39,7 @@ class Kubelet:
         self.runtime = Runtime(folder / "pods")
         self._client = client
         self._clock = clock
-        self._manager = DeviceManager(settings.version, Random(seed))
+        self._manager = DeviceManager(settings.kubelet.config.parsed_version[:2], Random(seed))
         self._node = NodeReporter(settings, client, self._manager, clock)
         plugin_folder = folder / "device-plugins"
         self._checkpoint_path = plugin_folder / checkpoint.FILE_NAME

@@ -7,10 +7,16 @@ from typing import Any
 
 import structlog
 
+from purser.core.kubelet.cpuset import parse_cpuset
+from purser.core.kubelet.machine import Machine
+from purser.core.kubelet.state import Node
+from purser.core.kubelet.versions import Behaviour, behaviour
 from purser.kube.client import Client
 from purser.kube.clock import Clock, micro_timestamp, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
 from purser.kube.resources import LEASES, NODES
+from purser.lab.driver.machine import HUGEPAGES, MEMORY, CpuTopology, machine_of
+from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 from purser.lab.kubelet.devicemanager import DeviceManager
 
 STATUS_PERIOD_S = 10.0
@@ -20,25 +26,60 @@ LEASE_NAMESPACE = "kube-node-lease"
 _log = structlog.get_logger("purser.lab.kubelet")
 
 
+_DEFAULT_MACHINE = machine_of((), CpuTopology())
+
+
 @dataclass(frozen=True)
 class NodeSettings:
     """What a node is, besides its devices."""
 
     name: str
-    kubelet_version: str = "v1.36.2"
+    machine: Machine = _DEFAULT_MACHINE
+    kubelet: Configured = field(default_factory=lambda: configure(KubeletSection(), _DEFAULT_MACHINE))
     labels: Mapping[str, str] = field(default_factory=dict)
-    cpus: int = 128
-    memory_gib: int = 1024
     pods: int = 250
     ip: str = "127.0.0.1"
     kubelet_port: int = 0
     """Of kubelet's HTTPS API; 0: it has none."""
 
     @property
-    def version(self) -> tuple[int, int]:
-        """Major and minor of the kubelet's version."""
-        major, minor = self.kubelet_version.removeprefix("v").split(".")[:2]
-        return int(major), int(minor)
+    def node(self) -> Node:
+        """The node as the admission twin takes it."""
+        return Node(self.kubelet.config, self.machine)
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """What is special about the kubelet's version."""
+        return behaviour(self.kubelet.config.parsed_version)
+
+
+def capacity_of(settings: NodeSettings) -> tuple[dict[str, str], dict[str, str]]:
+    """Capacity and allocatable of what comes from the machine, as the Node's status has them.
+
+    Of CPUs and memory kubelet offers what is neither reserved nor, as memory, taken by hugepages.
+    """
+    totals: dict[str, int] = {}
+    for numa_node in settings.machine.numa_nodes:
+        for name, amount in numa_node.memory.items():
+            totals[name] = totals.get(name, 0) + amount
+    hugepages = {name: amount for name, amount in totals.items() if name.startswith(HUGEPAGES)}
+    config, cpus = settings.kubelet.config, len(settings.machine.cpus)
+    reserved_millis = 1000 * parse_cpuset(config.reserved_cpus).bit_count() or config.reserved_cpu_millis
+    offered = totals[MEMORY] - sum(hugepages.values()) - settings.kubelet.reserved_memory_bytes
+    same = {"pods": str(settings.pods), "ephemeral-storage": "1Ti"} | {name: _bytes(n) for name, n in hugepages.items()}
+    return (
+        {"cpu": str(cpus), MEMORY: _bytes(totals[MEMORY]), **same},
+        {"cpu": _cores(1000 * cpus - reserved_millis), MEMORY: _bytes(max(0, offered)), **same},
+    )
+
+
+def _bytes(amount: int) -> str:
+    """As kubelet writes memory: in Ki where that is exact."""
+    return f"{amount // 1024}Ki" if amount and amount % 1024 == 0 else str(amount)
+
+
+def _cores(millis: int) -> str:
+    return str(millis // 1000) if millis % 1000 == 0 else f"{millis}m"
 
 
 class NodeReporter:
@@ -98,16 +139,11 @@ class NodeReporter:
 
     def _status(self) -> dict[str, Any]:
         settings = self._settings
-        own = {
-            "cpu": str(settings.cpus),
-            "memory": f"{settings.memory_gib}Gi",
-            "pods": str(settings.pods),
-            "ephemeral-storage": "1Ti",
-        }
+        capacity, allocatable = capacity_of(settings)
         devices = self._manager.capacity(self._clock.monotonic())
         return {
-            "capacity": own | {name: str(n) for name, n in devices.capacity.items()},
-            "allocatable": own | {name: str(n) for name, n in devices.allocatable.items()},
+            "capacity": capacity | {name: str(n) for name, n in devices.capacity.items()},
+            "allocatable": allocatable | {name: str(n) for name, n in devices.allocatable.items()},
             "conditions": [self._ready()],
             "addresses": [
                 {"type": "InternalIP", "address": settings.ip},
@@ -115,7 +151,7 @@ class NodeReporter:
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.kubelet_port}},
             "nodeInfo": {
-                "kubeletVersion": settings.kubelet_version,
+                "kubeletVersion": settings.kubelet.config.version,
                 "containerRuntimeVersion": "lab://1",
                 "osImage": "Purser lab",
                 "operatingSystem": "linux",
@@ -124,7 +160,7 @@ class NodeReporter:
                 "machineID": settings.name,
                 "systemUUID": settings.name,
                 "bootID": settings.name,
-                "kubeProxyVersion": settings.kubelet_version,
+                "kubeProxyVersion": settings.kubelet.config.version,
             },
         }
 

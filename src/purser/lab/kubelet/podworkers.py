@@ -117,7 +117,7 @@ class PodWorkers:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended."""
         self.free_unused()
         for uid, pod in self._known.items():
-            if self._settings.version >= (1, 34) and self._is_over(uid, pod):
+            if self._settings.behaviour.lists_active_pods_only and self._is_over(uid, pod):
                 continue
             metadata = pod["metadata"]
             yield ListedPod(uid, metadata["namespace"], metadata["name"], self._listed_containers(pod))
@@ -127,7 +127,7 @@ class PodWorkers:
 
     def _listed_containers(self, pod: Raw) -> tuple[str, ...]:
         apps = {spec["name"] for spec in pod["spec"].get("containers") or ()}
-        with_sidecars = self._settings.version >= (1, 29)
+        with_sidecars = self._settings.behaviour.has_sidecars
         return tuple(
             view.name for view in containers_of(pod) if view.name in apps or (with_sidecars and not view.is_init)
         )
@@ -170,7 +170,7 @@ class PodWorkers:
     async def _reject(self, pod: Raw, error: AdmissionError) -> None:
         self._rejected.add(uid_of(pod))
         self._recorder.event(ref_of(_RAW_PODS, dict(pod)), error.reason, error.message, type="Warning")
-        prefix = "Pod was rejected: " if self._settings.version >= (1, 30) else "Pod "
+        prefix = "Pod was rejected: " if self._settings.behaviour.was_rejected_prefix else "Pod "
         await self._write_status(pod, rejected_status(error.reason, prefix + error.message, self._now()))
 
     def _is_running(self, pod: Raw) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from purser.lab.settings import DEFAULT_NODES, NodeChoice, node_choices
+from purser.lab.kubelet.configuration import KubeletSection
+from purser.lab.settings import DEFAULT_NODES, LabSettings, NodeChoice, node_choices
 
 MAX_BYTES = 1024 * 1024
 
@@ -142,6 +143,8 @@ class Scenario(_Strict, frozen=True):
     description: str = ""
     nodes: tuple[str, ...] = DEFAULT_NODES
     """``PROFILE`` or ``PROFILE:COUNT``; they are called ``<profile>-<n>`` with n from 0."""
+    kubelet: KubeletSection = KubeletSection()
+    """Of every node; what is said here counts instead of the profiles' own."""
     deadline_s: float = 120.0
     """How long the whole scenario may take."""
 
@@ -175,6 +178,7 @@ def load(path: Path) -> Loaded:
     try:
         scenario = msgspec.convert(read_yaml(path), Scenario)
         nodes = node_choices(scenario.nodes)
+        LabSettings(nodes, kubelet=scenario.kubelet)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{path}: {_readable(error)}") from error
     except ScenarioError:

@@ -34,9 +34,11 @@ def test_the_shipped_profiles_are_those_the_documentation_names() -> None:
         "a100-pcie-4",
         "b200-8",
         "dgx1-v100",
+        "gb200-nvl4",
         "h100-8",
         "h200-8",
         "mixed-4",
+        "p5.48xlarge",
         "t4-4",
     )
 
@@ -52,6 +54,8 @@ def test_the_shipped_profiles_are_those_the_documentation_names() -> None:
         ("b200-8", "NVIDIA B200", 183359, 8),
         ("a100-pcie-4", "NVIDIA A100-PCIE-40GB", 40960, 4),
         ("dgx1-v100", "Tesla V100-SXM2-16GB", 16384, 8),
+        ("p5.48xlarge", "NVIDIA H100 80GB HBM3", 81559, 8),
+        ("gb200-nvl4", "NVIDIA GB200", 189471, 4),
     ],
 )
 def test_a_shipped_profile_has_the_products_that_nvml_reports(

@@ -1,0 +1,1 @@
+"""The PodResources API, by version."""

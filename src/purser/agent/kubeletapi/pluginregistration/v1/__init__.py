@@ -1,0 +1,1 @@
+"""v1: served since Kubernetes 1.20."""

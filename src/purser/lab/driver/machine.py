@@ -1,0 +1,180 @@
+"""The part of a profile that is CPUs, NUMA nodes and memory, and the `Machine` that kubelet would find there.
+
+Siblings, sockets and caches are derived from few numbers: hardware is regular. What a profile leaves out is assumed:
+one thread per core, one socket and one last level cache per NUMA node that holds CPUs, and the distances below.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from purser.core.kubelet.cpuset import cpus_of, parse_cpuset
+from purser.core.kubelet.machine import Cpu, Machine
+from purser.core.kubelet.machine import NumaNode as MachineNode
+from purser.core.quantities import QuantityError, quantity_ceil
+
+MEMORY = "memory"
+HUGEPAGES = "hugepages-"
+
+LOCAL, SAME_SOCKET, OTHER_SOCKET, CPULESS = 10, 12, 21, 80
+"""Distances where a profile gives none: to a node itself, on its socket, on another one, to or from a node without
+CPUs (a card's memory on a coherent link)."""
+
+MAX_NUMA_NODES = 64
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class Siblings(StrEnum):
+    """Where the threads of a core stand in a NUMA node's list of CPUs."""
+
+    OFFSET = "offset"
+    """First every core's first thread, then every core's second: 0 and 56 of ``0-55,112-167`` are 0 and 112."""
+    ADJACENT = "adjacent"
+    """One after the other: 0 and 1."""
+
+
+class CpuTopology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How CPUs make cores, caches and sockets."""
+
+    threads_per_core: Positive = 1
+    siblings: Siblings = Siblings.OFFSET
+    sockets: Positive | None = None
+    """NUMA nodes with CPUs are dealt out to them in order; None: each has its own."""
+    cores_per_uncore_cache: Positive | None = None
+    """Cores that share a last level cache; None: all of a NUMA node."""
+
+
+class NumaNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One NUMA node."""
+
+    node: Annotated[int, msgspec.Meta(ge=0, lt=MAX_NUMA_NODES)]
+    cpus: str = ""
+    """In the kernel's list format; empty: it has memory alone, or nothing."""
+    memory: str = "0"
+    """A quantity, hugepages included."""
+    hugepages: dict[str, str] = {}
+    """A quantity by page size: ``{2Mi: 8Gi}``."""
+    distances: tuple[Positive, ...] = ()
+    """To every node in the order of the profile."""
+
+
+DEFAULT_NUMA = (NumaNode(0, "0-127", "1Ti"),)
+"""Of a profile that does not speak of NUMA."""
+
+
+def machine_of(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Machine:
+    """The hardware of a profile in which `bad_machine` finds nothing wrong."""
+    numa = numa or DEFAULT_NUMA
+    sockets = _sockets(numa, topology)
+    return Machine(
+        numa_nodes=tuple(_machine_nodes(numa, sockets)),
+        cpus=tuple(sorted(_cpus(numa, topology, sockets), key=lambda cpu: cpu.cpu)),
+        num_sockets=len(set(sockets.values())),
+    )
+
+
+def _machine_nodes(numa: tuple[NumaNode, ...], sockets: dict[int, int]) -> Iterator[MachineNode]:
+    order = sorted(range(len(numa)), key=lambda place: numa[place].node)
+    for place in order:
+        each = numa[place]
+        memory = {MEMORY: quantity_ceil(each.memory)}
+        memory |= {f"{HUGEPAGES}{size}": quantity_ceil(amount) for size, amount in each.hugepages.items()}
+        distances = [
+            each.distances[other] if each.distances else _distance(each.node, numa[other].node, sockets)
+            for other in order
+        ]
+        yield MachineNode(each.node, memory, tuple(distances))
+
+
+def _distance(one: int, other: int, sockets: dict[int, int]) -> int:
+    if one == other:
+        return LOCAL
+    if one not in sockets or other not in sockets:
+        return CPULESS
+    return SAME_SOCKET if sockets[one] == sockets[other] else OTHER_SOCKET
+
+
+def _sockets(numa: tuple[NumaNode, ...], topology: CpuTopology) -> dict[int, int]:
+    """The socket of each NUMA node that holds CPUs."""
+    bearing = sorted(each.node for each in numa if each.cpus)
+    per_socket = len(bearing) // (topology.sockets or len(bearing)) if bearing else 1
+    return {node: place // per_socket for place, node in enumerate(bearing)}
+
+
+def _cpus(numa: tuple[NumaNode, ...], topology: CpuTopology, sockets: dict[int, int]) -> Iterator[Cpu]:
+    first_cache = 0
+    for each in sorted(numa, key=lambda each: each.node):
+        cores = list(_cores(cpus_of(parse_cpuset(each.cpus)), topology))
+        per_cache = topology.cores_per_uncore_cache or max(1, len(cores))
+        for place, threads in enumerate(cores):
+            for cpu in threads:
+                yield Cpu(cpu, each.node, sockets[each.node], min(threads), first_cache + place // per_cache)
+        first_cache += -(-len(cores) // per_cache)
+
+
+def _cores(cpus: tuple[int, ...], topology: CpuTopology) -> Iterator[tuple[int, ...]]:
+    threads = topology.threads_per_core
+    count = len(cpus) // threads
+    for core in range(count):
+        if topology.siblings is Siblings.OFFSET:
+            yield cpus[core::count]
+        else:
+            yield cpus[core * threads : (core + 1) * threads]
+
+
+def bad_machine(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Iterator[str]:
+    """What is wrong, field by field, each with what to write instead."""
+    yield from _bad_nodes(numa)
+    yield from _bad_cpus(numa, topology)
+    bearing = sum(bool(each.cpus) for each in numa or DEFAULT_NUMA)
+    if topology.sockets is not None and (topology.sockets > bearing or bearing % topology.sockets):
+        yield (
+            f"cpu.sockets: {bearing} NUMA nodes with CPUs cannot be dealt out to {topology.sockets} sockets: "
+            f"write a number that divides {bearing}"
+        )
+
+
+def _bad_nodes(numa: tuple[NumaNode, ...]) -> Iterator[str]:
+    seen: set[int] = set()
+    for index, each in enumerate(numa):
+        if each.node in seen:
+            yield f"numa[{index}].node: node {each.node} is there already: number each node once"
+        seen.add(each.node)
+        yield from _bad_quantity(f"numa[{index}].memory", each.memory)
+        for size, amount in each.hugepages.items():
+            yield from _bad_quantity(f"numa[{index}].hugepages", size)
+            yield from _bad_quantity(f"numa[{index}].hugepages.{size}", amount)
+        if each.distances and len(each.distances) != len(numa):
+            yield f"numa[{index}].distances: has {len(each.distances)} numbers for {len(numa)} nodes: write one each"
+    if numa and not any(each.cpus for each in numa):
+        yield "numa: no node has CPUs: give at least one its list"
+
+
+def _bad_quantity(field: str, text: str) -> Iterator[str]:
+    try:
+        if quantity_ceil(text) < 0:
+            yield f"{field}: {text} is negative: write an amount such as 512Gi"
+    except QuantityError as error:
+        yield f"{field}: {error}"
+
+
+def _bad_cpus(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Iterator[str]:
+    holders: dict[int, int] = {}
+    for index, each in enumerate(numa):
+        try:
+            cpus = cpus_of(parse_cpuset(each.cpus))
+        except ValueError:
+            yield f"numa[{index}].cpus: {each.cpus!r} is no CPU list: write one like 0-15,128-143"
+            continue
+        twice = [cpu for cpu in cpus if cpu in holders]
+        if twice:
+            yield f"numa[{index}].cpus: CPU {twice[0]} is in numa[{holders[twice[0]]}] too: give each CPU to one node"
+        holders.update(dict.fromkeys(cpus, index))
+        if len(cpus) % topology.threads_per_core:
+            yield (
+                f"numa[{index}].cpus: {len(cpus)} CPUs make no whole cores of {topology.threads_per_core} threads: "
+                f"correct the list or cpu.threads_per_core"
+            )

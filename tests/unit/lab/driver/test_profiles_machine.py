@@ -1,0 +1,175 @@
+"""The CPUs, NUMA nodes and memory of a profile, and its kubelet."""
+
+import pytest
+import yaml
+from tests.unit.lab.driver.test_node_profiles import GOOD
+
+from purser.core.kubelet.config import CpuPolicy, TopologyPolicy
+from purser.core.kubelet.cpuset import parse_cpuset
+from purser.core.kubelet.versions import behaviour
+from purser.lab.driver import ProfileError, profiles
+from purser.lab.driver.machine import CpuTopology, NumaNode, Siblings, machine_of
+from purser.lab.kubelet.configuration import configure
+
+GIB = 2**30
+
+
+def write(folder, **changes):
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, **changes}))
+    return path
+
+
+def core_of(machine, cpu):
+    return next(each.core for each in machine.cpus if each.cpu == cpu)
+
+
+def test_p5_has_two_numa_nodes_of_ninety_six_cpus_and_four_gpus():
+    profile = profiles.load("p5.48xlarge")
+    machine = profile.machine
+    assert {node: cpus.bit_count() for node, cpus in machine.cpus_by_numa.items()} == {0: 96, 1: 96}
+    assert [gpu.numa_node for gpu in profile.gpus] == [0] * 4 + [1] * 4
+    assert machine.num_sockets == 2
+    assert machine.cpus_by_core[5] == parse_cpuset("5,101")
+    assert len(machine.cpus_by_uncore) == 12
+    kubelet = configure(profile.kubelet, machine).config
+    assert (kubelet.topology_policy, kubelet.cpu_policy) == (TopologyPolicy.SINGLE_NUMA_NODE, CpuPolicy.STATIC)
+    assert kubelet.reserved_cpus == "0,96"
+
+
+def test_gb200_has_thirty_four_numa_nodes_of_which_two_hold_cpus():
+    profile = profiles.load("gb200-nvl4")
+    machine = profile.machine
+    assert len(machine.numa_nodes) == 34
+    assert machine.cpus_by_numa == {0: parse_cpuset("0-71"), 1: parse_cpuset("72-143")}
+    assert len(machine.cpus_by_core) == 144
+    assert machine.numa_nodes[0].distances[:3] == (10, 21, 80)
+    assert [node.memory["memory"] for node in machine.numa_nodes[:3]] == [480 * GIB, 480 * GIB, 0]
+    assert configure(profile.kubelet, machine).config.topology_options.max_allowable_numa_nodes == 34
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_every_shipped_machine_is_whole(name):
+    profile = profiles.load(name)
+    machine = profile.machine
+    assert [cpu.cpu for cpu in machine.cpus] == list(range(len(machine.cpus)))
+    assert sum(cpus.bit_count() for cpus in machine.cpus_by_core.values()) == len(machine.cpus)
+    assert len({cpus.bit_count() for cpus in machine.cpus_by_core.values()}) == 1
+    assert all(len(node.distances) == len(machine.numa_nodes) for node in machine.numa_nodes)
+    assert {gpu.numa_node for gpu in profile.gpus} <= set(machine.cpus_by_numa)
+    assert behaviour(configure(profile.kubelet, machine).config.parsed_version).has_memory_manager
+
+
+def test_dgx_a100_has_four_numa_nodes_per_socket():
+    machine = profiles.load("a100-40gb-8").machine
+    assert machine.num_sockets == 2
+    assert machine.cpus_by_socket[0] == parse_cpuset("0-63,128-191")
+    assert machine.numa_nodes[0].distances == (10, 12, 12, 12, 21, 21, 21, 21)
+    assert machine.cpus_by_uncore[1] == parse_cpuset("4-7,132-135")
+
+
+def test_siblings_stand_apart_or_side_by_side():
+    numa = (NumaNode(0, "0-7"),)
+    apart = machine_of(numa, CpuTopology(2))
+    beside = machine_of(numa, CpuTopology(2, Siblings.ADJACENT))
+    assert (core_of(apart, 4), core_of(apart, 1)) == (0, 1)
+    assert (core_of(beside, 4), core_of(beside, 1)) == (4, 0)
+
+
+def test_a_profile_without_numa_nodes_has_one():
+    machine = machine_of((), CpuTopology())
+    assert (machine.nodes_mask, len(machine.cpus), machine.num_sockets) == (1, 128, 1)
+
+
+def test_given_distances_follow_the_nodes_numbers_whatever_their_order():
+    numa = (NumaNode(1, "2-3", distances=(10, 40)), NumaNode(0, "0-1", distances=(20, 10)))
+    machine = machine_of(numa, CpuTopology())
+    assert [node.distances for node in machine.numa_nodes] == [(10, 20), (40, 10)]
+
+
+def test_hugepages_are_kept_by_their_size():
+    machine = machine_of((NumaNode(0, "0", "4Gi", {"2Mi": "1Gi"}),), CpuTopology())
+    assert machine.numa_nodes[0].memory == {"memory": 4 * GIB, "hugepages-2Mi": GIB}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 1, "cpus": "3-7"}]},
+            r"numa\[1\].cpus: CPU 3 is in numa\[0\] too",
+            id="a CPU on two nodes",
+        ),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0-3"}, {"node": 0, "cpus": "4"}]},
+            r"numa\[1\].node: node 0 is there already",
+            id="a node twice",
+        ),
+        pytest.param(
+            {"cpu": {"threads_per_core": 3}}, r"4 CPUs make no whole cores of 3 threads", id="a core that is not whole"
+        ),
+        pytest.param({"cpu": {"sockets": 2}}, "1 NUMA nodes with CPUs cannot be dealt out to 2", id="too many sockets"),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0", "memory": "much"}]},
+            r"numa\[0\].memory: 'much' is no quantity",
+            id="no amount of memory",
+        ),
+        pytest.param(
+            {"numa": [{"node": 0, "cpus": "0", "distances": [10, 20]}]},
+            r"numa\[0\].distances: has 2 numbers for 1 nodes",
+            id="distances to nobody",
+        ),
+        pytest.param({"gpus": [], "numa": [{"node": 0}]}, "numa: no node has CPUs", id="no CPUs at all"),
+        pytest.param(
+            {"kubelet": {"topologyManagerPolicy": "strict"}},
+            r"Invalid enum value 'strict' - at `\$.kubelet.topologyManagerPolicy`",
+            id="an unknown policy",
+        ),
+        pytest.param({"kubelet": {"topologyPolicy": "none"}}, "unknown field `topologyPolicy`", id="an unknown field"),
+        pytest.param(
+            {"kubelet": {"version": "1.36"}},
+            "kubelet.version: 1.36 is no version of kubelet: write one such as",
+            id="no version",
+        ),
+        pytest.param(
+            {"kubelet": {"reservedSystemCPUs": "3-4"}},
+            r"kubelet.reservedSystemCPUs: the node has no CPUs 4: it has 0-3",
+            id="reserved CPUs that are not there",
+        ),
+        pytest.param(
+            {"kubelet": {"cpuManagerPolicyOptions": {"full-cores": "true"}}},
+            r"kubelet.cpuManagerPolicyOptions.full-cores: no such option: write one of full-pcpus-only",
+            id="an unknown option",
+        ),
+        pytest.param(
+            {"kubelet": {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "4"}}},
+            r"max-allowable-numa-nodes: '4': write a number of 8 or more",
+            id="fewer than eight nodes",
+        ),
+        pytest.param(
+            {"kubelet": {"version": "v1.20.2", "memoryManagerPolicy": "Static"}},
+            "memoryManagerPolicy: kubelet v1.20.2 has no memory manager",
+            id="a memory manager before its time",
+        ),
+        pytest.param(
+            {
+                "kubelet": {
+                    "memoryManagerPolicy": "Static",
+                    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+                }
+            },
+            "reservedMemory: its memory is 1073741824 bytes in all, but .* make 104857600",
+            id="reserved memory that does not add up",
+        ),
+        pytest.param(
+            {"kubelet": {"reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}]}},
+            r"reservedMemory\[0\].numaNode: the node has no NUMA node 1",
+            id="reserved memory on no node",
+        ),
+    ],
+)
+def test_a_bad_machine_or_kubelet_names_file_field_and_fix(tmp_path, changes, problem):
+    path = write(tmp_path, **changes)
+    with pytest.raises(ProfileError, match=problem) as raised:
+        profiles.load(path)
+    assert str(raised.value).startswith(f"{path}: ")
