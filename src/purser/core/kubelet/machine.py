@@ -1,5 +1,6 @@
 """A node's CPUs, NUMA nodes and memory, as kubelet discovers them (cadvisor's MachineInfo)."""
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import msgspec
@@ -27,7 +28,8 @@ class NumaNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     memory: dict[str, int] = {}
     """Bytes by resource: ``memory`` and every ``hugepages-<size>``."""
     distances: tuple[int, ...] = ()
-    """To every node in the order of the machine's nodes, itself included (10); empty where unknown."""
+    """To node 0, 1, 2 and so on, itself included (10): kubelet takes a node's number for its place. Empty where
+    unknown."""
 
 
 class Machine(msgspec.Struct, frozen=True, dict=True):
@@ -70,8 +72,57 @@ class Machine(msgspec.Struct, frozen=True, dict=True):
         """The CPUs of each uncore cache."""
         return self._grouped("uncore")
 
+    @cached_property
+    def core_of(self) -> dict[int, int]:
+        """The core of each CPU."""
+        return {cpu.cpu: cpu.core for cpu in self.cpus}
+
+    @cached_property
+    def socket_of(self) -> dict[int, int]:
+        """The socket of each CPU."""
+        return {cpu.cpu: cpu.socket for cpu in self.cpus}
+
     def _grouped(self, column: str) -> dict[int, CpuSet]:
         groups: dict[int, CpuSet] = {}
         for cpu in self.cpus:
             groups[getattr(cpu, column)] = groups.get(getattr(cpu, column), 0) | 1 << cpu.cpu
         return dict(sorted(groups.items()))
+
+
+class DiscoveryError(ValueError):
+    """What is known of the hardware makes no machine; the message is kubelet's."""
+
+
+class DiscoveredCore(msgspec.Struct, frozen=True):
+    """One core as cadvisor tells it."""
+
+    threads: tuple[int, ...]
+    """CPU numbers."""
+    socket: int = 0
+    uncore: int | None = None
+    """None where unknown: then the socket stands for it."""
+
+
+class DiscoveredNode(msgspec.Struct, frozen=True):
+    """One NUMA node as cadvisor tells it."""
+
+    node: NumaNode
+    cores: tuple[DiscoveredCore, ...] = ()
+
+
+def discover(nodes: Iterable[DiscoveredNode], num_sockets: int = 0) -> Machine:
+    """The machine of what cadvisor found (topology.Discover). Raises `DiscoveryError`."""
+    found = sorted(nodes, key=lambda found: found.node.node)
+    cpus = {cpu.cpu: cpu for node in found for core in node.cores for cpu in _cpus_of_core(node.node.node, core)}
+    if not cpus:
+        raise DiscoveryError("could not detect number of cpus")
+    return Machine(tuple(node.node for node in found), tuple(cpus[number] for number in sorted(cpus)), num_sockets)
+
+
+def _cpus_of_core(numa: int, core: DiscoveredCore) -> list[Cpu]:
+    if not core.threads:
+        raise DiscoveryError("no cpus provided")
+    if len(set(core.threads)) != len(core.threads):
+        raise DiscoveryError("cpus provided are not unique")
+    uncore = core.socket if core.uncore is None else core.uncore
+    return [Cpu(thread, numa, core.socket, min(core.threads), uncore) for thread in core.threads]
