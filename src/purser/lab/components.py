@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 _RESTART_S = 1.0
+_KILL_AGAIN_S = 1.0
 
 _log = structlog.get_logger("purser.lab")
 
@@ -35,10 +36,14 @@ class Component:
 
     async def kill(self) -> None:
         """End it without asking, as SIGKILL would; sockets close, everything else stays as it lies."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        task = self._task
+        if task is None:
+            return
+        while not task.done():
+            # More than once: a TaskGroup that is ending because a part of it failed swallows a cancellation.
+            task.cancel()
+            await asyncio.wait([task], timeout=_KILL_AGAIN_S)
+        await asyncio.gather(task, return_exceptions=True)
 
     async def stop(self, patience_s: float = 5.0) -> None:
         """Ask it to end and wait; after ``patience_s`` it is killed."""
@@ -53,5 +58,13 @@ class Component:
                 await self._run(stop)
                 return
             except Exception:
+                if _is_being_killed():
+                    return
                 _log.exception("a component of the lab failed and is started again", component=self.name)
             await asyncio.sleep(_RESTART_S)
+
+
+def _is_being_killed() -> bool:
+    """Whether the failure came out while the component was being cancelled: a TaskGroup tells of the failure only."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -53,3 +53,38 @@ async def test_one_that_does_not_listen_is_killed_when_patience_ends():
     await asyncio.sleep(0)
     await component.stop(patience_s=0.01)
     assert not component.is_running
+
+
+async def test_one_that_fails_while_it_is_killed_is_not_started_again():
+    """A TaskGroup that ends because a part of it failed swallows a cancellation that comes meanwhile."""
+    failing, mending = asyncio.Event(), asyncio.Event()
+    starts = 0
+
+    async def fail():
+        raise RuntimeError("it broke")
+
+    async def end_slowly():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            failing.set()
+            await mending.wait()
+
+    async def run(stop):
+        nonlocal starts
+        starts += 1
+        async with asyncio.TaskGroup() as group:
+            group.create_task(end_slowly())
+            await asyncio.sleep(0)
+            group.create_task(fail())
+
+    component = Component("it", run)
+    component.start()
+    await failing.wait()
+    killing = asyncio.create_task(component.kill())
+    await asyncio.sleep(0)
+    mending.set()
+    async with asyncio.timeout(5):
+        await killing
+    assert starts == 1
+    assert not component.is_running
