@@ -1,0 +1,47 @@
+"""Which free devices are on the NUMA nodes that the topology manager chose (filterByAffinity)."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from purser.core.kubelet.masks import Mask
+from purser.core.kubelet.state import PluginDevice, Resource
+from purser.core.kubelet.versions import Behaviour
+
+
+class Groups(NamedTuple):
+    """A partition of the free devices, best first."""
+
+    aligned: frozenset[str]
+    unaligned: frozenset[str]
+    no_affinity: frozenset[str]
+    """Those without a NUMA node; all of them where the topology manager has no wish."""
+
+
+def filter_by_affinity(
+    behaviour: Behaviour, resource: Resource, available: frozenset[str], mask: Mask | None
+) -> Groups:
+    """Partition free devices by the merged hint's mask.
+
+    A device on several NUMA nodes is aligned when any of them is in the mask. Kubelets before 1.22 look at only one of
+    them, whichever comes first in a node order that is random in effect (it is sorted, but not by what it should be);
+    here that is the lowest.
+    """
+    if mask is None:
+        return Groups(frozenset(), frozenset(), available)
+    with_node = {id_: nodes for id_ in available if (nodes := nodes_of_device(resource.devices.get(id_)))}
+    aligned = frozenset(
+        id_
+        for id_, nodes in with_node.items()
+        if _is_any_in(nodes if behaviour.any_numa_node_aligns else (min(nodes),), mask)
+    )
+    return Groups(aligned, frozenset(with_node) - aligned, available - frozenset(with_node))
+
+
+def nodes_of_device(device: PluginDevice | None) -> tuple[int, ...]:
+    """The NUMA nodes that a plugin names for a device; none for a device that it no longer lists."""
+    return device.numa_nodes or () if device is not None else ()
+
+
+def _is_any_in(nodes: Iterable[int], mask: Mask) -> bool:
+    """A plugin may name any number as a node: one that no machine has is in no mask."""
+    return any(0 <= node < mask.bit_length() and mask >> node & 1 for node in nodes)

@@ -1,0 +1,208 @@
+"""Choosing devices for containers, and having plugins allocate them."""
+
+from collections.abc import Generator
+
+import msgspec
+from msgspec.structs import replace
+
+from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed, PreferredAllocation
+from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
+from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
+from purser.core.kubelet.devicemanager.requests import container_request, gives_back
+from purser.core.kubelet.devicemanager.topologyhints import Reusable
+from purser.core.kubelet.hints import Hint
+from purser.core.kubelet.masks import Mask
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.state import ContainerKey, DeviceState, Node, NodeState, Resource
+from purser.core.kubelet.versions import Behaviour, behaviour
+
+
+class Want(msgspec.Struct, frozen=True):
+    """What one container asks of one resource."""
+
+    container: ContainerKey
+    resource: str
+    required: int
+    mask: Mask | None = None
+    """The topology manager's wish; None: any node."""
+    reusable: frozenset[str] = frozenset()
+    """The devices of the pod's init containers that ended."""
+    is_running: bool = False
+    """kubelet restarted, its pod sources are not ready yet, and the container already runs."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which devices a container is to have."""
+
+    state: NodeState
+    """With the chosen devices counted as taken; on an error with those that were chosen before it (kubelet leaves them
+    so until it counts again)."""
+    device_ids: frozenset[str] = frozenset()
+    """Empty: there is nothing to allocate."""
+    error: str | None = None
+    """kubelet's text."""
+
+
+def allocate(
+    node: Node,
+    state: NodeState,
+    pod: KubeletPod,
+    container: KubeletContainer,
+    hint: Hint,
+    reusable: Reusable,
+    is_running: bool = False,
+) -> Generator[Ask, Answer, tuple[NodeState, str | None, Reusable]]:
+    """Give one container its devices of all resources (Allocate); ends with kubelet's error text, or None.
+
+    One Allocate call for each resource. Nothing is rolled back: what the resources before got stays with the container.
+    Whoever calls frees the devices of pods that are gone first (`free_all_but`). For ``is_running`` see `Want`.
+    Resources go by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
+    """
+    rules = behaviour(node.config.parsed_version)
+    for resource, required in container_request(state.devices, container).items():
+        mine = reusable.get(resource, frozenset())
+        want = Want((pod.uid, container.name), resource, required, hint.mask, mine, is_running)
+        choice = yield from devices_to_allocate(rules, state, want)
+        state, error = choice.state, choice.error
+        if choice.device_ids and error is None:
+            state, error = yield from _call_allocate(rules, state, want, choice.device_ids)
+        if error is not None:
+            return state, error, reusable
+    return state, None, _reusable_after(rules, state.devices, (pod.uid, container.name), container, reusable)
+
+
+def devices_to_allocate(rules: Behaviour, state: NodeState, want: Want) -> Generator[Ask, Answer, Choice]:
+    """Choose devices (devicesToAllocate).
+
+    First those of init containers, whatever their health and place, then free ones on the wished NUMA nodes, then free
+    ones elsewhere. A plugin that wants to is asked which of them it prefers as soon as there is a choice; of its answer
+    counts what was free, and kubelet fills up what is missing. Picks are by id (kubelet: random).
+    """
+    error = _refusal(rules, state.devices, want)
+    if error is not None or not _needs_devices(rules, state.devices, want):
+        return Choice(state, error=error)
+    taken = _first(want.reusable, want.required)
+    state = _take(state, want.resource, taken)
+    if len(taken) == want.required:
+        return Choice(state, taken)
+    return (yield from _choose_free(rules, state, want, taken))
+
+
+def _choose_free(
+    rules: Behaviour, state: NodeState, want: Want, taken: frozenset[str]
+) -> Generator[Ask, Answer, Choice]:
+    """Fill up a choice from the devices that nobody has."""
+    known = state.devices.resources[want.resource]
+    available = known.healthy - state.devices.allocated[want.resource]
+    needed = want.required - len(taken)
+    if len(available) < needed:
+        return Choice(state, error=_unavailable(want.resource, needed, len(available)))
+    groups = filter_by_affinity(rules, known, available, want.mask)
+    offered = groups.aligned
+    rest: tuple[frozenset[str], ...] = (groups.aligned,)
+    if needed >= len(groups.aligned):
+        taken |= groups.aligned
+        state = _take(state, want.resource, groups.aligned)
+        offered, rest = available, groups[1:]
+    preferred: frozenset[str] | str = frozenset()
+    if len(taken) < want.required:
+        preferred = yield from _preferred(state, known, want, offered | taken, taken)
+    if isinstance(preferred, str):
+        return Choice(state, error=preferred)
+    for group in (preferred & offered, *rest):
+        taken |= _first(group - taken, want.required - len(taken))
+    return Choice(_take(state, want.resource, taken), taken)
+
+
+def _refusal(rules: Behaviour, state: DeviceState, want: Want) -> str | None:
+    held = held_by(state, want.container).get(want.resource)
+    if held is not None and len(held.device_ids) != want.required:
+        return (
+            f'pod "{want.container[0]}" container "{want.container[1]}" changed request for resource '
+            f'"{want.resource}" from {len(held.device_ids)} to {want.required}'
+        )
+    known = state.resources.get(want.resource, Resource())
+    if rules.checks_health_of_held_devices:
+        return None if want.is_running else _ill(known, want.resource, held.device_ids if held else frozenset())
+    if known.is_listed or held is not None or want.required == 0:
+        return None
+    return f"can't allocate unregistered device {want.resource}"
+
+
+def _ill(known: Resource, resource: str, held: frozenset[str]) -> str | None:
+    """What newer kubelets check before all else; a request of 0 fails by it as well."""
+    if not known.is_listed:
+        return f"cannot allocate unregistered device {resource}"
+    if not known.healthy:
+        return f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+    if not held <= known.healthy:
+        return f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+    return None
+
+
+def _needs_devices(rules: Behaviour, state: DeviceState, want: Want) -> bool:
+    """Not where it has what it asks for, or runs already: then it has, whether kubelet remembers it or not."""
+    has_all = want.required == 0 or want.resource in held_by(state, want.container)
+    return not has_all and not (want.is_running and rules.checks_health_of_held_devices)
+
+
+def _unavailable(resource: str, needed: int, available: int) -> str:
+    return f"requested number of devices unavailable for {resource}. Requested: {needed}, Available: {available}"
+
+
+def _preferred(
+    state: NodeState, known: Resource, want: Want, available: frozenset[str], taken: frozenset[str]
+) -> Generator[Ask, Answer, frozenset[str] | str]:
+    """The ids that the plugin prefers, none where it has no preference; a text when the call failed."""
+    if not known.options.preferred_allocation:
+        return frozenset()
+    answer = yield PreferredAllocation(want.container, want.resource, available, taken, want.required, state)
+    if isinstance(answer, CallFailed):
+        return f"device plugin GetPreferredAllocation rpc failed with err: {answer.message}"
+    if isinstance(answer, bytes):
+        raise TypeError(
+            f"GetPreferredAllocation of {want.resource} was answered with bytes: send a tuple of device ids"
+        )
+    return frozenset(answer)
+
+
+def _call_allocate(
+    rules: Behaviour, state: NodeState, want: Want, ids: frozenset[str]
+) -> Generator[Ask, Answer, tuple[NodeState, str | None]]:
+    """One Allocate call. Its failure makes kubelet count anew what is taken, an empty answer does not."""
+    if state.devices.resources[want.resource].stopped_at is not None:
+        # kubelet prints its endpoint's fields, pointers among them, where the resource stands here.
+        return _recounted(state), f"endpoint {want.resource} has been stopped"
+    answer = yield Allocate(want.container, want.resource, ids, state)
+    if isinstance(answer, CallFailed):
+        return state if answer.is_empty_response else _recounted(state), answer.message
+    if isinstance(answer, tuple):
+        raise TypeError(
+            f"Allocate of {want.resource} was answered with ids: send a serialized ContainerAllocateResponse"
+        )
+    return replace(state, devices=hold(rules, state.devices, want.container, want.resource, ids, answer)), None
+
+
+def _reusable_after(
+    rules: Behaviour, state: DeviceState, key: ContainerKey, container: KubeletContainer, reusable: Reusable
+) -> Reusable:
+    """An init container leaves its devices to those after it; any other keeps them."""
+    changed = dict(reusable)
+    for resource, allocation in held_by(state, key).items():
+        before = reusable.get(resource, frozenset())
+        is_left = gives_back(rules, container)
+        changed[resource] = before | allocation.device_ids if is_left else before - allocation.device_ids
+    return changed
+
+
+def _first(ids: frozenset[str], count: int) -> frozenset[str]:
+    return ids if len(ids) <= count else frozenset(sorted(ids)[:count])
+
+
+def _take(state: NodeState, resource: str, ids: frozenset[str]) -> NodeState:
+    taken = state.devices.allocated.get(resource, frozenset()) | ids
+    return replace(state, devices=replace(state.devices, allocated={**state.devices.allocated, resource: taken}))
+
+
+def _recounted(state: NodeState) -> NodeState:
+    return replace(state, devices=recount(state.devices))

@@ -1,0 +1,118 @@
+"""What device plugins tell kubelet, and what the node reports of it: registration, device lists, the time of grace.
+
+These functions change `DeviceState.resources` and ``removed`` only, and `purser.core.kubelet.devicemanager.allocation`
+changes ``held`` and ``allocated`` only: who lets both go on at once joins the two halves, nothing is lost.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from purser.core.kubelet.devicemanager.holdings import counted
+from purser.core.kubelet.state import Allocation, ContainerKey, DeviceState, PluginDevice, PluginOptions, Resource
+
+GRACE_S = 300.0
+"""How long a resource without a plugin keeps its devices (as unhealthy ones) before kubelet forgets it."""
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """What the node's status says of device resources; a removed one is set to 0, not left out."""
+
+    capacity: Mapping[str, int]
+    """Devices, healthy or not."""
+    allocatable: Mapping[str, int]
+    """Healthy devices; those that are held count."""
+    removed: tuple[str, ...]
+
+
+def register(state: DeviceState, resource: str, options: PluginOptions) -> DeviceState:
+    """A plugin registered; the newest registration of a resource replaces the one before."""
+    known = state.resources.get(resource, Resource())
+    state = _with_resource(state, resource, replace(known, options=options, stopped_at=None))
+    return replace(state, removed=state.removed - {resource})
+
+
+def update(state: DeviceState, resource: str, devices: Iterable[PluginDevice]) -> DeviceState:
+    """A ListAndWatch message: the complete list replaces the one before.
+
+    As in kubelet the last of two devices with one id counts, but where their health differs the id is in both sets.
+    """
+    listed = tuple(devices)
+    known = state.resources.get(resource, Resource())
+    new = replace(
+        known,
+        devices={device.id: device for device in listed},
+        healthy=frozenset(device.id for device in listed if device.healthy),
+        unhealthy=frozenset(device.id for device in listed if not device.healthy),
+        is_listed=True,
+    )
+    return _with_resource(state, resource, new)
+
+
+def stop(state: DeviceState, resource: str, now: float) -> DeviceState:
+    """The stream of the resource's newest plugin ended: all its devices are unhealthy and the time of grace begins.
+
+    The end of a stream that a newer registration had replaced is none of this; ``now`` is in seconds.
+    """
+    known = state.resources.get(resource)
+    if known is None:
+        return state
+    gone = replace(known, healthy=frozenset(), unhealthy=known.unhealthy | known.healthy, stopped_at=now)
+    return _with_resource(state, resource, gone)
+
+
+def capacity(state: DeviceState, now: float) -> tuple[DeviceState, Capacity]:
+    """What the node has; forgets those resources whose plugin stayed away for longer than the grace."""
+    for name, known in state.resources.items():
+        if known.is_listed and known.stopped_at is not None and now - known.stopped_at > GRACE_S:
+            state = _forgotten(state, name, known)
+    listed = {name: known for name, known in state.resources.items() if known.is_listed}
+    gone = dict.fromkeys(sorted(state.removed), 0)
+    found = Capacity(
+        gone | {name: len(known.healthy) + len(known.unhealthy) for name, known in listed.items()},
+        gone | {name: len(known.healthy) for name, known in listed.items()},
+        tuple(gone),
+    )
+    return state, found
+
+
+def zero(state: DeviceState, resources: Iterable[str]) -> DeviceState:
+    """Say 0 of what the Node object still has from before a start without a checkpoint, until its plugin is back."""
+    return replace(state, removed=state.removed | (set(resources) - state.resources.keys()))
+
+
+def is_device_resource(state: DeviceState, resource: str) -> bool:
+    """Whether kubelet allocates this resource: it was listed, or somebody holds some of it."""
+    known = state.resources.get(resource)
+    return (known is not None and known.is_listed) or resource in state.allocated
+
+
+def devices(state: DeviceState) -> dict[str, tuple[PluginDevice, ...]]:
+    """Every device of every resource, healthy or not, as GetAllocatableResources lists them."""
+    return {name: tuple(known.devices.values()) for name, known in state.resources.items() if known.is_listed}
+
+
+def registered(state: DeviceState) -> dict[str, tuple[str, ...]]:
+    """The healthy devices of every resource, for the checkpoint."""
+    return {name: tuple(sorted(known.healthy)) for name, known in state.resources.items() if known.is_listed}
+
+
+def restore(held: Mapping[ContainerKey, Mapping[str, Allocation]], resources: Iterable[str], now: float) -> DeviceState:
+    """Start from a checkpoint: allocations as they were, and of no resource any device until its plugin is back.
+
+    Its time of grace begins at ``now`` (seconds). The same in all versions.
+    """
+    waiting = Resource(is_listed=True, stopped_at=now)
+    return DeviceState(resources=dict.fromkeys(resources, waiting), held=held, allocated=counted(held))
+
+
+def _forgotten(state: DeviceState, name: str, known: Resource) -> DeviceState:
+    """Out of the grace. The devices stay known by id, as in kubelet: a pod that wants them gets topology hints still
+    (none that could be met)."""
+    empty = replace(known, healthy=frozenset(), unhealthy=frozenset(), is_listed=False, options=PluginOptions())
+    return replace(_with_resource(state, name, empty), removed=state.removed | {name})
+
+
+def _with_resource(state: DeviceState, name: str, resource: Resource) -> DeviceState:
+    return replace(state, resources={**state.resources, name: resource})

@@ -1,0 +1,50 @@
+"""What kubelet says to a plugin that registers, by either path."""
+
+import json
+import re
+from collections.abc import Collection
+
+API_VERSION = "v1beta1"
+"""The only version of the device plugin API there is."""
+
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LONGEST_PREFIX = 253
+_LONGEST_NAME = 63
+
+
+def register_refusal(version: str, resource: str) -> str | None:
+    """The error of a Register call on kubelet.sock; None when it is accepted."""
+    if version != API_VERSION:
+        return (
+            f"requested API version {_quoted(version)} is not supported by kubelet. "
+            f"Supported version is [{_quoted(API_VERSION)}]"
+        )
+    return None if is_extended_resource(resource) else _invalid_name(resource)
+
+
+def watcher_refusal(versions: Collection[str], resource: str) -> str | None:
+    """The error that NotifyRegistrationStatus tells a plugin in plugins_registry; None when it is accepted."""
+    if API_VERSION not in versions:
+        return f"manager version, {API_VERSION}, is not among plugin supported versions [{' '.join(versions)}]"
+    return (
+        None if is_extended_resource(resource) else f"invalid name of device plugin socket: {_invalid_name(resource)}"
+    )
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether kubelet would take this name for a device plugin's resource (IsExtendedResourceName)."""
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    prefix, _, rest = f"requests.{name}".partition("/")
+    is_prefix = len(prefix) <= _LONGEST_PREFIX and _DNS_SUBDOMAIN.fullmatch(prefix) is not None
+    return is_prefix and len(rest) <= _LONGEST_NAME and _QUALIFIED_NAME.fullmatch(rest) is not None
+
+
+def _invalid_name(resource: str) -> str:
+    return f"the ResourceName {_quoted(resource)} is invalid"
+
+
+def _quoted(text: str) -> str:
+    """As Go's ``%q`` writes printable text."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,40 @@
+"""How many devices a container, and a pod as a whole, asks for."""
+
+from purser.core.kubelet.devicemanager.plugins import is_device_resource
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.state import DeviceState
+from purser.core.kubelet.versions import Behaviour
+from purser.core.podspec import ContainerKind
+
+
+def container_request(state: DeviceState, container: KubeletContainer) -> dict[str, int]:
+    """The device resources among a container's limits, sorted by name (kubelet's order is random)."""
+    return {name: n for name, n in sorted(container.limits.items()) if is_device_resource(state, name)}
+
+
+def pod_request(behaviour: Behaviour, state: DeviceState, pod: KubeletPod) -> dict[str, int]:
+    """What a pod needs at most at one time.
+
+    That is the sum over its app containers and sidecars, or more where an init container needs more together with the
+    sidecars before it.
+    """
+    apps: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.containers:
+        is_init = gives_back(behaviour, container)
+        for name, n in container_request(state, container).items():
+            if is_init:
+                peak[name] = max(peak.get(name, 0), n + sidecars.get(name, 0))
+            else:
+                of_kind = sidecars if container.kind is ContainerKind.SIDECAR else apps
+                of_kind[name] = of_kind.get(name, 0) + n
+    names = sorted(apps.keys() | sidecars.keys() | peak.keys())
+    return {name: max(peak.get(name, 0), apps.get(name, 0) + sidecars.get(name, 0)) for name in names}
+
+
+def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
+    """Whether a container ends before the next one starts, so that the next one may have its devices."""
+    if container.kind is ContainerKind.SIDECAR:
+        return not behaviour.has_sidecars
+    return container.kind is ContainerKind.INIT

@@ -1,0 +1,153 @@
+"""Topology hints of device resources: on which sets of NUMA nodes a request can be met."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from math import comb
+
+from purser.core.kubelet.devicemanager.affinity import nodes_of_device
+from purser.core.kubelet.devicemanager.holdings import held_by, held_by_pod
+from purser.core.kubelet.devicemanager.requests import container_request, pod_request
+from purser.core.kubelet.hints import Hint, ResourceHints
+from purser.core.kubelet.masks import Mask, all_masks, mask_of, nodes_of
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.state import DeviceState, Node, Resource
+from purser.core.kubelet.versions import Behaviour, behaviour
+
+Reusable = Mapping[str, frozenset[str]]
+"""By resource: the devices of init containers that ended, which the next containers of the same pod may have."""
+
+Hints = tuple[Hint, ...]
+
+MOST_MASKS = (1 << 16) - 1
+"""So many sets of NUMA nodes are looked at: all of 16 nodes. kubelet itself needs hours for 2^34."""
+
+_USUAL_NODES = 8
+"""kubelet's default limit, beyond which it does not start with any policy but none."""
+
+
+def hints(
+    node: Node, state: DeviceState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
+) -> ResourceHints:
+    """What the topology manager is told about one container (GetTopologyHints)."""
+    held = held_by(state, (pod.uid, container.name))
+    return {
+        name: _resource_hints(
+            node,
+            state,
+            name,
+            n,
+            held[name].device_ids if name in held else frozenset(),
+            reusable.get(name, frozenset()),
+        )
+        for name, n in container_request(state, container).items()
+    }
+
+
+def pod_hints(node: Node, state: DeviceState, pod: KubeletPod) -> ResourceHints:
+    """What it is told about a pod as a whole (GetPodTopologyHints)."""
+    request = pod_request(_behaviour(node), state, pod)
+    return {
+        name: _resource_hints(node, state, name, n, held_by_pod(state, pod.uid, name), frozenset())
+        for name, n in request.items()
+    }
+
+
+def _resource_hints(
+    node: Node, state: DeviceState, name: str, request: int, held: frozenset[str], reusable: frozenset[str]
+) -> Hints | None:
+    """None: no preference, for no device has a NUMA node. Empty: the request cannot be met."""
+    resource = state.resources.get(name, Resource())
+    if not has_topology(_behaviour(node), resource):
+        return None
+    if held:
+        return generate_hints(node, resource, held, frozenset(), request) if len(held) == request else ()
+    available = resource.healthy - state.allocated.get(name, frozenset())
+    if len(available | reusable) < request:
+        return ()
+    return generate_hints(node, resource, available, reusable, request)
+
+
+def has_topology(rules: Behaviour, resource: Resource) -> bool:
+    """Whether any device has a NUMA node; for older kubelets an empty topology does as well."""
+    nodes = (device.numa_nodes for device in resource.devices.values())
+    return any(nodes) if rules.needs_a_node_for_topology else any(of_device is not None for of_device in nodes)
+
+
+def generate_hints(
+    node: Node, resource: Resource, available: Iterable[str], reusable: Iterable[str], request: int
+) -> Hints:
+    """Every set of NUMA nodes on which a request can be met; preferred are those as small as the hardware allows.
+
+    In kubelet's order: by width, then by nodes. Preferred is about all devices of the resource, healthy and free or
+    not. A set that leaves a reusable device out is none. Costs what the number of sets and of distinct device
+    placements cost, not the number of devices: those are counted once.
+
+    Which sets: of all NUMA nodes, or, since PR 138244, of those that hold the resource. Where a machine has more than 8
+    nodes the latter holds here for older kubelets too (they only start there with max-allowable-numa-nodes, and then
+    compute for hours): what is left out are sets with nodes that hold none of it, which are never preferred but for a
+    request of 0, so that only a merged hint that is not preferred can come out narrower than that kubelet's. Where so
+    many nodes hold the resource that there are more than `MOST_MASKS` sets, the narrow ones are looked at, width by
+    width, and the widest.
+    """
+    bearing = mask_of(_known_nodes(node, chain.from_iterable(map(nodes_of_device, resource.devices.values()))))
+    nodes = _enumerated(node, bearing)
+    everything = _placements(node, resource, resource.devices)
+    free = _placements(node, resource, available)
+    bound = [device for id_ in reusable if (device := resource.devices.get(id_)) and device.numa_nodes is not None]
+    needed = frozenset(mask_of(_known_nodes(node, device.numa_nodes or ())) for device in bound)
+    smallest = len(nodes)
+    found: list[Mask] = []
+    for mask in _masks(nodes):
+        width = mask.bit_count()
+        if width < smallest and _count(everything, mask) >= request:
+            smallest = width
+        if all(mask & must for must in needed) and len(bound) + _count(free, mask) >= request:
+            found.append(mask)
+    return tuple(Hint(mask, mask.bit_count() == smallest) for mask in found)
+
+
+def _enumerated(node: Node, bearing: Mask) -> tuple[int, ...]:
+    machine = node.machine.numa_nodes
+    if _behaviour(node).enumerates_bearing_nodes_only or len(machine) > _USUAL_NODES:
+        return nodes_of(bearing)
+    return tuple(numa.node for numa in machine)
+
+
+def _masks(nodes: tuple[int, ...]) -> Iterator[Mask]:
+    """All sets of the nodes; where those are too many, whole widths up to the limit, and all nodes together."""
+    if (1 << len(nodes)) - 1 <= MOST_MASKS:
+        yield from all_masks(nodes)
+        return
+    left = MOST_MASKS
+    width = 0
+    while (left := left - comb(len(nodes), width + 1)) > 0:
+        width += 1
+    for mask in all_masks(nodes):
+        if mask.bit_count() > width:
+            break
+        yield mask
+    yield mask_of(nodes)
+
+
+def _placements(node: Node, resource: Resource, ids: Iterable[str]) -> list[tuple[Mask, int]]:
+    """How many devices there are at each distinct set of NUMA nodes; devices without one never count."""
+    by_nodes = Counter(nodes_of_device(resource.devices.get(id_)) for id_ in ids)
+    by_mask: Counter[Mask] = Counter()
+    for nodes, n in by_nodes.items():
+        by_mask[mask_of(_known_nodes(node, nodes))] += n
+    return [(mask, n) for mask, n in by_mask.items() if mask]
+
+
+def _known_nodes(node: Node, nodes: Iterable[int]) -> Iterator[int]:
+    """Without those that the machine does not have: a plugin may name any number."""
+    machine = node.machine.nodes_mask
+    return (n for n in nodes if 0 <= n < machine.bit_length() and machine >> n & 1)
+
+
+def _count(placements: list[tuple[Mask, int]], mask: Mask) -> int:
+    return sum(n for of_device, n in placements if of_device & mask)
+
+
+def _behaviour(node: Node) -> Behaviour:
+    return behaviour(node.config.parsed_version)
