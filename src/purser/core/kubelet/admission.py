@@ -1,0 +1,78 @@
+"""Whether a kubelet takes a pod: the admission handler of its topology manager, which is where everything is given out.
+
+Under policy none each container in turn gets what it asks for. Under the others the managers hint at NUMA nodes first:
+for each container in turn (scope container), so that it sees what those before it took, or once for the pod (scope
+pod). A pod that is refused half-way keeps what it was given until kubelet frees what inactive pods hold, which is what
+the next admission begins with.
+"""
+
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from purser.core.kubelet import managers
+from purser.core.kubelet.asks import Admission, Manager, Outcome, Refusal
+from purser.core.kubelet.config import TopologyScope
+from purser.core.kubelet.hints import NO_AFFINITY, Hint, ProviderHints
+from purser.core.kubelet.managers import Reusable
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.state import ContainerKey, Node, NodeState
+from purser.core.kubelet.topologymanager import Policy, policy_for
+
+TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
+_NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
+
+
+def admit(
+    node: Node, state: NodeState, pod: KubeletPod, active: Collection[str] | None, running: Collection[str] = ()
+) -> Admission:
+    """Admit a pod: yields what kubelet asks of plugins, ends with the state it leaves and why the pod was refused.
+
+    ``active``: uids of the pods that count as alive; what others hold is freed first. None while kubelet's pod sources
+    are not ready, soon after its start: then nothing is freed, and a container in ``running`` (names of those of this
+    pod that run already) is not held against devices that are gone.
+    Raises `purser.core.kubelet.errors.StartError` where kubelet would not have started with this configuration.
+    """
+    policy = policy_for(node.config, node.machine)
+    if active is not None:
+        state = managers.free_all_but(state, {*active, pod.uid})
+    pod_hint: Hint | None = None
+    if policy.asks_for_hints and node.config.topology_scope == TopologyScope.POD:
+        pod_hint, refusal = align(policy, managers.pod_hints(node, state, pod))
+        if refusal is not None:
+            return Outcome(state, refusal)
+    reusable = Reusable()
+    for container in pod.containers:
+        hint, refusal = pod_hint, None
+        if hint is None:
+            hint, refusal = _align_container(policy, node, state, pod, container, reusable)
+        if refusal is None:
+            state = _with_hint(state, (pod.uid, container.name), hint)
+            is_running = active is None and container.name in running
+            state, refusal, reusable = yield from managers.allocate(
+                node, state, pod, container, hint, reusable, is_running
+            )
+        if refusal is not None:
+            return Outcome(state, refusal)
+    return Outcome(state)
+
+
+def align(policy: Policy, providers_hints: Sequence[ProviderHints], container: str = "") -> tuple[Hint, Refusal | None]:
+    """The merged hint of a container, or of a whole pod, and the refusal if it will not do."""
+    hint, is_admitted = policy.merge(providers_hints)
+    if is_admitted:
+        return hint, None
+    return hint, Refusal(Manager.TOPOLOGY, container, TOPOLOGY_AFFINITY_ERROR, _NOT_ALIGNED)
+
+
+def _align_container(
+    policy: Policy, node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
+) -> tuple[Hint, Refusal | None]:
+    if not policy.asks_for_hints:
+        return NO_AFFINITY, None
+    return align(policy, managers.hints(node, state, pod, container, reusable), container.name)
+
+
+def _with_hint(state: NodeState, key: ContainerKey, hint: Hint) -> NodeState:
+    """What GetAffinity says while the container is allocated, and after; nothing is kept of no affinity."""
+    return state if hint == NO_AFFINITY else replace(state, hints={**state.hints, key: hint})

@@ -1,0 +1,115 @@
+"""The managers that give containers something, in the order in which kubelet asks them: devices, CPUs, memory.
+
+Each is a package of its own over its own part of the state; here they are one. A manager whose policy is none, or that
+the kubelet's version does not have, is left out.
+"""
+
+from collections.abc import Collection, Generator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from purser.core.kubelet import cpumanager, devicemanager, memorymanager
+from purser.core.kubelet.asks import Answer, Ask, Manager, Refusal
+from purser.core.kubelet.cpuset import CpuSet
+from purser.core.kubelet.hints import Hint, ProviderHints
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.state import MemoryState, Node, NodeState
+from purser.core.kubelet.versions import behaviour
+
+UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
+
+
+class Reusable(msgspec.Struct, frozen=True):
+    """What a pod's init containers leave to the containers after them."""
+
+    devices: devicemanager.Reusable = {}
+    cpus: CpuSet = 0
+    memory: memorymanager.Reusable = {}
+
+
+Allocated = tuple[NodeState, Refusal | None, Reusable]
+"""The state after an allocation, why it failed, and what the next container may use again."""
+
+
+def free_all_but(state: NodeState, active_uids: Collection[str]) -> NodeState:
+    """The state without what pods hold that are no longer active, in all managers."""
+    return NodeState(
+        devices=devicemanager.free_all_but(state.devices, active_uids),
+        cpus=None if state.cpus is None else cpumanager.free_all_but(state.cpus, active_uids),
+        memory=None if state.memory is None else memorymanager.free_all_but(state.memory, active_uids),
+        hints={key: hint for key, hint in state.hints.items() if key[0] in active_uids},
+    )
+
+
+def hints(
+    node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
+) -> Sequence[ProviderHints]:
+    """What the managers hint at for one container (GetTopologyHints)."""
+    cpus, memory = state.cpus, _memory(node, state)
+    return [
+        devicemanager.hints(node, state.devices, pod, container, reusable.devices),
+        None if cpus is None else cpumanager.hints(node, cpus, pod, container, reusable.cpus),
+        None if memory is None else memorymanager.hints(node, memory, pod, container, reusable.memory),
+    ]
+
+
+def pod_hints(node: Node, state: NodeState, pod: KubeletPod) -> Sequence[ProviderHints]:
+    """What the managers hint at for a pod as a whole (GetPodTopologyHints)."""
+    cpus, memory = state.cpus, _memory(node, state)
+    return [
+        devicemanager.pod_hints(node, state.devices, pod),
+        None if cpus is None else cpumanager.pod_hints(node, cpus, pod),
+        None if memory is None else memorymanager.pod_hints(node, memory, pod),
+    ]
+
+
+def allocate(
+    node: Node,
+    state: NodeState,
+    pod: KubeletPod,
+    container: KubeletContainer,
+    hint: Hint,
+    reusable: Reusable,
+    is_running: bool,
+) -> Generator[Ask, Answer, Allocated]:
+    """Give one container what it asks for. The first manager that cannot ends it; what others gave before stays."""
+    state, error, devices = yield from devicemanager.allocate(
+        node, state, pod, container, hint, reusable.devices, is_running
+    )
+    reusable = replace(reusable, devices=devices)
+    refusal = None if error is None else _unexpected(Manager.DEVICE, container, error)
+    for allocate_more in (_allocate_cpus, _allocate_memory):
+        if refusal is None:
+            state, refusal, reusable = allocate_more(node, state, pod, container, hint, reusable)
+    return state, refusal, reusable
+
+
+def _allocate_cpus(
+    node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, hint: Hint, reusable: Reusable
+) -> Allocated:
+    if state.cpus is None:
+        return state, None, reusable
+    cpus, refused, left = cpumanager.allocate(node, state.cpus, pod, container, hint.mask, reusable.cpus)
+    refusal = None if refused is None else Refusal(Manager.CPU, container.name, refused.reason, refused.message)
+    return replace(state, cpus=cpus), refusal, replace(reusable, cpus=left)
+
+
+def _allocate_memory(
+    node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, hint: Hint, reusable: Reusable
+) -> Allocated:
+    before = _memory(node, state)
+    if before is None:
+        return state, None, reusable
+    memory, error, left = memorymanager.allocate(node, before, pod, container, hint, reusable.memory)
+    refusal = None if error is None else _unexpected(Manager.MEMORY, container, error)
+    return replace(state, memory=memory), refusal, replace(reusable, memory=left)
+
+
+def _unexpected(manager: Manager, container: KubeletContainer, error: str) -> Refusal:
+    message = f"Allocate failed due to {error}, which is unexpected"
+    return Refusal(manager, container.name, UNEXPECTED_ADMISSION_ERROR, message)
+
+
+def _memory(node: Node, state: NodeState) -> MemoryState | None:
+    return state.memory if behaviour(node.config.parsed_version).has_memory_manager else None
