@@ -1,0 +1,96 @@
+"""Best scores of partitions, one subset at a time: for nodes with up to eight GPUs, which have at most 256 subsets."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+
+from purser.core.interconnect.partitions import Bits, Masks
+from purser.core.interconnect.topology import Scores
+
+MOST_DEVICES = 8
+"""Beyond that the subsets are too many to take one by one."""
+
+
+class Memo:
+    """`Values` in plain Python: the agent of an 8-GPU node does without numpy's 16 MiB."""
+
+    def __init__(self, scores: list[int], size: int) -> None:
+        self.size = size
+        self._scores = scores
+        self._best: dict[int, int] = {}
+
+    def score(self, mask: int) -> int:
+        """The score of one set."""
+        return self._scores[mask]
+
+    def sets(self, fixed: int, others: Bits, missing: int) -> Masks:
+        """Every set of ``fixed`` and ``missing`` of the others, in ascending order of the others' places."""
+        return [fixed + sum(chosen) for chosen in combinations(others, missing)]
+
+    def first_best(self, whole: int, sets: Masks) -> tuple[int, int]:
+        """The best score of a partition of ``whole`` that holds one of the sets, and the first set that is in one."""
+        worth = self._worth(whole, sets)
+        best = max(worth)
+        return best, sets[worth.index(best)]
+
+    def all_best(self, whole: int, sets: Masks) -> Masks:
+        """The sets which a partition of ``whole`` with that best score holds."""
+        worth = self._worth(whole, sets)
+        best = max(worth)
+        return [each for each, value in zip(sets, worth, strict=True) if value == best]
+
+    def beside(self, whole: int, one: int, ties: Masks) -> Masks:
+        """Those of the ties that share a best partition with the set ``one``."""
+        return list(self._beside(whole, one, ties))
+
+    def first_beside(self, whole: int, sets: Masks, ties: Masks) -> int | None:
+        """The first of the sets that shares a best partition with any of the ties."""
+        return next((one for one in sets if any(self._beside(whole, one, ties))), None)
+
+    def _beside(self, whole: int, one: int, ties: Masks) -> Iterator[int]:
+        for tie in ties:
+            rest = whole ^ tie
+            if not tie & one and self._scores[one] + self._value(rest ^ one) == self._value(rest):
+                yield tie
+
+    def _worth(self, whole: int, sets: Masks) -> list[int]:
+        scores, value = self._scores, self._value
+        return [scores[each] + value(whole ^ each) for each in sets]
+
+    def _value(self, mask: int) -> int:
+        """The best score of a partition of a subset."""
+        known = self._best.get(mask)
+        if known is None:
+            known = self._best[mask] = self._find(mask)
+        return known
+
+    def _find(self, mask: int) -> int:
+        count = mask.bit_count()
+        if count <= self.size:
+            return self._scores[mask]
+        bits = [bit for bit in _SINGLE_BITS if bit & mask]
+        short = count % self.size
+        # One set of each partition suffices to tell them apart: the short one, or the one with the lowest bit.
+        sets = self.sets(0, bits, short) if short else self.sets(bits[0], bits[1:], self.size - 1)
+        return max(self._worth(mask, sets))
+
+
+_SINGLE_BITS = [1 << place for place in range(MOST_DEVICES)]
+
+
+@lru_cache(maxsize=256)
+def memo_of(scores: Scores, size: int) -> Memo:
+    """The values of a topology, kept because it hardly ever changes."""
+    return Memo(_subset_scores(scores), size)
+
+
+@lru_cache(maxsize=64)
+def _subset_scores(scores: Scores) -> list[int]:
+    """The score of every subset."""
+    found = [0]
+    for place, row in enumerate(scores):
+        to_this = [0]
+        for score in row[:place]:
+            to_this += [sum_so_far + score for sum_so_far in to_this]
+        found += [without + gained for without, gained in zip(found, to_this, strict=True)]
+    return found

@@ -1,0 +1,12 @@
+"""static-dgx2: sixteen V100s behind NVSwitches, where only PCIe tells near from far."""
+
+from purser.core.interconnect.ask import Ask, GpuSet
+from purser.core.interconnect.policies.static import first_valid, runs
+from purser.core.interconnect.topology import Topology
+
+VALID = {size: runs(size, 16) for size in (1, 2, 4, 8, 16)}
+
+
+def dgx2(topology: Topology, ask: Ask) -> GpuSet:
+    """Consecutive pairs, quads, octets, or all."""
+    return first_valid(topology, ask, VALID)

@@ -1,0 +1,144 @@
+"""Best scores of partitions, thousands of subsets at a time: for nodes with up to sixteen GPUs.
+
+The same recursion as `memo`, over arrays. The masks of one call have equally many bits, so that each is a row of that
+many columns, and all its sets are one product of the rows with a matrix of combinations. Sums of distinct powers of
+two up to 2^15 are exact in 32-bit floats, for which that product is fast.
+"""
+
+from functools import cache, lru_cache
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from purser.core.interconnect.partitions import Bits, Masks
+from purser.core.interconnect.topology import Scores
+
+MOST_DEVICES = 16
+"""Beyond that not even all subsets can be held."""
+
+Array = NDArray[np.int32]
+
+_UNKNOWN = np.iinfo(np.int32).min
+_CHUNK = 1 << 16
+"""Sets looked at together: their numbers stay within a core's cache."""
+
+
+class Table:
+    """`Values` over arrays. What has once been found is kept: nothing depends on which GPUs are available."""
+
+    def __init__(self, scores: Array, size: int) -> None:
+        self.size = size
+        self._scores = scores
+        counts = np.bitwise_count(np.arange(len(scores)))
+        self._best = np.where(counts <= size, scores, np.int32(_UNKNOWN))
+
+    def score(self, mask: int) -> int:
+        """The score of one set."""
+        return int(self._scores[mask])
+
+    def sets(self, fixed: int, others: Bits, missing: int) -> Array:
+        """Every set of ``fixed`` and ``missing`` of the others, in ascending order of the others' places."""
+        return (np.array(others, dtype=np.float32) @ _combinations(len(others), missing) + fixed).astype(np.int32)
+
+    def first_best(self, whole: int, sets: Masks) -> tuple[int, int]:
+        """The best score of a partition of ``whole`` that holds one of the sets, and the first set that is in one."""
+        worth = self._worth(whole, np.asarray(sets))
+        first = int(worth.argmax())
+        return int(worth[first]), int(sets[first])
+
+    def all_best(self, whole: int, sets: Masks) -> Array:
+        """The sets which a partition of ``whole`` with that best score holds."""
+        array = np.asarray(sets)
+        worth = self._worth(whole, array)
+        found: Array = array[worth == worth.max()]
+        return found
+
+    def beside(self, whole: int, one: int, ties: Masks) -> Array:
+        """Those of the ties that share a best partition with the set ``one``."""
+        array = np.asarray(ties)
+        found: Array = array[self._agree(whole, np.array([one]), array)[0]]
+        return found
+
+    def first_beside(self, whole: int, sets: Masks, ties: Masks) -> int | None:
+        """The first of the sets that shares a best partition with any of the ties.
+
+        Mostly that is one of the very first, so it looks at few to begin with.
+        """
+        ones, array = np.asarray(sets), np.asarray(ties)
+        start, rows = 0, 1
+        while start < len(ones):
+            agrees = self._agree(whole, ones[start : start + rows], array).any(axis=1)
+            if agrees.any():
+                return int(ones[start + int(agrees.argmax())])
+            start, rows = start + rows, min(rows * 4, 1 + _CHUNK // len(array))
+        return None
+
+    def _agree(self, whole: int, ones: Array, ties: Array) -> NDArray[np.bool_]:
+        """For each of the sets and each of the ties: whether one best partition holds both."""
+        rest = whole ^ ties
+        found: NDArray[np.bool_] = (ones[:, None] & ties) == 0
+        one, tie = found.nonzero()
+        found[one, tie] = self._scores[ones[one]] + self._values(rest[tie] ^ ones[one]) == self._values(rest)[tie]
+        return found
+
+    def _worth(self, whole: int, sets: Array) -> Array:
+        worth: Array = self._scores[sets] + self._values(whole ^ sets)
+        return worth
+
+    def _values(self, masks: Array) -> Array:
+        """The best scores of partitions of subsets, all of which have equally many bits."""
+        values = self._best[masks]
+        unknown = values == _UNKNOWN
+        if not unknown.any():
+            return values
+        wanted = np.zeros(len(self._best), dtype=bool)
+        wanted[masks[unknown]] = True
+        self._find(wanted.nonzero()[0].astype(np.int32))
+        return self._best[masks]
+
+    def _find(self, masks: Array) -> None:
+        count = int(masks[0]).bit_count()
+        bits = (np.float32(1) * (1 << _bits(masks).nonzero()[1])).reshape(len(masks), count)
+        short = count % self.size
+        # One set of each partition suffices to tell them apart: the short one, or the one with the lowest bit.
+        fixed, others, missing = (bits[:, :0], bits, short) if short else (bits[:, :1], bits[:, 1:], self.size - 1)
+        combined = _combinations(others.shape[1], missing)
+        rows = 1 + _CHUNK // combined.shape[1]
+        for start in range(0, len(masks), rows):
+            part = slice(start, start + rows)
+            sets = (others[part] @ combined + fixed[part].sum(axis=1, keepdims=True)).astype(np.int32)
+            self._best[masks[part]] = (self._scores[sets] + self._values(masks[part, None] ^ sets)).max(axis=1)
+
+
+def _bits(masks: Array) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (masks[:, None] >> np.arange(MOST_DEVICES)) & 1 == 1
+    return found
+
+
+@cache
+def _combinations(count: int, chosen: int) -> NDArray[np.float32]:
+    """A column for each way to choose, in lexicographic order: ones in the rows chosen. At most some MiB in all."""
+    places = np.array(list(combinations(range(count), chosen)), dtype=np.intp).reshape(comb(count, chosen), chosen)
+    matrix = np.zeros((count, len(places)), dtype=np.float32)
+    matrix[places.T, np.arange(len(places))] = 1
+    return matrix
+
+
+@lru_cache(maxsize=64)
+def table_of(scores: Scores, size: int) -> Table:
+    """The values of a topology (256 KiB for 16 GPUs), kept because it hardly ever changes."""
+    return Table(_subset_scores(scores), size)
+
+
+@lru_cache(maxsize=16)
+def _subset_scores(scores: Scores) -> Array:
+    """The score of every subset."""
+    found = np.zeros(1, dtype=np.int32)
+    for place, row in enumerate(scores):
+        to_this = np.zeros(1, dtype=np.int32)
+        for score in row[:place]:
+            to_this = np.concatenate((to_this, to_this + np.int32(score)))
+        found = np.concatenate((found, found + to_this))
+    return found

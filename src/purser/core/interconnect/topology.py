@@ -1,0 +1,96 @@
+"""How well each pair of a node's GPUs is connected, as one number.
+
+The numbers are those of NVIDIA's go-gpuallocator: 10 (across CPUs) to 60 (same board) for the nearest common ancestor
+on PCIe, plus 100 for each NVLink. Unlike there, NVLinks through an NVSwitch count: `Link.nvlinks` includes them.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import msgspec
+
+from purser.core.model import Device, Link, PcieLevel
+
+PCIE_SCORE = {
+    PcieLevel.CROSS_CPU: 10,
+    PcieLevel.SAME_CPU: 20,
+    PcieLevel.HOST_BRIDGE: 30,
+    PcieLevel.MULTI_SWITCH: 40,
+    PcieLevel.SINGLE_SWITCH: 50,
+    PcieLevel.SAME_BOARD: 60,
+}
+NVLINK_SCORE = 100
+"""For each NVLink between the two."""
+MOST_NVLINKS = 1000
+"""More than any GPU has (18 so far): what an inventory claims beyond is not believed, and sums stay within 32 bits."""
+
+Scores = tuple[tuple[int, ...], ...]
+"""A symmetric matrix by position, zeros on the diagonal."""
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """The GPUs of one node by position, and the score of each pair."""
+
+    uuids: tuple[str, ...]
+    indexes: tuple[int, ...]
+    """NVML's indexes: only the static policies, which know machines by them, and `simple` look at these."""
+    scores: Scores
+    lost: frozenset[int] = frozenset()
+    """Positions of GPUs that are unhealthy or could not be read: they are in no set."""
+
+    def score(self, positions: Sequence[int]) -> int:
+        """The sum over all pairs of a set."""
+        return sum(self.scores[one][other] for one, other in combinations(positions, 2))
+
+
+def topology(devices: Sequence[Device]) -> Topology:
+    """The topology of a node's devices, in their order."""
+    links = [{link.peer: link for link in device.links} for device in devices]
+    pairs = {
+        (i, j): _pcie_or_numa(devices[i], devices[j], links[i].get(devices[j].uuid), links[j].get(devices[i].uuid))
+        for i, j in combinations(range(len(devices)), 2)
+    }
+    return Topology(
+        uuids=tuple(device.uuid for device in devices),
+        indexes=tuple(device.index for device in devices),
+        scores=matrix(len(devices), pairs),
+        lost=frozenset(place for place, device in enumerate(devices) if not device.healthy),
+    )
+
+
+def matrix(count: int, pairs: Mapping[tuple[int, int], int]) -> Scores:
+    """The scores of ``count`` devices from those of their pairs, the smaller position first; a missing pair has 0."""
+    rows = [[0] * count for _ in range(count)]
+    for (i, j), score in pairs.items():
+        rows[i][j] = rows[j][i] = score
+    return tuple(map(tuple, rows))
+
+
+def pair_score(there: Link | None, back: Link | None) -> int:
+    """The score of two GPUs from what each end reports of the other.
+
+    A link is the same thing seen from both ends, yet reports differ: a GPU that has just failed, or a driver that
+    cannot be asked, reports less (NVIDIA/k8s-device-plugin issue 448; the Go original panics there and the whole
+    plugin with it). An end that reports nothing leaves the word to the other one, since nobody sees a link that is
+    not there. Where both ends count NVLinks and contradict each other, a link is half down: its NVLinks do not count,
+    so that such a pair is put together last (HAMi scores it 0 as well). Of two PCIe levels the farther one is believed.
+    """
+    return _pcie_score(there, back) + NVLINK_SCORE * _nvlinks(there, back)
+
+
+def _pcie_or_numa(one: Device, other: Device, there: Link | None, back: Link | None) -> int:
+    """NUMA nodes tell near from far where neither end knows its place on PCIe."""
+    score = pair_score(there, back)
+    if _pcie_score(there, back) or not one.numa_nodes or not other.numa_nodes:
+        return score
+    near = set(one.numa_nodes) & set(other.numa_nodes)
+    return score + PCIE_SCORE[PcieLevel.SAME_CPU if near else PcieLevel.CROSS_CPU]
+
+
+def _pcie_score(there: Link | None, back: Link | None) -> int:
+    return min((PCIE_SCORE[end.pcie] for end in (there, back) if end is not None and end.pcie is not None), default=0)
+
+
+def _nvlinks(there: Link | None, back: Link | None) -> int:
+    counts = {end.nvlinks for end in (there, back) if end is not None and end.nvlinks > 0}
+    return min(counts.pop(), MOST_NVLINKS) if len(counts) == 1 else 0
