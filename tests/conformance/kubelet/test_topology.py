@@ -1,18 +1,6 @@
 """The topology manager against the tables of upstream's unit tests and against random inputs of the real functions."""
 
-from collections.abc import Callable
-
-import msgspec
 import pytest
-
-from purser.core.kubelet.config import KubeletConfig, TopologyOptions, TopologyPolicy
-from purser.core.kubelet.hints import Hint, ProviderHints
-from purser.core.kubelet.machine import Machine, NumaNode
-from purser.core.kubelet.masks import Mask, mask_of
-from purser.core.kubelet.topologymanager import policy_for
-from purser.core.kubelet.topologymanager.merge import Factor, max_of_min_counts
-from purser.core.kubelet.topologymanager.order import Key, average_distance, closeness, narrowness, nearness
-from purser.core.kubelet.topologymanager.single_numa_node import single_node_hints
 from tests.conformance.vectors import (
     ALL_FOLDERS,
     TABLES_1_20,
@@ -23,6 +11,16 @@ from tests.conformance.vectors import (
     VectorFile,
     vector_files,
 )
+
+from purser.core.kubelet.admission import align
+from purser.core.kubelet.config import KubeletConfig, TopologyOptions, TopologyPolicy
+from purser.core.kubelet.hints import Hint, ProviderHints
+from purser.core.kubelet.machine import Machine, NumaNode
+from purser.core.kubelet.masks import Mask, mask_of
+from purser.core.kubelet.topologymanager import policy_for
+from purser.core.kubelet.topologymanager.merge import Factor, max_of_min_counts
+from purser.core.kubelet.topologymanager.order import Key, average_distance, closeness, narrowness, nearness
+from purser.core.kubelet.topologymanager.single_numa_node import single_node_hints
 
 
 def mask(nodes: list[int] | None) -> Mask | None:
@@ -63,6 +61,15 @@ def merges(vector: Vector, version: str) -> None:
     assert (merged, admitted) == (hint(vector["expected_hint"]), vector["expected_admit"])
 
 
+def admits(vector: Vector, version: str) -> None:
+    """For both scopes: they differ in how often hints are asked for, which the table does not see."""
+    policy = policy_for(config(vector, version), Machine(tuple(map(NumaNode, vector["numa_nodes"]))))
+    _, refusal = align(policy, [provider(entry) for entry in vector["providers_hints"]])
+    assert (refusal is None) == vector["expected_admit"]
+    found = ("", "") if refusal is None else (refusal.reason, refusal.message)
+    assert found == (vector["observed_reason"], vector["observed_message"])
+
+
 def keeps_hints_of_single_nodes(vector: Vector, version: str) -> None:
     kept = single_node_hints([hints(listed) for listed in vector["all_resources"]])
     assert kept == tuple(hints(listed) for listed in vector["expected"] or ())
@@ -100,6 +107,7 @@ def averages_distances(vector: Vector, version: str) -> None:
 
 SUITES: list[tuple[str, Check, tuple[str, ...]]] = [
     ("topology_merge.json", merges, ALL_FOLDERS),
+    ("topology_admit.json", admits, (TABLES_1_20,)),
     ("topology_filter_single_numa.json", keeps_hints_of_single_nodes, (TABLES_1_20, TABLES_1_36)),
     ("topology_compare_hints.json", compares, (TABLES_1_36,)),
     ("topology_closest.json", finds_the_closest, (TABLES_1_36,)),

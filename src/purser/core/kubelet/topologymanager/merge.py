@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from purser.core.kubelet.hints import Hint, ProviderHints
-from purser.core.kubelet.masks import Mask
+from purser.core.kubelet.masks import Mask, nodes_of
 from purser.core.kubelet.topologymanager.order import Fitness, narrowness, nearness
 
 Factor = tuple[Hint, ...]
@@ -73,17 +73,21 @@ def max_of_min_counts(factors: Iterable[Factor]) -> int:
 def intersections(nodes: Mask, factors: Iterable[Factor]) -> set[Mask]:
     """Every AND of one mask of each factor that leaves a node. A hint without a mask stands for all nodes."""
     masks = [{nodes if hint.mask is None else hint.mask for hint in factor} for factor in factors]
-    reached = {nodes} - {0}
-    for of_one in sorted(masks, key=len, reverse=True):  # the largest is the likeliest to reach everything at once
-        if not _holds_every_result(reached, of_one):
-            reached = {one & other for one in reached for other in of_one} - {0}
+    reached, is_closed = {nodes} - {0}, False
+    for of_one in sorted(masks, key=len, reverse=True):  # the largest is the likeliest to reach every mask at once
+        is_closed = is_closed or _holds_every_subset(reached)
+        reached = _covered(reached, of_one) if is_closed else {a & b for a in reached for b in of_one} - {0}
     return reached
 
 
-def _holds_every_result(reached: set[Mask], masks: set[Mask]) -> bool:
-    """Whether AND with these masks changes nothing: every mask within the reached nodes is there, and one stays
-    whole. It is what dense hints come to, and spares the product of the two sets."""
-    union = 0
-    for mask in reached:
-        union |= mask
-    return len(reached) == (1 << union.bit_count()) - 1 and any(mask & union == union for mask in masks)
+def _holds_every_subset(masks: set[Mask]) -> bool:
+    """Whether with each mask every part of it is there: what dense hints soon come to."""
+    several = [mask for mask in masks if mask & (mask - 1)]
+    return all(mask ^ (1 << node) in masks for mask in several for node in nodes_of(mask))
+
+
+def _covered(closed: set[Mask], masks: set[Mask]) -> set[Mask]:
+    """The ANDs of a set that holds all subsets of its members: of these, those within another mask. It is closed again,
+    and found without the product of the two sets."""
+    widest_first = sorted(masks, key=int.bit_count, reverse=True)
+    return {mask for mask in closed if any(mask & wide == mask for wide in widest_first)}
