@@ -1,0 +1,307 @@
+"""Which devices a container gets, what plugins are asked, and what a failure leaves behind."""
+
+import pytest
+
+from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed, PreferredAllocation
+from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, holders, register, restore, stop, update
+from purser.core.kubelet.hints import Hint
+from purser.core.kubelet.state import Allocation, DeviceState, PluginOptions
+from purser.core.podspec import ContainerKind
+
+from .parts import GPU, NEW, NIC, OLD, Given, container, failing, gpus, having, node, obliging, unwell
+
+BOTH = pytest.mark.parametrize("version", [OLD, NEW])
+HELD = ("uid", "c")
+
+
+def preferring(*ids: str) -> object:
+    """A plugin that answers GetPreferredAllocation with these."""
+    return lambda ask: ids if isinstance(ask, PreferredAllocation) else b""
+
+
+def failing_on(kind: type[Ask]) -> object:
+    return lambda ask: failing(ask) if isinstance(ask, kind) else obliging(ask)
+
+
+def restarted(*ids: str, by_list: list | None = None) -> DeviceState:
+    """A kubelet that starts again while one container holds devices; its plugin is back where it lists some."""
+    state = restore({HELD: {GPU: Allocation({0: ids}, b"old")}}, [GPU], now=0.0)
+    return state if by_list is None else update(register(state, GPU, PluginOptions()), GPU, by_list)
+
+
+# --- what is taken
+
+
+def test_a_container_holds_what_its_plugin_answered() -> None:
+    done = Given(having(gpus(0, 1, (0, 1), None)), container(gpu=4))
+    assert done.error is None
+    assert held_by(done.state, HELD) == {
+        GPU: Allocation({-1: ("gpu3",), 0: ("gpu0", "gpu2"), 1: ("gpu1", "gpu2")}, b"response")
+    }
+    assert done.state.allocated == {GPU: {"gpu0", "gpu1", "gpu2", "gpu3"}}
+    assert holders(done.state) == {"uid"}
+
+
+def test_old_kubelets_write_devices_without_topology_down_as_those_of_node_0() -> None:
+    done = Given(having(gpus(None)), container(gpu=1), on=node(OLD))
+    assert done.state.held[HELD][GPU].devices_per_numa == {0: ("gpu0",)}
+
+
+def test_every_resource_is_one_allocate_call_by_name() -> None:
+    state = having(gpus(0, prefix="nic"), NIC, having(gpus(0)))
+    done = Given(state, container(nic=1, gpu=1))
+    assert [(type(ask), ask.resource, ask.container) for ask in done.asked] == [
+        (Allocate, GPU, HELD),
+        (Allocate, NIC, HELD),
+    ]
+    assert done.ids() == {"gpu0"} and done.ids(NIC) == {"nic0"}
+
+
+def test_resources_that_are_no_devices_are_left_alone() -> None:
+    done = Given(DeviceState(), container(gpu=1))
+    assert (done.error, done.asked, done.state) == (None, [], DeviceState())
+
+
+def test_without_a_wish_the_first_ids_are_taken() -> None:
+    assert Given(having(gpus(1, 0, 0)), container(gpu=2)).ids() == {"gpu0", "gpu1"}
+
+
+def test_aligned_devices_come_first_then_those_elsewhere_then_those_nowhere() -> None:
+    state = having(gpus(None, 0, 1, 1))
+    assert Given(state, container(gpu=1), hint=Hint(0b10, True)).ids() == {"gpu2"}
+    assert Given(state, container(gpu=3), hint=Hint(0b10, True)).ids() == {"gpu1", "gpu2", "gpu3"}
+    assert Given(state, container(gpu=4), hint=Hint(0b10, True)).ids() == {"gpu0", "gpu1", "gpu2", "gpu3"}
+
+
+def test_a_device_on_several_nodes_is_aligned_by_any_since_1_22_and_before_by_its_lowest_here() -> None:
+    state = having(gpus((0, 1), 0))
+    for version, expected in ((NEW, {"gpu0"}), ("v1.22.0", {"gpu0"}), ("v1.21.14", {"gpu0"})):
+        assert Given(state, container(gpu=1), hint=Hint(0b10, True), on=node(version)).ids() == expected
+    state = having(gpus((0, 1), 1))
+    assert Given(state, container(gpu=1), hint=Hint(0b10, True), on=node("v1.22.0")).ids() == {"gpu0"}
+    assert Given(state, container(gpu=1), hint=Hint(0b10, True), on=node("v1.21.14")).ids() == {"gpu1"}
+
+
+# --- what plugins are asked
+
+
+def test_a_plugin_prefers_among_aligned_devices_when_these_are_more_than_enough() -> None:
+    state = having(gpus(0, 0, 0, 1), prefers=True)
+    done = Given(state, container(gpu=1), hint=Hint(0b01, True), plugin=preferring("gpu3", "gpu2", "bogus"))
+    first = done.asked[0]
+    assert isinstance(first, PreferredAllocation)
+    assert (first.available, first.must_include, first.size) == ({"gpu0", "gpu1", "gpu2"}, frozenset(), 1)
+    assert done.ids() == {"gpu2"}
+
+
+def test_a_plugin_is_not_asked_where_all_aligned_devices_are_just_enough() -> None:
+    done = Given(having(gpus(0, 0, 1), prefers=True), container(gpu=2), hint=Hint(0b01, True))
+    assert [type(ask) for ask in done.asked] == [Allocate]
+
+
+def test_a_plugin_prefers_among_all_devices_when_the_aligned_ones_are_too_few() -> None:
+    state = having(gpus(0, 1, 1, None), prefers=True)
+    done = Given(state, container(gpu=2), hint=Hint(0b01, True), plugin=preferring("gpu3"))
+    first = done.asked[0]
+    assert isinstance(first, PreferredAllocation)
+    assert (first.available, first.must_include, first.size) == ({"gpu0", "gpu1", "gpu2", "gpu3"}, {"gpu0"}, 2)
+    assert done.ids() == {"gpu0", "gpu3"}
+
+
+def test_what_the_plugin_does_not_say_kubelet_fills_up() -> None:
+    state = having(gpus(0, 0, 0, 0), prefers=True)
+    assert Given(state, container(gpu=3), plugin=preferring("gpu3")).ids() == {"gpu0", "gpu1", "gpu3"}
+
+
+def test_a_plugin_without_the_option_is_not_asked() -> None:
+    assert [type(ask) for ask in Given(having(gpus(0, 0)), container(gpu=1)).asked] == [Allocate]
+
+
+def test_a_question_carries_the_books_as_they_are_meanwhile() -> None:
+    state = having(gpus(0, 0), prefers=True, state=having(gpus(0, 1, prefix="nic"), NIC, prefers=True))
+    wish = Hint(0b01, True)
+    done = Given(state, container(gpu=1, nic=2), hint=wish)
+    of_nic = [ask for ask in done.asked if ask.resource == NIC]
+    assert [type(ask) for ask in of_nic] == [PreferredAllocation, Allocate]
+    assert [set(ask.state.devices.held[HELD]) for ask in of_nic] == [{GPU}, {GPU}]
+    assert [ask.state.devices.allocated[NIC] for ask in of_nic] == [{"nic0"}, {"nic0", "nic1"}]
+
+
+def test_an_answer_of_the_wrong_kind_is_the_callers_mistake() -> None:
+    with pytest.raises(TypeError, match="GetPreferredAllocation"):
+        Given(having(gpus(0, 0), prefers=True), container(gpu=1), plugin=lambda ask: b"")
+    with pytest.raises(TypeError, match="ContainerAllocateResponse"):
+        Given(having(gpus(0, 0)), container(gpu=1), plugin=lambda ask: ("gpu0",))
+
+
+# --- what is refused, and in which order
+
+
+@BOTH
+def test_too_few_devices(version: str) -> None:
+    state = Given(having([*gpus(0, 0), *unwell(gpus(0, prefix="ill"))]), container(gpu=1), uid="other").state
+    done = Given(state, container(gpu=2), on=node(version))
+    assert done.error == f"requested number of devices unavailable for {GPU}. Requested: 2, Available: 1"
+    assert done.asked == []
+
+
+@BOTH
+def test_a_changed_request_comes_before_everything_else(version: str) -> None:
+    done = Given(restarted("gpu0", "gpu1"), container(gpu=1), on=node(version))
+    assert done.error == f'pod "uid" container "c" changed request for resource "{GPU}" from 2 to 1'
+
+
+def test_an_unregistered_resource_is_worded_by_version() -> None:
+    state = restore({("dead", "c"): {GPU: Allocation({0: ("gpu0",)})}}, [], now=0.0)
+    assert Given(state, container(gpu=1), on=node(OLD)).error == f"can't allocate unregistered device {GPU}"
+    assert Given(state, container(gpu=1), on=node(NEW)).error == f"cannot allocate unregistered device {GPU}"
+    assert Given(state, container(gpu=0), on=node(OLD)).error is None
+    assert Given(state, container(gpu=0), on=node(NEW)).error == f"cannot allocate unregistered device {GPU}"
+
+
+def test_no_healthy_device_is_an_error_of_newer_kubelets_even_for_none() -> None:
+    state = having(unwell(gpus(0)))
+    text = f"no healthy devices present; cannot allocate unhealthy devices {GPU}"
+    assert Given(state, container(gpu=1), on=node(NEW)).error == text
+    assert Given(state, container(gpu=0), on=node(NEW)).error == text
+    assert Given(state, container(gpu=0), on=node(OLD)).error is None
+    assert Given(state, container(gpu=1), on=node(OLD)).error.startswith("requested number of devices unavailable")
+
+
+@pytest.mark.parametrize(
+    ("version", "checks"),
+    [("v1.25.9", False), ("v1.25.10", True), ("v1.26.4", False), ("v1.26.5", True), ("v1.27.1", False), (NEW, True)],
+)
+def test_after_a_reboot_newer_kubelets_refuse_devices_that_are_not_back(version: str, checks: bool) -> None:
+    """Kubernetes issue 109595: older ones admit the pod with the answer of before."""
+    waiting = Given(restarted("gpu0"), container(gpu=1), on=node(version))
+    text = f"no healthy devices present; cannot allocate unhealthy devices {GPU}"
+    assert waiting.error == (text if checks else None)
+    without = Given(restarted("gpu0", by_list=gpus(0, prefix="new")), container(gpu=1), on=node(version))
+    text = f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {GPU}"
+    assert without.error == (text if checks else None)
+    assert without.state.held[HELD][GPU].response == b"old"
+
+
+def test_a_container_that_runs_already_is_let_be_whatever_its_devices() -> None:
+    for state in (restarted("gpu0"), restore({}, [GPU], now=0.0)):
+        done = Given(state, container(gpu=1), is_running=True)
+        assert (done.error, done.asked, done.state) == (None, [], state)
+
+
+def test_a_container_that_has_its_devices_is_given_nothing_more() -> None:
+    state = restarted("gpu0", by_list=gpus(0, 0))
+    done = Given(state, container(gpu=1))
+    assert (done.error, done.asked, done.state) == (None, [], state)
+
+
+# --- what a failure leaves behind
+
+
+def test_a_failed_allocate_frees_what_was_chosen_and_keeps_the_resources_before() -> None:
+    state = having(gpus(0, prefix="nic"), NIC, having(gpus(0)))
+    done = Given(
+        state,
+        container(gpu=1, nic=1),
+        plugin=lambda ask: failing(ask) if ask.resource == NIC else obliging(ask),
+    )
+    assert done.error == "rpc error: code = Unknown desc = no"
+    assert done.ids() == {"gpu0"} and done.ids(NIC) == set()
+    assert done.state.allocated == {GPU: {"gpu0"}}
+
+
+def test_an_empty_answer_leaves_the_devices_taken_until_kubelet_counts_again() -> None:
+    text = "no containers return in allocation response &AllocateResponse{}"
+    done = Given(having(gpus(0, 0)), container(gpu=1), plugin=lambda ask: CallFailed(text, is_empty_response=True))
+    assert done.error == text and done.ids() == set()
+    assert done.state.allocated == {GPU: {"gpu0"}}
+    assert free_all_but(done.state, ["uid"]).allocated == {GPU: {"gpu0"}}, "nobody is gone: it does not count"
+    other = Given(done.state, container(gpu=1), uid="gone").state
+    assert free_all_but(other, ["uid"]).allocated == {}
+
+
+def test_a_failed_question_leaves_the_aligned_devices_taken() -> None:
+    state = having(gpus(0, 1, 1), prefers=True)
+    done = Given(state, container(gpu=2), hint=Hint(0b01, True), plugin=failing_on(PreferredAllocation))
+    text = "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = no"
+    assert done.error == text
+    assert done.state.held == {} and done.state.allocated == {GPU: {"gpu0"}}
+
+
+def test_a_shortage_leaves_a_resource_that_counts_as_known() -> None:
+    done = Given(having(gpus(0)), container(gpu=2))
+    assert done.state.allocated == {GPU: frozenset()}
+
+
+def test_init_devices_of_a_plugin_that_is_gone_end_at_its_stopped_endpoint_on_old_kubelets() -> None:
+    first = Given(having(gpus(0)), container("init", ContainerKind.INIT, gpu=1), on=node(OLD))
+    state = stop(first.state, GPU, now=0.0)
+    app = container("app", gpu=1)
+    assert Given(state, app, reusable=first.reusable, on=node(OLD)).error == f"endpoint {GPU} has been stopped"
+    assert Given(state, app, reusable=first.reusable, on=node(NEW)).error is not None
+    forgotten, _ = capacity(state, 1_000.0)
+    last = Given(forgotten, app, reusable=first.reusable, on=node(OLD))
+    assert last.error == f"can't allocate unregistered device {GPU}"
+
+
+# --- init containers
+
+
+def test_an_init_container_leaves_its_devices_to_those_after_it() -> None:
+    first = Given(having(gpus(0, 1)), container("init", ContainerKind.INIT, gpu=2))
+    assert first.reusable == {GPU: {"gpu0", "gpu1"}}
+    second = Given(first.state, container("a", gpu=1), reusable=first.reusable)
+    assert second.ids() == {"gpu0"} and second.reusable == {GPU: {"gpu1"}}
+    third = Given(second.state, container("b", gpu=1), reusable=second.reusable)
+    assert third.ids() == {"gpu1"} and third.reusable == {GPU: frozenset()}
+
+
+def test_what_is_left_over_comes_before_the_wish_and_without_regard_to_health() -> None:
+    first = Given(having(gpus(0, 1)), container("init", ContainerKind.INIT, gpu=1))
+    state = update(first.state, GPU, [*unwell(gpus(0)), gpus(0, 1)[1]])
+    assert Given(state, container("a", gpu=1), reusable=first.reusable, hint=Hint(0b10, True)).ids() == {"gpu0"}
+
+
+def test_beyond_what_is_left_over_the_plugin_must_include_it() -> None:
+    first = Given(having(gpus(0, 0, 0), prefers=True), container("init", ContainerKind.INIT, gpu=1))
+    second = Given(first.state, container("a", gpu=2), reusable=first.reusable, plugin=preferring("gpu0", "gpu2"))
+    ask = second.asked[0]
+    assert isinstance(ask, PreferredAllocation)
+    assert (ask.must_include, ask.size, ask.available) == ({"gpu0"}, 2, {"gpu0", "gpu1", "gpu2"})
+    assert second.ids() == {"gpu0", "gpu2"}
+
+
+def test_the_shortage_of_a_container_that_reuses_devices_counts_without_them_and_keeps_them_taken() -> None:
+    first = Given(having(gpus(0, 0)), container("init", ContainerKind.INIT, gpu=1))
+    second = Given(first.state, container("a", gpu=3), reusable=first.reusable)
+    assert second.error == f"requested number of devices unavailable for {GPU}. Requested: 2, Available: 1"
+    assert second.reusable == first.reusable
+
+
+def test_a_sidecar_keeps_its_devices_where_kubelet_knows_sidecars() -> None:
+    side = container("side", ContainerKind.SIDECAR, gpu=1)
+    assert Given(having(gpus(0)), side, on=node("v1.28.0")).reusable == {GPU: frozenset()}
+    assert Given(having(gpus(0)), side, on=node("v1.27.16")).reusable == {GPU: {"gpu0"}}
+
+
+# --- freeing
+
+
+def test_devices_of_pods_that_are_gone_are_free() -> None:
+    state = Given(having(gpus(0, 0)), container(gpu=1), uid="a").state
+    state = Given(state, container(gpu=1), uid="b").state
+    left = free_all_but(state, {"b"})
+    assert holders(left) == {"b"} and left.allocated == {GPU: {"gpu1"}}
+    assert free_all_but(left, {"b", "c"}) is left
+    assert free_all_but(left, set()).held == {}
+
+
+def test_the_state_that_an_admission_began_with_stays_as_it_was() -> None:
+    state = having(gpus(0))
+
+    def asked(ask: Ask) -> Answer:
+        assert state.held == {} and state.allocated == {}
+        return obliging(ask)
+
+    Given(state, container(gpu=1), plugin=asked)
+    assert state.held == {} and state.allocated == {}
