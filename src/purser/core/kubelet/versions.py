@@ -72,7 +72,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     names_exhausted_physical_cpus: bool
     """Its error says so even when none is free (PR 127959; 1.32)."""
     counts_cpus_in_errors: bool
-    """``not enough cpus available`` says how many were asked for and are there (by 1.32; the exact release is unknown)."""
+    """``not enough cpus available`` says how many were asked for and are there (by 1.32, the exact release unknown)."""
     takes_odd_uncore_parts: bool
     """prefer-align-cpus-by-uncorecache fits odd remainders into one cache too (PR 131850; 1.34)."""
     cpu_policy_options: frozenset[str]

@@ -1,0 +1,19 @@
+"""kubelet's CPU manager: which CPUs a container has for itself (policies none and static).
+
+Containers of Guaranteed pods that ask for whole CPUs get their own; everybody else runs in the shared pool. All
+functions take a `purser.core.kubelet.state.CpuState` and return a new one; None, the state of policy none, stays None.
+
+`start` reserves CPUs and checks the saved state, `hints` and `pod_hints` speak to the topology manager, `allocate`
+picks, `remove` and `free_all_but` take back, `checkpoint` reads and writes cpu_manager_state. One module for each
+algorithm: `by_socket` (up to 1.21), `packed` with its variants `spread` and `uncore`, `distributed`; `picking` chooses.
+
+Not here: cgroups and the reconcile loop, pod-level resources (PodLevelResourceManagers, alpha and off in 1.36),
+resizing in place, and the changes of 1.37.
+"""
+
+from purser.core.kubelet.cpumanager.allocation import Allocated, Refused, allocate
+from purser.core.kubelet.cpumanager.release import free_all_but, remove
+from purser.core.kubelet.cpumanager.starting import start
+from purser.core.kubelet.cpumanager.topology_hints import hints, pod_hints
+
+__all__ = ["Allocated", "Refused", "allocate", "free_all_but", "hints", "pod_hints", "remove", "start"]
