@@ -1,0 +1,265 @@
+"""`purser conformance device-plugin`: a test kit for anybody's device plugin."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from purser.cli.output import FAILED, MISUSED, Column, Document, Output, dump, fail, show
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from purser.lab.conformance import Check, Report, Settings, Verdict
+
+app = typer.Typer(
+    help="Check what others wrote against what Kubernetes asks of it.\n\n"
+    "Example: purser conformance device-plugin ./my-plugin",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """A group, also while there is one command in it."""
+
+
+HELP = """Check a device plugin against an emulated kubelet, without a cluster.
+
+PLUGIN is the socket of a plugin that serves already, or a command that starts one, with its arguments; options of
+purser stand before it. A command learns kubelet's plugin folder from PURSER_DEVICE_PLUGIN_DIR, or from {dir} in its
+arguments; for plugins that know no folder but kubelet's own there is --folder, on a machine where no kubelet runs.
+The plugin is restarted, stopped and called in ways that no kubelet would: use no production node.
+
+\b
+Examples:
+  purser conformance device-plugin ./my-plugin --plugin-dir {dir}
+  purser conformance device-plugin --folder /var/lib/kubelet/device-plugins ./my-plugin
+  purser conformance device-plugin --skip 'reregister-*' --junit report.xml ./my-plugin
+  purser conformance device-plugin --only 'list*' /var/lib/kubelet/device-plugins/my.sock
+  purser conformance device-plugin --list
+
+Exit code: 0 every check passed or was skipped, 1 some failed, 2 wrong usage, or nothing could be checked.
+"""
+
+
+def _checks_columns() -> "list[Column[Check]]":
+    return [
+        Column("CHECK", lambda check: check.id),
+        Column("WHAT", lambda check: check.sentence),
+        Column("NEEDS", lambda check: check.needs, wide=True),
+    ]
+
+
+def _verdict_columns() -> "list[Column[Verdict]]":
+    return [
+        Column("CHECK", lambda verdict: verdict.check.id),
+        Column("RESULT", lambda verdict: str(verdict.outcome).upper()),
+        Column("SECONDS", lambda verdict: f"{verdict.seconds:.1f}"),
+        Column("WHAT", lambda verdict: verdict.check.sentence, wide=True),
+        Column("REASON", lambda verdict: verdict.reason),
+    ]
+
+
+# Typer's table of options is kept out of the way of the plugin's own arguments.
+@app.command("device-plugin", help=HELP, context_settings={"allow_interspersed_args": False})
+def device_plugin(
+    plugin: Annotated[
+        list[str] | None, typer.Argument(help="SOCKET, or COMMAND with its arguments.", metavar="PLUGIN...")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="kubelet's plugin folder to use; default: a fresh one, and none for a socket."),
+    ] = None,
+    resource: Annotated[str | None, typer.Option(help="Which one to check of a plugin with several.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only checks with such ids; repeated.", metavar="PATTERN")
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option(help="No checks with such ids; repeated.", metavar="PATTERN")
+    ] = None,
+    list_checks: Annotated[bool, typer.Option("--list", help="Show the checks and run none.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that each registration, list and answer may take.")] = 10.0,
+    observe: Annotated[float, typer.Option(help="Seconds for which nothing may happen where nothing should.")] = 2.0,
+    size: Annotated[int | None, typer.Option(help="How many devices the container asks for; default: 2.")] = None,
+    pod: Annotated[
+        str | None,
+        typer.Option(
+            help="Serve PodResources (at {pod_resources}) with this container under admission.",
+            metavar="NAMESPACE/POD/CONTAINER",
+        ),
+    ] = None,
+    unhealthy_command: Annotated[
+        str | None, typer.Option(help="Shell command that makes the device $PURSER_DEVICE_ID unhealthy.")
+    ] = None,
+    healthy_command: Annotated[
+        str | None, typer.Option(help="Shell command that makes $PURSER_DEVICE_ID healthy again.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="Append the plugin's output to this file.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML too.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Run the checks, print the report."""
+    import os
+
+    # gRPC's C core writes lines of its own whenever a plugin ends; it reads this when it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from purser.lab.conformance import PodName, Settings, select
+
+    try:
+        checks = select(only or (), skip or ())
+        if list_checks:
+            show(checks, _checks_columns(), output, empty="", document=_check_document)
+            return
+        socket, command = _target(plugin or [])
+        settings = Settings(
+            command=command,
+            socket=socket,
+            folder=folder,
+            resource=resource,
+            timeout_s=timeout,
+            observe_s=observe,
+            size=size,
+            pod=PodName.parse(pod) if pod is not None else None,
+            unhealthy_command=unhealthy_command,
+            healthy_command=healthy_command,
+            log=log,
+        )
+    except ValueError as error:
+        fail(str(error), MISUSED)
+    report = _run(settings, checks)
+    _print(report, output)
+    if junit is not None:
+        _write_junit(report, junit)
+    raise typer.Exit(_exit_code(report))
+
+
+def _target(words: list[str]) -> tuple[Path | None, tuple[str, ...]]:
+    """A socket, or a command. Raises ValueError."""
+    import shlex
+    import shutil
+
+    if not words:
+        raise ValueError("give the plugin's socket, or the command that starts it (--help has examples)")
+    if len(words) == 1:
+        path = Path(words[0])
+        if path.is_socket():
+            return path, ()
+        words = shlex.split(words[0])
+        if not words or (path.suffix == ".sock" and shutil.which(words[0]) is None):
+            raise ValueError(f"there is no socket {path}")
+    return None, tuple(words)
+
+
+def _run(settings: "Settings", checks: "Sequence[Check]") -> "Report":
+    from purser.cli.serving import LogLevel, configure_logs, serve
+    from purser.lab.conformance import CannotRun
+
+    configure_logs(LogLevel.WARNING)
+    reports: list[Report] = []
+    try:
+        serve(_until_stopped(settings, checks, reports))
+    except CannotRun as error:
+        fail(str(error), MISUSED)
+    if not reports:
+        fail("stopped before the end", MISUSED)
+    return reports[0]
+
+
+def _until_stopped(
+    settings: "Settings", checks: "Sequence[Check]", reports: "list[Report]"
+) -> "Callable[[asyncio.Event], Awaitable[None]]":
+    async def main(stop: "asyncio.Event") -> None:
+        from purser.kube.racing import until
+        from purser.lab.conformance import run
+
+        with _Progress(checks) as progress:
+            report = await until(run(settings, checks, progress.show), stop.wait())
+        if report is not None:
+            reports.append(report)
+
+    return main
+
+
+class _Progress:
+    """One line on a terminal that says where it is; nothing elsewhere."""
+
+    def __init__(self, checks: "Sequence[Check]") -> None:
+        self._total = len(checks)
+        self._done = 0
+        self._is_shown = sys.stderr.isatty()
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._line("")
+
+    def show(self, check: "Check") -> None:
+        """The next check begins."""
+        self._done += 1
+        self._line(f"{self._done}/{self._total} {check.id}")
+
+    def _line(self, text: str) -> None:
+        if self._is_shown:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _print(report: "Report", output: Output) -> None:
+    if output in (Output.JSON, Output.YAML):
+        dump(_document(report), Document(output.value))
+        return
+    show(report.verdicts, _verdict_columns(), output, empty="", document=_verdict_document)
+    about = f"{report.resource}: " if report.resource else ""
+    print(f"\n{about}{report.summary} in {report.seconds:.1f} s")
+
+
+def _document(report: "Report") -> dict[str, Any]:
+    from purser.lab.conformance import Outcome
+
+    return {
+        "resource": report.resource,
+        "notTested": list(report.others),
+        "seconds": round(report.seconds, 3),
+        "passed": report.count(Outcome.PASSED),
+        "failed": report.count(Outcome.FAILED),
+        "skipped": report.count(Outcome.SKIPPED),
+        "checks": [_verdict_document(verdict) for verdict in report.verdicts],
+    }
+
+
+def _verdict_document(verdict: "Verdict") -> dict[str, Any]:
+    return {
+        "id": verdict.check.id,
+        "result": str(verdict.outcome),
+        "reason": verdict.reason,
+        "seconds": round(verdict.seconds, 3),
+        "sentence": verdict.check.sentence,
+    }
+
+
+def _check_document(check: "Check") -> dict[str, Any]:
+    return {"id": check.id, "sentence": check.sentence, "needs": list(check.needs)}
+
+
+def _write_junit(report: "Report", path: Path) -> None:
+    from purser.lab.conformance.junit import write
+
+    try:
+        write(report, path)
+    except OSError as error:
+        fail(f"cannot write {path}: {error}", MISUSED)
+
+
+def _exit_code(report: "Report") -> int:
+    from purser.lab.conformance import Outcome
+
+    if report.count(Outcome.FAILED):
+        return FAILED
+    if not report.count(Outcome.PASSED):
+        print("purser: no check could be made; the reasons are above", file=sys.stderr)
+        return MISUSED
+    return 0

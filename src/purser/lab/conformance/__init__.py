@@ -1,0 +1,18 @@
+"""A test kit for device plugins: an emulated kubelet that checks, instead of one that runs pods.
+
+It starts anybody's plugin (or takes one that serves already), lets it register, asks it everything that kubelet asks,
+in kubelet's order and in worse ones, and says in one verdict per check what kubelet would make of it. It speaks gRPC
+with the plugin directly.
+
+`run` runs the checks of the `CATALOGUE` on what `Settings` name and gives a `Report`; `junit` writes one for CI.
+
+Not here: kubelet's own decisions (`purser.core.kubelet`), the kubelets of the lab's nodes (`purser.lab.kubelet`), and
+what one vendor's plugin ought to answer: only what the API and kubelet ask of every plugin is checked.
+"""
+
+from purser.lab.conformance.catalogue import CATALOGUE, select
+from purser.lab.conformance.check import CannotRun, Check, Outcome, Verdict
+from purser.lab.conformance.run import Report, run
+from purser.lab.conformance.settings import PodName, Settings
+
+__all__ = ["CATALOGUE", "CannotRun", "Check", "Outcome", "PodName", "Report", "Settings", "Verdict", "run", "select"]

@@ -1,0 +1,91 @@
+"""Callers that are impatient, many, slow or broken: kubelets that end in the middle of things."""
+
+import asyncio
+import contextlib
+import socket
+
+import grpc.aio
+
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
+from purser.lab.conformance.check import Check
+from purser.lab.conformance.subject import Subject
+from purser.lab.conformance.wire import allocate_request
+
+ROUNDS = 10
+STREAMS = 16
+SHORT_S = 0.001
+
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+async def _cancelled(subject: Subject) -> None:
+    ids = await subject.pick()
+    for round_ in range(ROUNDS):
+        calls = [
+            subject.plugin.start("Allocate", allocate_request(ids)),
+            subject.plugin.start("GetDevicePluginOptions", api_pb2.Empty()),
+            subject.plugin.start("ListAndWatch", api_pb2.Empty()),
+        ]
+        await asyncio.sleep(SHORT_S * round_)
+        for call in calls:
+            call.cancel()
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+            await calls[0].code()
+    await _works(subject)
+
+
+async def _deadline(subject: Subject) -> None:
+    ids = await subject.pick()
+    for _ in range(ROUNDS):
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await subject.plugin.start("Allocate", allocate_request(ids), SHORT_S)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await subject.plugin.start("ListAndWatch", api_pb2.Empty(), SHORT_S).read()
+    await _works(subject)
+
+
+async def _concurrent(subject: Subject) -> str:
+    plugin = subject.plugin
+    await asyncio.gather(
+        *(plugin.options() for _ in range(STREAMS)),
+        *(plugin.listing() for _ in range(STREAMS)),
+    )
+    return f"{2 * STREAMS} at once"
+
+
+async def _slow(subject: Subject) -> str:
+    """Streams that nobody reads: those of others must not wait for them."""
+    calls = [subject.plugin.start("ListAndWatch", api_pb2.Empty()) for _ in range(STREAMS)]
+    try:
+        await _works(subject)
+    finally:
+        for call in calls:
+            call.cancel()
+    return f"{STREAMS} streams not read"
+
+
+async def _broken(subject: Subject) -> None:
+    path = str(subject.endpoint.path)
+    with contextlib.ExitStack() as stack:
+        for words in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, _HTTP2_PREFACE):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.settimeout(subject.settings.timeout_s)
+            client.connect(path)
+            with contextlib.suppress(ConnectionError):
+                client.sendall(words)
+        await _works(subject)
+    await _works(subject)
+
+
+async def _works(subject: Subject) -> None:
+    await subject.plugin.options()
+    await subject.devices()
+
+
+CHECKS = (
+    Check("calls-cancelled", "Calls that are broken off do it no harm.", _cancelled, ("list",)),
+    Check("calls-deadline", "Calls whose deadline passes do it no harm.", _deadline, ("list",)),
+    Check("calls-concurrent", "Many calls at once are all answered.", _concurrent, ("list",)),
+    Check("calls-slow-clients", "Clients that do not read hold nobody else up.", _slow, ("list",)),
+    Check("calls-broken-clients", "Connections that speak nonsense or nothing do it no harm.", _broken, ("list",)),
+)

@@ -1,0 +1,92 @@
+"""Devices that become unhealthy and healthy again. Only whoever runs the kit can make that happen."""
+
+import asyncio
+import os
+
+from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, one_line, some
+from purser.lab.conformance.checks.listing import COMPLETE
+from purser.lab.conformance.subject import FOLDER_VARIABLE, Subject
+from purser.lab.conformance.wire import Refused
+
+DEVICE_VARIABLE = "PURSER_DEVICE_ID"
+"""In the hooks' environment: a device that is listed."""
+
+
+async def _goes_down(subject: Subject) -> str:
+    command = subject.settings.unhealthy_command
+    if command is None:
+        raise CheckSkipped("nothing makes a device unhealthy: give --unhealthy-command")
+    stream, healthy = subject.endpoint.stream, set(await subject.healthy())
+    seen = len(stream.lists)
+    await _hook(subject, command, min(healthy))
+    listing = await stream.until(
+        lambda listing: bool(healthy & set(listing.unhealthy)), "no list with an unhealthy device came", seen
+    )
+    return some(healthy & set(listing.unhealthy))
+
+
+async def _new_stream(subject: Subject) -> None:
+    told, stream = set(subject.endpoint.stream.lists[-1].unhealthy), await subject.devices()
+    if told != set(stream.unhealthy):
+        raise CheckFailed(
+            f"a new stream tells otherwise than the one that is open: {some(told ^ set(stream.unhealthy))}"
+        )
+
+
+async def _allocate_unhealthy(subject: Subject) -> str:
+    unhealthy = (await subject.devices()).unhealthy
+    if not unhealthy:
+        raise CheckSkipped("no device is unhealthy")
+    try:
+        await subject.plugin.allocate(unhealthy[:1])
+    except Refused as error:
+        await subject.plugin.options()
+        return str(error)
+    return f"{unhealthy[0]} was allocated: kubelet asks for none that it knows to be unhealthy"
+
+
+async def _comes_back(subject: Subject) -> str:
+    command = subject.settings.healthy_command
+    if command is None:
+        raise CheckSkipped("nothing makes it healthy again: give --healthy-command")
+    stream, unhealthy = subject.endpoint.stream, set((await subject.devices()).unhealthy)
+    if not unhealthy:
+        raise CheckSkipped("no device is unhealthy")
+    seen = len(stream.lists)
+    await _hook(subject, command, min(unhealthy))
+    listing = await stream.until(
+        lambda listing: bool(unhealthy & set(listing.healthy)), "no list with the device healthy came", seen
+    )
+    return some(unhealthy & set(listing.healthy))
+
+
+async def _hook(subject: Subject, command: str, device_id: str) -> None:
+    """Run a user's command in a shell. Raises `CheckSkipped` when it fails: that is not the plugin's fault."""
+    environment = {**os.environ, DEVICE_VARIABLE: device_id, FOLDER_VARIABLE: str(subject.folder or "")}
+    child = await asyncio.create_subprocess_shell(
+        command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment,
+    )
+    try:
+        async with asyncio.timeout(subject.settings.timeout_s):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+        raise CheckSkipped(f"{command} did not end within {subject.settings.timeout_s:g} s") from None
+    if child.returncode:
+        raise CheckSkipped(
+            f"{command} ended with exit code {child.returncode}: {one_line(output.decode(errors='replace'))}"
+        )
+
+
+CHECKS = (
+    Check("health-lost", "A device that becomes unhealthy is told on the open stream.", _goes_down, ("list",)),
+    Check("health-new-stream", "A new stream tells the same health.", _new_stream, ("health-lost",)),
+    Check("allocate-unhealthy", "Allocate of an unhealthy device does it no harm.", _allocate_unhealthy, ("list",)),
+    Check("health-back", "A device that recovers is told on the open stream.", _comes_back, ("health-lost",)),
+    COMPLETE,
+)

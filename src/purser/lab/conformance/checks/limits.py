@@ -1,0 +1,58 @@
+"""Large nodes: kubelet's message limit, and calls with very many ids."""
+
+from typing import Any
+
+from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
+from purser.lab.conformance.subject import Subject
+from purser.lab.conformance.wire import Refused, allocate_request, preferred_request
+
+MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
+"""What a Go client takes in one message unless told otherwise, and kubelet does not."""
+
+MANY = 10_000
+_LONG_ID = "x" * 1024
+
+
+async def _list_size(subject: Subject) -> str:
+    listing = await subject.devices()
+    if not listing.devices:
+        raise CheckSkipped("the plugin lists no device")
+    each = listing.size_bytes / len(listing.devices)
+    fit = f"at {each:.0f} bytes per device, {int(MESSAGE_LIMIT_BYTES // each)} would fit"
+    if listing.size_bytes > MESSAGE_LIMIT_BYTES:
+        raise CheckFailed(
+            f"the list has {listing.size_bytes} bytes, kubelet takes {MESSAGE_LIMIT_BYTES} and drops the plugin: {fit}"
+        )
+    return f"{listing.size_bytes} bytes for {len(listing.devices)} devices: {fit}"
+
+
+async def _many_ids(subject: Subject) -> str:
+    ids = [*await subject.healthy(), *(f"purser-conformance-{number:05}" for number in range(MANY))][:MANY]
+    said = [await _try(subject, "Allocate", allocate_request(ids))]
+    if (await subject.plugin.options()).get_preferred_allocation_available:
+        said.append(await _try(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
+    return f"{MANY} ids: {', '.join(said)}"
+
+
+async def _oversized(subject: Subject) -> str:
+    ids = [f"{_LONG_ID}-{number}" for number in range(MESSAGE_LIMIT_BYTES // len(_LONG_ID) + 1)]
+    request = allocate_request(ids)
+    said = await _try(subject, "Allocate", request)
+    await subject.plugin.options()
+    await subject.devices()
+    return f"{request.ByteSize()} bytes: {said}"
+
+
+async def _try(subject: Subject, method: str, request: Any) -> str:
+    try:
+        await subject.plugin.ask(method, request)
+    except Refused:
+        return f"{method} refused"
+    return f"{method} answered"
+
+
+CHECKS = (
+    Check("limits-list", "Its list fits into kubelet's message limit of 4 MiB.", _list_size, ("list",)),
+    Check("limits-many-ids", f"Calls with {MANY} ids are answered or refused in time.", _many_ids, ("allocate",)),
+    Check("limits-oversized", "A request above the limit does it no harm.", _oversized, ("allocate",)),
+)

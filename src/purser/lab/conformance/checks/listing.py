@@ -1,0 +1,100 @@
+"""ListAndWatch: what kubelet knows of the devices."""
+
+import asyncio
+from collections import Counter
+
+from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
+from purser.lab.conformance.subject import Subject
+from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, Listing
+
+
+async def _arrives(subject: Subject) -> str:
+    listing = await subject.devices()
+    return f"{len(listing.devices)} devices, {len(listing.healthy)} healthy"
+
+
+async def _unique(subject: Subject) -> None:
+    ids = (await subject.devices()).ids
+    if "" in ids:
+        raise CheckFailed("a device has no id")
+    twice = [device_id for device_id, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise CheckFailed(f"ids listed more than once, of which kubelet keeps one each: {some(twice)}")
+
+
+async def _health(subject: Subject) -> None:
+    odd = {device.health for device in (await subject.devices()).devices} - {HEALTHY, UNHEALTHY}
+    if odd:
+        words = some([f'"{word}"' for word in odd])
+        raise CheckFailed(f'health is {words}: kubelet takes everything but "{HEALTHY}" for unhealthy')
+
+
+async def _numa(subject: Subject) -> str:
+    devices = (await subject.devices()).devices
+    negative = [device.id for device in devices if min(device.numa_nodes, default=0) < 0]
+    if negative:
+        raise CheckFailed(f"a negative NUMA node, which no hint can hold: {some(negative)}; leave the topology out")
+    empty = [device.id for device in devices if device.has_topology and not device.numa_nodes]
+    if empty:
+        raise CheckFailed(
+            f"a topology without a NUMA node, which kubelet 1.20 takes for a device that fits nowhere: {some(empty)}"
+        )
+    placed = sum(device.has_topology for device in devices)
+    return f"{placed} of {len(devices)} devices tell their NUMA nodes"
+
+
+async def _stays_open(subject: Subject) -> None:
+    stream = subject.endpoint.stream
+    await stream.first()
+    for _ in range(10):
+        await asyncio.sleep(subject.settings.observe_s / 10)
+        if stream.ended is not None:
+            raise CheckFailed(f"the stream ended, {stream.ended}: kubelet takes all devices for unhealthy then")
+
+
+async def _several(subject: Subject) -> None:
+    plugin = subject.plugin
+    async with plugin.stream() as one, plugin.stream() as two:
+        _same(await one.first(), await two.first())
+        await one.close()
+        async with plugin.stream() as three:
+            _same(await two.first(), await three.first())
+        if two.ended is not None:
+            raise CheckFailed(f"a stream ended when another one was closed: {two.ended}")
+
+
+def _same(one: Listing, other: Listing) -> None:
+    missing = set(one.ids) ^ set(other.ids)
+    if missing:
+        raise CheckFailed(f"a new stream does not begin with the complete list: {some(missing)} on one of two only")
+    if not one.same_as(other):
+        raise CheckFailed("two streams tell different health or NUMA nodes of the same devices")
+
+
+async def _complete(subject: Subject) -> str:
+    """Every message so far against the last one: a plugin that sends changes only is found out."""
+    lists = subject.endpoint.stream.lists
+    if len(lists) < 2:
+        raise CheckSkipped("the list has not changed so far, no second message was seen")
+    known = set(lists[0].ids)
+    for listing in lists[1:]:
+        missing = known - set(listing.ids)
+        if missing and known & set((await subject.devices()).ids) & missing:
+            raise CheckFailed(
+                f"a message leaves out devices that there are, which kubelet forgets then: {some(missing)}"
+            )
+        known = set(listing.ids)
+    return f"{len(lists)} messages"
+
+
+CHECKS = (
+    Check("list", "The first list comes in good time.", _arrives),
+    Check("list-unique-ids", "Every device has an id of its own.", _unique, ("list",)),
+    Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _health, ("list",)),
+    Check("list-numa-nodes", "A topology, where there is one, names NUMA nodes.", _numa, ("list",)),
+    Check("list-stays-open", "The stream stays open.", _stays_open, ("list",)),
+    Check("list-several-streams", "Several streams at once each tell the complete list.", _several, ("list",)),
+)
+
+COMPLETE = Check("list-complete", "Every message is the complete list, not only what changed.", _complete, ("list",))
+"""Made when the health of devices has been changed, where that could be done."""

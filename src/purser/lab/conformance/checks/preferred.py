@@ -1,0 +1,131 @@
+"""GetPreferredAllocation: the plugin's wish among the devices that kubelet could take."""
+
+from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
+from purser.lab.conformance.subject import Subject
+from purser.lab.conformance.wire import Refused, preferred_request
+
+REPEATS = 5
+_CANDIDATES = 8
+_FOREIGN = "purser-conformance-no-such-device"
+
+
+async def _answers(subject: Subject) -> str:
+    if not (await subject.plugin.options()).get_preferred_allocation_available:
+        raise CheckSkipped("the plugin does not offer GetPreferredAllocation")
+    available, size, preferred = await _ask(subject)
+    return f"{len(preferred)} of {len(available)} for a container that wants {size}"
+
+
+async def _size(subject: Subject) -> None:
+    available, size, preferred = await _ask(subject)
+    if len(preferred) != size:
+        raise CheckFailed(f"{len(preferred)} ids for a size of {size} with {len(available)} available")
+
+
+async def _available(subject: Subject) -> None:
+    ids = await subject.healthy(2)
+    half = ids[len(ids) // 2 :]
+    try:
+        preferred = await subject.plugin.prefer(half, subject.size(half))
+    except Refused:
+        half, _, preferred = await _ask(subject)
+    foreign = set(preferred) - set(half)
+    if foreign:
+        raise CheckFailed(f"it prefers ids that are not available: {some(foreign)}")
+
+
+async def _no_duplicates(subject: Subject) -> None:
+    _, _, preferred = await _ask(subject)
+    if len(set(preferred)) != len(preferred):
+        raise CheckFailed(f"an id is in the answer more than once: {', '.join(preferred)}")
+
+
+async def _must_include(subject: Subject) -> str | None:
+    """With an id that the plugin would not have taken by itself: else ignoring it would not show."""
+    available, size, preferred = await _ask(subject)
+    others = [device_id for device_id in available if device_id not in preferred]
+    if not others:
+        raise CheckSkipped(f"needs more than {size} healthy devices: an answer that differs must be possible")
+    refused = ""
+    for must in others[:_CANDIDATES]:
+        try:
+            answer = await subject.plugin.prefer(available, size, (must,))
+        except Refused as error:
+            refused = str(error)
+            continue
+        if must not in answer:
+            raise CheckFailed(f"{must} must be included and is not: {', '.join(answer)}")
+        return None
+    raise CheckSkipped(f"all of {min(len(others), _CANDIDATES)} ids to include were refused: {refused}")
+
+
+async def _deterministic(subject: Subject) -> str:
+    available, size, first = await _ask(subject)
+    for _ in range(REPEATS - 1):
+        again = await subject.plugin.prefer(available, size)
+        if set(again) != set(first):
+            raise CheckFailed(f"the same question twice, {', '.join(first)} the one time, {', '.join(again)} the other")
+    return f"asked {REPEATS} times"
+
+
+async def _several(subject: Subject) -> str | None:
+    available = await subject.healthy()
+    size = subject.size(available)
+    request = preferred_request((available, size, ()), (available, size, ()))
+    try:
+        answer = await subject.plugin.ask("GetPreferredAllocation", request)
+    except Refused as error:
+        return f"refused, and kubelet asks for one container at a time: {error}"
+    if len(answer.container_responses) != 2:
+        raise CheckFailed(f"two containers in one call were answered with {len(answer.container_responses)} responses")
+    return None
+
+
+async def _absurd(subject: Subject) -> str:
+    """Each is refused, or answered out of what was given: kubelet takes nothing else from an answer."""
+    ids = await subject.healthy()
+    one = ids[:1]
+    cases = {
+        "more than there are": (ids, len(ids) + 1, ()),
+        "size 0": (ids, 0, ()),
+        "a negative size": (ids, -1, ()),
+        "nothing available": ((), 1, ()),
+        "more to include than the size": (ids, 1, ids[:2]),
+        "to include what is not available": (one, 1, (_FOREIGN,)),
+        "unknown ids": ((_FOREIGN, f"{_FOREIGN}-2"), 1, ()),
+        "an id twice": ((*one, *one), 2, ()),
+    }
+    refused = 0
+    for name, (available, size, must) in cases.items():
+        try:
+            answer = await subject.plugin.prefer(available, size, must)
+        except Refused:
+            refused += 1
+            continue
+        except CheckFailed as error:
+            raise CheckFailed(f"{name}: {error}") from error
+        foreign = set(answer) - set(available) - set(must)
+        if foreign:
+            raise CheckFailed(f"{name}: answered with ids that were not in the question: {some(foreign)}")
+    await subject.plugin.options()
+    return f"{refused} of {len(cases)} refused, {len(cases) - refused} answered out of what was given"
+
+
+async def _ask(subject: Subject) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
+    available = await subject.healthy()
+    size = subject.size(available)
+    return available, size, await subject.plugin.prefer(available, size)
+
+
+_NEEDS = ("preferred",)
+
+CHECKS = (
+    Check("preferred", "It answers GetPreferredAllocation, where it offers it.", _answers, ("list",)),
+    Check("preferred-size", "It prefers as many ids as were asked for.", _size, _NEEDS),
+    Check("preferred-available", "It prefers only what is available.", _available, _NEEDS),
+    Check("preferred-no-duplicates", "It prefers no id twice.", _no_duplicates, _NEEDS),
+    Check("preferred-must-include", "What must be included is in the answer.", _must_include, _NEEDS),
+    Check("preferred-deterministic", "The same question has the same answer.", _deterministic, _NEEDS),
+    Check("preferred-several", "Two containers in one call have a response each.", _several, _NEEDS),
+    Check("preferred-absurd", "Questions without a good answer do it no harm.", _absurd, _NEEDS),
+)

@@ -1,0 +1,121 @@
+"""How a plugin introduces itself to kubelet."""
+
+import asyncio
+import re
+import time
+
+from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
+from purser.lab.conformance.kubelet import SOCKET_NAME, Registration
+from purser.lab.conformance.subject import Subject
+
+API_VERSION = "v1beta1"
+
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def why_no_resource(name: str) -> str | None:
+    """Why kubelet would not take this name for a device plugin's resource; None when it would."""
+    if "/" not in name:
+        return "it has no domain: vendor.example/thing"
+    if "kubernetes.io/" in name or name.startswith("requests."):
+        return "kubernetes.io/ and requests. are Kubernetes' own"
+    prefix, _, rest = f"requests.{name}".partition("/")
+    if len(prefix) > 253 or _DNS_SUBDOMAIN.fullmatch(prefix) is None:
+        return "what is before the / is no DNS name in lower case"
+    if len(rest) > 63 or _QUALIFIED_NAME.fullmatch(rest) is None:
+        return "what is after the / is not 1 to 63 letters, digits, - _ . between letters or digits"
+    return None
+
+
+async def _registers(subject: Subject) -> str:
+    note = await subject.registered(0)
+    others = f"; not tested: {', '.join(subject.others)}" if subject.others else ""
+    return f"{note.request.resource_name} at {note.request.endpoint}{others}"
+
+
+async def _version(subject: Subject) -> None:
+    version = _first(subject).request.version
+    if version != API_VERSION:
+        raise CheckFailed(f'kubelet refuses the version "{version}": it supports {API_VERSION} alone')
+
+
+async def _resource_name(subject: Subject) -> None:
+    name = _first(subject).request.resource_name
+    why = why_no_resource(name)
+    if why is not None:
+        raise CheckFailed(f'kubelet refuses the resource name "{name}": {why}')
+
+
+async def _endpoint(subject: Subject) -> None:
+    endpoint, folder = _first(subject).request.endpoint, subject.kubelet.folder
+    if not endpoint or "/" in endpoint or endpoint in (".", "..", SOCKET_NAME):
+        raise CheckFailed(
+            f'the endpoint is "{endpoint}": kubelet wants the name of a socket in its folder, without a path'
+        )
+    if not (folder / endpoint).is_socket():
+        raise CheckFailed(f'there is no socket "{endpoint}" in kubelet\'s folder')
+
+
+async def _serves_first(subject: Subject) -> None:
+    if not _first(subject).served_while_pending:
+        raise CheckFailed(
+            "its endpoint took no connection before Register was answered: kubelets since 1.25 connect first"
+        )
+
+
+async def _options_while_pending(subject: Subject) -> None:
+    note = _first(subject)
+    if note.options is None:
+        why = note.problem or "no answer"
+        raise CheckFailed(f"GetDevicePluginOptions while Register was pending: {why}; kubelets since 1.25 wait for it")
+
+
+async def _options_equal(subject: Subject) -> None:
+    told, asked = _first(subject).request.options, await subject.plugin.options()
+    for name in ("pre_start_required", "get_preferred_allocation_available"):
+        if getattr(told, name) != getattr(asked, name):
+            raise CheckFailed(
+                f"{name} is {getattr(told, name)} in Register and {getattr(asked, name)} in GetDevicePluginOptions:"
+                " kubelets before 1.25 go by the one, later ones by the other"
+            )
+
+
+async def _once(subject: Subject) -> str:
+    note = _first(subject)
+    await asyncio.sleep(max(0.0, subject.settings.observe_s - (time.monotonic() - note.at)))
+    kubelet = subject.kubelet
+    count = sum(
+        each.request.resource_name == kubelet.resource for each in kubelet.registrations[kubelet.before_start :]
+    )
+    watched_s = time.monotonic() - note.at
+    if count > 1:
+        raise CheckFailed(f"{count} registrations in {watched_s:.1f} s: each makes kubelet drop the one before")
+    return f"watched for {watched_s:.1f} s"
+
+
+def _first(subject: Subject) -> Registration:
+    """The registration that the present connection comes from."""
+    kubelet = subject.kubelet
+    mine = (note for note in kubelet.registrations if note.request.resource_name == kubelet.resource)
+    note = next(mine, None)
+    if note is None:
+        raise CheckSkipped("the plugin has not registered")
+    return note
+
+
+CHECKS = (
+    Check("register", "It registers with kubelet.", _registers, registered=False),
+    Check("register-version", "It registers with the API version v1beta1.", _version, ("register",)),
+    Check("register-resource-name", "Its resource name is one of an extended resource.", _resource_name, ("register",)),
+    Check("register-endpoint", "Its endpoint is the name of its socket in kubelet's folder.", _endpoint, ("register",)),
+    Check("register-serves-first", "It serves before it registers.", _serves_first, ("register",)),
+    Check(
+        "register-options-while-pending",
+        "It answers GetDevicePluginOptions while its own Register call is pending.",
+        _options_while_pending,
+        ("register-serves-first",),
+    ),
+    Check("register-options-equal", "It tells the same options both ways.", _options_equal, ("register",)),
+    Check("register-once", "It registers once, not over and over.", _once, ("register",)),
+)

@@ -1,0 +1,100 @@
+"""kubelet restarts: its socket goes and comes back, sometimes with the whole folder."""
+
+import asyncio
+import contextlib
+import time
+
+from purser.lab.conformance.check import Check, CheckFailed
+from purser.lab.conformance.subject import Subject
+from purser.lab.conformance.wire import listens
+
+AWAY_S = 0.2
+"""How long kubelet is away; real ones take a second or more."""
+
+ROUNDS = 3
+
+
+async def _after_restart(subject: Subject) -> str:
+    return await _restart(subject)
+
+
+async def _after_emptied(subject: Subject) -> str:
+    return await _restart(subject, empty=True)
+
+
+async def _again_and_again(subject: Subject) -> str:
+    took = [await _restart(subject, empty=True) for _ in range(ROUNDS)]
+    return "; ".join(took)
+
+
+async def _twice_at_once(subject: Subject) -> str:
+    """The plugin may still be busy with the first when the second comes."""
+    kubelet = subject.kubelet
+    await kubelet.stop()
+    await kubelet.start()
+    return await _restart(subject, away_s=0.0)
+
+
+async def _after_refusal(subject: Subject) -> str:
+    subject.kubelet.refusals = 1
+    try:
+        return await _restart(subject)
+    finally:
+        subject.kubelet.refusals = 0
+
+
+async def _own_socket(subject: Subject) -> str:
+    kubelet, started = subject.kubelet, time.monotonic()
+    after = len(kubelet.registrations)
+    subject.endpoint.path.unlink()
+    try:
+        await subject.registered(after)
+    except CheckFailed as error:
+        await _heal(subject)
+        raise CheckFailed(
+            f"its socket was deleted and {error}: it can be reached no more, and does not notice"
+        ) from error
+    await _serves(subject)
+    return f"again after {time.monotonic() - started:.1f} s"
+
+
+async def _restart(subject: Subject, *, empty: bool = False, away_s: float = AWAY_S) -> str:
+    kubelet = subject.kubelet
+    await kubelet.stop()
+    if empty:
+        kubelet.empty_folder()
+    await asyncio.sleep(away_s)
+    started = time.monotonic()
+    await kubelet.start()
+    try:
+        await subject.registered(kubelet.before_start)
+        await _serves(subject)
+    except CheckFailed as error:
+        raise CheckFailed(f"after kubelet restarted: {error}") from error
+    return f"again after {time.monotonic() - started:.1f} s"
+
+
+async def _serves(subject: Subject) -> None:
+    await subject.endpoint.stream.first()
+    if not listens(subject.endpoint.path):
+        raise CheckFailed(f"nobody serves {subject.endpoint.path.name} in kubelet's folder")
+
+
+async def _heal(subject: Subject) -> None:
+    """Have the plugin where the checks to come can reach it."""
+    with contextlib.suppress(CheckFailed):
+        await _restart(subject, empty=True)
+
+
+_NEEDS = ("register", "reregister")
+
+CHECKS = (
+    Check("reregister", "It registers again when kubelet restarts.", _after_restart, ("register",)),
+    Check("reregister-emptied", "It does so when its own socket was removed too.", _after_emptied, _NEEDS),
+    Check("reregister-repeated", f"It does so {ROUNDS} times in a row.", _again_and_again, _NEEDS),
+    Check("reregister-twice-at-once", "It does so when kubelet restarts twice at once.", _twice_at_once, _NEEDS),
+    Check("reregister-refused", "It tries again when kubelet refuses its registration.", _after_refusal, _NEEDS),
+    Check(
+        "reregister-own-socket", "It serves and registers anew when its own socket was deleted.", _own_socket, _NEEDS
+    ),
+)

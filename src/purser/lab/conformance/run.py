@@ -1,0 +1,78 @@
+"""Runs checks one after the other and collects what they found."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, Outcome, Verdict, one_line
+from purser.lab.conformance.settings import Settings
+from purser.lab.conformance.subject import Subject
+
+_WORDS = {Outcome.PASSED: "passed", Outcome.FAILED: "failed", Outcome.SKIPPED: "skipped"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was tested, and every verdict in the order of the checks."""
+
+    resource: str | None
+    others: tuple[str, ...]
+    """Resources that the plugin registered and that were not tested."""
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+
+    def count(self, outcome: Outcome) -> int:
+        """How many checks ended so."""
+        return Counter(verdict.outcome for verdict in self.verdicts)[outcome]
+
+    @property
+    def summary(self) -> str:
+        """One line: ``38 passed, 1 failed, 3 skipped``."""
+        return ", ".join(f"{self.count(outcome)} {word}" for outcome, word in _WORDS.items())
+
+
+async def run(
+    settings: Settings, checks: Sequence[Check], on_check: Callable[[Check], None] = lambda _: None
+) -> Report:
+    """Run the checks; ``on_check`` is told before each. Raises `CannotRun` when the plugin cannot be had at all."""
+    started = time.monotonic()
+    verdicts: dict[str, Verdict] = {}
+    async with Subject(settings) as subject:
+        for check in checks:
+            on_check(check)
+            verdicts[check.id] = await _verdict(check, subject, verdicts)
+        resource = one_line(subject.resource) if subject.resource is not None else None
+        return Report(resource, subject.others, tuple(verdicts.values()), time.monotonic() - started)
+
+
+async def _verdict(check: Check, subject: Subject, before: Mapping[str, Verdict]) -> Verdict:
+    started = time.monotonic()
+    outcome, reason = await _outcome(check, subject, before)
+    ended = await subject.ended(check.id)
+    if ended is not None and outcome is not Outcome.SKIPPED:
+        outcome, reason = Outcome.FAILED, f"the plugin ended by itself during this check, {ended}"
+    return Verdict(check, outcome, one_line(reason), time.monotonic() - started)
+
+
+async def _outcome(check: Check, subject: Subject, before: Mapping[str, Verdict]) -> tuple[Outcome, str]:
+    for need in check.needs:
+        found = before.get(need)
+        if found is not None and found.outcome is not Outcome.PASSED:
+            return Outcome.SKIPPED, _blocked(need, found)
+    lost = await subject.ready() if check.registered else None
+    if lost is not None:
+        return Outcome.SKIPPED, lost
+    try:
+        return Outcome.PASSED, await check.run(subject) or ""
+    except CheckSkipped as error:
+        return Outcome.SKIPPED, str(error)
+    except (CheckFailed, OSError) as error:
+        return Outcome.FAILED, str(error)
+
+
+def _blocked(need: str, found: Verdict) -> str:
+    if found.outcome is Outcome.SKIPPED and not found.reason.startswith("needs "):
+        return found.reason
+    word = "failed" if found.outcome is Outcome.FAILED else "was skipped"
+    return f"needs {need}, which {word}"

@@ -1,0 +1,316 @@
+"""The plugin under test with everything around it: kubelet's folder, the emulated kubelet, the plugin's process."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
+from purser.lab.conformance.kubelet import Endpoint, Kubelet, Registration
+from purser.lab.conformance.podresources import PodResources
+from purser.lab.conformance.process import PluginProcess
+from purser.lab.conformance.settings import LONGEST_SOCKET_PATH, Settings
+from purser.lab.conformance.wire import POLL_S, Connection, Listing, listens
+
+FOLDER_VARIABLE = "PURSER_DEVICE_PLUGIN_DIR"
+POD_RESOURCES_VARIABLE = "PURSER_POD_RESOURCES_SOCKET"
+
+DEFAULT_SIZE = 2
+"""Devices of one container: with two, what belongs together shows."""
+
+GRACE_S = 2.0
+"""How long the plugin may take to end once nothing is checked any more."""
+
+_NOBODY = "nobody serves {}: start the plugin first, or give its command"
+
+T = TypeVar("T")
+
+
+class Subject:
+    """What checks work with. Use as an async context manager. Raises `CannotRun` where it cannot begin."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.endings: list[str] = []
+        """How the plugin ended by itself, whenever it did."""
+        self.is_over = False
+        """Whether the kit has ended the plugin, so that nothing can be asked any more."""
+        self.process: PluginProcess | None = None
+        self._folder: Path | None = None
+        self._kubelet: Kubelet | None = None
+        self._books: PodResources | None = None
+        self._direct: Endpoint | None = None
+        self._root: Path | None = None
+        self._lost: str | None = None
+
+    async def __aenter__(self) -> "Subject":
+        try:
+            await self._begin()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+    @property
+    def folder(self) -> Path | None:
+        """kubelet's plugin folder, where the plugin can register."""
+        return self._folder
+
+    @property
+    def kubelet(self) -> Kubelet:
+        """The emulated kubelet. Raises `CheckSkipped` where there is none."""
+        if self._kubelet is None:
+            raise CheckSkipped(
+                "the plugin serves already and is not asked to register; --folder names the folder to do that in"
+            )
+        return self._kubelet
+
+    @property
+    def books(self) -> PodResources | None:
+        """kubelet's PodResources API, where the plugin needs one."""
+        return self._books
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the plugin serves. Raises `CheckFailed`."""
+        found = self._connected()
+        if found is None:
+            raise CheckFailed("the plugin is not registered")
+        return found
+
+    @property
+    def plugin(self) -> Connection:
+        """The connection that kubelet would have. Raises `CheckFailed`."""
+        return self.endpoint.connection
+
+    @property
+    def resource(self) -> str | None:
+        """The tested resource; only a registration tells."""
+        return self._kubelet.resource if self._kubelet else None
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Resources that registered too."""
+        notes = self._kubelet.registrations if self._kubelet else []
+        return tuple(sorted({note.request.resource_name for note in notes} - {self.resource}))
+
+    def started(self) -> PluginProcess:
+        """The plugin's process. Raises `CheckSkipped` where it is not the kit's."""
+        if self.process is None:
+            raise CheckSkipped("the plugin's process is not the kit's: give its command instead of its socket")
+        return self.process
+
+    async def registered(self, after: int) -> Registration:
+        """Wait for the next registration, or for the end of the process. Raises `CheckFailed`."""
+        return await self._unless_ended(self.kubelet.registered(after))
+
+    async def registrations_ready(self) -> None:
+        """Have a plugin that is connected. Raises `CheckFailed`."""
+        if self._kubelet is None or self._connected() is not None:
+            return
+        try:
+            await self.registered(self._kubelet.before_start)
+        except CheckFailed:
+            if self.settings.socket is None:
+                raise
+            # It serves, though kubelet does not know of it: everything else can still be checked.
+            self._direct = self._open(self.settings.socket)
+
+    async def ready(self) -> str | None:
+        """Have a living plugin before a check; why there is none, and never will be, else."""
+        if self._lost is None and not self.is_over:
+            try:
+                await self._revive()
+                await self.registrations_ready()
+            except (CheckFailed, CannotRun) as error:
+                self._lost = f"there is no plugin to ask any more: {error}"
+        return self._lost
+
+    async def ended(self, check: str) -> str | None:
+        """Whether the plugin has ended by itself during a check, and how. Waits until that is certain."""
+        if self.is_over or self._lost is not None:
+            return None
+        how = await self._death()
+        if how is not None:
+            self.endings.append(f"{check} ({how})")
+        return how
+
+    async def terminate(self) -> float:
+        """Ask the plugin to end; how long it took. Raises `CheckFailed` when it goes on, `CheckSkipped`."""
+        process, started = self.started(), time.monotonic()
+        if process.ended is not None:
+            raise CheckSkipped(f"the plugin had ended by itself before, {process.ended}")
+        self.is_over = True
+        process.terminate()
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                await process.wait()
+        except TimeoutError:
+            await process.kill()
+            raise CheckFailed(f"it still ran {self.settings.timeout_s:g} s after SIGTERM") from None
+        return time.monotonic() - started
+
+    async def devices(self) -> Listing:
+        """The plugin's list now. Raises `CheckFailed`."""
+        return await self.plugin.listing()
+
+    async def healthy(self, at_least: int = 1) -> tuple[str, ...]:
+        """Ids that kubelet may hand out. Raises `CheckSkipped` where they are too few."""
+        listing = await self.devices()
+        if self._books is not None:
+            self._books.resource, self._books.known = self.resource or "", listing.ids
+        if len(listing.healthy) < at_least:
+            raise CheckSkipped(f"needs {at_least} healthy devices, the plugin lists {len(listing.healthy)}")
+        return listing.healthy
+
+    def size(self, available: tuple[str, ...]) -> int:
+        """How many devices a container asks for."""
+        return min(self.settings.size or DEFAULT_SIZE, len(available))
+
+    async def pick(self) -> tuple[str, ...]:
+        """Ids for a container, chosen as kubelet does: by the plugin's preference where it offers one."""
+        available = await self.healthy()
+        size = self.size(available)
+        if (await self.plugin.options()).get_preferred_allocation_available:
+            with contextlib.suppress(CheckFailed):
+                preferred = await self.plugin.prefer(available, size)
+                if len(preferred) == size and set(preferred) <= set(available):
+                    return preferred
+        return available[:size]
+
+    async def _begin(self) -> None:
+        settings = self.settings
+        self._folder = self._make_folder()
+        if self._folder is not None:
+            self._kubelet = Kubelet(self._folder, settings.timeout_s, settings.resource, settings.socket)
+            _refuse_live(self._kubelet.socket)
+            await _serving(self._kubelet.start(), self._kubelet.socket)
+        if settings.pod is not None:
+            self._books = PodResources(self._pod_resources, settings.pod)
+            _refuse_live(self._pod_resources)
+            await _serving(self._books.start(), self._pod_resources)
+        if settings.command:
+            await self._start()
+        elif self._kubelet is None:
+            self._direct = self._open(settings.socket)
+        elif settings.socket is None or not listens(settings.socket):
+            raise CannotRun(_NOBODY.format(settings.socket))
+
+    async def _end(self) -> None:
+        if self.process is not None:
+            await self.process.end(GRACE_S)
+        if self._direct is not None:
+            await self._direct.close()
+        if self._kubelet is not None:
+            await self._kubelet.stop()
+        if self._books is not None:
+            await self._books.stop()
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _make_folder(self) -> Path | None:
+        """The plugin folder: the one given, a fresh one for a command, none for a socket."""
+        if self.settings.command:
+            # Short: a unix socket's path has at most 107 bytes, and the plugin adds its own name.
+            self._root = Path(tempfile.mkdtemp(prefix="purser-"))
+        folder = self.settings.folder or (self._root / "device-plugins" if self._root else None)
+        if folder is None:
+            return None
+        folder = folder.absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotRun(f"cannot use the folder {folder}: {error}") from error
+        if len(bytes(folder / "kubelet.sock")) > LONGEST_SOCKET_PATH:
+            raise CannotRun(f"the path of {folder} is too long for a unix socket in it: use a shorter --folder")
+        return folder
+
+    @property
+    def _pod_resources(self) -> Path:
+        """Beside the plugin folder, as on a node."""
+        folder = self._folder
+        if folder is None:
+            raise CannotRun("PodResources needs a folder: give --folder")
+        return folder.parent / "pod-resources" / "kubelet.sock"
+
+    async def _start(self) -> None:
+        folder = self._folder
+        if folder is None:
+            raise CannotRun("a command needs a folder")
+        paths = {FOLDER_VARIABLE: str(folder), POD_RESOURCES_VARIABLE: str(self._pod_resources)}
+        words = [
+            word.replace("{dir}", str(folder)).replace("{pod_resources}", str(self._pod_resources))
+            for word in self.settings.command
+        ]
+        log = self.settings.log or (self._root or folder) / "plugin.log"
+        self.process = await PluginProcess.start(words, paths, log)
+
+    def _open(self, socket: Path | None) -> Endpoint:
+        if socket is None or not listens(socket):
+            raise CannotRun(_NOBODY.format(socket))
+        return Endpoint.open(socket.absolute(), self.settings.timeout_s)
+
+    async def _revive(self) -> None:
+        """Start the plugin again where it has ended."""
+        if self.process is not None and self.process.ended is not None:
+            if self._kubelet is not None and not self._kubelet.registrations:
+                raise CheckFailed(f"it ended before it registered, {self.process.ended}")
+            await self.process.kill()
+            after = len(self.kubelet.registrations)
+            await self._start()
+            await self.registered(after)
+        elif self.process is None and (path := self._path()) is not None and not listens(path):
+            raise CheckFailed(f"nobody serves {path}")
+
+    async def _death(self) -> str | None:
+        """How the plugin ended. None once it is seen alive, or was not yet there to be."""
+        path = self._path()
+        deadline = time.monotonic() + self.settings.timeout_s
+        while self.process is None or self.process.ended is None:
+            if path is None or listens(path):
+                return None
+            if time.monotonic() >= deadline:
+                return f"nobody serves {path} any more" if self.process is None else None
+            await asyncio.sleep(POLL_S)
+            path = self._path()
+        return self.process.ended
+
+    def _connected(self) -> Endpoint | None:
+        return (self._kubelet.endpoint if self._kubelet else None) or self._direct
+
+    def _path(self) -> Path | None:
+        found = self._connected()
+        return found.path if found else None
+
+    async def _unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``; `CheckFailed` as soon as the process has ended."""
+        waiting = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self.process.wait() if self.process else asyncio.Event().wait())
+        try:
+            await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return waiting.result()
+            raise CheckFailed(f"the plugin's process ended, {self.process.ended if self.process else ''}")
+        finally:
+            waiting.cancel()
+            ending.cancel()
+            await asyncio.gather(waiting, ending, return_exceptions=True)
+
+
+def _refuse_live(socket: Path) -> None:
+    if listens(socket):
+        raise CannotRun(f"somebody serves {socket}, a kubelet it seems: stop it, or use another folder")
+
+
+async def _serving(start: Coroutine[Any, Any, None], socket: Path) -> None:
+    try:
+        await start
+    except (OSError, RuntimeError) as error:
+        raise CannotRun(f"cannot listen on {socket}: {error}") from error
