@@ -15,7 +15,7 @@ from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
-from purser.lab.kubelet.plugins import CHANNEL_OPTIONS
+from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.runtime import Record, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
 

@@ -1,14 +1,20 @@
-"""Admission of one pod: devices for every container, in kubelet's order, under policy ``none``."""
+"""Admission of one pod over the wire: the twin decides, its questions are answered by the node's real plugins."""
 
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
+import msgspec
+
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
-from purser.lab.kubelet import checkpoint
-from purser.lab.kubelet.devicemanager import AllocationError, DeviceManager
-from purser.lab.kubelet.plugins import PluginError, PluginServer
-from purser.lab.kubelet.pods import ContainerView, Raw, containers_of, merged_first_wins, uid_of
+from purser.core.kubelet import admission, devicemanager
+from purser.core.kubelet.asks import Admission, Answer, Ask, CallFailed, Outcome, PreferredAllocation
+from purser.core.kubelet.pod import KubeletPod, kubelet_pod
+from purser.core.quantities import QuantityError
+from purser.kube.adapters import pod_spec
+from purser.kube.objects import Pod
+from purser.lab.kubelet.books import Books
+from purser.lab.kubelet.endpoints import EmptyResponse, Endpoints, PluginError
+from purser.lab.kubelet.pods import ContainerView, Raw, merged_first_wins, uid_of
 from purser.lab.kubelet.runtime import Mount
 
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -23,98 +29,84 @@ class AdmissionError(Exception):
         self.message = message
 
 
-class Admission:
-    """Gives pods their devices, one pod at a time (the caller sees to that)."""
+async def admit(
+    books: Books, endpoints: Endpoints, pod: Raw, active: Collection[str] | None, running: Collection[str] = ()
+) -> None:
+    """Give a pod's containers what they ask for, or raise `AdmissionError`. Nothing is rolled back.
 
-    def __init__(
-        self,
-        manager: DeviceManager,
-        plugins: PluginServer,
-        checkpoint_path: Path,
-        free_unused: Callable[[], None],
-    ) -> None:
-        self._manager = manager
-        self._plugins = plugins
-        self._checkpoint_path = checkpoint_path
-        self._free_unused = free_unused
+    For ``active`` and ``running`` see `purser.core.kubelet.admission.admit`. One pod at a time: the caller sees to that.
+    """
+    seen = _seen(pod)
+    outcome = await _drive(books, endpoints, admission.admit(books.node, books.state, seen, active, running))
+    books.commit(outcome.state)
+    if outcome.refusal is not None:
+        raise AdmissionError(outcome.refusal.reason, outcome.refusal.message)
+    _check_forgotten(books, seen)
 
-    async def admit(self, pod: Raw, *, is_running: bool = False) -> None:
-        """Allocate everything that the pod's containers ask for. Raises `AdmissionError`; nothing is rolled back."""
-        reusable: dict[str, set[str]] = {}
-        for container in containers_of(pod):
-            try:
-                await self._allocate(uid_of(pod), container, reusable, is_running)
-            except (AllocationError, PluginError) as error:
-                message = f"Allocate failed due to {error}, which is unexpected"
-                raise AdmissionError(UNEXPECTED_ADMISSION_ERROR, message) from error
-        self._check_forgotten(pod)
 
-    def save(self) -> None:
-        """Write the checkpoint file, whole or not at all."""
-        text = checkpoint.encode(self._manager.allocations(), self._manager.registered())
-        temporary = self._checkpoint_path.with_suffix(".tmp")
-        temporary.write_text(text)
-        temporary.replace(self._checkpoint_path)
+async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome:
+    try:
+        ask = next(twin)
+        while True:
+            # What PodResources tells a plugin that asks kubelet from inside this call.
+            books.commit(ask.state)
+            ask = twin.send(await _answer(endpoints, ask))
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
 
-    def _check_forgotten(self, pod: Raw) -> None:
-        """Of a resource whose plugin stayed away for too long the node has none; one it never had is not looked at."""
-        for container in containers_of(pod):
-            for resource, requested in container.limits.items():
-                if requested and resource in self._manager.removed:
-                    message = (
-                        f"Node didn't have enough resource: {resource}, requested: {requested}, used: 0, capacity: 0"
-                    )
-                    raise AdmissionError(f"OutOf{resource}", message)
 
-    async def _allocate(
-        self, uid: str, container: ContainerView, reusable: dict[str, set[str]], is_running: bool
-    ) -> None:
-        wanted = {name: n for name, n in container.limits.items() if self._manager.is_device_resource(name)}
-        if not wanted:
-            return
-        self._free_unused()
-        for resource, required in wanted.items():
-            pool = reusable.setdefault(resource, set())
-            await self._allocate_resource((uid, container.name), resource, required, pool, is_running)
-            held = self._manager.held(uid, container.name).get(resource)
-            if held is not None and container.is_init:
-                pool |= held.device_ids
-            elif held is not None:
-                pool -= held.device_ids
-        self.save()
+async def _answer(endpoints: Endpoints, ask: Ask) -> Answer:
+    try:
+        if isinstance(ask, PreferredAllocation):
+            available, must_include = sorted(ask.available), sorted(ask.must_include)
+            return await endpoints.preferred(ask.resource, available, must_include, ask.size)
+        response = await endpoints.allocate(ask.resource, sorted(ask.device_ids))
+        return response.SerializeToString()
+    except PluginError as error:
+        return CallFailed(str(error), is_empty_response=isinstance(error, EmptyResponse))
 
-    async def _allocate_resource(
-        self, key: tuple[str, str], resource: str, required: int, pool: Collection[str], is_running: bool
-    ) -> None:
-        plan = self._manager.plan(key, resource, required, reusable=pool, is_running=is_running)
-        if plan is None:
-            return
-        preferred = await self._plugins.preferred(resource, plan.question) if plan.question else ()
-        ids = self._manager.choose(plan, preferred)
-        response = await self._plugins.allocate(resource, sorted(ids))
-        self._manager.hold(key, resource, ids, response.SerializeToString())
+
+def _seen(pod: Raw) -> KubeletPod:
+    """The pod as the twin takes it. The API server lets no bad quantity through, an odd one may."""
+    try:
+        return kubelet_pod(pod_spec(msgspec.convert(pod, Pod)))
+    except (QuantityError, msgspec.ValidationError) as error:
+        raise AdmissionError(UNEXPECTED_ADMISSION_ERROR, f"pod {uid_of(pod)} cannot be read: {error}") from error
+
+
+def _check_forgotten(books: Books, pod: KubeletPod) -> None:
+    """Of a resource whose plugin stayed away for too long the node has none; one it never had is not looked at."""
+    for container in pod.containers:
+        for resource, requested in container.limits.items():
+            if requested and resource in books.devices.removed:
+                message = f"Node didn't have enough resource: {resource}, requested: {requested}, used: 0, capacity: 0"
+                raise AdmissionError(f"OutOf{resource}", message)
 
 
 class RunOptions:
     """What the plugins' responses add to a container: the first response that sets a key wins."""
 
-    def __init__(self, responses: list[api_pb2.ContainerAllocateResponse]) -> None:
+    def __init__(self, responses: list[api_pb2.ContainerAllocateResponse], *, with_cdi: bool) -> None:
         self.env = merged_first_wins(dict(response.envs) for response in responses)
         self.annotations = merged_first_wins(dict(response.annotations) for response in responses)
         devices = {device.container_path: device for r in reversed(responses) for device in r.devices}
         mounts = {mount.container_path: mount for r in reversed(responses) for mount in r.mounts}
         self.devices = tuple(devices)
         self.mounts = tuple(Mount(m.container_path, m.host_path, m.read_only) for m in mounts.values())
-        self.cdi_devices = tuple(dict.fromkeys(device.name for r in responses for device in r.cdi_devices))
+        names = (device.name for r in responses for device in r.cdi_devices)
+        self.cdi_devices = tuple(dict.fromkeys(names)) if with_cdi else ()
 
 
-async def run_options(manager: DeviceManager, plugins: PluginServer, uid: str, container: ContainerView) -> RunOptions:
+async def run_options(books: Books, endpoints: Endpoints, uid: str, container: ContainerView) -> RunOptions:
     """What a container is created with; asks PreStartContainer of the plugins that want it. Raises `PluginError`."""
-    held = manager.held(uid, container.name)
+    held = devicemanager.held_by(books.devices, (uid, container.name))
     for resource, allocation in held.items():
-        if manager.options(resource).pre_start_required and container.limits.get(resource, 0) > 0:
-            await plugins.pre_start(resource, sorted(allocation.device_ids))
-    return RunOptions([_response(allocation.response) for allocation in held.values()])
+        known = books.devices.resources.get(resource)
+        if known is not None and known.options.pre_start_required and container.limits.get(resource, 0) > 0:
+            await endpoints.pre_start(resource, sorted(allocation.device_ids))
+    responses = [_response(allocation.response) for allocation in held.values()]
+    return RunOptions(responses, with_cdi=books.behaviour.merges_cdi_devices)
 
 
 def _response(data: bytes) -> api_pb2.ContainerAllocateResponse:

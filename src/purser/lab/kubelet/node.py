@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from purser.core.kubelet import devicemanager
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.state import Node
@@ -16,8 +17,8 @@ from purser.kube.clock import Clock, micro_timestamp, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
 from purser.kube.resources import LEASES, NODES
 from purser.lab.driver.machine import HUGEPAGES, MEMORY, CpuTopology, machine_of
+from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
-from purser.lab.kubelet.devicemanager import DeviceManager
 
 STATUS_PERIOD_S = 10.0
 LEASE_PERIOD_S = 10.0
@@ -85,10 +86,10 @@ def _cores(millis: int) -> str:
 class NodeReporter:
     """Writes one Node and its Lease."""
 
-    def __init__(self, settings: NodeSettings, client: Client, manager: DeviceManager, clock: Clock) -> None:
+    def __init__(self, settings: NodeSettings, client: Client, books: Books, clock: Clock) -> None:
         self._settings = settings
         self._client = client
-        self._manager = manager
+        self._books = books
         self._clock = clock
         self._changed = asyncio.Event()
         self._ready_since = timestamp(clock.now())
@@ -112,7 +113,8 @@ class NodeReporter:
         except AlreadyExistsError:
             node = await self._client.get(NODES, settings.name)
             if reset_extended_resources:
-                self._manager.removed.update(name for name in node.status.capacity if "/" in name)
+                old = [name for name in node.status.capacity if "/" in name]
+                self._books.tell(devicemanager.zero(self._books.devices, old))
         await self._report()
 
     async def run(self) -> None:
@@ -140,7 +142,7 @@ class NodeReporter:
     def _status(self) -> dict[str, Any]:
         settings = self._settings
         capacity, allocatable = capacity_of(settings)
-        devices = self._manager.capacity(self._clock.monotonic())
+        devices = self._books.capacity(self._clock.monotonic())
         return {
             "capacity": capacity | {name: str(n) for name, n in devices.capacity.items()},
             "allocatable": allocatable | {name: str(n) for name, n in devices.allocatable.items()},

@@ -1,10 +1,10 @@
-"""kubelet's PodResources API: who holds which device, asked by anybody on the node.
+"""kubelet's PodResources API: who holds which devices, CPUs and memory, asked by anybody on the node.
 
 It takes no lock and answers in the midst of an admission: the pod under admission is listed, its containers still
-without what they are about to get; pods that wait behind it are not.
+without what they are about to get; pods that wait behind it are not. What a version lists is `versions.Behaviour`'s.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,18 @@ from typing import Any
 import grpc
 
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
-from purser.lab.kubelet.devicemanager import Allocation, DeviceManager
+from purser.core.kubelet import devicemanager
+from purser.core.kubelet.cpuset import CpuSet, cpus_of
+from purser.core.kubelet.masks import nodes_of
+from purser.core.kubelet.state import ContainerKey, MemoryBlock, NodeState
+from purser.lab.kubelet.books import Books
 
 SOCKET_NAME = "kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPod:
-    """A pod that kubelet knows, with the containers that PodResources lists (apps, and sidecars from 1.29 on)."""
+    """A pod that kubelet knows, with the containers that PodResources lists (apps, and sidecars in newer ones)."""
 
     uid: str
     namespace: str
@@ -30,9 +34,9 @@ class ListedPod:
 class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
     """The service on its socket."""
 
-    def __init__(self, folder: Path, manager: DeviceManager, pods: Callable[[], Iterable[ListedPod]]) -> None:
+    def __init__(self, folder: Path, books: Books, pods: Callable[[], Iterable[ListedPod]]) -> None:
         self._folder = folder
-        self._manager = manager
+        self._books = books
         self._pods = pods
         self._server: grpc.aio.Server | None = None
 
@@ -60,9 +64,9 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
     async def Get(
         self, request: api_pb2.GetPodResourcesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> api_pb2.GetPodResourcesResponse:
-        """One pod; from 1.27 on."""
-        if self._manager.version < (1, 27):
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method Get for service v1.PodResourcesLister")
+        """One pod."""
+        if not self._books.behaviour.has_pod_resources_get:
+            await _unknown(context, "Get")
         for pod in self._pods():
             if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
                 return api_pb2.GetPodResourcesResponse(pod_resources=self._pod(pod))
@@ -73,35 +77,69 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
     async def GetAllocatableResources(
         self, request: api_pb2.AllocatableResourcesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> api_pb2.AllocatableResourcesResponse:
-        """Every registered device, healthy or not; from 1.21 on."""
-        if self._manager.version < (1, 21):
-            message = "unknown method GetAllocatableResources for service v1.PodResourcesLister"
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
-        devices = [
-            api_pb2.ContainerDevices(
-                resource_name=resource, device_ids=[device.id], topology=_topology(device.numa_nodes)
-            )
-            for resource, of_resource in self._manager.devices().items()
-            for device in of_resource
-        ]
-        return api_pb2.AllocatableResourcesResponse(devices=devices)
+        """What can be given out: every registered device, healthy or not, and what the static policies manage."""
+        if not self._books.behaviour.has_allocatable_resources:
+            await _unknown(context, "GetAllocatableResources")
+        state = self._books.state
+        return api_pb2.AllocatableResourcesResponse(
+            devices=list(_registered(state)),
+            cpu_ids=cpus_of(self._books.node.machine.all_cpus & ~state.cpus.reserved) if state.cpus else (),
+            memory=list(_allocatable_memory(state)),
+        )
 
     def _pod(self, pod: ListedPod) -> api_pb2.PodResources:
-        containers = [
-            api_pb2.ContainerResources(name=name, devices=_devices(self._manager.held(pod.uid, name)))
-            for name in pod.containers
-        ]
+        containers = [self._container((pod.uid, name)) for name in pod.containers]
         return api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
+    def _container(self, key: ContainerKey) -> api_pb2.ContainerResources:
+        state = self._books.state
+        blocks = state.memory.blocks.get(key, ()) if state.memory else ()
+        return api_pb2.ContainerResources(
+            name=key[1],
+            devices=list(_devices(state, key)),
+            cpu_ids=cpus_of(self._cpus(key)),
+            memory=[_memory(block) for block in blocks],
+        )
 
-def _devices(held: Mapping[str, Allocation]) -> list[api_pb2.ContainerDevices]:
-    return [
-        api_pb2.ContainerDevices(resource_name=resource, device_ids=ids, topology=_topology((node,)))
-        for resource, allocation in held.items()
-        for node, ids in allocation.devices_per_numa.items()
-    ]
+    def _cpus(self, key: ContainerKey) -> CpuSet:
+        cpus = self._books.state.cpus
+        if cpus is None:
+            return 0
+        return cpus.exclusive.get(key, 0 if self._books.behaviour.lists_exclusive_cpus_only else cpus.default)
 
 
-def _topology(nodes: tuple[int, ...]) -> api_pb2.TopologyInfo | None:
+async def _unknown(context: grpc.aio.ServicerContext[Any, Any], method: str) -> None:
+    message = f"unknown method {method} for service v1.PodResourcesLister"
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
+
+
+def _devices(state: NodeState, key: ContainerKey) -> Iterator[api_pb2.ContainerDevices]:
+    for resource, allocation in devicemanager.held_by(state.devices, key).items():
+        for node, ids in allocation.devices_per_numa.items():
+            yield api_pb2.ContainerDevices(resource_name=resource, device_ids=ids, topology=_topology((node,)))
+
+
+def _registered(state: NodeState) -> Iterator[api_pb2.ContainerDevices]:
+    for resource, devices in devicemanager.devices(state.devices).items():
+        for device in devices:
+            topology = _topology(device.numa_nodes or ())
+            yield api_pb2.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology)
+
+
+def _allocatable_memory(state: NodeState) -> Iterator[api_pb2.ContainerMemory]:
+    for number, node in state.memory.nodes.items() if state.memory else ():
+        for resource, table in node.tables.items():
+            if table.allocatable:
+                topology = _topology((number,))
+                yield api_pb2.ContainerMemory(memory_type=resource, size=table.allocatable, topology=topology)
+
+
+def _memory(block: MemoryBlock) -> api_pb2.ContainerMemory:
+    return api_pb2.ContainerMemory(
+        memory_type=block.resource, size=block.size, topology=_topology(nodes_of(block.nodes))
+    )
+
+
+def _topology(nodes: Iterable[int]) -> api_pb2.TopologyInfo | None:
     found = [api_pb2.NUMANode(ID=node) for node in nodes if node >= 0]
     return api_pb2.TopologyInfo(nodes=found) if found else None

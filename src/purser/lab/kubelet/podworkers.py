@@ -6,15 +6,17 @@ from typing import Any
 
 import structlog
 
+from purser.core.kubelet import managers
+from purser.core.kubelet.cpuset import format_cpuset
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, ref_of
-from purser.lab.kubelet.admission import Admission, AdmissionError, RunOptions, run_options
-from purser.lab.kubelet.devicemanager import DeviceManager
+from purser.lab.kubelet.admission import AdmissionError, RunOptions, admit, run_options
+from purser.lab.kubelet.books import Books
+from purser.lab.kubelet.endpoints import Endpoints, PluginError
 from purser.lab.kubelet.node import NodeSettings
-from purser.lab.kubelet.plugins import PluginError, PluginServer
 from purser.lab.kubelet.podresources import ListedPod
 from purser.lab.kubelet.pods import (
     ContainerView,
@@ -47,16 +49,16 @@ class PodWorkers:
         self,
         settings: NodeSettings,
         client: Client,
-        manager: DeviceManager,
-        plugins: PluginServer,
+        books: Books,
+        endpoints: Endpoints,
         runtime: Runtime,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._client = client
-        self._manager = manager
-        self._plugins = plugins
+        self._books = books
+        self._endpoints = endpoints
         self._runtime = runtime
         self._recorder = recorder
         self._clock = clock
@@ -108,10 +110,17 @@ class PodWorkers:
     # --- what others ask
 
     def free_unused(self) -> None:
-        """Take the devices of pods that are over. Not before every pod of the first list had its turn: kubelet would
+        """Take what pods hold that are over."""
+        active = self._active()
+        if active is not None:
+            self._books.commit(managers.free_all_but(self._books.state, active))
+
+    def _active(self) -> set[str] | None:
+        """The uids of pods that may hold something. None before every pod of the first list had its turn: kubelet would
         take the devices of running pods that it has not got to yet (``sourcesReady`` in the real one)."""
-        if self._is_told_all and not self._first:
-            self._manager.free_all_but({uid for uid, pod in self._known.items() if not self._is_over(uid, pod)})
+        if not self._is_told_all or self._first:
+            return None
+        return {uid for uid, pod in self._known.items() if not self._is_over(uid, pod)}
 
     def listed(self) -> Iterator[ListedPod]:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended."""
@@ -134,20 +143,20 @@ class PodWorkers:
 
     # --- the work
 
-    async def run(self, admission: Admission) -> None:
+    async def run(self) -> None:
         """Admit pods one after another, until cancelled; then let go of every pod without touching it."""
         try:
             while True:
                 pod = self._seen.get(await self._waiting.get())
                 if pod is not None:
-                    await self._take(pod, admission)
+                    await self._take(pod)
         finally:
             tasks = [*self._lives.values(), *self._ends.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take(self, pod: Raw, admission: Admission) -> None:
+    async def _take(self, pod: Raw) -> None:
         uid = uid_of(pod)
         self._known[uid] = pod
         self._first.discard(uid)
@@ -157,7 +166,8 @@ class PodWorkers:
         if is_finished(pod):
             return
         try:
-            await admission.admit(pod, is_running=self._is_running(pod))
+            running = {view.name for view in containers_of(pod) if self._record_of(pod, view) is not None}
+            await admit(self._books, self._endpoints, pod, self._active(), running)
         except AdmissionError as error:
             await self._reject(pod, error)
             return
@@ -174,13 +184,16 @@ class PodWorkers:
         await self._write_status(pod, rejected_status(error.reason, prefix + error.message, self._now()))
 
     def _is_running(self, pod: Raw) -> bool:
-        return all(self._runtime.get(uid_of(pod), view.name) is not None for view in containers_of(pod))
+        return all(self._record_of(pod, view) is not None for view in containers_of(pod))
+
+    def _record_of(self, pod: Raw, view: ContainerView) -> Record | None:
+        return self._runtime.get(uid_of(pod), view.name)
 
     async def _live(self, pod: Raw) -> None:
         """Start the containers, report them, and end or restart them when their time is over."""
         was_running = self._is_running(pod)
         for view in containers_of(pod):
-            if self._runtime.get(uid_of(pod), view.name) is None:
+            if self._record_of(pod, view) is None:
                 await self._start(pod, view, restarts=0)
         if not was_running or (pod.get("status") or {}).get("phase") != "Running":
             await self._write_status(pod, running_status(pod, self._now(), self._settings.ip))
@@ -200,7 +213,7 @@ class PodWorkers:
 
     def _last_start(self, pod: Raw) -> tuple[float, int]:
         """When the last container started, and how often they have been restarted; kubelet itself may be a new one."""
-        records = [self._runtime.get(uid_of(pod), view.name) for view in containers_of(pod)]
+        records = [self._record_of(pod, view) for view in containers_of(pod)]
         return max((record.started_at, record.restarts) for record in records if record is not None)
 
     async def _start(self, pod: Raw, view: ContainerView, restarts: int) -> None:
@@ -208,7 +221,7 @@ class PodWorkers:
         attempt = 0
         while True:
             try:
-                options = await run_options(self._manager, self._plugins, uid_of(pod), view)
+                options = await run_options(self._books, self._endpoints, uid_of(pod), view)
                 break
             except PluginError as error:
                 self._recorder.event(ref_of(_RAW_PODS, dict(pod)), "Failed", f"Error: {error}", type="Warning")
@@ -235,6 +248,8 @@ class PodWorkers:
             mounts=options.mounts,
             annotations=options.annotations,
             cdi_devices=options.cdi_devices,
+            cpuset=format_cpuset(self._books.cpus_of((uid_of(pod), view.name))),
+            memory_nodes=format_cpuset(self._books.memory_nodes_of((uid_of(pod), view.name))),
         )
 
     def _end(self, pod: Raw) -> None:

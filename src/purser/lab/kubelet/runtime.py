@@ -33,6 +33,10 @@ class Record(msgspec.Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     annotations: dict[str, str] = {}
     cdi_devices: tuple[str, ...] = ()
+    cpuset: str = ""
+    """cpuset.cpus: its own CPUs, or those that it shares."""
+    memory_nodes: str = ""
+    """cpuset.mems."""
 
 
 class Runtime:

@@ -1,0 +1,68 @@
+"""What one kubelet knows: the twin's state of its node, and the files that it survives in.
+
+Two write here at the same time. Plugins change which devices there are, an admission changes who has what; each change
+is taken over for its half only, so that a list of devices which arrives while a pod is being admitted is not lost.
+"""
+
+from msgspec.structs import replace
+
+from purser.core.kubelet import devicemanager
+from purser.core.kubelet.cpuset import CpuSet
+from purser.core.kubelet.masks import Mask
+from purser.core.kubelet.state import ContainerKey, DeviceState, Node, NodeState
+from purser.core.kubelet.versions import Behaviour, behaviour
+from purser.lab.kubelet.statefiles import StateFiles
+
+
+class Books:
+    """The books of one kubelet, from its start to its end."""
+
+    def __init__(self, node: Node, state: NodeState, files: StateFiles) -> None:
+        self.node = node
+        self.state = state
+        self._files = files
+        files.save(state)
+
+    @property
+    def devices(self) -> DeviceState:
+        """The device manager's state."""
+        return self.state.devices
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """What is special about the kubelet's version."""
+        return behaviour(self.node.config.parsed_version)
+
+    def tell(self, devices: DeviceState) -> None:
+        """Take over what plugins changed: resources, and those that are gone."""
+        now = replace(self.devices, resources=devices.resources, removed=devices.removed)
+        self._set(replace(self.state, devices=now))
+
+    def commit(self, state: NodeState) -> None:
+        """Take over what an admission changed: all but what plugins tell."""
+        now = replace(state.devices, resources=self.devices.resources, removed=self.devices.removed)
+        self._set(replace(state, devices=now))
+
+    def capacity(self, now_s: float) -> devicemanager.Capacity:
+        """The node's device resources; those whose plugin stayed away for too long are forgotten on the way."""
+        devices, capacity = devicemanager.capacity(self.devices, now_s)
+        if devices is not self.devices:
+            self.tell(devices)
+        return capacity
+
+    def cpus_of(self, key: ContainerKey) -> CpuSet:
+        """The CPUs that a container may run on: its own, else those that nobody has for himself."""
+        cpus = self.state.cpus
+        return self.node.machine.all_cpus if cpus is None else cpus.exclusive.get(key, cpus.default)
+
+    def memory_nodes_of(self, key: ContainerKey) -> Mask:
+        """The NUMA nodes that a container's memory may come from."""
+        blocks = self.state.memory.blocks.get(key, ()) if self.state.memory else ()
+        nodes = 0
+        for block in blocks:
+            nodes |= block.nodes
+        return nodes or self.node.machine.nodes_mask
+
+    def _set(self, state: NodeState) -> None:
+        self.state = state
+        self._files.save(state)

@@ -1,0 +1,144 @@
+"""kubelet's plugin watcher: the way to register without kubelet.sock.
+
+A plugin serves pluginregistration's Registration on a socket below plugins_registry/. kubelet finds the socket, asks who
+it is, connects to its device plugin service, and says how that came out; a socket that goes away ends the plugin.
+A registration that failed is tried again, after longer and longer pauses.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+
+from purser.agent.inotify import FolderWatch
+from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from purser.core.kubelet.devicemanager.registration import watcher_refusal
+from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS, DIAL_S, Endpoints, PluginError, go_error
+
+FOLDER_NAME = "plugins_registry"
+DEVICE_PLUGIN = "DevicePlugin"
+
+_GET_INFO_S = 1.0
+_NOTIFY_S = 5.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 120.0
+
+_log = structlog.get_logger("purser.lab.kubelet")
+
+Identity = tuple[int, int, int]
+
+
+class _Refused(Exception):
+    """kubelet does not take the plugin; the message is what it is told."""
+
+
+@dataclass(slots=True)
+class _Socket:
+    """One socket in the folder, and who is behind it once that is known."""
+
+    path: Path
+    identity: Identity
+    task: asyncio.Task[None] | None = None
+    resource: str = ""
+    service: Path = Path()
+
+
+class PluginWatcher:
+    """Registers every plugin whose socket is in the folder."""
+
+    def __init__(self, folder: Path, endpoints: Endpoints) -> None:
+        self._folder = folder
+        self._endpoints = endpoints
+        self._sockets: dict[Path, _Socket] = {}
+
+    async def run(self) -> None:
+        """Follow the folder until cancelled."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FolderWatch(self._folder) as watch:
+                while True:
+                    await self._look()
+                    await watch.changed()
+        finally:
+            tasks = [socket.task for socket in self._sockets.values() if socket.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        there = _sockets_in(self._folder)
+        for path, socket in list(self._sockets.items()):
+            if there.get(path) != socket.identity:
+                await self._forget(socket)
+        for path, identity in there.items():
+            if path not in self._sockets:
+                socket = self._sockets[path] = _Socket(path, identity)
+                socket.task = asyncio.create_task(self._register(socket), name=f"plugin watcher {path.name}")
+
+    async def _forget(self, socket: _Socket) -> None:
+        del self._sockets[socket.path]
+        if socket.task is not None:
+            socket.task.cancel()
+            await asyncio.gather(socket.task, return_exceptions=True)
+        if socket.resource:
+            await self._endpoints.disconnect(socket.resource, socket.service)
+
+    async def _register(self, socket: _Socket) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not await self._try_to_register(socket):
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _try_to_register(self, socket: _Socket) -> bool:
+        async with grpc.aio.insecure_channel(f"unix:{socket.path}", options=CHANNEL_OPTIONS) as channel:
+            stub = api_pb2_grpc.RegistrationStub(channel)
+            try:
+                async with asyncio.timeout(DIAL_S):
+                    await channel.channel_ready()
+                info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=_GET_INFO_S)
+                refusal = await self._connect(socket, info)
+                status = api_pb2.RegistrationStatus(plugin_registered=not refusal, error=refusal)
+                await stub.NotifyRegistrationStatus(status, timeout=_NOTIFY_S)
+            except TimeoutError:
+                refusal = "dial failed: context deadline exceeded"
+            except grpc.aio.AioRpcError as error:
+                refusal = go_error(error)
+        if refusal:
+            _log.error("a plugin was not registered", socket=str(socket.path), error=refusal)
+        return not refusal
+
+    async def _connect(self, socket: _Socket, info: api_pb2.PluginInfo) -> str:
+        """Connect to the plugin's own service; why not, or nothing."""
+        try:
+            _check(info, socket.path)
+            service = Path(info.endpoint) if info.endpoint else socket.path
+            await self._endpoints.connect(info.name, service, None)
+        except _Refused as error:
+            return f"RegisterPlugin error -- {error}"
+        except PluginError as error:
+            return f"RegisterPlugin error -- plugin registration failed with err: {error}"
+        socket.resource, socket.service = info.name, service
+        return ""
+
+
+def _check(info: api_pb2.PluginInfo, path: Path) -> None:
+    if info.type != DEVICE_PLUGIN:
+        raise _Refused(f"no handler registered for plugin type: {info.type} at socket {path}")
+    refusal = watcher_refusal(list(info.supported_versions), info.name)
+    if refusal is not None:
+        raise _Refused(f"plugin validation failed with err: {refusal}")
+
+
+def _sockets_in(folder: Path) -> dict[Path, Identity]:
+    """The sockets of a folder; one that was made anew under its old name is another one."""
+    found = {}
+    for path in folder.iterdir():
+        try:
+            if path.is_socket() and not path.name.startswith("."):
+                status = path.stat()
+                found[path] = (status.st_dev, status.st_ino, status.st_ctime_ns)
+        except FileNotFoundError:
+            continue
+    return found
