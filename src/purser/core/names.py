@@ -3,6 +3,10 @@
 INVENTORY_ANNOTATION = "purser.dev/inventory"
 """On a node, written by its agent: the JSON of a `NodeInventory`, written only when it changed."""
 
+KUBELET_ANNOTATION = "purser.dev/kubelet"
+"""On a node, written by its agent: how its kubelet is configured and what it has given away, as
+`purser.core.kubelet.report` writes it."""
+
 GRANT_ANNOTATION = "purser.dev/grant"
 """On a pod, copied there from the Binding: the JSON of its `Grant`."""
 

@@ -1,0 +1,28 @@
+"""What a node's agent tells whoever predicts its kubelet: configuration, hardware, and who holds what.
+
+`report_of` makes a report of the twin's own values, `node_of` and `state_of` rebuild them; `encode` and `decode` are
+the text in the node's annotation (JSON, versioned, a few KiB also for thousands of devices); `anonymity` shortens what
+would be too long.
+
+What a report leaves out, because it changes no prediction or cannot be known from outside kubelet: the responses of
+plugins, merged hints of pods that run, resources whose plugin stayed away, devices that a failed admission left taken,
+and since when a plugin has been gone.
+"""
+
+from purser.core.kubelet.report.anonymity import anonymous
+from purser.core.kubelet.report.format import MAX_BYTES, KubeletReport, ReportError, aligns, decode, encode
+from purser.core.kubelet.report.reading import node_of, state_of
+from purser.core.kubelet.report.writing import report_of
+
+__all__ = [
+    "MAX_BYTES",
+    "KubeletReport",
+    "ReportError",
+    "aligns",
+    "anonymous",
+    "decode",
+    "encode",
+    "node_of",
+    "report_of",
+    "state_of",
+]

@@ -1,0 +1,170 @@
+"""From a report back to the twin's values. Whatever a report says, the effort stays bounded."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from purser.core.kubelet.cpuset import cpus_of, parse_cpuset
+from purser.core.kubelet.machine import Cpu, Machine
+from purser.core.kubelet.masks import Mask, mask_of
+from purser.core.kubelet.report.format import (
+    MAX_DEVICES,
+    MAX_NODE,
+    CpuGroup,
+    KubeletReport,
+    MachineReport,
+    ReportError,
+    ResourceReport,
+)
+from purser.core.kubelet.report.idlists import IdList, expand
+from purser.core.kubelet.state import (
+    Allocation,
+    ContainerKey,
+    CpuState,
+    DeviceState,
+    MemoryBlock,
+    MemoryNode,
+    MemoryState,
+    MemoryTable,
+    Node,
+    NodeState,
+    PluginDevice,
+    PluginOptions,
+    Resource,
+)
+from purser.core.kubelet.versions import behaviour
+
+T = TypeVar("T")
+
+
+def node_of(report: KubeletReport) -> Node:
+    """The node of a report. Raises `ReportError`."""
+    return Node(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
+
+
+def state_of(report: KubeletReport) -> NodeState:
+    """What the node's kubelet knows and has given away. Raises `ReportError`."""
+    return _checked(lambda: _state(report))
+
+
+def _machine(report: MachineReport | None) -> Machine:
+    if report is None:
+        return Machine()
+    cpus = sorted((cpu for group in report.cpus for cpu in _cpus(group)), key=lambda cpu: cpu.cpu)
+    for numa in report.numa_nodes:
+        _node_number(numa.node)
+    return Machine(report.numa_nodes, tuple(cpus), report.num_sockets)
+
+
+def _cpus(group: CpuGroup) -> Iterable[Cpu]:
+    numbers = cpus_of(parse_cpuset(group.cpus))
+    if sum(length for _, length in group.cores) != len(numbers):
+        raise ReportError(f"CPUs {group.cpus} do not have the cores of one each")
+    cores = (core for first, length in group.cores for core in range(first, first + length))
+    _node_number(group.numa)
+    return [Cpu(cpu, group.numa, group.socket, core, group.uncore) for cpu, core in zip(numbers, cores, strict=True)]
+
+
+def _resource(report: ResourceReport, budget: "_Budget") -> Resource:
+    for group in report.groups:
+        _mask(group.numa_nodes or ())
+    devices = {
+        id_: PluginDevice(id_, group.healthy, group.numa_nodes)
+        for group in report.groups
+        for id_ in budget.expand(group.ids)
+    }
+    healthy = frozenset(id_ for id_, device in devices.items() if device.healthy)
+    return Resource(
+        devices,
+        healthy,
+        frozenset(devices) - healthy,
+        is_listed=not report.unlisted,
+        options=PluginOptions(report.pre_start_required, report.preferred_allocation),
+    )
+
+
+def _state(report: KubeletReport) -> NodeState:
+    budget = _Budget()
+    resources = {name: _resource(of, budget) for name, of in report.resources.items()}
+    return NodeState(_devices(report, resources, _Budget()), _cpu_state(report), _memory_state(report))
+
+
+def _devices(report: KubeletReport, resources: Mapping[str, Resource], budget: "_Budget") -> DeviceState:
+    nowhere = behaviour(replace(report.config, version=report.version).parsed_version).no_topology_key
+    held: dict[ContainerKey, dict[str, Allocation]] = {}
+    allocated: dict[str, frozenset[str]] = {}
+    for holding in report.held:
+        for name, ids in holding.devices.items():
+            taken = budget.expand(ids)
+            allocation = Allocation(_per_numa(resources.get(name), taken, nowhere))
+            held.setdefault((holding.uid, holding.container), {})[name] = allocation
+            allocated[name] = allocated.get(name, frozenset()) | frozenset(taken)
+    return DeviceState(resources, held, allocated)
+
+
+def _per_numa(resource: Resource | None, ids: Iterable[str], nowhere: int) -> dict[int, tuple[str, ...]]:
+    """As kubelet files them: under each of a device's NUMA nodes."""
+    listed = resource.devices if resource else {}
+    found: dict[int, list[str]] = {}
+    for id_ in sorted(ids):
+        device = listed.get(id_)
+        for number in (device.numa_nodes if device else None) or (nowhere,):
+            found.setdefault(number, []).append(id_)
+    return {number: tuple(of_node) for number, of_node in sorted(found.items())}
+
+
+def _cpu_state(report: KubeletReport) -> CpuState | None:
+    if report.cpus is None:
+        return None
+    exclusive = {(of.uid, of.container): parse_cpuset(of.cpus) for of in report.held if of.cpus}
+    return CpuState(parse_cpuset(report.cpus.default), parse_cpuset(report.cpus.reserved), exclusive)
+
+
+def _memory_state(report: KubeletReport) -> MemoryState | None:
+    if report.memory is None:
+        return None
+    nodes = {
+        _node_number(of.node): MemoryNode(
+            {name: MemoryTable(*table) for name, table in of.tables.items()}, _mask(of.group), of.assignments
+        )
+        for of in report.memory
+    }
+    blocks = {
+        (of.uid, of.container): tuple(MemoryBlock(_mask(numbers), name, size) for numbers, name, size in of.memory)
+        for of in report.held
+        if of.memory is not None
+    }
+    return MemoryState(nodes, blocks)
+
+
+class _Budget:
+    """How many ids may still be expanded."""
+
+    def __init__(self) -> None:
+        self._left = MAX_DEVICES
+
+    def expand(self, ids: IdList) -> tuple[str, ...]:
+        """The ids of a list. Raises ValueError when there are too many."""
+        found = expand(ids, self._left)
+        self._left -= len(found)
+        return found
+
+
+def _mask(numbers: Iterable[int]) -> Mask:
+    return mask_of(_node_number(number) for number in numbers)
+
+
+def _node_number(number: int) -> int:
+    if not 0 <= number <= MAX_NODE:
+        raise ReportError(f"NUMA node {number} in a kubelet report: they go from 0 to {MAX_NODE}")
+    return number
+
+
+def _checked(make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except ReportError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise ReportError(f"no kubelet report: {error}") from error
