@@ -14,8 +14,8 @@ from purser.core.kubelet import managers
 from purser.core.kubelet.asks import Admission, Manager, Outcome, Refusal
 from purser.core.kubelet.config import TopologyScope
 from purser.core.kubelet.hints import NO_AFFINITY, Hint, ProviderHints
-from purser.core.kubelet.managers import Reusable
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.managers import Reusable, Turn
+from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import ContainerKey, Node, NodeState
 from purser.core.kubelet.topologymanager import Policy, policy_for
 
@@ -34,24 +34,21 @@ def admit(
     Raises `purser.core.kubelet.errors.StartError` where kubelet would not have started with this configuration.
     """
     policy = policy_for(node.config, node.machine)
-    if active is not None:
-        state = managers.free_all_but(state, {*active, pod.uid})
-    pod_hint: Hint | None = None
-    if policy.asks_for_hints and node.config.topology_scope == TopologyScope.POD:
-        pod_hint, refusal = align(policy, managers.pod_hints(node, state, pod))
-        if refusal is not None:
-            return Outcome(state, refusal)
+    alive = None if active is None else frozenset(active) | {pod.uid}
+    if policy.asks_for_hints and alive is not None:
+        state = managers.free_all_but(state, alive)
+    pod_hint, refusal = _align_pod(policy, node, state, pod)
+    if refusal is not None:
+        return Outcome(state, refusal)
     reusable = Reusable()
     for container in pod.containers:
-        hint, refusal = pod_hint, None
+        hint = pod_hint
         if hint is None:
-            hint, refusal = _align_container(policy, node, state, pod, container, reusable)
+            hint, refusal = align(policy, managers.hints(node, state, pod, container, reusable), container.name)
         if refusal is None:
             state = _with_hint(state, (pod.uid, container.name), hint)
-            is_running = active is None and container.name in running
-            state, refusal, reusable = yield from managers.allocate(
-                node, state, pod, container, hint, reusable, is_running
-            )
+            turn = Turn(pod, container, hint, alive, is_running=alive is None and container.name in running)
+            state, refusal, reusable = yield from managers.allocate(node, state, turn, reusable)
         if refusal is not None:
             return Outcome(state, refusal)
     return Outcome(state)
@@ -65,12 +62,13 @@ def align(policy: Policy, providers_hints: Sequence[ProviderHints], container: s
     return hint, Refusal(Manager.TOPOLOGY, container, TOPOLOGY_AFFINITY_ERROR, _NOT_ALIGNED)
 
 
-def _align_container(
-    policy: Policy, node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
-) -> tuple[Hint, Refusal | None]:
+def _align_pod(policy: Policy, node: Node, state: NodeState, pod: KubeletPod) -> tuple[Hint | None, Refusal | None]:
+    """The hint that holds for all containers; None where each one gets its own."""
     if not policy.asks_for_hints:
         return NO_AFFINITY, None
-    return align(policy, managers.hints(node, state, pod, container, reusable), container.name)
+    if node.config.topology_scope != TopologyScope.POD:
+        return None, None
+    return align(policy, managers.pod_hints(node, state, pod))
 
 
 def _with_hint(state: NodeState, key: ContainerKey, hint: Hint) -> NodeState:

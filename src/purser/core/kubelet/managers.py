@@ -28,15 +28,28 @@ class Reusable(msgspec.Struct, frozen=True):
     memory: memorymanager.Reusable = {}
 
 
+class Turn(msgspec.Struct, frozen=True):
+    """One container whose turn it is to be given what it asks for."""
+
+    pod: KubeletPod
+    container: KubeletContainer
+    hint: Hint
+    """The merged one."""
+    active: frozenset[str] | None
+    """The pods whose holdings are not freed; None: nothing is."""
+    is_running: bool = False
+    """It runs already, and kubelet does not know all pods yet."""
+
+
 Allocated = tuple[NodeState, Refusal | None, Reusable]
 """The state after an allocation, why it failed, and what the next container may use again."""
 
 
 def free_all_but(state: NodeState, active_uids: Collection[str]) -> NodeState:
-    """The state without what pods hold that are no longer active, in all managers."""
+    """The state without what pods hold that are no longer active: each manager does it before it gives hints."""
     return NodeState(
         devices=devicemanager.free_all_but(state.devices, active_uids),
-        cpus=None if state.cpus is None else cpumanager.free_all_but(state.cpus, active_uids),
+        cpus=cpumanager.free_all_but(state.cpus, active_uids),
         memory=None if state.memory is None else memorymanager.free_all_but(state.memory, active_uids),
         hints={key: hint for key, hint in state.hints.items() if key[0] in active_uids},
     )
@@ -46,69 +59,69 @@ def hints(
     node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
 ) -> Sequence[ProviderHints]:
     """What the managers hint at for one container (GetTopologyHints)."""
-    cpus, memory = state.cpus, _memory(node, state)
+    memory = _memory(node, state)
     return [
         devicemanager.hints(node, state.devices, pod, container, reusable.devices),
-        None if cpus is None else cpumanager.hints(node, cpus, pod, container, reusable.cpus),
+        cpumanager.hints(node, state.cpus, pod, container, reusable.cpus),
         None if memory is None else memorymanager.hints(node, memory, pod, container, reusable.memory),
     ]
 
 
 def pod_hints(node: Node, state: NodeState, pod: KubeletPod) -> Sequence[ProviderHints]:
     """What the managers hint at for a pod as a whole (GetPodTopologyHints)."""
-    cpus, memory = state.cpus, _memory(node, state)
+    memory = _memory(node, state)
     return [
         devicemanager.pod_hints(node, state.devices, pod),
-        None if cpus is None else cpumanager.pod_hints(node, cpus, pod),
+        cpumanager.pod_hints(node, state.cpus, pod),
         None if memory is None else memorymanager.pod_hints(node, memory, pod),
     ]
 
 
-def allocate(
-    node: Node,
-    state: NodeState,
-    pod: KubeletPod,
-    container: KubeletContainer,
-    hint: Hint,
-    reusable: Reusable,
-    is_running: bool,
-) -> Generator[Ask, Answer, Allocated]:
-    """Give one container what it asks for. The first manager that cannot ends it; what others gave before stays."""
-    state, error, devices = yield from devicemanager.allocate(
-        node, state, pod, container, hint, reusable.devices, is_running
-    )
-    reusable = replace(reusable, devices=devices)
-    refusal = None if error is None else _unexpected(Manager.DEVICE, container, error)
+def allocate(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Generator[Ask, Answer, Allocated]:
+    """Give one container what it asks for. The first manager that cannot ends it; what others gave before stays.
+
+    Each manager frees what inactive pods hold when its turn comes: one that is not reached does not.
+    """
+    state, refusal, reusable = yield from _allocate_devices(node, state, turn, reusable)
     for allocate_more in (_allocate_cpus, _allocate_memory):
         if refusal is None:
-            state, refusal, reusable = allocate_more(node, state, pod, container, hint, reusable)
+            state, refusal, reusable = allocate_more(node, state, turn, reusable)
     return state, refusal, reusable
 
 
-def _allocate_cpus(
-    node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, hint: Hint, reusable: Reusable
-) -> Allocated:
-    if state.cpus is None:
-        return state, None, reusable
-    cpus, refused, left = cpumanager.allocate(node, state.cpus, pod, container, hint.mask, reusable.cpus)
-    refusal = None if refused is None else Refusal(Manager.CPU, container.name, refused.reason, refused.message)
+def _allocate_devices(
+    node: Node, state: NodeState, turn: Turn, reusable: Reusable
+) -> Generator[Ask, Answer, Allocated]:
+    if turn.active is not None:
+        state = replace(state, devices=devicemanager.free_all_but(state.devices, turn.active))
+    state, error, left = yield from devicemanager.allocate(
+        node, state, turn.pod, turn.container, turn.hint, reusable.devices, turn.is_running
+    )
+    return state, _unexpected(Manager.DEVICE, turn, error), replace(reusable, devices=left)
+
+
+def _allocate_cpus(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Allocated:
+    before = state.cpus if turn.active is None else cpumanager.free_all_but(state.cpus, turn.active)
+    cpus, refused, left = cpumanager.allocate(node, before, turn.pod, turn.container, turn.hint.mask, reusable.cpus)
+    refusal = None if refused is None else Refusal(Manager.CPU, turn.container.name, refused.reason, refused.message)
     return replace(state, cpus=cpus), refusal, replace(reusable, cpus=left)
 
 
-def _allocate_memory(
-    node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, hint: Hint, reusable: Reusable
-) -> Allocated:
+def _allocate_memory(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Allocated:
     before = _memory(node, state)
     if before is None:
         return state, None, reusable
-    memory, error, left = memorymanager.allocate(node, before, pod, container, hint, reusable.memory)
-    refusal = None if error is None else _unexpected(Manager.MEMORY, container, error)
-    return replace(state, memory=memory), refusal, replace(reusable, memory=left)
+    if turn.active is not None:
+        before = memorymanager.free_all_but(before, turn.active)
+    memory, error, left = memorymanager.allocate(node, before, turn.pod, turn.container, turn.hint, reusable.memory)
+    return replace(state, memory=memory), _unexpected(Manager.MEMORY, turn, error), replace(reusable, memory=left)
 
 
-def _unexpected(manager: Manager, container: KubeletContainer, error: str) -> Refusal:
+def _unexpected(manager: Manager, turn: Turn, error: str | None) -> Refusal | None:
+    if error is None:
+        return None
     message = f"Allocate failed due to {error}, which is unexpected"
-    return Refusal(manager, container.name, UNEXPECTED_ADMISSION_ERROR, message)
+    return Refusal(manager, turn.container.name, UNEXPECTED_ADMISSION_ERROR, message)
 
 
 def _memory(node: Node, state: NodeState) -> MemoryState | None:
