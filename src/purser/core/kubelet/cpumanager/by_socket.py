@@ -11,6 +11,7 @@ from purser.core.kubelet.cpumanager.gosort import go_sorted
 from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally, shortage
 from purser.core.kubelet.cpumanager.topology import CpuTopology
 from purser.core.kubelet.cpuset import CpuSet, cpus_of
+from purser.core.kubelet.machine import Machine
 
 
 def take_by_socket(topology: CpuTopology, available: CpuSet, count: int) -> CpuSet:
@@ -46,9 +47,14 @@ def free_cores(tally: Tally) -> list[int]:
     """Cores that are wholly free: meant are those of the socket with the fewest of them first, then by id."""
     machine, whole = tally.topology.machine, tally.topology.cpus_per_core
     free = [id_ for id_, cpus in machine.cpus_by_core.items() if (cpus & tally.free).bit_count() == whole]
-    cores = {id_: [core for core in free if machine.socket_of[core] == id_] for id_ in _open_sockets(tally)}
+    cores = {id_: [core for core in free if _socket(machine, core) == id_] for id_ in _open_sockets(tally)}
     order = go_sorted(cores, lambda one, other: len(cores[one]) < len(cores[other]) or one < other)
     return [core for socket in order for core in cores[socket]]
+
+
+def _socket(machine: Machine, core: int) -> int:
+    cpus = machine.cpus_by_core[core]
+    return machine.socket_of[cpus.bit_length() - 1]
 
 
 def _open_sockets(tally: Tally) -> list[int]:
@@ -61,7 +67,7 @@ def free_cpus(tally: Tally) -> list[int]:
     machine = tally.topology.machine
 
     def columns(core: int) -> tuple[int, int, int, int, int]:
-        socket = machine.socket_of[core]
+        socket = _socket(machine, core)
         siblings = machine.cpus_by_socket[socket]
         taken, free = (siblings & tally.taken).bit_count(), (siblings & tally.free).bit_count()
         return -taken, free, (machine.cpus_by_core[core] & tally.free).bit_count(), socket, core
