@@ -21,8 +21,9 @@ MOST_DEVICES = 16
 Array = NDArray[np.int32]
 
 _UNKNOWN = np.iinfo(np.int32).min
-_CHUNK = 1 << 16
-"""Sets looked at together: their numbers stay within a core's cache."""
+_CHUNK = 1 << 14
+"""Sets looked at together: few enough for a core's cache, and for a product so small that BLAS starts no threads for it
+(on a busy machine waiting for these takes ten times as long as the work)."""
 
 
 class Table:

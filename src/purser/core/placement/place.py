@@ -184,7 +184,9 @@ class _Pod:
     def _pick(self) -> Pick:
         if GpuPolicy.TOPOLOGY_AWARE not in self._words:
             return first_come
-        return partial(topology.pick, pairs=topology.pair_scores(self._devices))
+        spread = GpuPolicy.SPREAD in self._words
+        opened = [] if spread else [place for place, used in enumerate(self._used) if used.slots]
+        return partial(topology.pick, pairs=topology.pair_scores(self._devices), opened=opened)
 
 
 def _nested_reasons(offers: Sequence[Sequence[Offer]]) -> list[list[Reason | None]]:
