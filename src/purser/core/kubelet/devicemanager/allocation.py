@@ -1,6 +1,7 @@
 """Choosing devices for containers, and having plugins allocate them."""
 
 from collections.abc import Generator
+from heapq import nsmallest
 
 import msgspec
 from msgspec.structs import replace
@@ -196,7 +197,7 @@ def _reusable_after(
 
 
 def _first(ids: frozenset[str], count: int) -> frozenset[str]:
-    return ids if len(ids) <= count else frozenset(sorted(ids)[:count])
+    return ids if len(ids) <= count else frozenset(nsmallest(count, ids))
 
 
 def _take(state: NodeState, resource: str, ids: frozenset[str]) -> NodeState:

@@ -2,22 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from functools import reduce
 from math import comb
+from operator import or_
 
-from purser.core.kubelet.devicemanager.affinity import nodes_of_device
 from purser.core.kubelet.devicemanager.holdings import held_by, held_by_pod
 from purser.core.kubelet.devicemanager.requests import container_request, pod_request
 from purser.core.kubelet.hints import Hint, ResourceHints
 from purser.core.kubelet.masks import Mask, all_masks, mask_of, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import DeviceState, Node, Resource
+from purser.core.kubelet.state import DeviceState, Node, PluginDevice, Resource
 from purser.core.kubelet.versions import Behaviour, behaviour
 
 Reusable = Mapping[str, frozenset[str]]
 """By resource: the devices of init containers that ended, which the next containers of the same pod may have."""
 
 Hints = tuple[Hint, ...]
+
+Placements = list[tuple[Mask, int]]
+"""Distinct sets of NUMA nodes, and how many devices are at each."""
 
 MOST_MASKS = (1 << 16) - 1
 """So many sets of NUMA nodes are looked at: all of 16 nodes. kubelet itself needs hours for 2^34."""
@@ -88,14 +91,13 @@ def generate_hints(
     compute for hours): what is left out are sets with nodes that hold none of it, which are never preferred but for a
     request of 0, so that only a merged hint that is not preferred can come out narrower than that kubelet's. Where so
     many nodes hold the resource that there are more than `MOST_MASKS` sets, the narrow ones are looked at, width by
-    width, and the widest.
+    width, and the widest (which is preferred where none of the narrow ones holds enough).
     """
-    bearing = mask_of(_known_nodes(node, chain.from_iterable(map(nodes_of_device, resource.devices.values()))))
-    nodes = _enumerated(node, bearing)
-    everything = _placements(node, resource, resource.devices)
-    free = _placements(node, resource, available)
-    bound = [device for id_ in reusable if (device := resource.devices.get(id_)) and device.numa_nodes is not None]
-    needed = frozenset(mask_of(_known_nodes(node, device.numa_nodes or ())) for device in bound)
+    everything = _placements(node, resource.devices.values())
+    free = _placements(node, _listed(resource, available))
+    bound = [device for device in _listed(resource, reusable) if device.numa_nodes is not None]
+    needed = frozenset(_known_mask(node, device.numa_nodes) for device in bound)
+    nodes = _enumerated(node, everything)
     smallest = len(nodes)
     found: list[Mask] = []
     for mask in _masks(nodes):
@@ -107,10 +109,10 @@ def generate_hints(
     return tuple(Hint(mask, mask.bit_count() == smallest) for mask in found)
 
 
-def _enumerated(node: Node, bearing: Mask) -> tuple[int, ...]:
+def _enumerated(node: Node, everything: Placements) -> tuple[int, ...]:
     machine = node.machine.numa_nodes
     if _behaviour(node).enumerates_bearing_nodes_only or len(machine) > _USUAL_NODES:
-        return nodes_of(bearing)
+        return nodes_of(reduce(or_, (mask for mask, _ in everything), 0))
     return tuple(numa.node for numa in machine)
 
 
@@ -130,22 +132,26 @@ def _masks(nodes: tuple[int, ...]) -> Iterator[Mask]:
     yield mask_of(nodes)
 
 
-def _placements(node: Node, resource: Resource, ids: Iterable[str]) -> list[tuple[Mask, int]]:
+def _listed(resource: Resource, ids: Iterable[str]) -> list[PluginDevice]:
+    return [device for id_ in ids if (device := resource.devices.get(id_)) is not None]
+
+
+def _placements(node: Node, devices: Iterable[PluginDevice]) -> Placements:
     """How many devices there are at each distinct set of NUMA nodes; devices without one never count."""
-    by_nodes = Counter(nodes_of_device(resource.devices.get(id_)) for id_ in ids)
+    by_nodes = Counter([device.numa_nodes for device in devices])
     by_mask: Counter[Mask] = Counter()
     for nodes, n in by_nodes.items():
-        by_mask[mask_of(_known_nodes(node, nodes))] += n
+        by_mask[_known_mask(node, nodes)] += n
     return [(mask, n) for mask, n in by_mask.items() if mask]
 
 
-def _known_nodes(node: Node, nodes: Iterable[int]) -> Iterator[int]:
-    """Without those that the machine does not have: a plugin may name any number."""
+def _known_mask(node: Node, nodes: tuple[int, ...] | None) -> Mask:
+    """Without nodes that the machine does not have: a plugin may name any number."""
     machine = node.machine.nodes_mask
-    return (n for n in nodes if 0 <= n < machine.bit_length() and machine >> n & 1)
+    return mask_of(n for n in nodes or () if 0 <= n < machine.bit_length() and machine >> n & 1)
 
 
-def _count(placements: list[tuple[Mask, int]], mask: Mask) -> int:
+def _count(placements: Placements, mask: Mask) -> int:
     return sum(n for of_device, n in placements if of_device & mask)
 
 
