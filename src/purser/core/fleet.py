@@ -14,8 +14,13 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 
 import msgspec
 
+from purser.core.kubelet.pod import KubeletPod
+from purser.core.kubelet.report import aligns
+from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import NodeState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
 from purser.core.model import Device, NodeInventory
+from purser.core.outlook import Outlook, Outlooks, emptied
 
 
 class DeviceState(msgspec.Struct, frozen=True, gc=False):
@@ -35,16 +40,21 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     devices: tuple[DeviceState, ...]
     hardware: Hashable
     """Equal for nodes whose devices are equal but for their uuids."""
+    outlook: Outlook | None = None
+    """What its kubelet will decide from; None where kubelet refuses nothing that has room."""
 
     @property
     def key(self) -> Hashable:
         """Equal for nodes in equal state."""
-        return (self.hardware, tuple(_usage_key(state.usage) for state in self.devices))
+        usage = tuple(_usage_key(state.usage) for state in self.devices)
+        if self.outlook is None:
+            return (self.hardware, usage)
+        return (self.hardware, usage, self.outlook.key({s.device.uuid: p for p, s in enumerate(self.devices)}))
 
     @property
     def unused(self) -> "NodeState":
         """The same node with nothing taken."""
-        return _with_usage(self, {})
+        return _with_usage(self, {}, self.outlook and emptied(self.outlook))
 
 
 def node_state(inventory: NodeInventory, usage: Mapping[str, Usage]) -> NodeState:
@@ -55,9 +65,9 @@ def node_state(inventory: NodeInventory, usage: Mapping[str, Usage]) -> NodeStat
     return NodeState(inventory.node, inventory, states, _hardware_key(states))
 
 
-def _with_usage(node: NodeState, usage: Mapping[str, Usage]) -> NodeState:
+def _with_usage(node: NodeState, usage: Mapping[str, Usage], outlook: Outlook | None) -> NodeState:
     states = tuple(DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned) for s in node.devices)
-    return NodeState(node.name, node.inventory, states, node.hardware)
+    return NodeState(node.name, node.inventory, states, node.hardware, outlook)
 
 
 def _usage_key(usage: Usage) -> Hashable:
@@ -122,6 +132,8 @@ class Fleet:
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
         self._nodes: dict[str, NodeState] = {}
+        self._outlooks = Outlooks()
+        self._outdated: set[str] = set()
         self._classes = _Classes()
         self._hardware = _Classes()
 
@@ -130,7 +142,8 @@ class Fleet:
         self.ledger.set_inventory(inventory)
         state = node_state(inventory, self.ledger.usage(inventory.node))
         # A number stands in for the hardware, so that keys stay small and quick to compare.
-        self._put(msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware)))
+        state = msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware))
+        self._put(msgspec.structs.replace(state, outlook=self._outlook(state.name)))
 
     def remove_node(self, name: str) -> None:
         """Forget a node; grants on it stay on the book until its pods are gone."""
@@ -138,6 +151,39 @@ class Fleet:
         self._nodes.pop(name, None)
         self._classes.remove(name)
         self._hardware.remove(name)
+
+    def set_kubelet(self, name: str, node: Node, state: KubeletState) -> None:
+        """Take what a node's kubelet was last seen to have and to hold. One that refuses nothing is not looked into."""
+        if aligns(node.config):
+            self._outlooks.set_report(name, node, state)
+        else:
+            self._outlooks.forget_report(name)
+        self._outdated.add(name)
+
+    def forget_kubelet(self, name: str) -> None:
+        """Nothing is known of a node's kubelet any more."""
+        self._outlooks.forget_report(name)
+        self._outdated.add(name)
+
+    @property
+    def has_outlooks(self) -> bool:
+        """Whether any node's kubelet may refuse what has room."""
+        return bool(self._outlooks)
+
+    def put_pod(self, name: str, pod: KubeletPod) -> None:
+        """A pod is on a node or about to be, be it one that asks for no GPU."""
+        self._outlooks.put_pod(name, pod)
+        self._outdated.add(name)
+
+    def forget_pod(self, uid: str) -> None:
+        """A pod has ended."""
+        name = self._outlooks.forget_pod(uid)
+        if name is not None:
+            self._outdated.add(name)
+
+    def pod_node(self, uid: str) -> str | None:
+        """The node that a pod was put on, None for one that was not."""
+        return self._outlooks.node_of(uid)
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -167,7 +213,7 @@ class Fleet:
             if grant.pod_uid not in pod_uids:
                 for uuid, taken in pod_usage(grant).items():
                     usage[uuid] = usage.get(uuid, UNUSED) + taken
-        return _with_usage(node, usage)
+        return _with_usage(node, usage, self._outlook(name, pod_uids))
 
     def __iter__(self) -> Iterator[NodeState]:
         self._refresh()
@@ -177,11 +223,16 @@ class Fleet:
         return len(self._nodes)
 
     def _refresh(self) -> None:
-        """Bring the nodes whose grants changed up to the book."""
-        for name in self.ledger.take_changed():
+        """Bring the nodes whose grants or pods changed up to the book."""
+        changed = self._outdated.union(self.ledger.take_changed())
+        self._outdated.clear()
+        for name in changed:
             node = self._nodes.get(name)
             if node is not None:
-                self._put(_with_usage(node, self.ledger.usage(name)))
+                self._put(_with_usage(node, self.ledger.usage(name), self._outlook(name)))
+
+    def _outlook(self, name: str, gone: Collection[str] = ()) -> Outlook | None:
+        return self._outlooks.of(name, self.ledger.grants(name), gone)
 
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)

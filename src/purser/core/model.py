@@ -109,6 +109,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     uuids_allowed: tuple[str, ...] = ()
     """Empty: any device."""
     uuids_denied: tuple[str, ...] = ()
+    uuids_required: tuple[str, ...] = ()
+    """Devices that must be among the chosen: those that kubelet would take in any case."""
     numa_bind: bool = False
     """All devices of the container on one NUMA node, or no placement."""
     modes_allowed: tuple[DeviceMode, ...] = ()

@@ -23,6 +23,8 @@ class Level(msgspec.Struct, frozen=True):
     order: tuple[int, ...]
     """Positions of the devices, most preferred first, that suit this container and all those after it."""
     numa_bind: bool = False
+    required: tuple[int, ...] = ()
+    """Positions that must be among the chosen."""
 
 
 def first_come(candidates: Sequence[int], count: int, taken: Sequence[int]) -> tuple[int, ...]:
@@ -63,8 +65,9 @@ def _fill(levels: Sequence[Level], pick: Pick) -> list[tuple[int, ...]] | None:
     chosen: list[tuple[int, ...]] = []
     taken: tuple[int, ...] = ()
     for level in levels:
+        taken = (*level.required, *(place for place in taken if place not in level.required))
         size = max(level.count, len(taken))
-        if len(level.order) < size:
+        if len(level.order) < size or len(level.required) > level.count or not set(taken) <= set(level.order):
             return None
         taken = pick(level.order, size, taken)
         chosen.append(taken[: level.count])

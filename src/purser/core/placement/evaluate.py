@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from purser.core.fleet import Fleet
+from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import NodePolicy, PodRequest
 from purser.core.placement.place import Fit, decide
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
@@ -74,7 +75,10 @@ def _by_class(
 ) -> list[Verdict]:
     """One verdict per name. Thousands of names come with every pod: what is done per name is left to C."""
     classes = fleet.classes()
-    verdicts = cache.of(_shape(request, policy, left), classes)
+    shape = _shape(request, policy, left)
+    if fleet.has_outlooks:
+        shape = (*shape, request.kubelet_pod and _kubelet_shape(request.kubelet_pod))
+    verdicts = cache.of(shape, classes)
     numbers = list(map(classes.get, names))
     examples = dict(zip(numbers, names, strict=True))
     for number in examples.keys() - verdicts.keys():
@@ -92,5 +96,14 @@ def _names_uuids(request: PodRequest) -> bool:
 
 
 def _shape(request: PodRequest, policy: Policy, left: Room) -> tuple[object, ...]:
-    """All that a verdict depends on beside the node's state."""
+    """All that a verdict depends on beside the node's state, and beside what its kubelet makes of the pod."""
     return (request.containers, policy.gpu_policy(request), request.weights, left)
+
+
+def _kubelet_shape(pod: KubeletPod) -> object:
+    """All of a pod that kubelet decides by, but for who it is."""
+    return (pod.qos, tuple((c.name, c.kind, *map(_sorted, (c.limits, c.requests))) for c in pod.containers))
+
+
+def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))

@@ -18,6 +18,8 @@ class _Tally(msgspec.Struct):
     cores_needed_percent: int = 0
     cores_free_percent: int = 0
     count_needed: int = 0
+    detail: str = ""
+    """One of them, where nodes have different ones."""
 
     def add(self, refusal: Refusal, devices: int, nodes: int) -> None:
         self.nodes += nodes
@@ -27,6 +29,7 @@ class _Tally(msgspec.Struct):
         self.cores_needed_percent = max(self.cores_needed_percent, refusal.cores_needed_percent)
         self.cores_free_percent = max(self.cores_free_percent, refusal.cores_free_percent)
         self.count_needed = max(self.count_needed, refusal.count_needed)
+        self.detail = max(self.detail, refusal.detail)
 
 
 def explain(refusals: Mapping[str, Refusal]) -> str:
@@ -47,7 +50,8 @@ def _tally(refusals: Iterable[Refusal]) -> dict[Reason, _Tally]:
 
 def _clause(tally: _Tally) -> str:
     if tally.reason in _OF_NODES:
-        return f"{_count(tally.nodes, 'node')} {_OF_NODES[tally.reason][tally.nodes > 1]}"
+        detail = f" ({tally.detail})" if tally.detail else ""
+        return f"{_count(tally.nodes, 'node')} {_OF_NODES[tally.reason][tally.nodes > 1]}{detail}"
     return f"{_count(tally.nodes, 'node')}: {_count(tally.devices, 'device')} {_OF_DEVICES[tally.reason](tally)}"
 
 
@@ -62,6 +66,7 @@ def _verb(tally: _Tally, one: str, many: str) -> str:
 _OF_NODES = {
     Reason.UNREGISTERED: ("has no inventory", "have no inventory"),
     Reason.NO_DEVICES: ("has no devices", "have no devices"),
+    Reason.KUBELET_REFUSES: ("has a kubelet that would refuse the pod", "have kubelets that would refuse the pod"),
 }
 
 _OF_DEVICES: dict[Reason, Callable[[_Tally], str]] = {

@@ -16,6 +16,7 @@ from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, De
 from purser.core.placement import topology
 from purser.core.placement.choice import Level, Pick, choose, first_come
 from purser.core.placement.feasibility import Offer, refuses
+from purser.core.placement.kubelet import settle
 from purser.core.placement.order import Candidate, numa_nodes, preference
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal
@@ -74,13 +75,28 @@ def placement_of(node: NodeState, request: PodRequest, fit: Fit) -> Placement:
 def decide(node: NodeState, request: PodRequest, policy: Policy, left: Room = UNLIMITED) -> Fit | Refusal:
     """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
     verdict = _decide(node, request, policy, left)
-    if isinstance(verdict, Refusal) and any(state.usage != UNUSED for state in node.devices):
+    if isinstance(verdict, Refusal) and (node.outlook or any(state.usage != UNUSED for state in node.devices)):
         resolvable = isinstance(_decide(node.unused, request, policy, left), Fit)
         return msgspec.structs.replace(verdict, resolvable=resolvable)
     return verdict
 
 
 def _decide(node: NodeState, request: PodRequest, policy: Policy, left: Room) -> Fit | Refusal:
+    if node.outlook is None:
+        return _choose(node, request, policy, left)
+    return settle(
+        node.outlook,
+        request,
+        choose=lambda narrowed: _choose(node, narrowed, policy, left),
+        granted=lambda fit: {part.container: _uuids(part) for part in placement_of(node, request, fit).containers},
+    )
+
+
+def _uuids(part: ContainerPlacement) -> tuple[str, ...]:
+    return tuple(share.uuid for share in part.shares)
+
+
+def _choose(node: NodeState, request: PodRequest, policy: Policy, left: Room) -> Fit | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
     pod = _Pod(node.devices, request, policy.gpu_policy(request), left)
@@ -125,7 +141,7 @@ class _Pod:
             if found.count(None) < container.devices.count:
                 return _refusal(container, row_offers, found, Reason.TOO_FEW_CARDS)
         levels = [
-            Level(c.devices.count, self._order(c.devices, found), c.devices.numa_bind)
+            Level(c.devices.count, self._order(c.devices, found), c.devices.numa_bind, self._required(c.devices))
             for c, found in zip(row, reasons, strict=True)
         ]
         chosen = choose(levels, self._devices, self._pick())
@@ -174,6 +190,9 @@ class _Pod:
         key = preference(self._words, request.numa_bind)
         candidates = [self._candidate(place, request) for place, reason in enumerate(reasons) if reason is None]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
+
+    def _required(self, request: DeviceRequest) -> Positions:
+        return tuple(place for place, device in enumerate(self._devices) if device.uuid in request.uuids_required)
 
     def _candidate(self, place: int, request: DeviceRequest) -> Candidate:
         device, used = self._devices[place], self._used[place]

@@ -25,6 +25,8 @@ class Reason(StrEnum):
     TOO_FEW_CARDS = "AllocatedCardsInsufficientRequest"
     NO_DEVICES = "NodeInsufficientDevice"
     UNREGISTERED = "node unregistered"
+    KUBELET_REFUSES = "NodeKubeletRefuses"
+    """HAMi has no word for it: its pods end on the node."""
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -44,12 +46,15 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     cores_needed_percent: int = 0
     cores_free_percent: int = 0
     count_needed: int = 0
+    detail: str = ""
+    """What kubelet would say, where it is kubelet that would refuse."""
 
     @property
     def message(self) -> str:
         """HAMi's form: ``7/8 CardInsufficientMemory, 1/8 CardNotHealth`` or the reason of the node as a whole."""
         if not self.devices:
-            return ", ".join(reason for reason, _ in self.counts)
+            reasons = ", ".join(reason for reason, _ in self.counts)
+            return f"{reasons}: {self.detail}" if self.detail else reasons
         return ", ".join(sorted(f"{count}/{self.devices} {reason}" for reason, count in self.counts))
 
 

@@ -1,0 +1,166 @@
+"""What is known of a node's kubelet: what it last reported, and which pods it will meet before it meets the next one.
+
+A pod is on its way until the report says what it holds: bound by us or by others, or only reserved. `Outlook` is the
+value that decisions read; `Outlooks` keeps what it is made of.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from purser.core.device_ids import uuid_of
+from purser.core.kubelet import managers
+from purser.core.kubelet.pod import KubeletPod, QosClass
+from purser.core.kubelet.state import DeviceState, MemoryState, Node, NodeState
+from purser.core.model import Grant
+from purser.core.names import GPU_RESOURCE
+
+Positions = Mapping[str, int]
+"""Where each device stands among its node's, by uuid."""
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A pod that kubelet has yet to admit."""
+
+    pod: KubeletPod
+    granted: Mapping[str, tuple[str, ...]] = {}
+    """By container, the uuids of the devices that Purser granted it."""
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What a node's kubelet will decide from."""
+
+    node: Node
+    state: NodeState
+    """As reported, without what pods held that have ended."""
+    arrivals: tuple[Arrival, ...] = ()
+    """As they were bound; kubelet may take them in any order."""
+    hardware: Hashable = None
+    """Equal for equal ``node``; cheaper to compare."""
+
+    def key(self, positions: Positions) -> Hashable:
+        """Equal for nodes whose kubelets will decide alike, devices taken by position in place of uuid."""
+        cpus = self.state.cpus
+        return (
+            self.hardware,
+            _devices_key(self.state.devices, positions),
+            None if cpus is None else (cpus.default, cpus.reserved),
+            _memory_key(self.state.memory),
+            tuple(sorted(repr(_arrival_key(arrival, positions)) for arrival in self.arrivals)),
+        )
+
+
+def _devices_key(devices: DeviceState, positions: Positions) -> Hashable:
+    """Which of the node's cards have how many slots left; of other plugins' devices only their number counts."""
+    counts: Counter[Hashable] = Counter()
+    for name, resource in devices.resources.items():
+        taken = devices.allocated.get(name, frozenset())
+        for device in resource.devices.values():
+            place = positions.get(uuid_of(device.id)) if name == GPU_RESOURCE else None
+            counts[name, place, device.numa_nodes, device.healthy, device.id in taken] += 1
+    return frozenset(counts.items())
+
+
+def _memory_key(memory: MemoryState | None) -> Hashable:
+    if memory is None:
+        return None
+    return tuple(
+        (number, node.group, node.assignments > 0, tuple(sorted((name, t.free) for name, t in node.tables.items())))
+        for number, node in sorted(memory.nodes.items())
+    )
+
+
+def _arrival_key(arrival: Arrival, positions: Positions) -> Hashable:
+    containers = tuple(
+        (
+            sorted(container.limits.items()),
+            sorted(container.requests.items()),
+            container.kind,
+            tuple(positions.get(uuid, -1) for uuid in arrival.granted.get(container.name, ())),
+        )
+        for container in arrival.pod.containers
+    )
+    return arrival.pod.qos, containers
+
+
+class Outlooks:
+    """Reports by node, and the pods that are on each."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, tuple[Node, NodeState, Hashable]] = {}
+        self._pods: dict[str, dict[str, KubeletPod]] = {}
+        self._node_of: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is any report."""
+        return bool(self._reports)
+
+    def set_report(self, name: str, node: Node, state: NodeState) -> None:
+        """Take what a node's kubelet was last seen to have and to hold."""
+        self._reports[name] = (node, state, msgspec.json.encode(node))
+
+    def forget_report(self, name: str) -> None:
+        """Nothing is known of a node's kubelet any more."""
+        self._reports.pop(name, None)
+
+    def node_of(self, uid: str) -> str | None:
+        """The node that a pod was put on, None for one that was not."""
+        return self._node_of.get(uid)
+
+    def put_pod(self, name: str, pod: KubeletPod) -> None:
+        """A pod is on a node, or about to be."""
+        self.forget_pod(pod.uid)
+        self._pods.setdefault(name, {})[pod.uid] = pod
+        self._node_of[pod.uid] = name
+
+    def forget_pod(self, uid: str) -> str | None:
+        """The pod has ended. Returns the node that it was on."""
+        name = self._node_of.pop(uid, None)
+        if name is not None:
+            del self._pods[name][uid]
+            if not self._pods[name]:
+                del self._pods[name]
+        return name
+
+    def of(self, name: str, grants: Iterable[Grant], gone: Collection[str] = ()) -> Outlook | None:
+        """The outlook of a node whose pods hold these grants, as if the pods ``gone`` were; None without a report."""
+        if name not in self._reports:
+            return None
+        node, reported, hardware = self._reports[name]
+        granted = {grant.pod_uid: grant for grant in grants}
+        pods = {uid: pod for uid, pod in self._pods.get(name, {}).items() if uid not in gone}
+        # kubelet frees lazily, but always before it decides.
+        state = managers.free_all_but(reported, pods)
+        held = _holders(state)
+        arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in held)
+        return Outlook(node, state, tuple(a for a in arrivals if _counts(a)), hardware)
+
+
+def emptied(outlook: Outlook) -> Outlook:
+    """The same kubelet with nothing given away."""
+    return Outlook(outlook.node, managers.free_all_but(outlook.state, ()), (), outlook.hardware)
+
+
+def _holders(state: NodeState) -> frozenset[str]:
+    def uids() -> Iterator[str]:
+        yield from (uid for uid, _ in state.devices.held)
+        if state.cpus is not None:
+            yield from (uid for uid, _ in state.cpus.exclusive)
+        if state.memory is not None:
+            yield from (uid for uid, _ in state.memory.blocks)
+
+    return frozenset(uids())
+
+
+def _arrival(pod: KubeletPod, grant: Grant | None) -> Arrival:
+    return Arrival(pod, {} if grant is None else {part.container: part.uuids for part in grant.containers})
+
+
+def _counts(arrival: Arrival) -> bool:
+    """Whether kubelet will have to find anything for the pod. One that asks for GPUs without a grant gets none: the
+    agent refuses it."""
+    if any(container.limits.get(GPU_RESOURCE) for container in arrival.pod.containers) and not arrival.granted:
+        return False
+    asks_for_devices = any("/" in name for c in arrival.pod.containers for name in c.limits)
+    return asks_for_devices or arrival.pod.qos is QosClass.GUARANTEED

@@ -1,0 +1,243 @@
+"""A pod goes only where kubelet takes it, and is granted the devices that kubelet will go for."""
+
+import msgspec
+import pytest
+
+from purser.core.device_ids import device_ids
+from purser.core.fleet import Fleet
+from purser.core.kubelet import cpumanager
+from purser.core.kubelet.config import CpuPolicy, KubeletConfig, TopologyPolicy, TopologyScope
+from purser.core.kubelet.machine import Cpu, Machine, NumaNode
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
+from purser.core.kubelet.state import DeviceState, Node, NodeState, PluginDevice, PluginOptions, Resource
+from purser.core.model import (
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    GpuPolicy,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.names import GPU_RESOURCE
+from purser.core.placement import Fit, Placement, Reason, Refusal, decide, evaluate, explain, place, to_grant
+from purser.core.placement.policy import Policy
+
+GIB = 1 << 30
+CPUS_PER_NUMA = 32
+SPREAD = Policy(gpu=(GpuPolicy.SPREAD,))
+
+
+def machine(numa_nodes: int) -> Machine:
+    cpus = tuple(Cpu(n, n // CPUS_PER_NUMA, n // CPUS_PER_NUMA, n) for n in range(CPUS_PER_NUMA * numa_nodes))
+    return Machine(tuple(NumaNode(n, {"memory": 256 * GIB}) for n in range(numa_nodes)), cpus, numa_nodes)
+
+
+def config(policy: TopologyPolicy, version: str = "v1.36.2", **more: object) -> KubeletConfig:
+    return KubeletConfig(version, policy, cpu_policy=CpuPolicy.STATIC, reserved_cpus="0", **more)
+
+
+def fleet_of(
+    kubelet: KubeletConfig, numa_nodes: int = 2, cards: int = 8, slots: int = 1, names: tuple[str, ...] = ("n",)
+) -> Fleet:
+    """Nodes whose cards are dealt out to their NUMA nodes in equal blocks."""
+    fleet = Fleet()
+    per_node = cards // numa_nodes
+    mode = DeviceMode.WHOLE if slots == 1 else DeviceMode.SHARED
+    for name in names:
+        devices = tuple(
+            Device(f"{name}-{i}", i, "NVIDIA", 40000, slots=slots, numa_nodes=(i // per_node,), mode=mode)
+            for i in range(cards)
+        )
+        fleet.set_inventory(NodeInventory(name, devices))
+        node = Node(kubelet, machine(numa_nodes))
+        plugged = {id_: PluginDevice(id_, True, device.numa_nodes) for device in devices for id_ in device_ids(device)}
+        gpus = Resource(plugged, frozenset(plugged), frozenset(), True, PluginOptions(False, True))
+        state = NodeState(DeviceState({GPU_RESOURCE: gpus}), cpumanager.start(node, None))
+        fleet.set_kubelet(name, node, state)
+    return fleet
+
+
+def pod(uid: str, gpus: int, cpus: int = 0, memory_mib: int | None = None, qos: QosClass | None = None) -> PodRequest:
+    amounts = {GPU_RESOURCE: gpus, "cpu": cpus * 1000, "memory": GIB}
+    qos = qos or (QosClass.GUARANTEED if cpus else QosClass.BURSTABLE)
+    seen = KubeletPod(uid, (KubeletContainer("main", ContainerKind.APP, amounts, amounts),), qos)
+    asks = DeviceRequest(gpus, memory_mib=memory_mib, memory_percent=None if memory_mib else 100, cores_percent=0)
+    if memory_mib is None:
+        asks = msgspec.structs.replace(asks, cores_percent=100)
+    return PodRequest(uid, "ns", uid, (ContainerRequest("main", ContainerKind.APP, asks),), kubelet_pod=seen)
+
+
+def bind(fleet: Fleet, request: PodRequest, name: str = "n") -> list[str]:
+    """Place and reserve; the uuids."""
+    node = fleet.node(name)
+    placement = place(node, request)
+    assert isinstance(placement, Placement), placement
+    fleet.ledger.reserve(to_grant(placement, request, node.inventory))
+    fleet.put_pod(name, request.kubelet_pod)
+    return [share.uuid for share in placement.containers[0].shares]
+
+
+def refusal(fleet: Fleet, request: PodRequest, name: str = "n") -> Refusal:
+    verdict = place(fleet.node(name), request)
+    assert isinstance(verdict, Refusal), verdict
+    return verdict
+
+
+WIDE_AND_NARROW = [
+    # (NUMA nodes, GPUs, CPUs, admitted by restricted before 1.24, and since) - reference tables of kubelet's merge
+    pytest.param(2, 8, 16, True, False, id="all GPUs of both nodes, CPUs of one"),
+    pytest.param(2, 8, 48, True, True, id="GPUs and CPUs of both nodes"),
+    pytest.param(2, 4, 16, True, True, id="one node has both"),
+    pytest.param(4, 4, 16, True, False, id="GPUs of two nodes out of four, CPUs of one"),
+]
+
+
+@pytest.mark.parametrize(("numa_nodes", "gpus", "cpus", "before", "since"), WIDE_AND_NARROW)
+@pytest.mark.parametrize("version", ["v1.23.17", "v1.24.0"])
+def test_restricted_refuses_what_the_nodes_own_kubelet_would_refuse(numa_nodes, gpus, cpus, before, since, version):
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED, version), numa_nodes)
+    verdict = place(fleet.node("n"), pod("u", gpus, cpus))
+    assert isinstance(verdict, Placement) == (before if version < "v1.24" else since)
+
+
+def test_a_refusal_names_manager_policy_and_kubelets_own_words():
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
+    found = refusal(fleet, pod("u", 8, 16))
+    assert found.counts == ((Reason.KUBELET_REFUSES, 1),)
+    assert found.message == (
+        "NodeKubeletRefuses: topology manager, policy restricted: TopologyAffinityError: "
+        "Resources cannot be allocated with Topology locality"
+    )
+    said = explain({"n": found})
+    assert "1 node has a kubelet that would refuse the pod (topology manager, policy restricted" in said
+
+
+def test_the_grant_follows_kubelet_to_the_numa_node_that_it_aligns_to():
+    fleet = fleet_of(config(TopologyPolicy.BEST_EFFORT), slots=10)
+    # Left alone, the placement would take the last card, of NUMA node 1; kubelet aligns to node 0, the smaller mask.
+    alone = fleet_of(config(TopologyPolicy.NONE), slots=10)
+    assert bind(alone, pod("u", 1, 4, 1000), "n") == ["n-7"]
+    assert bind(fleet, pod("u", 1, 4, 1000), "n") == ["n-3"]
+
+
+def test_pods_that_use_up_a_numa_node_send_the_next_to_the_other():
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
+    first = bind(fleet, pod("a", 3, 4))
+    assert {uuid[-1] for uuid in first} < set("0123")
+    assert "a pod is on the way to it" in refusal(fleet, pod("b", 4, 4)).message
+    report_admitted(fleet, "a")
+    assert {uuid[-1] for uuid in bind(fleet, pod("b", 4, 4))} == set("4567")
+
+
+def test_free_cards_on_two_numa_nodes_do_not_make_an_aligned_pair():
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=4)
+    for uid in ("a", "b"):
+        bind(fleet, pod(uid, 1, 20))  # twenty CPUs each: one per NUMA node
+        report_admitted(fleet, uid)
+    found = refusal(fleet, pod("c", 2, 1))
+    assert "TopologyAffinityError" in found.message
+    assert found.resolvable
+
+
+def test_cpus_that_run_out_refuse_a_pod_whatever_the_policy():
+    fleet = fleet_of(config(TopologyPolicy.NONE))
+    bind(fleet, pod("a", 1, 60))
+    found = refusal(fleet, pod("b", 1, 10))
+    assert found.message.startswith("NodeKubeletRefuses: CPU manager, policy none: UnexpectedAdmissionError")
+
+
+def test_a_node_whose_aligned_cards_have_no_room_is_passed_over():
+    """kubelet counts slots; that the cards of NUMA node 0 have no memory left it cannot know."""
+    fleet = fleet_of(config(TopologyPolicy.BEST_EFFORT), slots=10)
+    for uid in "abcd":
+        bind(fleet, pod(uid, 1, 1, 40000))
+        report_admitted(fleet, uid)
+    found = refusal(fleet, pod("e", 1, 1, 40000))
+    assert "it would take other devices, of NUMA node 0" in found.message
+
+
+def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:
+    """kubelet admitted the pod and the agent told so: the pod is on its way no more."""
+    from purser.core.kubelet.asks import Outcome
+    from purser.core.outlook import Arrival
+    from purser.core.placement import kubelet as prediction
+
+    outlook = fleet.node(name).outlook
+    [arrival] = [each for each in outlook.arrivals if each.pod.uid == uid]
+    after = prediction._admit(outlook.node, outlook.state, Arrival(arrival.pod, arrival.granted))
+    assert isinstance(after, Outcome)
+    assert after.refusal is None
+    fleet.set_kubelet(name, outlook.node, after.state)
+
+
+def test_while_more_pods_are_on_their_way_than_orders_can_be_tried_the_node_takes_none():
+    fleet = fleet_of(config(TopologyPolicy.BEST_EFFORT))
+    for uid in "ab":
+        bind(fleet, pod(uid, 1, 1))
+    assert isinstance(place(fleet.node("n"), pod("c", 1, 1)), Placement)
+    bind(fleet, pod("c", 1, 1))
+    assert "3 pods are on the way to it" in refusal(fleet, pod("d", 1, 1)).message
+    report_admitted(fleet, "a")
+    assert isinstance(place(fleet.node("n"), pod("d", 1, 1)), Placement)
+
+
+def test_a_pod_that_has_ended_gives_back_what_the_report_still_has():
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=2)
+    for uid in "ab":
+        bind(fleet, pod(uid, 1, 20))
+        report_admitted(fleet, uid)
+    refusal(fleet, pod("c", 1, 20))
+    fleet.ledger.release("a")
+    fleet.forget_pod("a")
+    assert isinstance(place(fleet.node("n"), pod("c", 1, 20)), Placement)
+
+
+def test_a_pod_without_gpus_that_takes_cpus_for_itself_counts():
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), numa_nodes=1, cards=2)
+    hungry = pod("other", 0, 30)
+    fleet.put_pod("n", hungry.kubelet_pod)
+    refusal(fleet, pod("c", 1, 20))
+    fleet.forget_pod("other")
+    assert isinstance(place(fleet.node("n"), pod("c", 1, 20)), Placement)
+
+
+def test_equal_nodes_with_equal_kubelets_share_a_verdict_and_part_when_one_fills():
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED), names=("a", "b"))
+    assert fleet.class_of("a") == fleet.class_of("b")
+    bind(fleet, pod("u", 1, 4), "a")
+    assert fleet.class_of("a") != fleet.class_of("b")
+    bind(fleet, pod("v", 1, 4), "b")
+    assert fleet.class_of("a") == fleet.class_of("b")
+
+
+def test_pods_that_differ_in_cpus_alone_have_verdicts_of_their_own():
+    from purser.core.placement import VerdictCache
+
+    fleet, cache = fleet_of(config(TopologyPolicy.RESTRICTED)), VerdictCache()
+    wide, narrow = (evaluate(fleet, pod(f"u{c}", 8, c), ["n"], cache=cache) for c in (48, 16))
+    assert wide.fits
+    assert narrow.refusals
+
+
+def test_scope_pod_aligns_all_containers_at_once():
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE, topology_scope=TopologyScope.POD))
+    one = pod("u", 3, 1)
+    second = ContainerRequest("second", ContainerKind.APP, one.containers[0].devices)
+    amounts = one.kubelet_pod.containers[0].limits
+    seen = KubeletPod(
+        "u",
+        (*one.kubelet_pod.containers, KubeletContainer("second", ContainerKind.APP, amounts, amounts)),
+        QosClass.GUARANTEED,
+    )
+    both = msgspec.structs.replace(one, containers=(*one.containers, second), kubelet_pod=seen)
+    assert "TopologyAffinityError" in refusal(fleet, both).message
+    by_container = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
+    assert isinstance(decide(by_container.node("n"), both, Policy(), left=_unlimited()), Fit)
+
+
+def _unlimited():
+    from purser.core.quota import UNLIMITED
+
+    return UNLIMITED
