@@ -97,11 +97,18 @@ class Pod(_Slim, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
+class NodeSystemInfo(_Slim, frozen=True, gc=False):
+    """What runs on a node."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(_Slim, frozen=True, gc=False):
     """What kubelet said about its node."""
 
     capacity: dict[str, QuantityLike] = {}
     allocatable: dict[str, QuantityLike] = {}
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(_Slim, frozen=True, gc=False):

@@ -186,6 +186,7 @@ class Binder:
             self._cache.ledger.reserve(grant)
         except LedgerError as error:
             raise BindError("book", str(error)) from error
+        self._cache.kubelets.expect(args.node, request)
         return grant
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
@@ -288,6 +289,7 @@ class Binder:
         self._unsettled.pop(grant.pod_uid, None)
         if self._cache.ledger.grant(grant.pod_uid) == grant:
             self._cache.ledger.release(grant.pod_uid)
+            self._cache.kubelets.expect_no_more(grant)
 
 
 def _is_lost(error: KubeError) -> bool:

@@ -24,6 +24,7 @@ from purser.kube import Informer
 from purser.kube.adapters import InventoryError, grant_state, inventory_of, is_terminal, pod_spec
 from purser.kube.objects import Node, Pod
 from purser.scheduler.extender_quota import Quotas, ResourceQuota
+from purser.scheduler.kubelets import Kubelets
 from purser.scheduler.metrics import SchedulerMetrics
 
 log = structlog.get_logger("purser.scheduler")
@@ -43,6 +44,7 @@ class ClusterCache:
 
     def __init__(self, keys: PublicKeys, metrics: SchedulerMetrics | None = None) -> None:
         self.fleet = Fleet()
+        self.kubelets = Kubelets(self.fleet)
         self._keys = keys
         self._metrics = metrics or SchedulerMetrics()
         self._quotas = Quotas()
@@ -125,6 +127,7 @@ class ClusterCache:
 
     def put_node(self, node: Node) -> None:
         """Take a node's inventory where it changed; nodes are written every few seconds for other reasons."""
+        self.kubelets.put_node(node)
         name, text = node.metadata.name, node.metadata.annotations.get(INVENTORY_ANNOTATION, "")
         if self._inventory_texts.get(name, "") == text:
             return
@@ -144,18 +147,21 @@ class ClusterCache:
         """The node is gone; its pods' grants stay until they are gone as well."""
         self._inventory_texts.pop(node.metadata.name, None)
         self.fleet.remove_node(node.metadata.name)
+        self.kubelets.remove_node(node)
 
     def put_pod(self, pod: Pod) -> None:
         """Take a pod's grant, or its end."""
         if is_terminal(pod):
             self.remove_pod(pod)
         elif pod.spec.node_name:
+            self.kubelets.put_pod(pod)
             self._put_bound(pod)
 
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended or is gone: what it held is free."""
         uid = pod.metadata.uid
         self.ledger.release(uid)
+        self.kubelets.remove_pod(pod)
         self._verified.pop(uid, None)
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)
