@@ -1,23 +1,31 @@
 """One emulated node: a kubelet, a simulated driver, and Purser's agent between them."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+import structlog
 
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
 from purser.agent.settings import AgentSettings
+from purser.core.kubelet.errors import StartError
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
+from purser.lab.driver.sysfs_machine import write_machine
+from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
-from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.runtime import Record, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
+
+_KUBELET_RETRY_S = 1.0
+
+_log = structlog.get_logger("purser.lab")
 
 AGENT_USER = "system:serviceaccount:purser-system:purser-agent"
 
@@ -53,6 +61,7 @@ class EmulatedNode:
         self._kubelet_port = kubelet_port
         self._kubelet_started = asyncio.Event()
         self.driver = SimulatedDriver.create(folder / "d", choice.name, choice.profile)
+        write_machine(self._agent_folder / "root/sys", choice.profile.machine)
         self.runtime = Runtime(self._kubelet_folder / "pods")
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
         self.agent = Component(f"agent {choice.name}", self._run_agent)
@@ -100,13 +109,25 @@ class EmulatedNode:
             kubelet_port=self._kubelet_port,
         )
         async with Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet") as client:
-            kubelet = Kubelet(settings, self._kubelet_folder, client)
+            kubelet = await self._started(settings, client)
             async with asyncio.TaskGroup() as group:
                 work = group.create_task(kubelet.run())
                 await kubelet.started.wait()
                 self._kubelet_started.set()
                 await stop.wait()
                 work.cancel()
+
+    async def _started(self, settings: NodeSettings, client: Client) -> Kubelet:
+        """A kubelet that starts. One that refuses to is tried again and again, as systemd does."""
+        told = ""
+        while True:
+            try:
+                return Kubelet(settings, self._kubelet_folder, client)
+            except StartError as error:
+                if str(error) != told:
+                    told = str(error)
+                    _log.error("kubelet does not start", node=self.name, error=told)
+            await asyncio.sleep(_KUBELET_RETRY_S)
 
     async def _run_agent(self, stop: asyncio.Event) -> None:
         settings = AgentSettings(
@@ -121,8 +142,8 @@ class EmulatedNode:
             metrics_host="127.0.0.1",
             metrics_port=0,
         )
-        for path in (settings.state_dir, settings.host_root):
-            path.mkdir(parents=True, exist_ok=True)
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        _link(settings.host_root / "var/lib/kubelet", self._kubelet_folder)
         driver = await asyncio.to_thread(self.driver.open)
         try:
             async with Client(self._credentials(AGENT_USER), field_manager="purser-agent") as client:
@@ -130,6 +151,13 @@ class EmulatedNode:
         finally:
             # In a thread: closing waits for a call that is under way, and the loop serves everybody else.
             await asyncio.shield(asyncio.to_thread(driver.close))
+
+
+def _link(link: Path, target: Path) -> None:
+    """On the node's disk kubelet's folder is where it is on every node."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(os.path.relpath(target, link.parent))
 
 
 def _by_resource(container: api_pb2.ContainerResources) -> dict[str, tuple[str, ...]]:

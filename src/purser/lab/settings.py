@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.state import Node
 from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
 from purser.lab.driver.profiles import Profile
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
+from purser.lab.kubelet.statefiles import check_start
 
 DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
 """Eight cards of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
@@ -55,10 +58,15 @@ class LabSettings:
 
     def kubelet_of(self, choice: NodeChoice) -> Configured:
         """How a node's kubelet is configured. Raises ValueError."""
+        machine = choice.profile.machine
         try:
-            return configure(self.kubelet.over(choice.profile.kubelet), choice.profile.machine)
+            configured = configure(self.kubelet.over(choice.profile.kubelet), machine)
+            check_start(Node(configured.config, machine))
+        except StartError as error:
+            raise ValueError(f"node {choice.name}: kubelet would not start: {error}") from error
         except ValueError as error:
             raise ValueError(f"node {choice.name}: {error}") from error
+        return configured
 
 
 def node_choices(texts: Iterable[str]) -> tuple[NodeChoice, ...]:

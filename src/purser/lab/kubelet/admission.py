@@ -34,7 +34,7 @@ async def admit(
 ) -> None:
     """Give a pod's containers what they ask for, or raise `AdmissionError`. Nothing is rolled back.
 
-    For ``active`` and ``running`` see `purser.core.kubelet.admission.admit`. One pod at a time: the caller sees to that.
+    For ``active`` and ``running`` see `purser.core.kubelet.admission.admit`. One pod at a time: the caller's concern.
     """
     seen = _seen(pod)
     outcome = await _drive(books, endpoints, admission.admit(books.node, books.state, seen, active, running))

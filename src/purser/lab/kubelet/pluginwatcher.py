@@ -1,7 +1,7 @@
 """kubelet's plugin watcher: the way to register without kubelet.sock.
 
-A plugin serves pluginregistration's Registration on a socket below plugins_registry/. kubelet finds the socket, asks who
-it is, connects to its device plugin service, and says how that came out; a socket that goes away ends the plugin.
+A plugin serves pluginregistration's Registration on a socket below plugins_registry/. kubelet finds the socket, asks
+who it is, connects to its device plugin service, and says how that came out; a socket that goes away ends the plugin.
 A registration that failed is tried again, after longer and longer pauses.
 """
 

@@ -11,12 +11,8 @@ from typing import TypeVar
 import structlog
 
 from purser.core.kubelet import cpumanager, devicemanager, memorymanager
-from purser.core.kubelet.config import CpuPolicy, MemoryPolicy
-
-try:
-    from purser.core.kubelet.cpumanager import checkpoint as cpu_file
-except ImportError:
-    cpu_file = None
+from purser.core.kubelet.config import MemoryPolicy
+from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
 from purser.core.kubelet.errors import CheckpointError, StartError
 from purser.core.kubelet.memorymanager import checkpoint as memory_file
@@ -38,7 +34,7 @@ class StateFiles:
     def __init__(self, folder: Path, node: Node) -> None:
         self._node = node
         self._devices = folder / DEVICE_PLUGIN_FOLDER / device_file.FILE_NAME
-        self._cpus = folder / "cpu_manager_state"
+        self._cpus = folder / cpu_file.FILE_NAME
         self._memory = folder / memory_file.FILE_NAME
         self._saved: NodeState | None = None
 
@@ -48,17 +44,17 @@ class StateFiles:
 
     def load(self, now_s: float) -> NodeState:
         """The state to start with. Raises `StartError` where kubelet would not start; it says what to do about it."""
-        policy_for(self._node.config, self._node.machine)
+        check_start(self._node)
         return NodeState(devices=self._load_devices(now_s), cpus=self._load_cpus(), memory=self._load_memory())
 
     def save(self, state: NodeState) -> None:
         """Write what changed since the last time, each file whole or not at all."""
         before, self._saved = self._saved, state
-        config = self._node.config
         if before is None or not _are_same(before.devices, state.devices):
             _write(self._devices, device_file.encode(state.devices.held, devicemanager.registered(state.devices)))
-        if cpu_file and (before is None or state.cpus is not before.cpus):
-            _write(self._cpus, cpu_file.encode(config.cpu_policy.value, state.cpus or CpuState(0, 0)))
+        if before is None or state.cpus is not before.cpus:
+            _write(self._cpus, cpu_file.encode(state.cpus))
+        config = self._node.config
         has_memory_manager = behaviour(config.parsed_version).has_memory_manager
         if has_memory_manager and (before is None or state.memory is not before.memory):
             _write(self._memory, memory_file.encode(config.memory_policy.value, state.memory or MemoryState({})))
@@ -74,42 +70,58 @@ class StateFiles:
         return devicemanager.restore(found.held, found.registered, now_s)
 
     def _load_cpus(self) -> CpuState | None:
-        policy = self._node.config.cpu_policy
-        if cpu_file is None:
-            return None
-        saved = _load(self._cpus, cpu_file.decode, policy.value, "CPU")
-        return cpumanager.start(self._node, saved) if policy is CpuPolicy.STATIC else None
+        saved = _load(self._cpus, "CPU", lambda text: cpu_file.decode(text, self._node.config.cpu_policy.value))
+        return _started(self._cpus, lambda: cpumanager.start(self._node, saved))
 
     def _load_memory(self) -> MemoryState | None:
         policy = self._node.config.memory_policy
-        saved = _load(self._memory, memory_file.decode, policy.value, "memory")
-        return memorymanager.start(self._node, saved) if policy is MemoryPolicy.STATIC else None
+        saved = _load(self._memory, "memory", lambda text: _decode_memory(text, policy.value))
+        if policy is MemoryPolicy.NONE:
+            return None
+        return _started(self._memory, lambda: memorymanager.start(self._node, saved))
+
+
+def check_start(node: Node) -> None:
+    """Whether a kubelet with an empty folder would start. Raises `StartError` with kubelet's message."""
+    policy_for(node.config, node.machine)
+    cpumanager.start(node)
+    if node.config.memory_policy is MemoryPolicy.STATIC:
+        memorymanager.start(node)
+
+
+def _decode_memory(text: str, policy: str) -> MemoryState:
+    saved_policy, state = memory_file.decode(text)
+    if saved_policy != policy:
+        raise CheckpointError(f'configured policy "{policy}" differs from state checkpoint policy "{saved_policy}"')
+    return state
+
+
+def _load(path: Path, manager: str, decode: Callable[[str], State]) -> State | None:
+    """What a manager saved; None where there is no file. Raises `StartError`."""
+    try:
+        return decode(path.read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return None
+    except CheckpointError as error:
+        raise StartError(
+            f"could not restore state from checkpoint: {error}, please drain this node and delete the {manager} "
+            f'manager checkpoint file "{path}" before restarting Kubelet'
+        ) from error
+
+
+def _started(path: Path, start: Callable[[], State]) -> State:
+    try:
+        return start()
+    except StartError as error:
+        raise StartError(f'{error}: please drain this node and remove the policy state file "{path}"') from error
 
 
 def _are_same(one: DeviceState, other: DeviceState) -> bool:
     return one.held is other.held and one.resources is other.resources
 
 
-def _load(path: Path, decode: Callable[[bytes], tuple[str, State]], policy: str, manager: str) -> State | None:
-    """What a manager saved under its policy. Raises `StartError`."""
-    try:
-        saved_policy, state = decode(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except CheckpointError as error:
-        problem = str(error)
-    else:
-        if saved_policy == policy:
-            return state
-        problem = f'configured policy "{policy}" differs from state checkpoint policy "{saved_policy}"'
-    raise StartError(
-        f"could not restore state from checkpoint: {problem}, please drain this node and delete the {manager} manager "
-        f'checkpoint file "{path}" before restarting Kubelet'
-    )
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import grpc
+import msgspec
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletapi.podresources.v1 import api_pb2 as pod_pb2
@@ -86,7 +87,8 @@ class Node:
     def __init__(self, folder, version="v1.36.2", machine=MACHINE, **section):
         self.folder = folder
         self.changed = asyncio.Event()
-        twin = TwinNode(configure(KubeletSection(version=version, **section), machine).config, machine)
+        section = msgspec.convert({"version": version, **section}, KubeletSection)
+        twin = TwinNode(configure(section, machine).config, machine)
         files = StateFiles(folder, twin)
         self.books = Books(twin, files.load(0.0), files)
         self.endpoints = Endpoints(self.books, SystemClock(), self.changed.set)
