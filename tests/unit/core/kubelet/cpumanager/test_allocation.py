@@ -1,0 +1,154 @@
+"""Which exclusive CPUs a container gets, and why it may get none."""
+
+import pytest
+from tests.unit.core.kubelet.cpumanager.machines import container, machine, node, pod
+
+from purser.core.kubelet.config import KubeletConfig
+from purser.core.kubelet.cpumanager import Refused, allocate, start
+from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
+from purser.core.kubelet.pod import KubeletPod, QosClass
+from purser.core.kubelet.state import CpuState, Node
+from purser.core.podspec import ContainerKind
+
+TWO_NODES = machine(sockets=2)
+"""NUMA node 0 has CPUs 0-3 and 8-11, node 1 4-7 and 12-15; core n has CPUs n and n + 8."""
+
+INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
+
+
+def admit(on: Node, asks: KubeletPod, state: CpuState | None = None) -> tuple[CpuState, dict[str, str], int]:
+    """The state afterwards, the CPUs of each container, what is left over for a next one."""
+    after, reusable = state or start(on), 0
+    for each in asks.containers:
+        after, refused, reusable = allocate(on, after, asks, each, None, reusable)
+        assert refused is None
+    assert after is not None
+    held = {name: format_cpuset(cpus) for (_, name), cpus in after.exclusive.items()}
+    return after, held, reusable
+
+
+def refused(on: Node, cpus: float, state: CpuState | None = None, mask: int | None = None) -> Refused | None:
+    before = state or start(on)
+    asks = container("c", cpus)
+    after, answer, reusable = allocate(on, before, pod(asks), asks, mask, 0)
+    assert answer is None or (after is before and reusable == 0)
+    return answer
+
+
+def taken(on: Node, cpus: int, mask: int | None, state: CpuState | None = None) -> str:
+    asks = container("c", cpus)
+    after, answer, _ = allocate(on, state or start(on), pod(asks), asks, mask, 0)
+    assert after is not None and answer is None
+    return format_cpuset(after.exclusive["pod", "c"])
+
+
+def test_what_is_given_leaves_the_shared_pool() -> None:
+    after, held, _ = admit(node(TWO_NODES), pod(container("c", 2)))
+    assert held == {"c": "1,9"}
+    assert after.default == parse_cpuset("0,2-8,10-15")
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.36.2"])
+@pytest.mark.parametrize(("mask", "cpus"), [(None, "1,9"), (0b01, "1,9"), (0b10, "4,12"), (0b11, "1,9")])
+def test_aligned_cpus_come_first(version: str, mask: int | None, cpus: str) -> None:
+    assert taken(node(TWO_NODES, version=version), 2, mask) == cpus
+
+
+def test_what_the_mask_lacks_is_taken_elsewhere() -> None:
+    assert taken(node(TWO_NODES), 10, 0b10) == "1,4-7,9,12-15"
+
+
+def test_aligned_by_socket_the_rest_of_the_socket_comes_before_other_sockets() -> None:
+    four = machine(sockets=2, numa_per_socket=2, cores=2)
+    state = CpuState(default=parse_cpuset("0,2-15"), reserved=1, exclusive={("other", "c"): 1 << 1})
+    assert taken(node(four, align_by_socket=True), 6, 0b0001, state) == "2-3,8-11"
+    assert taken(node(four), 4, 0b0001, CpuState(parse_cpuset("0,6-9,14-15"), 1)) == "6,8-9,14"
+
+
+def test_shared_containers_change_nothing() -> None:
+    for asks in (pod(container("c", 1.5)), pod(container("c", 2), qos=QosClass.BURSTABLE)):
+        state = start(node(TWO_NODES))
+        assert allocate(node(TWO_NODES), state, asks, asks.containers[0], None, 7) == (state, None, 7)
+
+
+def test_policy_none_gives_nothing_and_refuses_nobody() -> None:
+    asks = pod(container("c", 2))
+    assert allocate(Node(KubeletConfig(), TWO_NODES), None, asks, asks.containers[0], None, 0) == (None, None, 0)
+
+
+def test_what_a_container_has_it_keeps() -> None:
+    asks = pod(container("c", 2))
+    state, _, _ = admit(node(TWO_NODES), asks)
+    assert admit(node(TWO_NODES), asks, state)[0] is state
+
+
+def test_app_containers_share_what_an_init_container_leaves_and_sidecars_keep_theirs() -> None:
+    asks = pod(
+        container("init", 4, INIT), container("side", 2, SIDECAR), container("a", 2, APP), container("b", 2, APP)
+    )
+    _, held, reusable = admit(node(TWO_NODES), asks)
+    assert held == {"init": "1-2,9-10", "side": "1,9", "a": "2,10", "b": "3,11"}
+    assert reusable == 0
+    _, held, reusable = admit(node(TWO_NODES, version="v1.27.0"), asks)
+    assert held == {"init": "1-2,9-10", "side": "1,9", "a": "1,9", "b": "2,10"}
+    assert reusable == 0
+
+
+def test_what_no_app_container_takes_over_is_left() -> None:
+    _, held, reusable = admit(node(TWO_NODES), pod(container("init", 4, INIT), container("a", 2)))
+    assert (held["a"], format_cpuset(reusable)) == ("1,9", "2,10")
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        ("v1.20.2", "not enough cpus available to satisfy request"),
+        ("v1.36.2", "not enough cpus available to satisfy request: requested=16, available=15"),
+    ],
+)
+def test_a_shortage_is_an_unexpected_admission_error(version: str, error: str) -> None:
+    answer = refused(node(TWO_NODES, version=version), 16)
+    assert answer == Refused("UnexpectedAdmissionError", error)
+    assert answer.message == f"Allocate failed due to {error}, which is unexpected"
+
+
+def test_a_shortage_counts_what_the_mask_did_not_give() -> None:
+    answer = refused(node(TWO_NODES), 16, mask=0b10)
+    assert answer is not None
+    assert answer.error == "not enough cpus available to satisfy request: requested=8, available=7"
+
+
+NOT_WHOLE = "SMT Alignment Error: requested {} cpus not multiple cpus per core = 2"
+NOT_FREE = (
+    "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {}, requested CPUs = {}, "
+    "CPUs per core = 2"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "cpus", "default", "message"),
+    [
+        ("v1.36.2", 3, "0-15", NOT_WHOLE.format(3)),
+        ("v1.36.2", 14, "0-15", None),
+        ("v1.36.2", 14, "0-13,15", NOT_FREE.format(13, 14)),
+        ("v1.36.2", 2, "0,8", NOT_FREE.format(0, 2)),
+        ("v1.31.0", 2, "0,8", NOT_WHOLE.format(2)),
+        ("v1.27.0", 14, "0-13,15", NOT_FREE.format(13, 14)),
+        ("v1.26.0", 14, "0-13,15", None),
+    ],
+)
+def test_with_full_pcpus_only_whole_cores_or_nothing(
+    version: str, cpus: int, default: str, message: str | None
+) -> None:
+    whole = node(TWO_NODES, version=version, full_pcpus_only=True)
+    answer = refused(whole, cpus, CpuState(default=parse_cpuset(default), reserved=1))
+    assert (answer and answer.message) == message
+    assert answer is None or answer.reason == "SMTAlignmentError"
+
+
+def test_full_pcpus_only_is_checked_even_where_the_container_has_its_cpus() -> None:
+    asks = pod(container("c", 14))
+    state = CpuState(default=parse_cpuset("0,8"), reserved=1, exclusive={("pod", "c"): parse_cpuset("1-7,9-15")})
+    after, answer, _ = allocate(node(TWO_NODES, full_pcpus_only=True), state, asks, asks.containers[0], None, 0)
+    assert after is state
+    assert answer is not None and answer.reason == "SMTAlignmentError"

@@ -1,0 +1,133 @@
+"""The algorithms: what each prefers."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.core.kubelet.cpumanager.machines import machine, node
+
+from purser.core.kubelet.config import CpuOptions
+from purser.core.kubelet.cpumanager.distributed import take_distributed
+from purser.core.kubelet.cpumanager.gosort import go_sorted
+from purser.core.kubelet.cpumanager.packed import take_packed
+from purser.core.kubelet.cpumanager.picking import take_cpus
+from purser.core.kubelet.cpumanager.taking import NotTakenError
+from purser.core.kubelet.cpumanager.topology import topology_of
+from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
+from purser.core.kubelet.machine import Machine
+from purser.core.kubelet.versions import behaviour
+
+VERSIONS = [(1, 20, 2), (1, 24, 0), (1, 36, 2)]
+
+
+def packed(on: Machine, available: str, count: int, **options: bool) -> str:
+    return format_cpuset(take_packed(topology_of(node(on)), parse_cpuset(available), count, **options))
+
+
+def distributed(on: Machine, available: str, count: int, group: int = 1) -> str:
+    found = take_distributed(topology_of(node(on)), parse_cpuset(available), count, group, counted_errors=True)
+    return format_cpuset(found)
+
+
+def test_packed_takes_the_wide_groups_that_fit_and_then_what_is_broken_open() -> None:
+    two_nodes = machine(sockets=2)
+    assert packed(two_nodes, "0-15", 8) == "0-3,8-11"
+    assert packed(two_nodes, "1-15", 8) == "4-7,12-15"
+    assert packed(two_nodes, "1-15", 2) == "1,9"
+    assert packed(two_nodes, "1-15", 1) == "8"
+
+
+def test_spread_takes_threads_of_different_cores() -> None:
+    assert packed(machine(), "0-7", 3, is_spread=True) == "0-2"
+    assert packed(machine(), "0-7", 3) == "0-1,4"
+
+
+def test_a_request_that_fits_one_cache_stays_in_one() -> None:
+    two_caches = machine(cores=8, caches=2)
+    assert packed(two_caches, "3-7,11-15", 6, by_uncore=True) == "4-6,12-14"
+    assert packed(two_caches, "3-7,11-15", 6) == "3-5,11-13"
+
+
+def test_a_cache_with_a_core_half_taken_is_passed_over_though_it_has_room() -> None:
+    assert packed(machine(cores=8, caches=2), "1-15", 6, by_uncore=True) == "4-6,12-14", "upstream issue 137315"
+
+
+def test_an_odd_part_of_a_cache_is_taken_since_1_34_only() -> None:
+    two_caches = machine(cores=8, caches=2)
+    assert packed(two_caches, "3-7,11-15", 5, by_uncore=True) == "4-6,12-13"
+    assert packed(two_caches, "3-7,11-15", 5, by_uncore=True, odd_uncore_parts=False) == "3-5,11-12"
+
+
+def test_distributed_gives_every_numa_node_the_same() -> None:
+    two_nodes = machine(sockets=2)
+    assert distributed(two_nodes, "0-15", 8) == "0-3,8-11"
+    assert distributed(two_nodes, "0-15", 10) == "0-2,4-6,8-9,12-13"
+    assert distributed(two_nodes, "0-15", 10, group=2) == "0-2,4-5,8-10,12-13"
+    assert distributed(two_nodes, "0-15", 9, group=2) == packed(two_nodes, "0-15", 9)
+
+
+def test_what_cannot_be_split_evenly_is_packed() -> None:
+    two_nodes = machine(sockets=2)
+    assert distributed(two_nodes, "0-3,8-11,4", 9) == "0-4,8-11"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_more_than_there_is_cannot_be_taken(version: tuple[int, int, int]) -> None:
+    for options in (CpuOptions(), CpuOptions(distribute_cpus_across_numa=True)):
+        with pytest.raises(NotTakenError, match="not enough cpus available"):
+            take_cpus(behaviour(version), options, topology_of(node(machine())), 0b1111, 5)
+
+
+def test_cpus_that_the_machine_lacks_are_never_taken() -> None:
+    with pytest.raises(NotTakenError, match="requested=3"):
+        packed(machine(cores=1), "0-9", 3)
+
+
+CHOICES = st.fixed_dictionaries(
+    {
+        "sockets": st.integers(1, 3),
+        "numa_per_socket": st.integers(1, 3),
+        "cores": st.integers(1, 6),
+        "threads": st.integers(1, 3),
+        "caches": st.integers(1, 2),
+    }
+)
+OPTIONS = st.sampled_from(
+    [
+        CpuOptions(),
+        CpuOptions(distribute_cpus_across_numa=True),
+        CpuOptions(distribute_cpus_across_numa=True, full_pcpus_only=True),
+        CpuOptions(distribute_cpus_across_cores=True),
+        CpuOptions(prefer_align_cpus_by_uncorecache=True),
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(CHOICES, OPTIONS, st.sampled_from(VERSIONS), st.integers(0, (1 << 162) - 1), st.data())
+def test_whatever_is_picked_is_available_and_as_many_as_asked_for(
+    shape: dict[str, int], options: CpuOptions, version: tuple[int, int, int], some: int, data: st.DataObject
+) -> None:
+    on = machine(**shape)
+    available = some & on.all_cpus
+    count = data.draw(st.integers(0, available.bit_count()), "count")
+    try:
+        picked = take_cpus(behaviour(version), options, topology_of(node(on)), available, count)
+    except NotTakenError as error:
+        assert str(error).startswith("accounting error"), "kubelet's own slip is the only excuse"
+        assert options.distribute_cpus_across_numa
+        return
+    assert picked & ~available == 0
+    assert picked.bit_count() == count
+
+
+@given(st.lists(st.integers(0, 60), max_size=300))
+def test_with_a_consistent_comparison_gos_sort_sorts(numbers: list[int]) -> None:
+    assert go_sorted(numbers, lambda one, other: one < other) == sorted(numbers)
+
+
+@pytest.mark.parametrize("size", [13, 60, 300])
+def test_gos_sort_sorts_patterns(size: int) -> None:
+    organ_pipe = [*range(size), *range(size, 0, -1)]
+    sawtooth = [place % 7 for place in range(size)]
+    for numbers in (organ_pipe, sawtooth, [*range(size)][::-1], [5] * size, [*range(size - 1), 0]):
+        assert go_sorted(numbers, lambda one, other: one < other) == sorted(numbers)
