@@ -11,12 +11,11 @@ import msgspec
 
 from purser.core.kubelet.cpuset import CpuSet, cpus_of, format_cpuset, parse_cpuset
 from purser.core.kubelet.errors import CheckpointError
+from purser.core.kubelet.gotext import fnv1a_32, go_json
 from purser.core.kubelet.state import ContainerKey, CpuState
 
 FILE_NAME = "cpu_manager_state"
 """Below kubelet's root directory."""
-
-_FNV_START, _FNV_PRIME, _WORD = 2166136261, 16777619, 0xFFFFFFFF
 
 Entries = Mapping[str, Mapping[str, str]]
 
@@ -109,7 +108,7 @@ def parse(text: str) -> Checkpoint:
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise CheckpointError(f"checkpoint is corrupted: {error}") from error
     for found in _readings(file):
-        if checksum(hash_input(found)) == file.checksum:
+        if fnv1a_32(hash_input(found)) == file.checksum:
             return msgspec.structs.replace(found, entries=found.entries or {})
     raise CheckpointError("checkpoint is corrupted")
 
@@ -140,9 +139,9 @@ def to_json(checkpoint: Checkpoint) -> str:
         "defaultCpuSet": checkpoint.default,
         **({"entries": _sorted(entries)} if entries else {}),
         **({"podEntries": _sorted(pods)} if pods else {}),
-        "checksum": checksum(hash_input(checkpoint)),
+        "checksum": fnv1a_32(hash_input(checkpoint)),
     }
-    return msgspec.json.encode(content).decode()
+    return go_json(content)
 
 
 def _sorted(mapping: Mapping[str, object]) -> dict[str, object]:
@@ -181,11 +180,3 @@ def _spew(mapping: Mapping[str, str] | None) -> str:
     if mapping is None:
         return "<nil>"
     return f"map[{' '.join(f'{key}:{value}' for key, value in sorted(mapping.items()))}]"
-
-
-def checksum(text: str) -> int:
-    """FNV-1a with 32 bits."""
-    value = _FNV_START
-    for byte in text.encode():
-        value = (value ^ byte) * _FNV_PRIME & _WORD
-    return value

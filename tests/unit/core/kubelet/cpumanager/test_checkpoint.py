@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from purser.core.kubelet.cpumanager.checkpoint import Checkpoint, checksum, decode, encode, hash_input, parse, to_json
+from purser.core.kubelet.cpumanager.checkpoint import Checkpoint, decode, encode, hash_input, parse, to_json
 from purser.core.kubelet.errors import CheckpointError
+from purser.core.kubelet.gotext import fnv1a_32
 from purser.core.kubelet.state import CpuState
 
 STATE = CpuState(
@@ -77,7 +78,7 @@ def test_format_v3_is_told_apart_by_its_checksum_and_refused_where_pods_have_cpu
 
 
 def test_fields_that_nobody_knows_do_no_harm() -> None:
-    sum_ = checksum(hash_input(Checkpoint("static", "0-3", {})))
+    sum_ = fnv1a_32(hash_input(Checkpoint("static", "0-3", {})))
     text = written(policyName="static", defaultCpuSet="0-3", checksum=sum_, later="field")
     assert decode(text, "static") == CpuState(0b1111, 0)
 
