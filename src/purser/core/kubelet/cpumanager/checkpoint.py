@@ -105,7 +105,7 @@ def parse(text: str) -> Checkpoint:
     """The file's content in the format that its checksum fits. Raises `CheckpointError`."""
     try:
         file = msgspec.json.decode(text, type=_File)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise CheckpointError(f"checkpoint is corrupted: {error}") from error
     for found in _readings(file):
         if fnv1a_32(hash_input(found)) == file.checksum:

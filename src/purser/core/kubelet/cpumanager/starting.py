@@ -18,6 +18,8 @@ def start(node: Node, saved: CpuState | None = None) -> CpuState | None:
     no file; what it says of reserved CPUs does not count. Raises `StartError` with kubelet's message."""
     if node.config.cpu_policy is CpuPolicy.NONE:
         return None
+    if not node.machine.cpus:
+        raise StartError("could not detect number of cpus")
     check_options(node)
     explicit = _explicitly_reserved(node)
     count = explicit.bit_count() or _reserved_count(node.config)

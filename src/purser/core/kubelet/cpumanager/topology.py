@@ -18,8 +18,8 @@ class CpuTopology(msgspec.Struct, frozen=True):
 
     @property
     def cpus_per_core(self) -> int:
-        """Threads of a core."""
-        return len(self.machine.cpus) // max(len(self.machine.cpus_by_core), 1)
+        """Threads of a core; at least one, on machines without any CPU too."""
+        return max(len(self.machine.cpus) // max(len(self.machine.cpus_by_core), 1), 1)
 
     @property
     def cpus_per_socket(self) -> int:

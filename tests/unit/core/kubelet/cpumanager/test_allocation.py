@@ -6,6 +6,7 @@ from tests.unit.core.kubelet.cpumanager.machines import container, machine, node
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.cpumanager import Refused, allocate, start
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
+from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.pod import KubeletPod, QosClass
 from purser.core.kubelet.state import CpuState, Node
 from purser.core.podspec import ContainerKind
@@ -144,6 +145,12 @@ def test_with_full_pcpus_only_whole_cores_or_nothing(
     answer = refused(whole, cpus, CpuState(default=parse_cpuset(default), reserved=1))
     assert (answer and answer.message) == message
     assert answer is None or answer.reason == "SMTAlignmentError"
+
+
+def test_on_a_machine_without_cpus_nobody_gets_any() -> None:
+    for whole in (False, True):
+        answer = refused(node(Machine(), full_pcpus_only=whole), 2, CpuState(default=0, reserved=0))
+        assert answer is not None
 
 
 def test_full_pcpus_only_is_checked_even_where_the_container_has_its_cpus() -> None:

@@ -42,7 +42,24 @@ def test_a_flipped_bit_is_found() -> None:
     assert problem(encode(STATE).replace('"0,7"', '"0,6"')) == "checkpoint is corrupted"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": 3}', '{"checksum": "x"}', '{"entries": {"a": {"b": 1}}}'])
+@pytest.mark.parametrize("depth", [1000, 100_000])
+def test_no_depth_of_nesting_breaks_the_reader(depth: int) -> None:
+    assert problem('{"later": ' + "[" * depth + "]" * depth + "}").startswith("checkpoint is corrupted")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "\ud800",
+        '{"policyName": "\\ud800"}',
+        "[]",
+        '{"entries": 3}',
+        '{"checksum": "x"}',
+        '{"entries": {"a": {"b": 1}}}',
+    ],
+)
 def test_what_is_no_checkpoint_is_corrupt(text: str) -> None:
     assert problem(text).startswith("checkpoint is corrupted: ")
 

@@ -8,6 +8,7 @@ from purser.core.kubelet.config import CpuOptions, CpuPolicy, KubeletConfig, Top
 from purser.core.kubelet.cpumanager import start
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.state import CpuState, Node
 
 ONE_SOCKET = machine()
@@ -25,6 +26,10 @@ def refusal(node: Node, saved: CpuState | None = None) -> str:
     with pytest.raises(StartError) as raised:
         start(node, saved)
     return str(raised.value)
+
+
+def test_a_machine_whose_cpus_nobody_knows_is_refused() -> None:
+    assert refusal(node(Machine())) == "could not detect number of cpus"
 
 
 def test_policy_none_has_no_state() -> None:
