@@ -29,6 +29,8 @@ class Endpoint:
     """A plugin that is connected: its socket, and the stream that kubelet would hold."""
 
     path: Path
+    file: tuple[int, int] | None
+    """Which socket it was."""
     connection: Connection
     stream: Stream
 
@@ -36,7 +38,11 @@ class Endpoint:
     def open(cls, path: Path, timeout_s: float) -> "Endpoint":
         """Connect."""
         connection = Connection(path, timeout_s)
-        return cls(path, connection, connection.stream())
+        return cls(path, _file_at(path), connection, connection.stream())
+
+    def is_still_at(self, path: Path) -> bool:
+        """Whether this is the very plugin that serves there, its stream still open."""
+        return self.stream.ended is None and self.path == path and self.file == _file_at(path)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -167,6 +173,11 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         path = self.folder / note.request.endpoint
         await until_listens(path)
         note.served_while_pending = note.pending
+        former = self.endpoints.get(note.request.resource_name)
+        if former is not None and former.is_still_at(path):
+            # kubelet would connect anew. Checks are spared that: a plugin that registers over and over fails one.
+            note.connected.set()
+            return
         endpoint = Endpoint.open(path, self._timeout_s)
         try:
             options = await endpoint.connection.options()
@@ -190,3 +201,12 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         others = {note.request.resource_name for note in self.registrations[after:]} - {self.resource}
         seen = f" of {self.resource}, only of {', '.join(sorted(others))}" if others else ""
         return f"no Register call{seen} within {self._timeout_s:g} s"
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Inode numbers are reused at once, the time of a change is not."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns

@@ -9,12 +9,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import Endpoint, Kubelet, Registration
 from purser.lab.conformance.podresources import PodResources
 from purser.lab.conformance.process import PluginProcess
 from purser.lab.conformance.settings import LONGEST_SOCKET_PATH, Settings
-from purser.lab.conformance.wire import POLL_S, Connection, Listing, listens
+from purser.lab.conformance.wire import POLL_S, Connection, Listing, Refused, listens
 
 FOLDER_VARIABLE = "PURSER_DEVICE_PLUGIN_DIR"
 POD_RESOURCES_VARIABLE = "PURSER_POD_RESOURCES_SOCKET"
@@ -24,6 +25,9 @@ DEFAULT_SIZE = 2
 
 GRACE_S = 2.0
 """How long the plugin may take to end once nothing is checked any more."""
+
+_DYING_S = 0.1
+_PING_S = 1.0
 
 _NOBODY = "nobody serves {}: start the plugin first, or give its command"
 
@@ -271,6 +275,10 @@ class Subject:
 
     async def _death(self) -> str | None:
         """How the plugin ended. None once it is seen alive, or was not yet there to be."""
+        if not await self._broke():
+            return None
+        # A process that dies closes one socket after the other: what still listens now may be about to go.
+        await asyncio.sleep(_DYING_S)
         path = self._path()
         deadline = time.monotonic() + self.settings.timeout_s
         while self.process is None or self.process.ended is None:
@@ -281,6 +289,19 @@ class Subject:
             await asyncio.sleep(POLL_S)
             path = self._path()
         return self.process.ended
+
+    async def _broke(self) -> bool:
+        """Whether the plugin cannot be reached; one that is only slow can."""
+        found = self._connected()
+        if found is None or (self.process is not None and self.process.ended is not None):
+            return True
+        try:
+            await found.connection.ask("GetDevicePluginOptions", api_pb2.Empty(), min(_PING_S, self.settings.timeout_s))
+        except Refused as error:
+            return error.code in ("UNAVAILABLE", "CANCELLED")
+        except CheckFailed:
+            return False
+        return False
 
     def _connected(self) -> Endpoint | None:
         return (self._kubelet.endpoint if self._kubelet else None) or self._direct

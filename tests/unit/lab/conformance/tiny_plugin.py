@@ -53,15 +53,25 @@ WRONG = {
 class Plugin(api_pb2_grpc.DevicePluginServicer):
     def __init__(self, folder, count, wrong):
         self.folder, self.wrong = folder, wrong
-        filler = "x" * 50_000 if "too-large" in wrong else ""
+        filler = ""
+        if "too-large" in wrong:
+            filler, count = "x" * 50_000, 100
         self.ids = [f"thing-{number}{filler}" for number in range(count)]
         self.taken = set()
         self.counter = itertools.count()
+        self.known = None, []
 
     def options(self):
         return api_pb2.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     def devices(self):
+        """The list; made anew only when something has changed, for it is looked at often."""
+        now = identity(self.folder / "unhealthy"), len(self.taken)
+        if self.known[0] != now:
+            self.known = now, self.made()
+        return self.known[1]
+
+    def made(self):
         try:
             sick = set((self.folder / "unhealthy").read_text().split())
         except OSError:
@@ -87,7 +97,7 @@ class Plugin(api_pb2_grpc.DevicePluginServicer):
         while "closes" not in self.wrong:
             await asyncio.sleep(POLL_S)
             now = self.devices()
-            if now != told:
+            if now is not told:
                 changed = [device for device in now if device not in told]
                 yield api_pb2.ListAndWatchResponse(devices=changed if "partial" in self.wrong else now)
                 told = now
@@ -172,7 +182,7 @@ async def register(plugin, path, wrong):
 async def once(plugin, path, wrong):
     """Serve and register; return when that must be done again."""
     kubelet = plugin.folder / "kubelet.sock"
-    while (known := identity(kubelet)) is None:
+    while (known := identity(kubelet)) is None:  # noqa: ASYNC110 - nothing tells when kubelet comes
         await asyncio.sleep(POLL_S)
     server = None
     try:
@@ -198,7 +208,7 @@ async def once(plugin, path, wrong):
         await asyncio.sleep(POLL_S)
     finally:
         if server is not None:
-            await server.stop(0.1)
+            await server.stop(None)
 
 
 async def main():

@@ -158,12 +158,12 @@ _NEEDS = ("allocate",)
 
 CHECKS = (
     Check("allocate", "It answers Allocate for the devices that kubelet would take.", _answers, ("list",)),
+    Check("allocate-no-change", "Allocate does not change the list.", _no_change, _NEEDS),
     Check("allocate-valid", "A container runtime could use its answer.", _valid, _NEEDS),
     Check("allocate-idempotent", "The same ids have the same answer.", _idempotent, _NEEDS),
     Check("allocate-several", "Two containers in one call have a response each.", _several, _NEEDS),
     Check("allocate-unknown-id", "An id that it never listed is refused, and does it no harm.", _unknown, _NEEDS),
     Check("allocate-empty", "A call without containers or ids does it no harm.", _empty, _NEEDS),
-    Check("allocate-no-change", "Allocate does not change the list.", _no_change, _NEEDS),
     Check("allocate-concurrent", "Calls at once are all answered, and the same.", _concurrent, _NEEDS),
     Check("prestart", "It lets a container start that it has allocated for, where it asks.", _pre_start, _NEEDS),
     Check(

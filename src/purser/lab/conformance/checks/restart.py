@@ -32,7 +32,7 @@ async def _twice_at_once(subject: Subject) -> str:
     kubelet = subject.kubelet
     await kubelet.stop()
     await kubelet.start()
-    return await _restart(subject, away_s=0.0)
+    return await _restart(subject, at_once=True)
 
 
 async def _after_refusal(subject: Subject) -> str:
@@ -58,12 +58,12 @@ async def _own_socket(subject: Subject) -> str:
     return f"again after {time.monotonic() - started:.1f} s"
 
 
-async def _restart(subject: Subject, *, empty: bool = False, away_s: float = AWAY_S) -> str:
+async def _restart(subject: Subject, *, empty: bool = False, at_once: bool = False) -> str:
     kubelet = subject.kubelet
     await kubelet.stop()
     if empty:
         kubelet.empty_folder()
-    await asyncio.sleep(away_s)
+    await asyncio.sleep(0 if at_once else AWAY_S)
     started = time.monotonic()
     await kubelet.start()
     try:

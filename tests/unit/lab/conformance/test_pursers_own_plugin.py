@@ -1,0 +1,84 @@
+"""The kit against Purser's own agent, started as on a node: a real process, a driver library, a cluster with a pod."""
+
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.unit.agent.builders import NODE, part
+from tests.unit.agent.conftest import World
+
+from purser.core.names import DEFAULT_NAMESPACE
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.resources import NAMESPACES
+from purser.lab.apiserver import ApiServer
+from purser.lab.conformance import Outcome, PodName, Settings, run, select
+from purser.lab.driver import DriverKind, SimulatedDriver
+
+LOSE_A_CARD = (
+    "from pathlib import Path; from purser.lab.driver import SimulatedDriver;"
+    " SimulatedDriver(Path({folder!r})).lose_gpu(3)"
+)
+
+
+@pytest.fixture
+def folder():
+    """Short: a unix socket's path has at most 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="pa"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def driver(folder):
+    driver = SimulatedDriver.create(folder / "driver", NODE, "t4-4")
+    if driver.kind is not DriverKind.LIBRARY:
+        pytest.skip("no C compiler for the simulated NVIDIA library")
+    return driver
+
+
+def agent_command(folder, driver):
+    options = {
+        "node-name": NODE,
+        "kubeconfig": folder / "kubeconfig",
+        "slots": 4,
+        "device-plugin-dir": "{dir}",
+        "pod-resources-socket": "{pod_resources}",
+        "state-dir": folder / "state",
+        "host-root": folder / "host",
+        "driver-library": driver.library,
+        "sysfs-root": driver.sysfs_root,
+        "metrics-address": "127.0.0.1",
+        "metrics-port": 0,
+    }
+    program = str(Path(sys.executable).with_name("purser"))
+    return (program, "agent", *(f"--{name}={value}" for name, value in options.items()))
+
+
+async def test_pursers_agent_passes_everything(folder, driver):
+    async with ApiServer() as api:
+        api.write_kubeconfig(folder / "kubeconfig")
+        async with Client(ClusterConfig.load(folder / "kubeconfig")) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
+            world = World(folder, client, driver)
+            await world.prepare()
+            await world.pod("p", part("main", *world.uuids[:2]))
+            lose = f"{shlex.quote(sys.executable)} -c {shlex.quote(LOSE_A_CARD.format(folder=str(driver.folder)))}"
+            settings = Settings(
+                command=agent_command(folder, driver),
+                timeout_s=30,
+                observe_s=0.2,
+                size=2,
+                pod=PodName("default", "p", "main"),
+                unhealthy_command=lose,
+                log=folder / "agent.log",
+            )
+            report = await run(settings, select())
+    told = {verdict.check.id: f"{verdict.outcome}: {verdict.reason}" for verdict in report.verdicts}
+    assert {check for check, words in told.items() if words.startswith(Outcome.FAILED)} == set(), told
+    # A card that comes back is trusted after three good probes, half a minute.
+    assert {check for check, words in told.items() if words.startswith(Outcome.SKIPPED)} == {"health-back"}, told
+    assert report.resource == "nvidia.com/gpu"

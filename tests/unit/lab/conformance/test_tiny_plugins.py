@@ -1,0 +1,168 @@
+"""The kit against small plugins: one that does everything right, and others that each do one thing wrong."""
+
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.unit.lab.conformance.tiny import PLUGIN, WRONG
+
+from purser.lab.conformance import CATALOGUE, Outcome, Settings, run, select
+
+PATIENT_S, IMPATIENT_S = 20.0, 1.5
+"""The second for plugins that make the kit wait in vain."""
+
+NEEDS_HOOKS = {"health-lost", "health-new-stream", "health-back", "allocate-unhealthy", "list-complete"}
+
+FAULTS = {
+    "version": {"register-version"},
+    "duplicates": {"list-unique-ids"},
+    "unstable": {"preferred-deterministic"},
+    "forgets": {"preferred-must-include"},
+    "dies": {"allocate-unknown-id", "limits-many-ids", "process-survives"},
+    "consumes": {"allocate-no-change"},
+    "health": {"list-health"},
+    "resource foreign closes gives-up": {
+        "register-resource-name",
+        "preferred-available",
+        "list-stays-open",
+        "reregister-refused",
+        "process-survives",
+    },
+    "options takes-all counts relative leaves": {
+        "register-options-equal",
+        "allocate-unknown-id",
+        "allocate-idempotent",
+        "allocate-concurrent",
+        "allocate-valid",
+        "process-leaves-no-socket",
+    },
+}
+"""What fails, out of everything. Some that have nothing to do with each other are together, to save time."""
+
+SLOW_FAULTS = {
+    "too-large": ({"limits-list"}, ["list*", "preferred*", "limits-list"]),
+    "again": ({"register-once"}, ["register*", "list*", "calls*", "process*"]),
+    "late": ({"register-serves-first"}, ["register*", "list*"]),
+    "hangs": ({"allocate"}, ["list*", "allocate*", "limits*", "calls*"]),
+    "deaf": ({"reregister"}, ["register", "reregister*", "process*"]),
+    "socket-blind": ({"reregister-own-socket"}, ["register", "reregister*", "process*"]),
+    "stubborn": ({"process-ends"}, ["register", "process*"]),
+}
+"""What fails, out of which checks: these make the kit wait, or work hard."""
+
+
+@pytest.fixture(autouse=True)
+def kubelet_is_quick(monkeypatch):
+    monkeypatch.setattr("purser.lab.conformance.checks.restart.AWAY_S", 0.02)
+
+
+def command(*arguments):
+    return (sys.executable, str(PLUGIN), "--dir", "{dir}", *arguments)
+
+
+async def checked(*arguments, only=(), skip=(), timeout_s=PATIENT_S, **settings):
+    chosen = Settings(command=command(*arguments), timeout_s=timeout_s, observe_s=0.1, **settings)
+    return await run(chosen, select(only, skip))
+
+
+def ids(report, outcome):
+    return {verdict.check.id for verdict in report.verdicts if verdict.outcome is outcome}
+
+
+def told(report):
+    return {verdict.check.id: f"{verdict.outcome}: {verdict.reason}" for verdict in report.verdicts}
+
+
+async def test_a_good_plugin_passes_everything_that_can_be_checked():
+    report = await checked()
+    assert ids(report, Outcome.FAILED) == set(), told(report)
+    assert ids(report, Outcome.SKIPPED) == NEEDS_HOOKS
+    assert len(report.verdicts) == len(CATALOGUE)
+    assert report.resource == "example.org/thing"
+
+
+@pytest.mark.parametrize("wrong", FAULTS)
+async def test_a_plugin_with_a_fault_fails_the_checks_about_it_and_no_other(wrong):
+    report = await checked(*(f"--wrong={fault}" for fault in wrong.split()))
+    assert ids(report, Outcome.FAILED) == FAULTS[wrong], told(report)
+
+
+@pytest.mark.parametrize("wrong", SLOW_FAULTS)
+async def test_a_plugin_that_makes_kubelet_wait_fails_the_checks_about_it_and_no_other(wrong):
+    fails, only = SLOW_FAULTS[wrong]
+    timeout_s = PATIENT_S if wrong == "too-large" else IMPATIENT_S
+    report = await checked("--wrong", wrong, only=only, timeout_s=timeout_s)
+    assert ids(report, Outcome.FAILED) == fails, told(report)
+
+
+def test_every_fault_of_the_tiny_plugin_is_looked_for():
+    assert {*" ".join(FAULTS).split(), *SLOW_FAULTS, "partial"} == set(WRONG)
+
+
+async def test_what_stands_on_a_failed_check_is_skipped_and_says_so():
+    report = await checked("--wrong", "hangs", only=["allocate*"], timeout_s=IMPATIENT_S)
+    assert told(report)["allocate"] == "fail: Allocate gave no answer within 1.5 s"
+    assert told(report)["allocate-idempotent"] == "skip: needs allocate, which failed"
+
+
+async def test_the_end_of_a_plugin_is_told_with_its_last_words():
+    report = await checked("--wrong", "dies", only=["allocate-unknown-id", "list"])
+    reason = told(report)["allocate-unknown-id"]
+    assert "ended by itself during this check, exit code 3" in reason
+    assert "panic: no such device" in reason
+
+
+HOOKS = {
+    "unhealthy_command": 'echo "$PURSER_DEVICE_ID" > "$PURSER_DEVICE_PLUGIN_DIR/unhealthy"',
+    "healthy_command": 'rm "$PURSER_DEVICE_PLUGIN_DIR/unhealthy"',
+}
+
+
+async def test_health_is_watched_where_it_can_be_changed():
+    report = await checked(only=["list*", "health*", "allocate-unhealthy"], **HOOKS)
+    assert ids(report, Outcome.PASSED) >= NEEDS_HOOKS, told(report)
+    assert told(report)["health-lost"] == told(report)["health-back"] == "pass: thing-0"
+
+
+async def test_a_plugin_that_tells_changes_only_is_found_out_when_health_changes():
+    report = await checked("--wrong", "partial", only=["list*", "health*"], **HOOKS)
+    assert ids(report, Outcome.FAILED) == {"list-complete"}, told(report)
+
+
+async def test_a_hook_that_fails_is_not_the_plugins_fault():
+    report = await checked(only=["health*"], unhealthy_command="echo no such card; exit 4")
+    assert told(report)["health-lost"] == "skip: echo no such card; exit 4 ended with exit code 4: no such card"
+
+
+async def test_ten_thousand_devices_pass_too():
+    report = await checked("--devices", "10000", only=["list*", "preferred*", "limits*", "calls-slow-clients"])
+    assert ids(report, Outcome.FAILED) == set(), told(report)
+    assert "for 10000 devices" in told(report)["limits-list"]
+
+
+async def test_a_command_that_ends_at_once_is_told_and_nothing_else_is_tried():
+    settings = Settings(command=("sh", "-c", "echo no GPU here >&2; exit 7"), timeout_s=PATIENT_S)
+    report = await run(settings, select())
+    assert "exit code 7" in told(report)["register"]
+    assert "no GPU here" in told(report)["register"]
+    assert ids(report, Outcome.PASSED) == set()
+    assert ids(report, Outcome.FAILED) == {"register", "process-survives"}
+
+
+async def test_the_folder_reaches_a_command_that_reads_the_environment():
+    script = f'exec {shlex.quote(sys.executable)} {shlex.quote(str(PLUGIN))} --dir "$PURSER_DEVICE_PLUGIN_DIR"'
+    report = await run(Settings(command=("sh", "-c", script), timeout_s=PATIENT_S), select(["register", "list"]))
+    assert ids(report, Outcome.PASSED) == {"register", "list"}
+
+
+async def test_the_kit_leaves_neither_folder_nor_process(monkeypatch):
+    # Not pytest's own folder: the path of a socket must be short.
+    tmp_path = Path(tempfile.mkdtemp(prefix="pc"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    report = await checked(only=["register", "list"])
+    assert ids(report, Outcome.PASSED) == {"register", "list"}
+    tmp_path.rmdir()  # it is empty
+    processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [words for words in processes if str(tmp_path).encode() in words]
