@@ -202,6 +202,27 @@ def test_pods_that_are_gone_leave_their_place_to_the_next() -> None:
     assert gpus_of(third.state, "d") == [f"gpu-0-{i}" for i in range(4)]
 
 
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_every_manager_takes_back_what_pods_that_are_gone_had(policy: str) -> None:
+    on = node(policy, memory=True)
+    whole_node = container(gpus=8, cpus=15, memory_gib=31)
+    first = decide(on, fresh(on), pod("a", whole_node))
+    second = decide(on, first.state, pod("b", whole_node))
+    assert first.refusal is None and second.refusal is None
+    assert second.state.memory is not None
+    assert cpus_of(second.state, "a") == "" and cpus_of(second.state, "b") == "1-15"
+    assert set(second.state.memory.blocks) == {("b", "c")}
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_an_app_container_stays_where_its_init_container_was(scope: str) -> None:
+    """All that is free of that node is what the init container leaves."""
+    on = node("restricted", scope)
+    outcome = decide(on, fresh(on), pod("a", container("prepare", cpus=7, kind=INIT), container(cpus=7)))
+    assert outcome.refusal is None
+    assert cpus_of(outcome.state, "a") == cpus_of(outcome.state, "a", "prepare") == "1-7"
+
+
 def test_nothing_is_freed_while_the_pod_sources_are_not_ready() -> None:
     on = node("none")
     first = decide(on, fresh(on), pod("a", container(gpus=8))).state
