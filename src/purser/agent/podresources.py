@@ -9,6 +9,9 @@ from purser.agent.admission import ListedPod
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.core.names import GPU_RESOURCE
 
+AllocatableDevices = dict[str, dict[str, tuple[int, ...] | None]]
+"""By resource and device id the NUMA nodes; None: without topology."""
+
 LIST_TIMEOUT_S = 5.0
 """kubelet answers in milliseconds, also while it waits for the plugin; it may just be restarting."""
 
@@ -48,10 +51,33 @@ class KubeletBooks:
                 api_pb2.ListPodResourcesRequest(), timeout=LIST_TIMEOUT_S, wait_for_ready=True
             )
         except grpc.aio.AioRpcError as error:
-            raise KubeletError(
-                f"PodResources List at {self._socket}: {error.code().name}: {error.details()}"
-            ) from error
+            raise self._failed("List", error) from error
         return tuple(listed_pod(pod) for pod in response.pod_resources)
+
+    async def allocatable(self) -> AllocatableDevices:
+        """Every device of every plugin. Raises `KubeletError`, also where kubelet has no such call (before 1.21)."""
+        try:
+            response = await self._stub.GetAllocatableResources(
+                api_pb2.AllocatableResourcesRequest(), timeout=LIST_TIMEOUT_S, wait_for_ready=True
+            )
+        except grpc.aio.AioRpcError as error:
+            raise self._failed("GetAllocatableResources", error) from error
+        return allocatable_devices(response)
+
+    def _failed(self, method: str, error: grpc.aio.AioRpcError) -> KubeletError:
+        return KubeletError(f"PodResources {method} at {self._socket}: {error.code().name}: {error.details()}")
+
+
+def allocatable_devices(response: api_pb2.AllocatableResourcesResponse) -> AllocatableDevices:
+    """The devices of a response; kubelet lists one that is on several NUMA nodes once or once for each."""
+    found: AllocatableDevices = {}
+    for devices in response.devices:
+        of_resource = found.setdefault(devices.resource_name, {})
+        nodes = {node.ID for node in devices.topology.nodes}
+        for device_id in devices.device_ids:
+            known = of_resource.get(device_id) or ()
+            of_resource[device_id] = tuple(sorted(nodes.union(known))) or None
+    return found
 
 
 def listed_pod(pod: api_pb2.PodResources) -> ListedPod:

@@ -1,13 +1,15 @@
-"""Publishes the node's inventory as an annotation on its Node: on change only, and again when somebody removed it."""
+"""Publishes the node's inventory, and what its kubelet does, as annotations on its Node: on change only, and again
+when somebody removed one."""
 
 import asyncio
+from typing import TypeVar
 
 import msgspec
 import structlog
 
 from purser.agent.latest import Latest
 from purser.core.model import NodeInventory
-from purser.core.names import INVENTORY_ANNOTATION
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.kube.adapters import InventoryError, inventory_of
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
@@ -17,6 +19,10 @@ from purser.kube.objects import Node
 from purser.kube.resources import NODES
 
 log = structlog.get_logger("purser.agent")
+
+T = TypeVar("T")
+
+NOT_PUBLISHED = "the inventory has not been published yet"
 
 PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
@@ -28,12 +34,22 @@ a card which kubelet does not offer yet is refused for good."""
 
 
 class Publisher:
-    """Keeps one annotation of one Node equal to the inventory."""
+    """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet.
 
-    def __init__(self, client: Client, node: str, inventory: Latest[NodeInventory | None]) -> None:
+    The report's text is empty where there must be none, and None as long as nobody knows.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        inventory: Latest[NodeInventory | None],
+        kubelet_report: Latest[str | None],
+    ) -> None:
         self._client = client
         self._node = node
         self._inventory = inventory
+        self._kubelet_report = kubelet_report
         self._look = asyncio.Event()
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
@@ -42,21 +58,22 @@ class Publisher:
             on_update=lambda *_: self._look.set(),
             on_delete=lambda _: self._look.set(),
         )
-        self.problem = "the inventory has not been published yet"
-        """Why the annotation is not what it should be; empty when it is."""
+        self.problem = NOT_PUBLISHED
+        """Why the annotations are not what they should be; empty when they are."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.nodes.run())
-            tasks.create_task(self._follow())
+            tasks.create_task(self._follow(self._inventory))
+            tasks.create_task(self._follow(self._kubelet_report))
             tasks.create_task(self._publish_forever())
 
-    async def _follow(self) -> None:
-        inventory = self._inventory.value
+    async def _follow(self, latest: Latest[T]) -> None:
+        value = latest.value
         while True:
             self._look.set()
-            inventory = await self._inventory.differs(inventory)
+            value = await latest.differs(value)
 
     async def _publish_forever(self) -> None:
         while True:
@@ -64,13 +81,22 @@ class Publisher:
             self._look.clear()
             if _healthy(self._inventory.value) - self._published_healthy():
                 await asyncio.sleep(KUBELET_FIRST_S)
-            inventory, node = self._inventory.value, self.nodes.store.get(self._node)
-            if inventory is None:
+            wanted, node = self._wanted(), self.nodes.store.get(self._node)
+            if not wanted:
                 continue
             if node is None:
                 self.problem = f"there is no Node {self._node} yet"
                 continue
-            await self._publish(msgspec.json.encode(inventory).decode(), node)
+            await self._publish(wanted, node)
+
+    def _wanted(self) -> dict[str, str | None]:
+        """The annotations that ought to be there, None for one that ought not."""
+        wanted: dict[str, str | None] = {}
+        if self._inventory.value is not None:
+            wanted[INVENTORY_ANNOTATION] = msgspec.json.encode(self._inventory.value).decode()
+        if self._kubelet_report.value is not None:
+            wanted[KUBELET_ANNOTATION] = self._kubelet_report.value or None
+        return wanted
 
     def _published_healthy(self) -> set[str]:
         """What the scheduler goes by now; everything where it has no inventory yet and so uses nothing."""
@@ -81,22 +107,23 @@ class Publisher:
             published = None
         return _healthy(published) if published is not None else _healthy(self._inventory.value)
 
-    async def _publish(self, text: str, node: Node) -> None:
-        if node.metadata.annotations.get(INVENTORY_ANNOTATION) == text:
-            self.problem = ""
+    async def _publish(self, wanted: dict[str, str | None], node: Node) -> None:
+        there = node.metadata.annotations
+        changes = {name: text for name, text in wanted.items() if there.get(name) != text}
+        if not changes:
+            self.problem = "" if INVENTORY_ANNOTATION in wanted else NOT_PUBLISHED
             self._backoff.reset()
             return
         try:
-            await self._client.patch_merge(
-                NODES, self._node, {"metadata": {"annotations": {INVENTORY_ANNOTATION: text}}}
-            )
-            self.problem = ""
-            log.info("published the inventory", node=self._node, bytes=len(text))
+            await self._client.patch_merge(NODES, self._node, {"metadata": {"annotations": changes}})
+            self.problem = "" if INVENTORY_ANNOTATION in wanted else NOT_PUBLISHED
+            for name, text in changes.items():
+                log.info("published what the node has", node=self._node, annotation=name, bytes=len(text or ""))
             await asyncio.sleep(PAUSE_S)
         except KubeError as error:
             delay = self._backoff.next()
-            self.problem = f"cannot publish the inventory: {error}"
-            log.warning("cannot publish the inventory", error=str(error), retry_in_s=round(delay, 2))
+            self.problem = f"cannot publish what the node has: {error}"
+            log.warning("cannot publish what the node has", error=str(error), retry_in_s=round(delay, 2))
             await asyncio.sleep(delay)
             self._look.set()
 

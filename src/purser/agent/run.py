@@ -15,6 +15,7 @@ from purser.agent.book import Book, CheckpointError, read_checkpoint
 from purser.agent.health import DeviceMonitor
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
+from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics, Snapshot
 from purser.agent.nvml.driver import Driver
@@ -32,7 +33,7 @@ from purser.core.model import Enforcement
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.events import EventRecorder
-from purser.kube.objects import ObjectReference
+from purser.kube.objects import Node, ObjectReference
 from purser.kube.racing import until
 from purser.kube.resources import PODS, ref_of
 
@@ -86,13 +87,15 @@ class Agent:
         self._recorder = recorder
         self._monitor = DeviceMonitor(settings, driver, find_driver, self._on_health)
         self._pods = NodePods(client, settings.node_name, settings.namespace)
-        self._publisher = Publisher(client, settings.node_name, self._monitor.inventory)
         self._metrics = AgentMetrics()
+        self._devices: Latest[tuple[Advertised, ...]] = Latest(())
+        self._facts = KubeletFacts(settings, kubelet, self._devices, self._metrics.registry)
+        self._publisher = Publisher(client, settings.node_name, self._monitor.inventory, self._facts.report)
+        self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._book = _open_book(settings)
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
-        self._devices: Latest[tuple[Advertised, ...]] = Latest(())
         self._registration = Registration(settings, self._make_plugin, self._metrics)
         self._metrics.watch(self._snapshot)
 
@@ -104,6 +107,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._publisher.run())
+                tasks.create_task(self._facts.run())
                 tasks.create_task(self._pods.pods.run())
                 tasks.create_task(self._pods.key_maps.run())
                 tasks.create_task(self._advertise_forever())
@@ -165,6 +169,9 @@ class Agent:
     def _problems(self) -> tuple[str, ...]:
         found = (self._monitor.trouble, self._publisher.problem, self._registration.connection.value.problem)
         return tuple(problem for problem in found if problem)
+
+    def _on_node(self, node: Node) -> None:
+        self._facts.set_version(node.status.node_info.kubelet_version)
 
     def _on_refused(self, refusal: Refused) -> None:
         for key in refusal.pods:

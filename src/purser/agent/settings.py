@@ -34,6 +34,15 @@ class AgentSettings:
     pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     """kubelet's PodResources API."""
 
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    """kubelet's root folder, where its managers keep their state files. Only read."""
+
+    kubelet_config: Path | None = None
+    """kubelet's configuration file; None: config.yaml in `kubelet_dir`, where kubeadm puts it."""
+
+    sysfs_root: Path = Path("/sys")
+    """Where sysfs is mounted: CPUs, NUMA nodes and memory as kubelet finds them."""
+
     state_dir: Path = Path("/var/lib/purser")
     """The agent's checkpoint. Not `device_plugin_dir`: kubelet 1.20 deletes every file in it when it starts."""
 

@@ -35,6 +35,12 @@ def agent(
     pod_resources_socket: Annotated[Path, typer.Option(help="kubelet's PodResources API.")] = Path(
         "/var/lib/kubelet/pod-resources/kubelet.sock"
     ),
+    kubelet_dir: Annotated[Path, typer.Option(help="kubelet's root folder, with its state files.")] = Path(
+        "/var/lib/kubelet"
+    ),
+    kubelet_config: Annotated[
+        Path | None, typer.Option(help="kubelet's configuration file; default: config.yaml in its root folder.")
+    ] = None,
     state_dir: Annotated[Path, typer.Option(help="Where the agent keeps its checkpoint.")] = Path("/var/lib/purser"),
     host_root: Annotated[Path, typer.Option(help="Where the host's file system is mounted.")] = Path("/"),
     driver_library: Annotated[Path | None, typer.Option(help="The NVML library, when it is no usual place.")] = None,
@@ -68,6 +74,9 @@ def agent(
         slots=slots,
         device_plugin_dir=device_plugin_dir,
         pod_resources_socket=pod_resources_socket,
+        kubelet_dir=kubelet_dir,
+        kubelet_config=kubelet_config,
+        sysfs_root=sysfs_root,
         state_dir=state_dir,
         host_root=host_root,
         hami_core_dir=hami_core_dir,

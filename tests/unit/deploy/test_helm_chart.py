@@ -30,6 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "runtimeClassName": "nvidia",
             "passDeviceSpecs": True,
             "kubeletDir": "/var/lib/k0s/kubelet",
+            "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
         },
         "scheduler": {
             "nodePolicy": "spread",

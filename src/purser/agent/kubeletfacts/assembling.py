@@ -1,0 +1,134 @@
+"""The report out of what was read. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from purser.agent.inventory import Advertised
+from purser.agent.kubeletfacts.reading import Found
+from purser.core.kubelet import cpumanager, memorymanager
+from purser.core.kubelet.devicemanager.checkpoint import Checkpoint
+from purser.core.kubelet.devicemanager.holdings import Held, counted
+from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.machine import Machine
+from purser.core.kubelet.report import MAX_BYTES, aligns, anonymous, encode, report_of
+from purser.core.kubelet.state import (
+    CpuState,
+    DeviceState,
+    MemoryState,
+    Node,
+    NodeState,
+    PluginDevice,
+    PluginOptions,
+    Resource,
+)
+from purser.core.names import GPU_RESOURCE
+
+NumaNodes = tuple[int, ...] | None
+Allocatable = Mapping[str, Mapping[str, NumaNodes]]
+"""By resource and device the NUMA nodes, as PodResources tells them; None: no topology."""
+
+OWN_OPTIONS = PluginOptions(pre_start_required=True, preferred_allocation=True)
+"""Of Purser's own plugin. What other plugins want to be asked kubelet tells nobody: they count as asking nothing, which
+makes no difference to how many devices there are on which NUMA node."""
+
+T = TypeVar("T")
+
+
+class Assembled(msgspec.Struct, frozen=True):
+    """The text to publish and what it lacks."""
+
+    text: str = ""
+    """Empty: nothing is known, and nothing may be said."""
+    problems: Mapping[str, str] = {}
+
+
+def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) -> Assembled:
+    """The report's text. Devices without a NUMA node are renamed, save Purser's own, and all others' too when the text
+    would be too long otherwise."""
+    if found.config is None:
+        return Assembled(problems=found.problems)
+    node = Node(found.config, found.machine or Machine())
+    if not aligns(found.config):
+        return Assembled(encode(report_of(node)), found.problems)
+    problems = dict(found.problems)
+    devices = _devices(found.devices or Checkpoint({}, {}), allocatable, {device.id: device for device in own})
+    state = NodeState(devices, _cpus(node, found, problems), _memory(node, found, problems))
+    return _shortest(node, state, problems)
+
+
+def _shortest(node: Node, state: NodeState, problems: dict[str, str]) -> Assembled:
+    for keep in (_with_topology(state.devices) | {GPU_RESOURCE}, {GPU_RESOURCE}):
+        text = encode(report_of(node, anonymous(state, keep)))
+        if len(text) <= MAX_BYTES:
+            return Assembled(text, problems)
+    problems["devices"] = f"a report of {len(text)} bytes is too long to publish: only the configuration is"
+    return Assembled(encode(report_of(node)), problems)
+
+
+def _with_topology(devices: DeviceState) -> set[str]:
+    return {
+        name
+        for name, resource in devices.resources.items()
+        if any(device.numa_nodes for device in resource.devices.values())
+    }
+
+
+def _devices(saved: Checkpoint, allocatable: Allocatable, own: Mapping[str, Advertised]) -> DeviceState:
+    """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
+    filed = _filed_under(saved.held)
+    resources = {}
+    for name in sorted(saved.registered.keys() | allocatable.keys()):
+        listed, known = allocatable.get(name, {}), filed.get(name, {})
+        mine = own if name == GPU_RESOURCE else {}
+        healthy = frozenset(saved.registered.get(name, ()))
+        devices = {
+            id_: PluginDevice(id_, id_ in healthy, _numa_nodes(id_, mine, listed, known))
+            for id_ in sorted(healthy | listed.keys() | mine.keys())
+        }
+        options = OWN_OPTIONS if name == GPU_RESOURCE else PluginOptions()
+        resources[name] = Resource(devices, healthy, frozenset(devices) - healthy, is_listed=True, options=options)
+    return DeviceState(resources, saved.held, counted(saved.held))
+
+
+def _numa_nodes(
+    id_: str, own: Mapping[str, Advertised], listed: Mapping[str, NumaNodes], filed: Mapping[str, NumaNodes]
+) -> NumaNodes:
+    if id_ in own:
+        return own[id_].numa_nodes or None
+    return listed[id_] if id_ in listed else filed.get(id_)
+
+
+def _filed_under(held: Held) -> dict[str, dict[str, NumaNodes]]:
+    """The NUMA nodes under which kubelet has filed what is held, by resource and device. Before 1.23 node 0 may also
+    mean none."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for of_container in held.values():
+        for name, allocation in of_container.items():
+            for number, ids in allocation.devices_per_numa.items():
+                for id_ in ids:
+                    found.setdefault(name, {}).setdefault(id_, set()).update([number] if number >= 0 else [])
+    return {name: {id_: tuple(sorted(on)) or None for id_, on in ids.items()} for name, ids in found.items()}
+
+
+def _cpus(node: Node, found: Found, problems: dict[str, str]) -> CpuState | None:
+    if found.cpus is None or found.machine is None:
+        return None
+    return _started("cpus", lambda: cpumanager.start(node, found.cpus), problems)
+
+
+def _memory(node: Node, found: Found, problems: dict[str, str]) -> MemoryState | None:
+    if found.memory is None or found.machine is None:
+        return None
+    return _started("memory", lambda: memorymanager.start(node, found.memory), problems)
+
+
+def _started(part: str, start: Callable[[], T], problems: dict[str, str]) -> T | None:
+    """A manager's state as it would be if kubelet started now: that finds the reserved CPUs, and files that do not fit
+    the machine."""
+    try:
+        return start()
+    except StartError as error:
+        problems[part] = str(error)
+        return None

@@ -1,0 +1,146 @@
+"""kubelet's configuration file (KubeletConfiguration, YAML or JSON), as far as admission goes."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from purser.core.kubelet.config import (
+    CpuOptions,
+    CpuPolicy,
+    KubeletConfig,
+    MemoryPolicy,
+    TopologyOptions,
+    TopologyPolicy,
+    TopologyScope,
+)
+from purser.core.quantities import QuantityLike, quantity_ceil, quantity_milli
+
+MAX_BYTES = 1024 * 1024
+"""A longer configuration is none."""
+
+_KIND = "KubeletConfiguration"
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+Word = str | int | bool
+Amounts = dict[str, QuantityLike] | None
+E = TypeVar("E", bound=str)
+
+
+class ConfigError(ValueError):
+    """A file that is no configuration of a kubelet that runs; the message names the field."""
+
+
+class _ReservedMemory(msgspec.Struct, frozen=True, rename="camel"):
+    numa_node: int
+    limits: Amounts = None
+
+
+class _File(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    topology_manager_policy: str | None = None
+    topology_manager_scope: str | None = None
+    topology_manager_policy_options: dict[str, Word] | None = None
+    cpu_manager_policy: str | None = None
+    cpu_manager_policy_options: dict[str, Word] | None = None
+    reserved_system_cpus: str | int | None = msgspec.field(default=None, name="reservedSystemCPUs")
+    system_reserved: Amounts = None
+    kube_reserved: Amounts = None
+    memory_manager_policy: str | None = None
+    reserved_memory: list[_ReservedMemory] | None = None
+
+
+def parse_config(text: bytes, version: str) -> KubeletConfig:
+    """The configuration of a kubelet of this version. Raises `ConfigError`."""
+    file = _parse(text)
+    return KubeletConfig(
+        version=version,
+        topology_policy=_choice("topologyManagerPolicy", file.topology_manager_policy, TopologyPolicy.NONE),
+        topology_scope=_choice("topologyManagerScope", file.topology_manager_scope, TopologyScope.CONTAINER),
+        topology_options=_topology_options(file.topology_manager_policy_options or {}),
+        cpu_policy=_choice("cpuManagerPolicy", file.cpu_manager_policy, CpuPolicy.NONE),
+        cpu_options=_cpu_options(file.cpu_manager_policy_options or {}),
+        reserved_cpus="" if file.reserved_system_cpus is None else str(file.reserved_system_cpus),
+        reserved_cpu_millis=_cpu_of("systemReserved", file.system_reserved)
+        + _cpu_of("kubeReserved", file.kube_reserved),
+        memory_policy=_choice("memoryManagerPolicy", file.memory_manager_policy, MemoryPolicy.NONE),
+        reserved_memory=_reserved_memory(file.reserved_memory or []),
+    )
+
+
+def _parse(text: bytes) -> _File:
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"it has {len(text)} bytes: {MAX_BYTES} are the limit")
+    try:
+        # Not msgspec.yaml: its limits on depth are not kept by the YAML parser underneath.
+        file = msgspec.convert(yaml.safe_load(text), _File)
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
+        raise ConfigError(" ".join(str(error).split())) from error
+    if file.kind != _KIND:
+        raise ConfigError(f"kind is {file.kind!r}: expected {_KIND}")
+    return file
+
+
+def _choice(field: str, value: str | None, default: E) -> E:
+    """A policy by its name; empty and absent mean kubelet's default."""
+    try:
+        return type(default)(value) if value else default
+    except ValueError as error:
+        raise ConfigError(f"{field}: unknown value {value!r}") from error
+
+
+def _topology_options(options: Mapping[str, Word]) -> TopologyOptions:
+    found: dict[str, int] = {}
+    for name, value in options.items():
+        where = f"topologyManagerPolicyOptions.{name}"
+        if name == "prefer-closest-numa-nodes":
+            found["prefer_closest_numa_nodes"] = _flag(where, value)
+        elif name == "max-allowable-numa-nodes":
+            found["max_allowable_numa_nodes"] = _number(where, value)
+        else:
+            raise ConfigError(f"{where}: an option that this release does not know")
+    return msgspec.convert(found, TopologyOptions)
+
+
+def _cpu_options(options: Mapping[str, Word]) -> CpuOptions:
+    known = {field.replace("_", "-"): field for field in CpuOptions.__struct_fields__}
+    for name in options.keys() - known.keys():
+        raise ConfigError(f"cpuManagerPolicyOptions.{name}: an option that this release does not know")
+    return CpuOptions(
+        **{known[name]: _flag(f"cpuManagerPolicyOptions.{name}", value) for name, value in options.items()}
+    )
+
+
+def _flag(where: str, value: Word) -> bool:
+    text = str(value)
+    if text not in _TRUE | _FALSE:
+        raise ConfigError(f"{where}: {text!r} is neither true nor false")
+    return text in _TRUE
+
+
+def _number(where: str, value: Word) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {value!r} is no number") from error
+
+
+def _cpu_of(field: str, amounts: Amounts) -> int:
+    try:
+        return quantity_milli((amounts or {}).get("cpu", 0))
+    except ValueError as error:
+        raise ConfigError(f"{field}.cpu: {error}") from error
+
+
+def _reserved_memory(entries: list[_ReservedMemory]) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for entry in entries:
+        where = f"reservedMemory of NUMA node {entry.numa_node}"
+        try:
+            amounts = {name: quantity_ceil(amount) for name, amount in (entry.limits or {}).items()}
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        found[entry.numa_node] = found.get(entry.numa_node, {}) | amounts
+    return found

@@ -1,0 +1,146 @@
+"""Reads kubelet's files whenever one changes, and holds the report to publish."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from purser.agent.inotify import FolderWatch
+from purser.agent.inventory import Advertised
+from purser.agent.kubeletfacts.assembling import Allocatable, Assembled, assemble
+from purser.agent.kubeletfacts.reading import SOCKET, Found, Signature, read, sources_of
+from purser.agent.latest import Latest
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.settings import AgentSettings
+from purser.agent.threads import in_thread
+from purser.core.kubelet.report import aligns
+from purser.core.kubelet.versions import behaviour, parse_version
+
+log = structlog.get_logger("purser.agent")
+
+SETTLE_S = 0.2
+"""After a change: an admission writes several files, and often more follow."""
+
+Seen = tuple[Signature, str, tuple[Advertised, ...]]
+
+PARTS = ("config", "machine", "devices", "cpus", "memory", "pod-resources", "version", "report")
+
+
+class KubeletFacts:
+    """Keeps `report` equal to what kubelet's files say."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        kubelet: KubeletBooks,
+        own: Latest[tuple[Advertised, ...]],
+        registry: CollectorRegistry,
+    ) -> None:
+        self.report: Latest[str | None] = Latest(None)
+        """The annotation's text; empty: there must be none; None: not known yet."""
+        self.problems: Mapping[str, str] = {}
+        """What could not be read, by part."""
+        self._settings = settings
+        self._sources = sources_of(settings)
+        self._kubelet = kubelet
+        self._own = own
+        self._version = ""
+        self._look = asyncio.Event()
+        self._seen: Seen | None = None
+        self._found: Found | None = None
+        self._failed = Gauge(
+            "purser_agent_kubelet_facts_missing",
+            "Whether a part of what kubelet does could not be read, so that the scheduler predicts without it.",
+            ["part"],
+            registry=registry,
+        )
+        for part in PARTS:
+            self._failed.labels(part).set(0)
+
+    def set_version(self, version: str) -> None:
+        """Take kubelet's version as its Node reports it."""
+        if version != self._version:
+            self._version = version
+            self._look.set()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        folders = {path.parent for path in (self._sources.config, self._sources.cpus, self._sources.devices)}
+        async with asyncio.TaskGroup() as tasks:
+            for folder in sorted(folders):
+                tasks.create_task(self._watch(folder))
+            tasks.create_task(self._follow_own())
+            tasks.create_task(self._read_forever())
+
+    async def _watch(self, folder: Path) -> None:
+        with FolderWatch(folder) as watch:
+            while True:
+                await watch.changed()
+                self._look.set()
+
+    async def _follow_own(self) -> None:
+        own = self._own.value
+        while True:
+            self._look.set()
+            own = await self._own.differs(own)
+
+    async def _read_forever(self) -> None:
+        while True:
+            await self._look.wait()
+            await asyncio.sleep(SETTLE_S)
+            self._look.clear()
+            if self._version:
+                await self._read()
+
+    async def _read(self) -> None:
+        """Read anew if anything is different, or if something could not be read last time."""
+        now = (self._sources.signature(), self._version, self._own.value)
+        if now == self._seen and not self.problems:
+            return
+        try:
+            assembled = await self._assembled(now)
+        except Exception as error:  # a file that nobody thought of must not end the agent
+            log.exception("cannot make a report of kubelet")
+            assembled = Assembled(problems={"report": repr(error)})
+        self._seen = now
+        self._tell(assembled.problems)
+        if self.report.set(assembled.text):
+            log.info("kubelet's state has changed", bytes=len(assembled.text))
+
+    async def _assembled(self, now: Seen) -> Assembled:
+        try:
+            parse_version(self._version)
+        except ValueError as error:
+            return Assembled(problems={"version": str(error)})
+        found = await in_thread(lambda: read(self._sources, self._version, self._found_before(now)), "kubelet-facts")
+        self._found = found
+        allocatable, problems = await self._allocatable(found)
+        assembled = await in_thread(lambda: assemble(found, allocatable, self._own.value), "kubelet-facts")
+        return Assembled(assembled.text, {**assembled.problems, **problems})
+
+    def _found_before(self, now: Seen) -> Found | None:
+        """What was found last time, while kubelet is the same."""
+        is_same = self._seen is not None and (self._seen[0][SOCKET], self._seen[1]) == (now[0][SOCKET], now[1])
+        return self._found if is_same else None
+
+    async def _allocatable(self, found: Found) -> tuple[Allocatable, Mapping[str, str]]:
+        """What PodResources says of all devices, where this kubelet has that and it matters."""
+        has_it = behaviour(parse_version(self._version)).has_allocatable_resources
+        if not has_it or found.config is None or not aligns(found.config):
+            return {}, {}
+        try:
+            return await self._kubelet.allocatable(), {}
+        except KubeletError as error:
+            return {}, {"pod-resources": str(error)}
+
+    def _tell(self, problems: Mapping[str, str]) -> None:
+        """Log what is new and count what is: an unchanged problem is told once."""
+        for part in PARTS:
+            self._failed.labels(part).set(part in problems)
+            if part in problems and problems[part] != self.problems.get(part):
+                log.warning("cannot tell what kubelet would do", part=part, error=problems[part])
+            elif part in self.problems and part not in problems:
+                log.info("can tell again what kubelet would do", part=part)
+        self.problems = problems
