@@ -1,11 +1,13 @@
-"""A good set among more GPUs than can be divided up: grown from each GPU in turn, with a bound on what is given up."""
+"""A good set among more GPUs than can be divided up, with a bound on what is given up."""
+
+from collections.abc import Iterator
 
 from purser.core.interconnect.ask import Ask, GpuSet
 from purser.core.interconnect.topology import Scores, Topology
 
 
 def greedy(topology: Topology, ask: Ask) -> GpuSet:
-    """The best of the sets grown from the required GPUs, or else from each available one.
+    """The best of the sets grown from the required GPUs, or else from each available one that no set before it holds.
 
     A set grows by the GPU that adds the highest score; of equals by the one with the weaker ties to all that is
     available, which leaves good groups whole; then by the earlier one. The same holds between finished sets.
@@ -13,15 +15,22 @@ def greedy(topology: Topology, ask: Ask) -> GpuSet:
     What is given up: that the rest divides well, and that no other set scores more. By how much at worst one could is
     told by `GpuSet.at_most`; where all pairs are equal, as NVLinks are in an NVL72, that is not at all.
     """
-    scores, available = topology.scores, ask.available
-    ties = {place: sum(scores[place][other] for other in available) for place in available}
-    seeds = [ask.required] if ask.required else [(place,) for place in available]
-    best = max((_grown(scores, ask, seed, ties) for seed in seeds), key=lambda found: _merit(topology, found, ties))
-    return GpuSet(tuple(place for place in available if place in best), _at_most(scores, ask))
+    ties = {place: sum(topology.scores[place][other] for other in ask.available) for place in ask.available}
+    grown = _all_grown(topology.scores, ask, ties)
+    best = max(grown, key=lambda found: (topology.score(found), -sum(ties[place] for place in found)))
+    return GpuSet(tuple(place for place in ask.available if place in best), _at_most(topology.scores, ask))
 
 
-def _merit(topology: Topology, found: tuple[int, ...], ties: dict[int, int]) -> tuple[int, int]:
-    return topology.score(found), -sum(ties[place] for place in found)
+def _all_grown(scores: Scores, ask: Ask, ties: dict[int, int]) -> Iterator[tuple[int, ...]]:
+    if ask.required:
+        yield _grown(scores, ask, ask.required, ties)
+        return
+    seen: set[int] = set()
+    for place in ask.available:
+        if place not in seen:
+            found = _grown(scores, ask, (place,), ties)
+            seen.update(found)
+            yield found
 
 
 def _grown(scores: Scores, ask: Ask, seed: tuple[int, ...], ties: dict[int, int]) -> tuple[int, ...]:

@@ -1,10 +1,9 @@
 """Best scores of partitions, one subset at a time: for nodes with up to eight GPUs, which have at most 256 subsets."""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations
 
-from purser.core.interconnect.partitions import Bits, Masks
+from purser.core.interconnect.partitions import Bits, Masks, comes_first
 from purser.core.interconnect.topology import Scores
 
 MOST_DEVICES = 8
@@ -41,17 +40,22 @@ class Memo:
 
     def beside(self, whole: int, one: int, ties: Masks) -> Masks:
         """Those of the ties that share a best partition with the set ``one``."""
-        return list(self._beside(whole, one, ties))
+        return [tie for tie in ties if self._agree(whole ^ tie, one)]
 
-    def first_beside(self, whole: int, sets: Masks, ties: Masks) -> int | None:
-        """The first of the sets that shares a best partition with any of the ties."""
-        return next((one for one in sets if any(self._beside(whole, one, ties))), None)
-
-    def _beside(self, whole: int, one: int, ties: Masks) -> Iterator[int]:
+    def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
+        """The first set of that length with the earliest GPU left that shares a best partition with any of the ties."""
+        whole, low, first = sum(left), left[0], None
         for tie in ties:
-            rest = whole ^ tie
-            if not tie & one and self._scores[one] + self._value(rest ^ one) == self._value(rest):
-                yield tie
+            others = [bit for bit in left[1:] if not bit & tie]
+            sets = () if low & tie else self.sets(low, others, length - 1)
+            found = next((each for each in sets if self._agree(whole ^ tie, each)), None)
+            if found is not None and (first is None or comes_first(found, first, left)):
+                first = found
+        return first
+
+    def _agree(self, rest: int, one: int) -> bool:
+        """Whether a best partition of the rest holds the set."""
+        return one & ~rest == 0 and self._scores[one] + self._value(rest ^ one) == self._value(rest)
 
     def _worth(self, whole: int, sets: Masks) -> list[int]:
         scores, value = self._scores, self._value

@@ -48,8 +48,8 @@ class Values(Protocol):
         The ties are equally good sets: for each there is a best partition of ``whole`` that holds it.
         """
 
-    def first_beside(self, whole: int, sets: Masks, ties: Masks) -> int | None:
-        """The first of the sets that shares a best partition with any of the ties."""
+    def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
+        """The first set of that length with the earliest GPU left that shares a best partition with any of the ties."""
 
 
 def best_set(values: Values, available: Bits, required: int) -> int:
@@ -79,7 +79,7 @@ def _first_set(values: Values, left: Bits) -> int:
     short = len(left) % values.size
     if short:
         best_short, chosen_short = values.first_best(whole, values.sets(low, others, short - 1))
-        if best_short > best or (best_short == best and _comes_first(chosen_short, chosen, left)):
+        if best_short > best or (best_short == best and comes_first(chosen_short, chosen, left)):
             return chosen_short
     return chosen
 
@@ -93,24 +93,22 @@ def _set_of_required(values: Values, left: Bits, required: int) -> int:
     free = _without(left, required)
     ties = values.all_best(sum(left), values.sets(required, free, values.size - required.bit_count()))
     while len(ties) > 1 and not left[0] & required:
-        first = _first_beside(values, left, required, ties)
+        first = _first_beside(values, left, ties)
         holding = next((tie for tie in ties if tie & left[0]), None)
-        if first is None or (holding is not None and _comes_first(holding, first, left)):
+        if first is None or (holding is not None and comes_first(holding, first, left)):
             return int(holding if holding is not None else ties[0])
         ties = values.beside(sum(left), first, ties)
         left = _without(left, first)
     return int(ties[0])
 
 
-def _first_beside(values: Values, left: Bits, required: int, ties: Masks) -> int | None:
+def _first_beside(values: Values, left: Bits, ties: Masks) -> int | None:
     """The first set with the earliest GPU left that is beside one of the ties in a best partition."""
-    whole, low = sum(left), left[0]
-    others = _without(left[1:], required)
-    full = values.first_beside(whole, values.sets(low, others, values.size - 1), ties)
-    length = len(left) % values.size
-    short = values.first_beside(whole, values.sets(low, others, length - 1), ties) if length else None
+    short_length = len(left) % values.size
+    full = values.first_beside(left, values.size, ties)
+    short = values.first_beside(left, short_length, ties) if short_length else None
     if full is not None and short is not None:
-        return short if _comes_first(short, full, left) else full
+        return short if comes_first(short, full, left) else full
     return short if full is None else full
 
 
@@ -118,7 +116,7 @@ def _without(left: Bits, mask: int) -> Bits:
     return [bit for bit in left if not bit & mask]
 
 
-def _comes_first(one: int, other: int, order: Bits) -> bool:
+def comes_first(one: int, other: int, order: Bits) -> bool:
     """Whether go-gpuallocator meets ``one`` before ``other``: it holds the earliest GPU in which they differ.
 
     A short set that ends where the other goes on is met later: the padding it holds instead comes after all GPUs.

@@ -59,29 +59,41 @@ class Table:
     def beside(self, whole: int, one: int, ties: Masks) -> Array:
         """Those of the ties that share a best partition with the set ``one``."""
         array = np.asarray(ties)
-        found: Array = array[self._agree(whole, np.array([one]), array)[0]]
+        apart: Array = array[array & one == 0]
+        rests = whole ^ apart
+        found: Array = apart[self._scores[one] + self._values(rests ^ one) == self._values(rests)]
         return found
 
-    def first_beside(self, whole: int, sets: Masks, ties: Masks) -> int | None:
-        """The first of the sets that shares a best partition with any of the ties.
+    def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
+        """The first set of that length with the earliest GPU left that shares a best partition with any of the ties.
 
-        Mostly that is one of the very first, so it looks at few to begin with.
+        From the last ties on, which leave the earliest GPUs to others: where many sets are equally good that soon
+        meets one that no other can come before.
         """
-        ones, array = np.asarray(sets), np.asarray(ties)
-        start, rows = 0, 1
-        while start < len(ones):
-            agrees = self._agree(whole, ones[start : start + rows], array).any(axis=1)
-            if agrees.any():
-                return int(ones[start + int(agrees.argmax())])
-            start, rows = start + rows, min(rows * 4, 1 + _CHUNK // len(array))
-        return None
+        others = len(left) - self.size - 1
+        if others < length - 1:
+            return None
+        array = np.asarray(ties)
+        common = int(np.bitwise_and.reduce(array))
+        unbeatable = sum([bit for bit in left if not bit & common][:length])
+        apart = array[array & left[0] == 0][::-1]
+        rows, first = 1 + _CHUNK // comb(others, length - 1), None
+        for start in range(0, len(apart), rows):
+            found = self._beside_each(left, length, apart[start : start + rows])
+            first = _first(found if first is None else np.append(found, np.int32(first)), left)
+            if first == unbeatable:
+                break
+        return first
 
-    def _agree(self, whole: int, ones: Array, ties: Array) -> NDArray[np.bool_]:
-        """For each of the sets and each of the ties: whether one best partition holds both."""
-        rest = whole ^ ties
-        found: NDArray[np.bool_] = (ones[:, None] & ties) == 0
-        one, tie = found.nonzero()
-        found[one, tie] = self._scores[ones[one]] + self._values(rest[tie] ^ ones[one]) == self._values(rest)[tie]
+    def _beside_each(self, left: Bits, length: int, ties: Array) -> Array:
+        """For each of the ties the first set beside it, where there is one. No tie holds the earliest GPU left."""
+        bits = np.array(left[1:], dtype=np.int32)
+        others = np.broadcast_to(bits, (len(ties), len(bits)))[(ties[:, None] & bits) == 0].reshape(len(ties), -1)
+        combined = _combinations(others.shape[1], length - 1)
+        sets = (others.astype(np.float32) @ combined + left[0]).astype(np.int32)
+        rests = (sum(left) ^ ties)[:, None]
+        agree = self._scores[sets] + self._values(rests ^ sets) == self._values(rests)
+        found: Array = sets[agree.any(axis=1), agree.argmax(axis=1)[agree.any(axis=1)]]
         return found
 
     def _worth(self, whole: int, sets: Array) -> Array:
@@ -111,6 +123,14 @@ class Table:
             part = slice(start, start + rows)
             sets = (others[part] @ combined + fixed[part].sum(axis=1, keepdims=True)).astype(np.int32)
             self._best[masks[part]] = (self._scores[sets] + self._values(masks[part, None] ^ sets)).max(axis=1)
+
+
+def _first(sets: Array, order: Bits) -> int | None:
+    """The one that go-gpuallocator meets first: with its GPUs' places as digits, the earliest the highest."""
+    if not len(sets):
+        return None
+    digits = 1 << np.arange(len(order))[::-1]
+    return int(sets[((sets[:, None] & np.array(order)) != 0).dot(digits).argmax()])
 
 
 def _bits(masks: Array) -> NDArray[np.bool_]:
