@@ -20,6 +20,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 ENVIRONMENT = "PURSER_VECTORS"
+DEFAULT_FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "vectors"
 
 TABLES_1_20 = "kubelet"
 TABLES_1_36 = "kubelet/v1_36_2"
@@ -66,13 +67,18 @@ class FileResult(NamedTuple):
 
 def vectors_folder() -> Path:
     """Where the vectors are."""
-    beside_the_checkout = Path(__file__).resolve().parents[2].parent / "shared" / "vectors"
-    return Path(os.environ.get(ENVIRONMENT) or beside_the_checkout)
+    return Path(os.environ.get(ENVIRONMENT) or DEFAULT_FOLDER)
+
+
+CHECKED: set[VectorFile] = set()
+"""The files that test modules asked for when they were imported."""
 
 
 def vector_files(name: str, *folders: str) -> list[ParameterSet]:
     """The files of this name in some of the folders, as parameters."""
-    return [pytest.param(VectorFile(folder, name), id=f"{folder}/{name}") for folder in folders]
+    files = [VectorFile(folder, name) for folder in folders]
+    CHECKED.update(files)
+    return [pytest.param(file, id=f"{file.folder}/{file.name}") for file in files]
 
 
 def run_file(file: VectorFile, check: Check) -> FileResult:
@@ -94,7 +100,8 @@ def run_file(file: VectorFile, check: Check) -> FileResult:
 
 def is_nondeterministic(vector: Vector) -> bool:
     """Whether the real code gave several results for these inputs."""
-    observations = [vector, *(vector["results"].values() if isinstance(vector.get("results"), dict) else ())]
+    results = vector.get("results")
+    observations: list[Vector] = [vector, *(results.values() if isinstance(results, dict) else ())]
     return any(observation.get("deterministic") is False for observation in observations)
 
 

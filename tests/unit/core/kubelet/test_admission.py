@@ -148,6 +148,8 @@ def test_memory_has_a_say_in_where_a_pod_goes() -> None:
     assert first.state.hints["a", "c"] == Hint(1, True)
     assert second.state.hints["b", "c"] == Hint(2, True)
     assert gpus_of(second.state, "b") == ["gpu-1-0"]
+    alone = decide(on, first.state, pod("b", container(gpus=1, memory_gib=10)), [])
+    assert alone.state.hints == {("b", "c"): Hint(1, True)}, "what a had counts no more"
 
 
 def test_kubelet_1_20_has_no_memory_manager() -> None:
