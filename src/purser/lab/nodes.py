@@ -1,7 +1,7 @@
 """One emulated node: a kubelet, a simulated driver, and Purser's agent between them."""
 
 import asyncio
-import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +51,8 @@ class EmulatedNode:
         kubelet_port: int = 0,
     ) -> None:
         self.name = choice.name
+        self.rejections = Counter[str]()
+        """How many pods its kubelets refused, by reason."""
         self.metrics_port = 0
         """Where the agent serves its metrics, once it does."""
         self._choice = choice
@@ -61,7 +63,7 @@ class EmulatedNode:
         self._kubelet_port = kubelet_port
         self._kubelet_started = asyncio.Event()
         self.driver = SimulatedDriver.create(folder / "d", choice.name, choice.profile)
-        write_machine(self._agent_folder / "root/sys", choice.profile.machine)
+        write_machine(self.driver.sysfs_root, choice.profile.machine)
         self.runtime = Runtime(self._kubelet_folder / "pods")
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
         self.agent = Component(f"agent {choice.name}", self._run_agent)
@@ -89,14 +91,26 @@ class EmulatedNode:
 
     async def pod_resources(self) -> dict[PodKey, dict[str, tuple[str, ...]]]:
         """What kubelet's own PodResources API lists: sorted device ids by resource."""
+        return {key: _by_resource(container) for key, container in await self._listed()}
+
+    async def device_places(self, key: PodKey, resource: str) -> dict[str, int]:
+        """The NUMA node of each device that a container holds, by its id; -1 for one without."""
+        places = {}
+        listed = [container for found, container in await self._listed() if found == key]
+        for devices in (devices for container in listed for devices in container.devices):
+            if devices.resource_name == resource:
+                node = min((node.ID for node in devices.topology.nodes), default=-1)
+                places.update(dict.fromkeys(devices.device_ids, node))
+        return places
+
+    async def _listed(self) -> list[tuple[PodKey, api_pb2.ContainerResources]]:
         target = f"unix:{self._kubelet_folder / 'pod-resources' / 'kubelet.sock'}"
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
             answer = await api_pb2_grpc.PodResourcesListerStub(channel).List(api_pb2.ListPodResourcesRequest())
-        return {
-            (pod.namespace, pod.name, container.name): _by_resource(container)
-            for pod in answer.pod_resources
-            for container in pod.containers
-        }
+        return [((p.namespace, p.name, c.name), c) for p in answer.pod_resources for c in p.containers]
+
+    def _on_rejection(self, reason: str) -> None:
+        self.rejections[reason] += 1
 
     def _on_metrics_port(self, port: int) -> None:
         self.metrics_port = port
@@ -122,7 +136,7 @@ class EmulatedNode:
         told = ""
         while True:
             try:
-                return Kubelet(settings, self._kubelet_folder, client)
+                return Kubelet(settings, self._kubelet_folder, client, on_rejection=self._on_rejection)
             except StartError as error:
                 if str(error) != told:
                     told = str(error)
@@ -134,6 +148,8 @@ class EmulatedNode:
             node_name=self.name,
             device_plugin_dir=self._kubelet_folder / "device-plugins",
             pod_resources_socket=self._kubelet_folder / "pod-resources" / "kubelet.sock",
+            kubelet_dir=self._kubelet_folder,
+            sysfs_root=self.driver.sysfs_root,
             state_dir=self._agent_folder / "state",
             host_root=self._agent_folder / "root",
             slots=self._settings.slots,
@@ -142,8 +158,8 @@ class EmulatedNode:
             metrics_host="127.0.0.1",
             metrics_port=0,
         )
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-        _link(settings.host_root / "var/lib/kubelet", self._kubelet_folder)
+        for path in (settings.state_dir, settings.host_root):
+            path.mkdir(parents=True, exist_ok=True)
         driver = await asyncio.to_thread(self.driver.open)
         try:
             async with Client(self._credentials(AGENT_USER), field_manager="purser-agent") as client:
@@ -151,13 +167,6 @@ class EmulatedNode:
         finally:
             # In a thread: closing waits for a call that is under way, and the loop serves everybody else.
             await asyncio.shield(asyncio.to_thread(driver.close))
-
-
-def _link(link: Path, target: Path) -> None:
-    """On the node's disk kubelet's folder is where it is on every node."""
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.is_symlink():
-        link.symlink_to(os.path.relpath(target, link.parent))
 
 
 def _by_resource(container: api_pb2.ContainerResources) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """The part of a profile that is CPUs, NUMA nodes and memory, and the `Machine` that kubelet would find there.
 
 Siblings, sockets and caches are derived from few numbers: hardware is regular. What a profile leaves out is assumed:
-one thread per core, one socket and one last level cache per NUMA node that holds CPUs, and the distances below.
+one thread per core, one socket per NUMA node that holds CPUs, no smaller caches, and the distances below.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class CpuTopology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sockets: Positive | None = None
     """NUMA nodes with CPUs are dealt out to them in order; None: each has its own."""
     cores_per_uncore_cache: Positive | None = None
-    """Cores that share a last level cache; None: all of a NUMA node."""
+    """Cores that share a last level cache, where it is not all of a NUMA node's."""
 
 
 class NumaNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,11 +108,14 @@ def _cpus(numa: tuple[NumaNode, ...], topology: CpuTopology, sockets: dict[int, 
     first_cache = 0
     for each in sorted(numa, key=lambda each: each.node):
         cores = list(_cores(cpus_of(parse_cpuset(each.cpus)), topology))
-        per_cache = topology.cores_per_uncore_cache or max(1, len(cores))
+        # As cadvisor tells kubelet: a cache of the whole node is no uncore cache, and the socket stands for it.
+        per_cache = topology.cores_per_uncore_cache or len(cores)
+        is_split = per_cache < len(cores)
         for place, threads in enumerate(cores):
+            cache = first_cache + place // per_cache if is_split else sockets[each.node]
             for cpu in threads:
-                yield Cpu(cpu, each.node, sockets[each.node], min(threads), first_cache + place // per_cache)
-        first_cache += -(-len(cores) // per_cache)
+                yield Cpu(cpu, each.node, sockets[each.node], min(threads), cache)
+        first_cache += -(-len(cores) // per_cache) if is_split else 0
 
 
 def _cores(cpus: tuple[int, ...], topology: CpuTopology) -> Iterator[tuple[int, ...]]:

@@ -1,10 +1,11 @@
 """The part of sysfs that tells of CPUs and NUMA nodes: ``devices/system/cpu`` and ``devices/system/node``.
 
-Only what cadvisor and numactl read: which CPUs make a core, a socket and a last level cache, and each NUMA node's CPUs,
-memory, hugepages and distances.
+Only what cadvisor, kubelet's eyes, and the agent read: which CPUs make a core, a socket and a last level cache, and
+each NUMA node's CPUs, memory, hugepages and distances. Hundreds of files: a driver does without, only nodes have it.
 """
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,8 +18,9 @@ _KIB = 1024
 
 
 def write_machine(root: Path, machine: Machine) -> None:
-    """Write the tree of a whole node below its /sys."""
+    """Write the tree of a whole node below its /sys; one that is there is replaced."""
     system = root / "devices/system"
+    shutil.rmtree(system, ignore_errors=True)
     nodes = format_cpuset(machine.nodes_mask)
     _write(system / "cpu", dict.fromkeys(("online", "possible", "present"), format_cpuset(machine.all_cpus)))
     _write(system / "node", dict.fromkeys(("online", "possible"), nodes))
@@ -71,8 +73,7 @@ def _write_once(folder: Path, files: Mapping[str, object], first: Path) -> None:
         _write(folder, files)
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if not folder.is_symlink():
-        folder.symlink_to(os.path.relpath(first, folder.parent))
+    folder.symlink_to(os.path.relpath(first, folder.parent))
 
 
 def _write(folder: Path, files: Mapping[str, object]) -> None:

@@ -1,12 +1,15 @@
 """An emulated kubelet: one node of the lab, without containers.
 
-It speaks kubelet's gRPC APIs over real unix sockets in a folder of its own (device plugin registration, ListAndWatch,
-allocation, PodResources), admits pods one at a time in kubelet's order, keeps kubelet's checkpoint file, and reports
-node and pods to the API server. A container is "started" by writing down the environment that it would have seen.
+It speaks kubelet's gRPC APIs over real unix sockets in a folder of its own (device plugin registration by both paths,
+ListAndWatch, allocation, PodResources), admits pods one at a time as the twin `purser.core.kubelet` decides, keeps
+kubelet's state files, and reports node and pods to the API server. A container is "started" by writing down what it
+would have seen: environment, devices, CPUs and memory nodes.
 
-`devicemanager` and `checkpoint` are pure; `plugins` and `podresources` are the gRPC rims; `admission` ties the two
-together; `runtime` stands in for containerd; `kubelet` composes everything.
+`configuration` is what a kubelet can be told, `books` what it knows, `statefiles` what it survives in. `registration`
+and `pluginwatcher` find plugins, `endpoints` talks to them, `podresources` tells who holds what; `admission` drives the
+twin; `podworkers` lives pods' lives; `node` is the Node object; `runtime` stands in for containerd; `kubelet` composes
+everything.
 
-Not here: topology, CPU and memory manager (policy ``none`` only), volumes, probes, images, eviction, kubelet's
-resource predicates; cgroups and processes do not exist.
+Not here: kubelet's rules (`purser.core.kubelet`), volumes, probes, images, eviction, kubelet's resource predicates;
+cgroups and processes do not exist.
 """

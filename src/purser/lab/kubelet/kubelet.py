@@ -1,6 +1,7 @@
 """One emulated kubelet: composes the twin's books, sockets, admission and the Node object."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from purser.core.kubelet.devicemanager import checkpoint
@@ -26,12 +27,21 @@ class Kubelet:
 
     ``folder`` is kubelet's root (``/var/lib/kubelet`` on a real node): config.yaml, device-plugins/, plugins_registry/,
     pod-resources/ and the managers' state files live there, the records of containers in ``folder/pods``. Its path must
-    stay below some 60 characters, for sockets' paths are limited to 107.
+    stay below some 60 characters, for sockets' paths are limited to 107. ``on_rejection`` is told the reason of each
+    pod that is refused.
 
     Raises `purser.core.kubelet.errors.StartError` where the real one would not start.
     """
 
-    def __init__(self, settings: NodeSettings, folder: Path, client: Client, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        folder: Path,
+        client: Client,
+        *,
+        clock: Clock | None = None,
+        on_rejection: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
         clock = clock or SystemClock()
         self.settings = settings
         self.runtime = Runtime(folder / "pods")
@@ -46,7 +56,9 @@ class Kubelet:
         self._plugins = RegistrationServer(folder / DEVICE_PLUGIN_FOLDER, kept, self.books.behaviour, self._endpoints)
         self._watcher = PluginWatcher(folder / pluginwatcher.FOLDER_NAME, self._endpoints)
         self._recorder = EventRecorder(client, "kubelet", settings.name)
-        self._workers = PodWorkers(settings, client, self.books, self._endpoints, self.runtime, self._recorder, clock)
+        self._workers = PodWorkers(
+            settings, client, self.books, self._endpoints, self.runtime, self._recorder, clock, on_rejection
+        )
         self._pod_resources = PodResourcesServer(folder / "pod-resources", self.books, self._workers.listed)
         self.started = asyncio.Event()
         """Set once the node is registered and its sockets are served."""

@@ -1,7 +1,7 @@
 """The lives of a node's pods: admitted one at a time, started and ended each on its own."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
@@ -54,6 +54,7 @@ class PodWorkers:
         runtime: Runtime,
         recorder: EventRecorder,
         clock: Clock,
+        on_rejection: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._client = client
@@ -62,6 +63,7 @@ class PodWorkers:
         self._runtime = runtime
         self._recorder = recorder
         self._clock = clock
+        self._on_rejection = on_rejection
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._seen: dict[str, Raw] = {}
         """By uid: every pod of the node, as last told."""
@@ -179,6 +181,7 @@ class PodWorkers:
 
     async def _reject(self, pod: Raw, error: AdmissionError) -> None:
         self._rejected.add(uid_of(pod))
+        self._on_rejection(error.reason)
         self._recorder.event(ref_of(_RAW_PODS, dict(pod)), error.reason, error.message, type="Warning")
         prefix = "Pod was rejected: " if self._settings.behaviour.was_rejected_prefix else "Pod "
         await self._write_status(pod, rejected_status(error.reason, prefix + error.message, self._now()))

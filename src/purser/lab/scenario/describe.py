@@ -43,7 +43,11 @@ def _expect(expect: Expect) -> str:
         return f"grants per card {expect.grants.per_card}"
     if expect.event is not None:
         return f"event {expect.event.reason} on {expect.event.pod}"
-    return f"environment of {expect.environment.pod}" if expect.environment else ""
+    if expect.environment is not None:
+        return f"environment of {expect.environment.pod}"
+    if expect.container is not None:
+        return f"CPUs, memory and devices of {expect.container.pod}"
+    return f"{expect.rejections.count} pods refused by kubelets" if expect.rejections else ""
 
 
 def _fault(fault: Fault) -> str:

@@ -4,13 +4,23 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.model import Grant
 from purser.core.signing import GrantError, read
 from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.cluster import Lab
-from purser.lab.scenario.spec import Expect, ExpectEnvironment, ExpectEvent, ExpectGrants, Phase, Wait
+from purser.lab.scenario.spec import (
+    Expect,
+    ExpectContainer,
+    ExpectEnvironment,
+    ExpectEvent,
+    ExpectGrants,
+    ExpectRejections,
+    Phase,
+    Wait,
+)
 
 
 async def waited_for(lab: Lab, wait: Wait) -> str | None:
@@ -41,7 +51,11 @@ async def expected(lab: Lab, expect: Expect) -> str | None:
         return await _grants(lab, expect.grants)
     if expect.event is not None:
         return await _event(lab, expect.event)
-    return await _environment(lab, expect.environment) if expect.environment else None
+    if expect.environment is not None:
+        return await _environment(lab, expect.environment)
+    if expect.container is not None:
+        return await _container(lab, expect.container)
+    return _rejections(lab, expect.rejections) if expect.rejections else None
 
 
 async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
@@ -82,6 +96,33 @@ async def _environment(lab: Lab, expect: ExpectEnvironment) -> str | None:
         if record.env.get(name) != value
     ]
     return ", ".join(wrong) or None
+
+
+async def _container(lab: Lab, expect: ExpectContainer) -> str | None:
+    pod = await lab.client.get(PODS, expect.pod, expect.namespace)
+    name = expect.container or pod.spec.containers[0].name
+    node = lab.nodes.get(pod.spec.node_name)
+    record = node.container(pod.metadata.uid, name) if node else None
+    if node is None or record is None:
+        return f"container {name} of {expect.pod} was not started"
+    places = await node.device_places((expect.namespace, expect.pod, name), expect.resource)
+    found = {
+        "cpus": parse_cpuset(record.cpuset).bit_count(),
+        "cpuset": record.cpuset,
+        "memory_nodes": record.memory_nodes,
+        "devices": dict(Counter(places.values())),
+    }
+    wrong = [f"{key} is {value}" for key, value in found.items() if getattr(expect, key) not in (None, value)]
+    return ", ".join(wrong) or None
+
+
+def _rejections(lab: Lab, expect: ExpectRejections) -> str | None:
+    found = Counter[str]()
+    for node in lab.nodes.values():
+        found.update(node.rejections)
+    count = found[expect.reason] if expect.reason else found.total()
+    said = ", ".join(f"{number} times {reason}" for reason, number in found.items())
+    return None if count == expect.count else f"kubelets refused {count} pods: {said or 'none'}"
 
 
 def _phases(pods: Iterable[Pod]) -> str:

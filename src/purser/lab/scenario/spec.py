@@ -80,12 +80,39 @@ class ExpectEnvironment(_Strict, frozen=True):
     namespace: str = "default"
 
 
+class ExpectContainer(_Strict, frozen=True):
+    """What kubelet gave a container: CPUs and NUMA nodes of its memory in the kernel's list format, and how many
+    devices it has on which NUMA node. What is left out may be anything."""
+
+    pod: str
+    cpus: int | None = None
+    """How many it may run on."""
+    cpuset: str | None = None
+    memory_nodes: str | None = None
+    devices: dict[int, int] | None = None
+    """How many by NUMA node, of ``resource``; those without a node under -1."""
+    resource: str = "nvidia.com/gpu"
+    container: str = ""
+    """Empty: the first one."""
+    namespace: str = "default"
+
+
+class ExpectRejections(_Strict, frozen=True):
+    """How often kubelets refused pods since the lab began, pods that are gone included."""
+
+    count: int = 0
+    reason: str = ""
+    """Of this reason only, such as TopologyAffinityError; empty: whatever the reason."""
+
+
 class Expect(_Strict, frozen=True):
     """What must be so, at the latest when the step's time is over. Exactly one of these."""
 
     grants: ExpectGrants | None = None
     event: ExpectEvent | None = None
     environment: ExpectEnvironment | None = None
+    container: ExpectContainer | None = None
+    rejections: ExpectRejections | None = None
 
 
 class GpuFault(_Strict, frozen=True):
@@ -159,7 +186,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 _ONE_OF: dict[type, tuple[str, ...]] = {
     Step: ("apply", "refused", "wait", "expect", "fault", "delete"),
-    Expect: ("grants", "event", "environment"),
+    Expect: ("grants", "event", "environment", "container", "rejections"),
     Fault: (
         "lose_gpu",
         "recover_gpu",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from purser.agent.kubeletfacts.machine import read_machine
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.lab.driver import profiles
 from purser.lab.driver.machine import CpuTopology, NumaNode, machine_of
@@ -12,9 +13,14 @@ def text(path):
     return path.read_text().strip()
 
 
-@pytest.mark.parametrize("name", ["p5.48xlarge", "a100-40gb-8", "gb200-nvl4"])
-def test_the_tree_tells_the_machine(tmp_path, name):
-    machine = profiles.load(name).machine
+SMALL = machine_of(
+    (NumaNode(0, "0-7", "8Gi"), NumaNode(1, "8-15", "4Gi"), NumaNode(2)),
+    CpuTopology(2, sockets=2, cores_per_uncore_cache=2),
+)
+
+
+def test_the_tree_tells_the_machine(tmp_path):
+    machine = SMALL
     write_machine(tmp_path, machine)
     write_machine(tmp_path, machine)
     system = tmp_path / "devices/system"
@@ -32,6 +38,21 @@ def test_the_tree_tells_the_machine(tmp_path, name):
         assert tuple(map(int, text(folder / "distance").split())) == node.distances
         total = text(folder / "meminfo").splitlines()[0].split()
         assert total == ["Node", str(node.node), "MemTotal:", str(node.memory["memory"] // 1024), "kB"]
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        SMALL,
+        profiles.load("dgx1-v100").machine,
+        profiles.load("a100-40gb-8").machine,
+        profiles.load("gb200-nvl4").machine,
+    ],
+    ids=["small", "dgx1-v100", "a100-40gb-8", "gb200-nvl4"],
+)
+def test_an_agent_finds_the_machine_there(tmp_path, machine):
+    write_machine(tmp_path, machine)
+    assert read_machine(tmp_path) == machine
 
 
 def test_core_ids_repeat_from_socket_to_socket_as_the_kernels_do(tmp_path):
