@@ -107,7 +107,7 @@ def is_nondeterministic(vector: Vector) -> bool:
 
 def summary(reports: list[pytest.TestReport]) -> str | None:
     """The line about all vectors that ran; None when none did."""
-    properties = [tuple(entry) for report in reports for entry in report.user_properties]
+    properties: list[tuple[str, Any]] = [tuple(entry) for report in reports for entry in report.user_properties]
     run, membership = (sum(value for name, value in properties if name == wanted) for wanted in (RUN, MEMBERSHIP))
     if not run:
         return None
