@@ -67,7 +67,10 @@ def _reserved_by_choice(node: Node, count: int) -> CpuSet:
 
 def validated(node: Node, reserved: CpuSet, saved: CpuState) -> CpuState:
     """The saved state with these reserved CPUs, or a fresh one when it is empty. Raises `StartError` when it does not
-    fit the machine (validateState): the administrator then drains the node and removes the file."""
+    fit the machine (validateState): the administrator then drains the node and removes the file.
+
+    With strict-cpu-reservation that happens to a kubelet, too, whose containers hold every CPU that is not reserved:
+    its shared pool is empty, which it takes for a damaged file."""
     is_strict = node.config.cpu_options.strict_cpu_reservation
     usable = node.machine.all_cpus & ~(reserved if is_strict else 0)
     if not saved.default:

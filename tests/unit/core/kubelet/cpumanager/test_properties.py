@@ -96,7 +96,7 @@ def test_exclusive_cpus_never_overlap_and_freed_ones_return(on: Node, steps: lis
         elif operation == "end" and pods:
             pods.pop(sorted(pods)[details[0] % len(pods)])
             state = free_all_but(state, pods) or fresh
-        elif operation == "restart":
+        elif operation == "restart" and state.default:
             restarted = start(on, decode(encode(state), "static"))
             assert restarted == state, "a restart changes nothing"
             state = restarted

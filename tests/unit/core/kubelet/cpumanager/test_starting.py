@@ -137,6 +137,11 @@ def test_a_state_saved_before_strict_reservation_is_refused_with_it() -> None:
     )
 
 
+def test_with_strict_reservation_kubelet_cannot_restart_once_every_other_cpu_is_taken() -> None:
+    strict = node(ONE_SOCKET, strict_cpu_reservation=True)
+    assert refusal(strict, CpuState(0, 0, {("p", "c"): 0xFE})) == "default cpuset cannot be empty"
+
+
 def test_a_saved_state_keeps_its_containers_and_gets_the_reserved_cpus_of_today() -> None:
     saved = CpuState(default=0xF1, reserved=0, exclusive={("p", "c"): 0x0E})
     assert start(node(ONE_SOCKET, reserved="0"), saved) == CpuState(0xF1, 1, saved.exclusive)
