@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-LONGEST_SOCKET_PATH = 107
-"""Bytes of a unix socket's path on Linux."""
-
 
 @dataclass(frozen=True)
 class PodName:

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -14,11 +12,9 @@ from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
 from purser.lab.conformance.kubelet import Endpoint, Kubelet, Registration
 from purser.lab.conformance.podresources import PodResources
 from purser.lab.conformance.process import PluginProcess
-from purser.lab.conformance.settings import LONGEST_SOCKET_PATH, Settings
+from purser.lab.conformance.settings import Settings
 from purser.lab.conformance.wire import POLL_S, Connection, Listing, Refused, listens
-
-FOLDER_VARIABLE = "PURSER_DEVICE_PLUGIN_DIR"
-POD_RESOURCES_VARIABLE = "PURSER_POD_RESOURCES_SOCKET"
+from purser.lab.conformance.workplace import Workplace
 
 DEFAULT_SIZE = 2
 """Devices of one container: with two, what belongs together shows."""
@@ -44,11 +40,10 @@ class Subject:
         self.is_over = False
         """Whether the kit has ended the plugin, so that nothing can be asked any more."""
         self.process: PluginProcess | None = None
-        self._folder: Path | None = None
+        self._place: Workplace | None = None
         self._kubelet: Kubelet | None = None
         self._books: PodResources | None = None
         self._direct: Endpoint | None = None
-        self._root: Path | None = None
         self._lost: str | None = None
 
     async def __aenter__(self) -> "Subject":
@@ -65,7 +60,7 @@ class Subject:
     @property
     def folder(self) -> Path | None:
         """kubelet's plugin folder, where the plugin can register."""
-        return self._folder
+        return self._place.folder if self._place is not None else None
 
     @property
     def kubelet(self) -> Kubelet:
@@ -190,22 +185,22 @@ class Subject:
         return available[:size]
 
     async def _begin(self) -> None:
-        settings = self.settings
-        self._folder = self._make_folder()
-        if self._folder is not None:
-            self._kubelet = Kubelet(self._folder, settings.timeout_s, settings.resource, settings.socket)
-            _refuse_live(self._kubelet.socket)
-            await _serving(self._kubelet.start(), self._kubelet.socket)
-        if settings.pod is not None:
-            self._books = PodResources(self._pod_resources, settings.pod)
-            _refuse_live(self._pod_resources)
-            await _serving(self._books.start(), self._pod_resources)
-        if settings.command:
-            await self._start()
-        elif self._kubelet is None:
-            self._direct = self._open(settings.socket)
-        elif settings.socket is None or not listens(settings.socket):
-            raise CannotRun(_NOBODY.format(settings.socket))
+        place = self._place = Workplace.find(self.settings)
+        if place is None:
+            self._direct = self._open(self.settings.socket)
+            return
+        kubelet = Kubelet(place.folder, self.settings.timeout_s, self.settings.resource, self.settings.socket)
+        _refuse_live(kubelet.socket)
+        self._kubelet = kubelet
+        await _serving(kubelet.start(), kubelet.socket)
+        if self.settings.pod is not None:
+            _refuse_live(place.pod_resources)
+            self._books = PodResources(place.pod_resources, self.settings.pod)
+            await _serving(self._books.start(), place.pod_resources)
+        if self.settings.command:
+            self.process = await self._start(place)
+        elif self.settings.socket is None or not listens(self.settings.socket):
+            raise CannotRun(_NOBODY.format(self.settings.socket))
 
     async def _end(self) -> None:
         if self.process is not None:
@@ -216,45 +211,12 @@ class Subject:
             await self._kubelet.stop()
         if self._books is not None:
             await self._books.stop()
-        if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+        if self._place is not None:
+            self._place.remove()
 
-    def _make_folder(self) -> Path | None:
-        """The plugin folder: the one given, a fresh one for a command, none for a socket."""
-        if self.settings.command:
-            # Short: a unix socket's path has at most 107 bytes, and the plugin adds its own name.
-            self._root = Path(tempfile.mkdtemp(prefix="purser-"))
-        folder = self.settings.folder or (self._root / "device-plugins" if self._root else None)
-        if folder is None:
-            return None
-        folder = folder.absolute()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotRun(f"cannot use the folder {folder}: {error}") from error
-        if len(bytes(folder / "kubelet.sock")) > LONGEST_SOCKET_PATH:
-            raise CannotRun(f"the path of {folder} is too long for a unix socket in it: use a shorter --folder")
-        return folder
-
-    @property
-    def _pod_resources(self) -> Path:
-        """Beside the plugin folder, as on a node."""
-        folder = self._folder
-        if folder is None:
-            raise CannotRun("PodResources needs a folder: give --folder")
-        return folder.parent / "pod-resources" / "kubelet.sock"
-
-    async def _start(self) -> None:
-        folder = self._folder
-        if folder is None:
-            raise CannotRun("a command needs a folder")
-        paths = {FOLDER_VARIABLE: str(folder), POD_RESOURCES_VARIABLE: str(self._pod_resources)}
-        words = [
-            word.replace("{dir}", str(folder)).replace("{pod_resources}", str(self._pod_resources))
-            for word in self.settings.command
-        ]
-        log = self.settings.log or (self._root or folder) / "plugin.log"
-        self.process = await PluginProcess.start(words, paths, log)
+    async def _start(self, place: Workplace) -> PluginProcess:
+        words = [place.fill_in(word) for word in self.settings.command]
+        return await PluginProcess.start(words, place.environment, place.log)
 
     def _open(self, socket: Path | None) -> Endpoint:
         if socket is None or not listens(socket):
@@ -263,12 +225,12 @@ class Subject:
 
     async def _revive(self) -> None:
         """Start the plugin again where it has ended."""
-        if self.process is not None and self.process.ended is not None:
-            if self._kubelet is not None and not self._kubelet.registrations:
+        if self.process is not None and self._place is not None and self.process.ended is not None:
+            after = len(self.kubelet.registrations)
+            if not after:
                 raise CheckFailed(f"it ended before it registered, {self.process.ended}")
             await self.process.kill()
-            after = len(self.kubelet.registrations)
-            await self._start()
+            self.process = await self._start(self._place)
             await self.registered(after)
         elif self.process is None and (path := self._path()) is not None and not listens(path):
             raise CheckFailed(f"nobody serves {path}")

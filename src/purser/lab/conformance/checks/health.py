@@ -5,8 +5,9 @@ import os
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, one_line, some
 from purser.lab.conformance.checks.listing import COMPLETE
-from purser.lab.conformance.subject import FOLDER_VARIABLE, Subject
+from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import Refused
+from purser.lab.conformance.workplace import FOLDER_VARIABLE
 
 DEVICE_VARIABLE = "PURSER_DEVICE_ID"
 """In the hooks' environment: a device that is listed."""

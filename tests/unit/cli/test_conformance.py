@@ -1,0 +1,135 @@
+"""`purser conformance device-plugin` as it is typed: reports, files, exit codes, signals."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree as xml
+
+import pytest
+import yaml
+from tests.unit.lab.conformance.tiny import PLUGIN
+from typer.testing import CliRunner
+
+from purser.cli import app
+
+PURSER = str(Path(sys.executable).with_name("purser"))
+QUICK = ["--only=register", "--only=register-version", "--only=list", "--only=health-lost"]
+TINY = [sys.executable, str(PLUGIN), "--dir", "{dir}"]
+
+
+def conformance(*words, **kwargs):
+    return subprocess.run(
+        [PURSER, "conformance", "device-plugin", *words], capture_output=True, text=True, timeout=60, **kwargs
+    )
+
+
+def test_a_good_plugin_is_reported_as_a_table_and_the_exit_code_is_0():
+    done = conformance(*QUICK, *TINY)
+    assert done.returncode == 0, done.stderr
+    head, *rows, _, summary = done.stdout.splitlines()
+    assert head.split() == ["CHECK", "RESULT", "SECONDS", "REASON"]
+    assert [row.split()[:2] for row in rows] == [
+        ["register", "PASS"],
+        ["register-version", "PASS"],
+        ["list", "PASS"],
+        ["health-lost", "SKIP"],
+    ]
+    assert summary.startswith("example.org/thing: 3 passed, 0 failed, 1 skipped in ")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path):
+    done = conformance(f"--output={form}", f"--junit={tmp_path / 'j.xml'}", *QUICK, *TINY, "--wrong", "version")
+    assert (done.returncode, done.stderr) == (1, "")
+    document = load(done.stdout)
+    assert (document["resource"], document["passed"], document["failed"], document["skipped"]) == (
+        "example.org/thing",
+        2,
+        1,
+        1,
+    )
+    [bad] = [check for check in document["checks"] if check["result"] == "fail"]
+    assert (bad["id"], bad["sentence"]) == ("register-version", "It registers with the API version v1beta1.")
+    assert 'kubelet refuses the version "v1alpha"' in bad["reason"]
+    [failure] = xml.parse(tmp_path / "j.xml").getroot().findall("testsuite/testcase/failure")
+    assert failure.get("message") == bad["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "give the plugin's socket, or the command"),
+        (["/no/such.sock"], "there is no socket /no/such.sock"),
+        (["--only=x", "true"], "no check is called x"),
+        (["--size=0", "true"], "--size is 0"),
+        (["--pod=p", "true"], "--pod is p: give NAMESPACE/POD/CONTAINER"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_one_line_and_exit_code_2(words, says):
+    done = CliRunner().invoke(app, ["conformance", "device-plugin", *words])
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("purser: ")
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["/no/such/plugin"], "cannot start /no/such/plugin"),
+        (["--only=health*", "--junit=/no/such/folder/j.xml", *TINY], "cannot write /no/such/folder/j.xml"),
+        (["--only=health*", *TINY], "no check could be made"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_and_exit_code_2(words, says):
+    done = conformance(*words)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("purser: ")
+    assert says in line
+
+
+def test_the_checks_can_be_listed_without_a_plugin():
+    done = CliRunner().invoke(app, ["conformance", "device-plugin", "--list", "--only=list*", "-o", "json"])
+    assert done.exit_code == 0
+    assert {"id": "list", "sentence": "The first list comes in good time.", "needs": []} in json.loads(done.stdout)
+
+
+def test_help_has_examples():
+    assert "Examples:" in CliRunner().invoke(app, ["conformance", "device-plugin", "--help"]).stdout
+
+
+def test_a_terminal_sees_where_it_is():
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        done = subprocess.run(
+            [PURSER, "conformance", "device-plugin", *QUICK, *TINY], stdout=subprocess.PIPE, stderr=theirs, timeout=60
+        )
+        os.close(theirs)
+        assert done.returncode == 0
+        assert b"1/4 register" in terminal.read(4096)
+
+
+def test_told_to_stop_it_ends_the_plugin_and_says_so(tmp_path):
+    log = tmp_path / "pid"
+    script = f'echo $$ > {log}; exec "$@"'
+    command = ["sh", "-c", script, "sh", *TINY, "--wrong", "hangs"]
+    kit = subprocess.Popen(
+        [PURSER, "conformance", "device-plugin", "--only=allocate", "--timeout=50", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not (log.exists() and log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    kit.send_signal(signal.SIGTERM)
+    _, errors = kit.communicate(timeout=30)
+    assert (kit.returncode, errors) == (2, "purser: stopped before the end\n")
+    assert not Path(f"/proc/{log.read_text().strip()}").exists()
