@@ -31,13 +31,13 @@ class Table:
 
     def __init__(self, scores: Array, size: int) -> None:
         self.size = size
-        self._scores = scores
         counts = np.bitwise_count(np.arange(len(scores)))
+        # A set of that size, or the short one, is its own best partition.
         self._best = np.where(counts <= size, scores, np.int32(_UNKNOWN))
 
     def score(self, mask: int) -> int:
         """The score of one set."""
-        return int(self._scores[mask])
+        return int(self._best[mask])
 
     def sets(self, fixed: int, others: Bits, missing: int) -> Array:
         """Every set of ``fixed`` and ``missing`` of the others, in ascending order of the others' places."""
@@ -61,7 +61,7 @@ class Table:
         array = np.asarray(ties)
         apart: Array = array[array & one == 0]
         rests = whole ^ apart
-        found: Array = apart[self._scores[one] + self._values(rests ^ one) == self._values(rests)]
+        found: Array = apart[self._best[one] + self._values(rests ^ one) == self._values(rests)]
         return found
 
     def first_beside(self, left: Bits, length: int, ties: Masks) -> int | None:
@@ -92,24 +92,25 @@ class Table:
         combined = _combinations(others.shape[1], length - 1)
         sets = (others.astype(np.float32) @ combined + left[0]).astype(np.int32)
         rests = (sum(left) ^ ties)[:, None]
-        agree = self._scores[sets] + self._values(rests ^ sets) == self._values(rests)
-        found: Array = sets[agree.any(axis=1), agree.argmax(axis=1)[agree.any(axis=1)]]
+        agree = self._best.take(sets) + self._values(rests ^ sets) == self._values(rests)
+        some = agree.any(axis=1)
+        found: Array = sets[some, agree.argmax(axis=1)[some]]
         return found
 
     def _worth(self, whole: int, sets: Array) -> Array:
-        worth: Array = self._scores[sets] + self._values(whole ^ sets)
+        worth: Array = self._best.take(sets) + self._values(whole ^ sets)
         return worth
 
     def _values(self, masks: Array) -> Array:
         """The best scores of partitions of subsets, all of which have equally many bits."""
-        values = self._best[masks]
+        values = self._best.take(masks)
         unknown = values == _UNKNOWN
         if not unknown.any():
             return values
         wanted = np.zeros(len(self._best), dtype=bool)
         wanted[masks[unknown]] = True
         self._find(wanted.nonzero()[0].astype(np.int32))
-        return self._best[masks]
+        return self._best.take(masks)
 
     def _find(self, masks: Array) -> None:
         count = int(masks[0]).bit_count()
@@ -122,7 +123,7 @@ class Table:
         for start in range(0, len(masks), rows):
             part = slice(start, start + rows)
             sets = (others[part] @ combined + fixed[part].sum(axis=1, keepdims=True)).astype(np.int32)
-            self._best[masks[part]] = (self._scores[sets] + self._values(masks[part, None] ^ sets)).max(axis=1)
+            self._best[masks[part]] = (self._best.take(sets) + self._values(masks[part, None] ^ sets)).max(axis=1)
 
 
 def _first(sets: Array, order: Bits) -> int | None:
