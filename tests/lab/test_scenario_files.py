@@ -51,7 +51,6 @@ async def test_a_scenario_that_fails_says_what_was_so_instead_and_exits_with_1(t
         (["--node", "nonsense"], "no profile nonsense"),
         (["--node", "t4-4:"], "write PROFILE or PROFILE:COUNT"),
         (["--kubelet-version", "1.36"], "write one such as v1.36.2"),
-        (["--topology-policy", "strict"], "'strict' is not one of 'none', 'best-effort'"),
         (["--node", "gb200-nvl4", "--kubelet-version", "v1.29.1"], "node gb200-nvl4-0: kubelet would not start"),
         (["--kubelet-version", "v1.20.2", "--memory-manager", "Static"], "has no memory manager: ask for v1.21.0"),
         (["--port", "65536"], "write one from 1 to 65535"),
