@@ -53,7 +53,9 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
     if not aligns(found.config):
         return Assembled(encode(report_of(node)), found.problems)
     problems = dict(found.problems)
-    devices = _devices(found.devices or Checkpoint({}, {}), allocatable, {device.id: device for device in own})
+    if found.machine is None:
+        return Assembled(encode(report_of(node)), problems)
+    devices = _devices(found.devices, allocatable, {device.id: device for device in own})
     state = NodeState(devices, _cpus(node, found, problems), _memory(node, found, problems))
     return _shortest(node, state, problems)
 
@@ -75,8 +77,10 @@ def _with_topology(devices: DeviceState) -> set[str]:
     }
 
 
-def _devices(saved: Checkpoint, allocatable: Allocatable, own: Mapping[str, Advertised]) -> DeviceState:
-    """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
+def _devices(read: Checkpoint | None, allocatable: Allocatable, own: Mapping[str, Advertised]) -> DeviceState:
+    """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not. Without a
+    checkpoint everything counts as healthy and free: a pod too many is predicted to fit rather than one too few."""
+    saved = read or Checkpoint({}, {name: tuple(devices) for name, devices in allocatable.items()})
     filed = _filed_under(saved.held)
     resources = {}
     for name in sorted(saved.registered.keys() | allocatable.keys()):
@@ -113,13 +117,13 @@ def _filed_under(held: Held) -> dict[str, dict[str, NumaNodes]]:
 
 
 def _cpus(node: Node, found: Found, problems: dict[str, str]) -> CpuState | None:
-    if found.cpus is None or found.machine is None:
+    if found.cpus is None:
         return None
     return _started("cpus", lambda: cpumanager.start(node, found.cpus), problems)
 
 
 def _memory(node: Node, found: Found, problems: dict[str, str]) -> MemoryState | None:
-    if found.memory is None or found.machine is None:
+    if found.memory is None:
         return None
     return _started("memory", lambda: memorymanager.start(node, found.memory), problems)
 

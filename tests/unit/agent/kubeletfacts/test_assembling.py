@@ -10,7 +10,7 @@ from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, T
 from purser.core.kubelet.devicemanager.checkpoint import Checkpoint
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.memorymanager import start as start_memory
-from purser.core.kubelet.report import MAX_BYTES, decode, node_of, state_of
+from purser.core.kubelet.report import MAX_BYTES, ReportError, decode, node_of, state_of
 from purser.core.kubelet.state import Allocation, CpuState, Node, NodeState, PluginDevice
 
 GPU, NIC, FPGA = "nvidia.com/gpu", "example.com/nic", "example.com/fpga"
@@ -115,12 +115,20 @@ def test_a_state_file_of_another_machine_is_left_out(changes, part, message):
     assert state_of(decode(assembled.text)).devices.resources
 
 
-def test_parts_that_could_not_be_read_are_left_out():
-    problems = {"machine": "x", "devices": "y"}
-    assembled = assemble(found(machine=None, devices=None, problems=problems), {}, ())
-    report = decode(assembled.text)
-    assert assembled.problems == problems
-    assert (node_of(report).machine, state_of(report)) == (Machine(), NodeState())
+def test_without_the_devices_file_all_devices_count_as_free():
+    assembled = assemble(found(devices=None, problems={"devices": "y"}), ALLOCATABLE, OWN)
+    assert assembled.problems == {"devices": "y"}
+    resources = state_of(decode(assembled.text)).devices.resources
+    assert resources[NIC].healthy == {"n0", "n1", "n2"}
+    assert state_of(decode(assembled.text)).cpus is not None
+
+
+def test_without_the_hardware_nothing_can_be_predicted():
+    assembled = assemble(found(machine=None, problems={"machine": "x"}), ALLOCATABLE, OWN)
+    assert assembled.problems == {"machine": "x"}
+    assert decode(assembled.text).config == CONFIG
+    with pytest.raises(ReportError, match="cannot be predicted"):
+        node_of(decode(assembled.text))
 
 
 def test_ten_thousand_named_devices_lose_their_names_before_the_text_is_too_long():

@@ -212,6 +212,12 @@ def test_a_kubelet_that_aligns_nothing_reports_its_configuration_only():
     assert state_of(report) == NodeState()
 
 
+def test_a_kubelet_that_aligns_cannot_be_predicted_by_its_configuration_alone():
+    report = report_of(Node(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine()))
+    with pytest.raises(ReportError, match="cannot be predicted"):
+        node_of(decode(encode(report)))
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -102,7 +102,7 @@ class KubeletReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """kubelet's: always written, because what a default stands for differs between releases of Purser."""
     config: KubeletConfig
     machine: MachineReport | None = None
-    """None: this kubelet aligns nothing (see `aligns`), or its hardware could not be read."""
+    """None: this kubelet aligns nothing (see `aligns`), its hardware is unknown, or the whole is too long to tell."""
     resources: dict[str, ResourceReport] = {}
     cpus: CpuReport | None = None
     memory: tuple[MemoryNodeReport, ...] | None = None

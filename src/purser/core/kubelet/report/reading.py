@@ -16,6 +16,7 @@ from purser.core.kubelet.report.format import (
     MachineReport,
     ReportError,
     ResourceReport,
+    aligns,
 )
 from purser.core.kubelet.report.idlists import IdList, expand
 from purser.core.kubelet.state import (
@@ -39,7 +40,10 @@ T = TypeVar("T")
 
 
 def node_of(report: KubeletReport) -> Node:
-    """The node of a report. Raises `ReportError`."""
+    """The node of a report. Raises `ReportError`, also for a kubelet that aligns and whose hardware is not in the
+    report: whatever was predicted without it would be wrong."""
+    if report.machine is None and aligns(report.config):
+        raise ReportError("the report of a kubelet that aligns tells its configuration only: it cannot be predicted")
     return Node(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
 
 
