@@ -1,8 +1,19 @@
 """What holds for every test."""
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.conformance.vectors import summary
 
 # No test asserts a time. The first draw of text on a fresh checkout alone takes a second: Hypothesis makes its table of
 # Unicode's categories then.
 settings.register_profile("purser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("purser")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many vectors ran: reports carry their counts with them, so that those of xdist's workers are in it."""
+    reports = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
+    line = summary([report for report in reports if report.when == "call"])
+    if line is not None:
+        terminalreporter.write_line(line)

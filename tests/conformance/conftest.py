@@ -1,9 +1,9 @@
-"""What the vector suites share: the fixture that runs a file, and the count of vectors at the end of the run."""
+"""What the vector suites share: the fixture that runs a file (tests/conftest.py prints how many vectors ran)."""
 
 from collections.abc import Callable
 
 import pytest
-from tests.conformance.vectors import MEMBERSHIP, RUN, Check, CheckVectors, VectorFile, run_file, summary
+from tests.conformance.vectors import MEMBERSHIP, RUN, Check, CheckVectors, VectorFile, run_file
 
 
 @pytest.fixture
@@ -18,11 +18,3 @@ def check_vectors(record_property: Callable[[str, object], None]) -> CheckVector
             pytest.fail(result.failures, pytrace=False)
 
     return check_all
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Reports carry their counts with them, so that those of xdist's workers are in it."""
-    reports = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
-    line = summary([report for report in reports if report.when == "call"])
-    if line is not None:
-        terminalreporter.write_line(line)

@@ -7,7 +7,7 @@ back). Whoever only wants to know drops the outcome.
 
 `versions` is the one table of what differs between kubelets 1.20 to 1.36. `machine` is the node's hardware, `config`
 its kubelet's configuration, `pod` what of a pod counts, `state` what is taken. Each manager has a folder:
-`topologymanager`, `devicemanager`, `cpumanager`, `memorymanager`.
+`topologymanager`, `devicemanager`, `cpumanager`, `memorymanager`; `managers` asks them in kubelet's order.
 
 CPU sets and sets of NUMA nodes are ints, bit n for CPU or node n (`cpuset`, `masks`): all of a node's CPUs are counted
 with one instruction or two.

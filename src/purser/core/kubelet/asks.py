@@ -39,7 +39,7 @@ class CallFailed(msgspec.Struct, frozen=True):
     message: str
     """As kubelet prints the error."""
     is_empty_response: bool = False
-    """The plugin answered an Allocate, but with no container in it: kubelet then leaves the devices counted as taken."""
+    """The plugin answered an Allocate with no container in it: kubelet then leaves the devices counted as taken."""
 
 
 Ask = PreferredAllocation | Allocate

@@ -1,9 +1,13 @@
 """Sets of NUMA nodes as ints: bit n stands for node n (kubelet's bitmask package)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from math import comb
 
 Mask = int
+
+MOST_MASKS = (1 << 12) - 1
+"""So many sets of NUMA nodes are looked at, all those of 12 nodes: kubelet itself needs hours for 2^34."""
 
 
 def mask_of(nodes: Iterable[int]) -> Mask:
@@ -35,3 +39,15 @@ def all_masks(nodes: Iterable[int]) -> Iterator[Mask]:
     for width in range(1, len(bits) + 1):
         for chosen in combinations(bits, width):
             yield sum(chosen)
+
+
+def most_masks(nodes: Sequence[int]) -> Iterator[Mask]:
+    """`all_masks`; where those are more than `MOST_MASKS`, whole widths up to that limit, and all nodes together."""
+    width, left = 0, MOST_MASKS
+    while width < len(nodes) and (left := left - comb(len(nodes), width + 1)) >= 0:
+        width += 1
+    for mask in all_masks(nodes):
+        if mask.bit_count() > width:
+            yield mask_of(nodes)
+            return
+        yield mask

@@ -1,15 +1,14 @@
 """Topology hints of device resources: on which sets of NUMA nodes a request can be met."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
-from math import comb
 from operator import or_
 
 from purser.core.kubelet.devicemanager.holdings import held_by, held_by_pod
 from purser.core.kubelet.devicemanager.requests import container_request, pod_request
 from purser.core.kubelet.hints import Hint, ResourceHints
-from purser.core.kubelet.masks import Mask, all_masks, mask_of, nodes_of
+from purser.core.kubelet.masks import Mask, mask_of, most_masks, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
 from purser.core.kubelet.state import DeviceState, Node, PluginDevice, Resource
 from purser.core.kubelet.versions import Behaviour, behaviour
@@ -21,9 +20,6 @@ Hints = tuple[Hint, ...]
 
 Placements = list[tuple[Mask, int]]
 """Distinct sets of NUMA nodes, and how many devices are at each."""
-
-MOST_MASKS = (1 << 16) - 1
-"""So many sets of NUMA nodes are looked at: all of 16 nodes. kubelet itself needs hours for 2^34."""
 
 _USUAL_NODES = 8
 """kubelet's default limit, beyond which it does not start with any policy but none."""
@@ -100,7 +96,7 @@ def generate_hints(
     nodes = _enumerated(node, everything)
     smallest = len(nodes)
     found: list[Mask] = []
-    for mask in _masks(nodes):
+    for mask in most_masks(nodes):
         width = mask.bit_count()
         if width < smallest and _count(everything, mask) >= request:
             smallest = width
@@ -114,22 +110,6 @@ def _enumerated(node: Node, everything: Placements) -> tuple[int, ...]:
     if _behaviour(node).enumerates_bearing_nodes_only or len(machine) > _USUAL_NODES:
         return nodes_of(reduce(or_, (mask for mask, _ in everything), 0))
     return tuple(numa.node for numa in machine)
-
-
-def _masks(nodes: tuple[int, ...]) -> Iterator[Mask]:
-    """All sets of the nodes; where those are too many, whole widths up to the limit, and all nodes together."""
-    if (1 << len(nodes)) - 1 <= MOST_MASKS:
-        yield from all_masks(nodes)
-        return
-    left = MOST_MASKS
-    width = 0
-    while (left := left - comb(len(nodes), width + 1)) > 0:
-        width += 1
-    for mask in all_masks(nodes):
-        if mask.bit_count() > width:
-            break
-        yield mask
-    yield mask_of(nodes)
 
 
 def _listed(resource: Resource, ids: Iterable[str]) -> list[PluginDevice]:

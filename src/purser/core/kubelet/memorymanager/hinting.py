@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from purser.core.kubelet.hints import Hint, ProviderHints
-from purser.core.kubelet.masks import Mask, all_masks
+from purser.core.kubelet.masks import Mask, most_masks
 from purser.core.kubelet.memorymanager.asked import MEMORY, Amounts, of_container, of_pod
 from purser.core.kubelet.memorymanager.tables import Nodes, allocatable_in, breaks_groups, free_in
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
@@ -16,7 +16,7 @@ Reusable = Mapping[tuple[Mask, str], int]
 EVERY_NODE_UP_TO = 8
 """On machines with more NUMA nodes only those count that could add memory or are in a group. kubelet itself goes
 through all 2^n sets (and would not end with 34 nodes); what is left out are wider sets than necessary, none of them
-preferred."""
+preferred. Of many nodes that count, see `purser.core.kubelet.masks.most_masks`."""
 
 
 def hints(
@@ -56,7 +56,7 @@ def calculate(nodes: Nodes, asked: Amounts, reusable: Reusable) -> dict[str, tup
     preferred when no smaller set could ever have enough."""
     widths = [
         (mask, mask.bit_count())
-        for mask in all_masks(_nodes_that_count(nodes, asked))
+        for mask in most_masks(_nodes_that_count(nodes, asked))
         if all(allocatable_in(nodes, mask, resource) >= size for resource, size in asked.items())
     ]
     if not widths or not asked:

@@ -5,10 +5,9 @@ import pytest
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.devicemanager import capacity, hints, pod_hints, restore, stop, update
 from purser.core.kubelet.devicemanager.requests import pod_request
-from purser.core.kubelet.devicemanager.topologyhints import MOST_MASKS
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import Machine, NumaNode
-from purser.core.kubelet.masks import mask_of
+from purser.core.kubelet.masks import MOST_MASKS, mask_of
 from purser.core.kubelet.state import Allocation, DeviceState, Node, PluginDevice
 from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind
