@@ -1,0 +1,82 @@
+"""What the agent publishes of a lab's kubelet is what that kubelet itself goes by, field for field."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from purser.core.kubelet.config import CpuPolicy, MemoryPolicy
+from purser.core.kubelet.report import decode, node_of, state_of
+from purser.core.kubelet.state import Allocation, NodeState
+from purser.core.names import GPU_RESOURCE, KUBELET_ANNOTATION
+from purser.kube.resources import NODES, PODS
+from purser.lab.cluster import Lab
+from purser.lab.kubelet.books import Books
+from purser.lab.kubelet.configuration import KubeletSection
+from purser.lab.settings import LabSettings, node_choices
+
+OLD = KubeletSection(version="v1.20.2", cpuManagerPolicy=CpuPolicy.STATIC)
+NEW = KubeletSection(version="v1.33.0", cpuManagerPolicy=CpuPolicy.STATIC, memoryManagerPolicy=MemoryPolicy.STATIC)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The books of every kubelet that was started, the latest one last."""
+    opened = []
+
+    class Recorded(Books):
+        def __init__(self, *args):
+            super().__init__(*args)
+            opened.append(self)
+
+    monkeypatch.setattr("purser.lab.kubelet.kubelet.Books", Recorded)
+    return opened
+
+
+async def eventually(check):
+    async with asyncio.timeout(30):
+        while True:
+            if await check():
+                return
+            await asyncio.sleep(0.05)
+
+
+def without_responses(state: NodeState) -> NodeState:
+    """What a report can tell: no plugin's answers, no merged hints."""
+    held = {
+        key: {name: Allocation(one.devices_per_numa) for name, one in of.items()}
+        for key, of in state.devices.held.items()
+    }
+    return replace(state, devices=replace(state.devices, held=held), hints={})
+
+
+@pytest.mark.parametrize("kubelet", [OLD, NEW], ids=["1.20.2", "1.33.0"])
+async def test_the_report_is_what_kubelet_goes_by_also_after_a_restart(kubelet, opened, quiet_logs):
+    settings = LabSettings(node_choices(["a100-40gb-8"]), kubelet=kubelet, probe_interval_s=0.1)
+    async with Lab(settings) as lab:
+        async with asyncio.timeout(60):
+            await lab.ready()
+        name = next(iter(lab.nodes))
+        for number in range(3):
+            limits = {"cpu": "3", "memory": "4Gi", GPU_RESOURCE: "2"}
+            spec = {"containers": [{"name": "c", "image": "busybox", "resources": {"limits": limits}}]}
+            await lab.client.create(PODS, {"metadata": {"name": f"p{number}"}, "spec": spec}, "default")
+
+        async def is_published():
+            node = await lab.client.get(NODES, name)
+            text = node.metadata.annotations.get(KUBELET_ANNOTATION)
+            if text is None:
+                return False
+            report, books = decode(text), opened[-1]
+            return node_of(report) == books.node and state_of(report) == without_responses(books.state)
+
+        async def are_running():
+            return {pod.status.phase for pod in (await lab.client.list(PODS)).items} == {"Running"}
+
+        await eventually(are_running)
+        assert len(opened[-1].state.devices.held) == 3
+        assert len(opened[-1].state.cpus.exclusive) == 3
+        await eventually(is_published)
+        await lab.restart_kubelet(name)
+        await eventually(is_published)
+        assert len(opened) == 2
