@@ -55,6 +55,9 @@ def lab(
     memory_manager: Annotated[
         MemoryPolicy | None, typer.Option(help="memoryManagerPolicy of every node.", show_default=False)
     ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="How many containers may share a card; default: 10.", show_default=False)
+    ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
 ) -> None:
     """Run a lab until it is told to stop, or until its scenario is over."""
@@ -66,7 +69,7 @@ def lab(
     from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
     from purser.lab.kubelet.configuration import KubeletSection
     from purser.lab.scenario import ScenarioError, load
-    from purser.lab.settings import LabSettings, node_choices
+    from purser.lab.settings import DEFAULT_SLOTS, LabSettings, node_choices
 
     said = KubeletSection(
         version=kubelet_version,
@@ -81,7 +84,8 @@ def lab(
         assets = os.environ.get(ASSETS_VARIABLE)
         programs = Programs.find(Path(assets)) if assets else None
         kubelet = said.over(scenario.scenario.kubelet) if scenario else said
-        settings = LabSettings(nodes, port=port, kubelet=kubelet, programs=programs)
+        said_slots = slots if slots is not None else scenario.scenario.slots if scenario else DEFAULT_SLOTS
+        settings = LabSettings(nodes, port=port, kubelet=kubelet, slots=said_slots, programs=programs)
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
     if run is not None and node:

@@ -10,7 +10,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from purser.core.names import DEFAULT_NAMESPACE, GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import (
+    DEFAULT_NAMESPACE,
+    GPU_RESOURCE,
+    INVENTORY_ANNOTATION,
+    KUBELET_ANNOTATION,
+    SCHEDULER_NAME,
+)
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError
@@ -92,7 +98,7 @@ class Lab:
         return self._scheduler_at.metrics
 
     async def ready(self) -> None:
-        """Wait until Purser's scheduler answers and every node offers its devices."""
+        """Wait until Purser's scheduler answers, and every node offers its devices and tells of its kubelet."""
         await self._scheduler_ready.wait()
         async with self.client.watch(NODES, resource_version="0") as events:
             waiting = set(self.nodes)
@@ -273,4 +279,4 @@ async def _ensure_namespace(client: Client, name: str) -> None:
 
 def _offers_devices(node: Node) -> bool:
     offered = int(node.status.allocatable.get(GPU_RESOURCE, 0))
-    return offered > 0 and INVENTORY_ANNOTATION in node.metadata.annotations
+    return offered > 0 and {INVENTORY_ANNOTATION, KUBELET_ANNOTATION} <= node.metadata.annotations.keys()

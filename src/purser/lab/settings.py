@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from purser.agent.settings import MAX_SLOTS
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.state import Node
 from purser.lab.controlplane.programs import Programs
@@ -14,6 +15,8 @@ from purser.lab.kubelet.statefiles import check_start
 
 DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
 """Eight cards of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
+
+DEFAULT_SLOTS = 10
 
 MAX_NODES = 64
 """Each node is a kubelet and an agent in this process; more than so many do not get on in one."""
@@ -43,8 +46,8 @@ class LabSettings:
     """A real control plane to run instead of stand-ins; of what it lacks the stand-ins run. None: stand-ins alone."""
     kubelet: KubeletSection = field(default_factory=KubeletSection)
     """Which kubelet the nodes emulate, and its policies: what is said here counts instead of the profiles' own."""
-    slots: int = 10
-    """How many containers may share a card, as in production."""
+    slots: int = DEFAULT_SLOTS
+    """How many containers may share a card, as in production. With 1 kubelet counts whole cards."""
     probe_interval_s: float = 1.0
     """Between two probes of each card by the agents. Production's ten seconds make half a minute until a recovered
     card is trusted again, which is long to watch."""
@@ -53,6 +56,8 @@ class LabSettings:
         """Refuse what could only fail later. Raises ValueError."""
         for choice in self.nodes:
             self.kubelet_of(choice)
+        if not 1 <= self.slots <= MAX_SLOTS:
+            raise ValueError(f"slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
         if not 0 <= self.port <= _MAX_PORT:
             raise ValueError(f"port {self.port}: write one from 1 to {_MAX_PORT}, or 0 for any free one")
 

@@ -84,6 +84,7 @@ class Kubelet:
             group.create_task(self._watcher.run())
             group.create_task(self._recorder.run())
             group.create_task(self._workers.run())
+            group.create_task(self._workers.keep_freeing_cpus())
             group.create_task(pods.run())
             await pods.synced()
             self._workers.all_told()

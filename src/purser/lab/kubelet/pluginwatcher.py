@@ -55,7 +55,6 @@ class PluginWatcher:
 
     async def run(self) -> None:
         """Follow the folder until cancelled."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         try:
             with FolderWatch(self._folder) as watch:
                 while True:
@@ -68,6 +67,7 @@ class PluginWatcher:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
         there = _sockets_in(self._folder)
         for path, socket in list(self._sockets.items()):
             if there.get(path) != socket.identity:
@@ -132,9 +132,9 @@ def _check(info: api_pb2.PluginInfo, path: Path) -> None:
 
 
 def _sockets_in(folder: Path) -> dict[Path, Identity]:
-    """The sockets of a folder; one that was made anew under its old name is another one."""
+    """The sockets in and below a folder; one that was made anew under its old name is another one."""
     found = {}
-    for path in folder.iterdir():
+    for path in folder.rglob("*"):
         try:
             if path.is_socket() and not path.name.startswith("."):
                 status = path.stat()

@@ -5,8 +5,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
-from purser.core.kubelet import managers
+from purser.core.kubelet import cpumanager, devicemanager
 from purser.core.kubelet.cpuset import format_cpuset
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
@@ -36,6 +37,8 @@ from purser.lab.kubelet.runtime import Record, Runtime
 
 _SIGTERM_EXIT_CODE = 143
 _RETRY_S = 0.2
+_RECONCILE_S = 10.0
+"""cpuManagerReconcilePeriod."""
 _CREATE_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 10.0)
 _RAW_PODS = PODS.raw()
 
@@ -111,11 +114,20 @@ class PodWorkers:
 
     # --- what others ask
 
-    def free_unused(self) -> None:
-        """Take what pods hold that are over."""
+    def free_devices(self) -> None:
+        """Take the devices of pods that are over: kubelet does so whenever it needs to know, not when a pod ends."""
         active = self._active()
         if active is not None:
-            self._books.commit(managers.free_all_but(self._books.state, active))
+            state = self._books.state
+            self._books.commit(replace(state, devices=devicemanager.free_all_but(state.devices, active)))
+
+    async def keep_freeing_cpus(self) -> None:
+        """The CPU manager's reconcile loop: every ten seconds it takes the CPUs of pods that are over."""
+        while True:
+            await self._clock.sleep(_RECONCILE_S)
+            active, state = self._active(), self._books.state
+            if active is not None and state.cpus is not None:
+                self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, active)))
 
     def _active(self) -> set[str] | None:
         """The uids of pods that may hold something. None before every pod of the first list had its turn: kubelet would
@@ -126,7 +138,7 @@ class PodWorkers:
 
     def listed(self) -> Iterator[ListedPod]:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended."""
-        self.free_unused()
+        self.free_devices()
         for uid, pod in self._known.items():
             if self._settings.behaviour.lists_active_pods_only and self._is_over(uid, pod):
                 continue

@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from purser.lab.kubelet.configuration import KubeletSection
-from purser.lab.settings import DEFAULT_NODES, LabSettings, NodeChoice, node_choices
+from purser.lab.settings import DEFAULT_NODES, DEFAULT_SLOTS, LabSettings, NodeChoice, node_choices
 
 MAX_BYTES = 1024 * 1024
 
@@ -172,6 +172,8 @@ class Scenario(_Strict, frozen=True):
     """``PROFILE`` or ``PROFILE:COUNT``; they are called ``<profile>-<n>`` with n from 0."""
     kubelet: KubeletSection = KubeletSection()
     """Of every node; what is said here counts instead of the profiles' own."""
+    slots: int = DEFAULT_SLOTS
+    """How many containers may share a card."""
     deadline_s: float = 120.0
     """How long the whole scenario may take."""
 
@@ -205,7 +207,7 @@ def load(path: Path) -> Loaded:
     try:
         scenario = msgspec.convert(read_yaml(path), Scenario)
         nodes = node_choices(scenario.nodes)
-        LabSettings(nodes, kubelet=scenario.kubelet)
+        LabSettings(nodes, kubelet=scenario.kubelet, slots=scenario.slots)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{path}: {_readable(error)}") from error
     except ScenarioError:

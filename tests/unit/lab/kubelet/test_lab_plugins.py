@@ -121,6 +121,14 @@ async def test_a_restarted_kubelet_empties_sockets_and_remembers_who_holds_what(
             assert plugin.calls[-1] == ("allocate", ["a", "b"])
 
 
+@pytest.mark.parametrize(("version", "left"), [("v1.20.2", set()), ("v1.36.2", {"note.txt"})])
+async def test_an_old_kubelet_empties_the_plugin_folder_of_every_file(folder, version, left):
+    (folder / "device-plugins/kept").mkdir(parents=True)
+    (folder / "device-plugins/note.txt").write_text("a note")
+    async with running(Node(folder, version)) as node:
+        assert {path.name for path in node.plugin_folder.iterdir()} == {"kept", "kubelet.sock", CHECKPOINT, *left}
+
+
 async def test_an_allocation_under_way_fails_when_the_plugin_registers_anew(node, plugin):
     async def register_anew():
         plugin.devices = asyncio.Queue()
