@@ -65,7 +65,7 @@ async def test_with_kubelets_folder_a_serving_plugin_must_register_too(folder):
 
 async def test_a_serving_plugin_that_does_not_register_is_checked_all_the_same(folder):
     async with serving(folder, "--wrong", "deaf") as socket:
-        settings = Settings(socket=socket, folder=folder, timeout_s=1.5)
+        settings = Settings(socket=socket, folder=folder, timeout_s=3)
         report = await run(settings, select(["register*", "list", "allocate"]))
     told = {verdict.check.id: verdict.outcome for verdict in report.verdicts}
     assert told["register"] is Outcome.FAILED
@@ -75,7 +75,7 @@ async def test_a_serving_plugin_that_does_not_register_is_checked_all_the_same(f
 
 async def test_a_serving_plugin_that_dies_cannot_be_started_again_and_the_rest_is_skipped(folder):
     async with serving(folder, "--wrong", "dies") as socket:
-        report = await run(Settings(socket=socket, timeout_s=1.5), select(["allocate-unknown-id", "limits*"]))
+        report = await run(Settings(socket=socket, timeout_s=3), select(["allocate-unknown-id", "limits*"]))
     told = {verdict.check.id: (verdict.outcome, verdict.reason) for verdict in report.verdicts}
     assert told["allocate-unknown-id"][0] is Outcome.FAILED
     assert told["limits-list"] == (

@@ -45,6 +45,7 @@ WRONG = {
     "deaf": "never registers again",
     "gives-up": "ends when it is refused",
     "socket-blind": "does not notice that its own socket is gone",
+    "own-socket": "notices nothing but that its own socket is gone",
     "leaves": "leaves its socket behind",
     "stubborn": "ignores SIGTERM",
 }
@@ -197,7 +198,7 @@ async def once(plugin, path, wrong):
             await asyncio.sleep(POLL_S)
             if "again" in wrong:
                 await register(plugin, path, wrong)
-            kubelet_is_new = identity(kubelet) not in (known, None)
+            kubelet_is_new = identity(kubelet) not in (known, None) and "own-socket" not in wrong
             own_is_gone = identity(path) != own and ("socket-blind" not in wrong or identity(kubelet) != known)
             if (kubelet_is_new or own_is_gone) and "deaf" not in wrong:
                 return
