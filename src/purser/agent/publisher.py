@@ -22,8 +22,6 @@ log = structlog.get_logger("purser.agent")
 
 T = TypeVar("T")
 
-NOT_PUBLISHED = "the inventory has not been published yet"
-
 PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
 
@@ -58,7 +56,7 @@ class Publisher:
             on_update=lambda *_: self._look.set(),
             on_delete=lambda _: self._look.set(),
         )
-        self.problem = NOT_PUBLISHED
+        self.problem = "the inventory has not been published yet"
         """Why the annotations are not what they should be; empty when they are."""
 
     async def run(self) -> None:
@@ -90,13 +88,15 @@ class Publisher:
             await self._publish(wanted, node)
 
     def _wanted(self) -> dict[str, str | None]:
-        """The annotations that ought to be there, None for one that ought not."""
-        wanted: dict[str, str | None] = {}
-        if self._inventory.value is not None:
-            wanted[INVENTORY_ANNOTATION] = msgspec.json.encode(self._inventory.value).decode()
-        if self._kubelet_report.value is not None:
-            wanted[KUBELET_ANNOTATION] = self._kubelet_report.value or None
-        return wanted
+        """The annotations that ought to be there, None for one that ought not.
+
+        Nothing before both are known: cards of which nobody knows yet what kubelet makes of them would be handed out
+        against its will.
+        """
+        inventory, report = self._inventory.value, self._kubelet_report.value
+        if inventory is None or report is None:
+            return {}
+        return {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
 
     def _published_healthy(self) -> set[str]:
         """What the scheduler goes by now; everything where it has no inventory yet and so uses nothing."""
@@ -111,12 +111,12 @@ class Publisher:
         there = node.metadata.annotations
         changes = {name: text for name, text in wanted.items() if there.get(name) != text}
         if not changes:
-            self.problem = "" if INVENTORY_ANNOTATION in wanted else NOT_PUBLISHED
+            self.problem = ""
             self._backoff.reset()
             return
         try:
             await self._client.patch_merge(NODES, self._node, {"metadata": {"annotations": changes}})
-            self.problem = "" if INVENTORY_ANNOTATION in wanted else NOT_PUBLISHED
+            self.problem = ""
             for name, text in changes.items():
                 log.info("published what the node has", node=self._node, annotation=name, bytes=len(text or ""))
             await asyncio.sleep(PAUSE_S)

@@ -60,10 +60,12 @@ class KubeletFacts:
             self._failed.labels(part).set(0)
 
     def set_version(self, version: str) -> None:
-        """Take kubelet's version as its Node reports it."""
+        """Take kubelet's version as its Node reports it. Of a kubelet that has not yet told it nothing can be said."""
         if version != self._version:
             self._version = version
             self._look.set()
+        if not version:
+            self.report.set("")
 
     async def run(self) -> None:
         """Read until cancelled."""
