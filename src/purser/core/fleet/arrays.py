@@ -1,0 +1,251 @@
+"""The fleet as a structure of arrays: one row per node, the GPU axis first, so that numpy runs along the nodes.
+
+Every change touches one row and stamps it, so that whoever keeps something computed from rows
+(`purser.core.placement.table`) knows which to look at again. Policies read ``left_milli``: how much of each GPU a new
+pod could still have, in thousandths.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.facts import NodeFacts, Take
+from purser.core.interconnect import Topology
+
+Rows = npt.NDArray[np.intp]
+"""Row numbers."""
+
+WHOLE_MILLI = 1000
+"""A whole GPU."""
+
+KINDS = 17
+"""Of pods by what they take: a share, 1 to 15 GPUs, and more."""
+
+_PER_GPU: dict[str, npt.DTypeLike] = {
+    "memory_mib": np.int32,
+    "memory_free_mib": np.int32,
+    "cores_percent": np.int16,
+    "cores_free_percent": np.int16,
+    "slots": np.int16,
+    "slots_free": np.int16,
+    "alone": np.int16,
+    "usable": np.bool_,
+    "gpu_model": np.int16,
+    "left_milli": np.int16,
+}
+_PER_NODE: dict[str, npt.DTypeLike] = {
+    "gpu_count": np.int16,
+    "node_model": np.int16,
+    "cpu_free_milli": np.int64,
+    "memory_free_mib_of_node": np.int64,
+    "pods_free": np.int64,
+    "live": np.bool_,
+    "rank": np.int64,
+    "changed_at": np.int64,
+}
+
+
+class Model(msgspec.Struct, frozen=True):
+    """One kind of GPU."""
+
+    name: str
+    memory_mib: int
+
+
+class FleetArrays:
+    """Rows of nodes. The arrays are for reading; they are replaced when the fleet outgrows them.
+
+    Per GPU, shape [GPUs, rows], 0 where a node has no such GPU: ``memory_mib``, ``memory_free_mib``, ``cores_percent``,
+    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``usable``, ``gpu_model``
+    (place in ``models``), ``left_milli`` (see `purser.core.fleet.arrays`).
+
+    Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
+    ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
+    ``changed_at`` (the clock at its last change).
+
+    ``pods_of_kind``, shape [`KINDS`, rows]: how many pods with GPUs a node has of each kind (see `Take.kind`).
+    """
+
+    memory_mib: npt.NDArray[np.int32]
+    memory_free_mib: npt.NDArray[np.int32]
+    cores_percent: npt.NDArray[np.int16]
+    cores_free_percent: npt.NDArray[np.int16]
+    slots: npt.NDArray[np.int16]
+    slots_free: npt.NDArray[np.int16]
+    alone: npt.NDArray[np.int16]
+    usable: npt.NDArray[np.bool_]
+    gpu_model: npt.NDArray[np.int16]
+    left_milli: npt.NDArray[np.int16]
+    gpu_count: npt.NDArray[np.int16]
+    node_model: npt.NDArray[np.int16]
+    cpu_free_milli: npt.NDArray[np.int64]
+    memory_free_mib_of_node: npt.NDArray[np.int64]
+    pods_free: npt.NDArray[np.int64]
+    live: npt.NDArray[np.bool_]
+    rank: npt.NDArray[np.int64]
+    changed_at: npt.NDArray[np.int64]
+    pods_of_kind: npt.NDArray[np.int32]
+
+    def __init__(self) -> None:
+        self.clock = 0
+        """Grows with every change."""
+        self.names: list[str] = []
+        """Of the rows; empty for a row that is no node."""
+        self.models: tuple[Model, ...] = ()
+        self.links: list[Topology | None] = []
+        """Of the rows: how their GPUs are connected, by their places."""
+        self._row_of: dict[str, int] = {}
+        self._spare: list[int] = []
+        self._model_numbers: dict[Model, int] = {}
+        self._order: npt.NDArray[np.int64] | None = None
+        self._allocate(8, 16)
+
+    def row_of(self, name: str) -> int | None:
+        """The row of a node, None for one that is not here."""
+        return self._row_of.get(name)
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The place of every row when nodes are sorted by rank, then by name: of equally good ones the first is taken.
+
+        Rows themselves tell nothing: where a node's row is depends on who came and went before it.
+        """
+        if self._order is None:
+            rows = sorted(self._row_of.values(), key=lambda row: (self.rank[row], self.names[row]))
+            self._order = np.full(len(self.live), len(rows), np.int64)
+            self._order[rows] = np.arange(len(rows))
+        return self._order
+
+    def put_node(self, node: NodeFacts, rank: int = 0) -> int:
+        """Add a node, or take it as it now is. Returns its row."""
+        row = self._row_of.get(node.name)
+        if row is None:
+            row = self._spare.pop() if self._spare else self._new_row()
+            self._row_of[node.name] = row
+            self.names[row] = node.name
+        if row >= len(self.live) or len(node.gpus) > len(self.memory_mib):
+            self._outgrow(len(node.gpus), row)
+        if not self.live[row] or self.rank[row] != rank:
+            self._order = None
+        self._clear(row)
+        self._fill(row, node, rank)
+        self._stamp(row)
+        return row
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its row is used again."""
+        row = self._row_of.pop(name, None)
+        if row is not None:
+            self.names[row] = ""
+            self._clear(row)
+            self._spare.append(row)
+            self._order = None
+            self._stamp(row)
+
+    def take(self, row: int, gpus: Sequence[int], taken: Take) -> None:
+        """A pod takes its share of some GPUs of a node, by their places."""
+        self._add(row, gpus, taken, -1)
+
+    def release(self, row: int, gpus: Sequence[int], taken: Take) -> None:
+        """It gives them back."""
+        self._add(row, gpus, taken, 1)
+
+    def _add(self, row: int, gpus: Sequence[int], taken: Take, sign: int) -> None:
+        self.cpu_free_milli[row] += sign * taken.cpu_milli
+        self.memory_free_mib_of_node[row] += sign * taken.memory_mib
+        self.pods_free[row] += sign
+        if taken.kind is not None:
+            self.pods_of_kind[min(taken.kind, KINDS - 1), row] -= sign
+        for gpu in gpus:
+            self.memory_free_mib[gpu, row] += sign * taken.gpu_memory_mib
+            self.cores_free_percent[gpu, row] += sign * taken.gpu_cores_percent
+            self.slots_free[gpu, row] += sign
+            if taken.alone:
+                self.alone[gpu, row] -= sign
+            self.left_milli[gpu, row] = self._left(gpu, row)
+        self._stamp(row)
+
+    def _left(self, gpu: int, row: int) -> int:
+        """What is left of a GPU: of memory or compute, whichever is less. A policy sees no more than that."""
+        memory, cores = int(self.memory_mib[gpu, row]), int(self.cores_percent[gpu, row])
+        if (
+            not self.usable[gpu, row]
+            or self.alone[gpu, row]
+            or self.slots_free[gpu, row] <= 0
+            or not (memory and cores)
+        ):
+            return 0
+        of_memory = WHOLE_MILLI * int(self.memory_free_mib[gpu, row]) // memory
+        of_cores = WHOLE_MILLI * int(self.cores_free_percent[gpu, row]) // cores
+        return max(min(of_memory, of_cores), 0)
+
+    def _fill(self, row: int, node: NodeFacts, rank: int) -> None:
+        for place, gpu in enumerate(node.gpus):
+            self.memory_mib[place, row] = gpu.memory_mib
+            self.memory_free_mib[place, row] = gpu.memory_mib - gpu.memory_taken_mib
+            self.cores_percent[place, row] = gpu.cores_percent
+            self.cores_free_percent[place, row] = gpu.cores_percent - gpu.cores_taken_percent
+            self.slots[place, row] = gpu.slots
+            self.slots_free[place, row] = gpu.slots - gpu.slots_taken
+            self.alone[place, row], self.usable[place, row] = gpu.alone, gpu.usable
+            self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib))
+            self.left_milli[place, row] = self._left(place, row)
+        for kind, pods in node.kinds:
+            self.pods_of_kind[min(kind, KINDS - 1), row] += pods
+        self.gpu_count[row] = len(node.gpus)
+        self.node_model[row] = self.gpu_model[0, row] if node.gpus else -1
+        self.cpu_free_milli[row], self.memory_free_mib_of_node[row] = node.cpu_free_milli, node.memory_free_mib
+        self.pods_free[row], self.links[row] = node.pods_free, node.links
+        self.live[row], self.rank[row] = True, rank
+
+    def _model_number(self, model: Model) -> int:
+        if model not in self._model_numbers:
+            self._model_numbers[model] = len(self.models)
+            self.models = (*self.models, model)
+        return self._model_numbers[model]
+
+    def _clear(self, row: int) -> None:
+        for field in (*_PER_GPU, "pods_of_kind"):
+            getattr(self, field)[:, row] = 0
+        for field in _PER_NODE:
+            getattr(self, field)[row] = 0
+        self.links[row] = None
+
+    def _stamp(self, row: int) -> None:
+        self.clock += 1
+        self.changed_at[row] = self.clock
+
+    def _new_row(self) -> int:
+        self.names.append("")
+        self.links.append(None)
+        return len(self.names) - 1
+
+    def _outgrow(self, gpus: int, row: int) -> None:
+        """Twice as many as before, as often as needed."""
+        most_gpus, most_rows = self.memory_mib.shape
+        while most_gpus < gpus:
+            most_gpus *= 2
+        while most_rows <= row:
+            most_rows *= 2
+        self._allocate(most_gpus, most_rows)
+
+    def _allocate(self, gpus: int, rows: int) -> None:
+        """New arrays of this size with the contents of those that are there."""
+        for field, kind in _PER_GPU.items():
+            self._grow(field, np.zeros((gpus, rows), kind))
+        for field, kind in _PER_NODE.items():
+            self._grow(field, np.zeros(rows, kind))
+        self._grow("pods_of_kind", np.zeros((KINDS, rows), np.int32))
+        self._order = None
+
+    def _grow(self, field: str, grown: npt.NDArray[Any]) -> None:
+        old = getattr(self, field, None)
+        if old is not None:
+            grown[tuple(slice(length) for length in old.shape)] = old
+        setattr(self, field, grown)

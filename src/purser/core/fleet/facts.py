@@ -1,0 +1,74 @@
+"""What a node has and what is taken of it, as `purser.core.fleet.arrays` takes it in."""
+
+import msgspec
+
+from purser.core.fleet.fleet import DeviceState, NodeState
+from purser.core.interconnect import Topology, topology
+
+MANY = 1 << 30
+"""Of what is not limited."""
+
+
+class GpuFacts(msgspec.Struct, frozen=True):
+    """One GPU of a node, and what is taken of it."""
+
+    model: str
+    memory_mib: int
+    slots: int
+    cores_percent: int = 100
+    usable: bool = True
+    """Healthy and not cordoned."""
+    memory_taken_mib: int = 0
+    cores_taken_percent: int = 0
+    slots_taken: int = 0
+    alone: int = 0
+    """How many pods hold it alone."""
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """One node: what is free of CPU, memory and pods, and its GPUs."""
+
+    name: str
+    gpus: tuple[GpuFacts, ...]
+    cpu_free_milli: int = MANY
+    memory_free_mib: int = MANY
+    pods_free: int = MANY
+    kinds: tuple[tuple[int, int], ...] = ()
+    """How many pods of each kind with GPUs it has, see `Take.kind`; for the clustering policy alone."""
+    links: Topology | None = None
+    """How its GPUs are connected, by their places; None where nobody knows."""
+
+
+class Take(msgspec.Struct, frozen=True):
+    """What a pod takes of a node, and of each of the GPUs it is given."""
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    gpu_memory_mib: int = 0
+    gpu_cores_percent: int = 0
+    alone: bool = False
+    """Nobody else may use these GPUs meanwhile."""
+    kind: int | None = None
+    """0 for a share of one GPU, n for n GPUs, None without GPUs."""
+
+
+def node_facts(node: NodeState) -> NodeFacts:
+    """A live node's GPUs. CPU and memory are kube-scheduler's to count, and are not limited here."""
+    devices = [state.device for state in node.devices]
+    links = topology(devices) if any(device.links for device in devices) else None
+    return NodeFacts(node.name, tuple(map(_gpu_facts, node.devices)), links=links)
+
+
+def _gpu_facts(state: DeviceState) -> GpuFacts:
+    device, used = state.device, state.usage
+    return GpuFacts(
+        device.model,
+        device.memory_mib,
+        device.slots,
+        device.cores_percent,
+        device.healthy and not state.cordoned,
+        used.memory_mib,
+        used.cores_percent,
+        used.slots,
+        used.exclusive,
+    )

@@ -1,0 +1,74 @@
+"""How much of the idle GPUs is of no use to the pods that come: in total, and for want of what."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.placement import kernels
+from purser.core.placement.kernels import plain
+from purser.core.placement.kernels.arguments import Floats, Ints
+from purser.core.placement.mix import MixSource, tables
+
+
+class Causes(msgspec.Struct, frozen=True):
+    """Idle GPUs of a fleet by what keeps typical pods from using them, in thousandths of a GPU, weighed by how frequent
+    these pods are. All but ``usable`` are fragments; together they are what is idle.
+    """
+
+    usable: float
+    """A pod could run on it (Q3)."""
+    lacks_both: float
+    """The node has neither enough GPU nor enough CPU (Q1)."""
+    lacks_gpu: float
+    """Not enough GPU, or what is too small beside GPUs that are enough (Q2)."""
+    lacks_cpu: float
+    """(Q4)"""
+    no_use: float
+    """Of no use to a pod that wants no GPU (XL)."""
+    no_use_lacks_cpu: float
+    """The same, and such a pod could not even run there (XR)."""
+    no_access: float
+    """Not of a model that the pod may use (NA)."""
+
+
+class Fragments:
+    """The fragments of each node, kept up to date row by row."""
+
+    def __init__(self, source: MixSource) -> None:
+        self._source = source
+        self._fleet: FleetArrays | None = None
+        self._of_rows: Floats = np.zeros(0)
+        self._as_of = 0
+        self._epoch = -1
+
+    def of_rows(self, fleet: FleetArrays) -> Floats:
+        """By row of the fleet, in thousandths of a GPU."""
+        known = fleet is self._fleet and self._epoch == self._source.epoch and len(self._of_rows) == len(fleet.live)
+        if not known:
+            self._of_rows = np.zeros(len(fleet.live))
+            self._fleet, self._epoch, self._as_of = fleet, self._source.epoch, 0
+        if self._as_of < fleet.clock:
+            rows = (fleet.changed_at > self._as_of).nonzero()[0]
+            mix = tables(self._source.mix, fleet.models)
+            self._of_rows[rows] = kernels.used.fragments(*_state(fleet, rows), mix)
+            self._as_of = fleet.clock
+        return self._of_rows
+
+    def total(self, fleet: FleetArrays) -> float:
+        """Of the whole fleet."""
+        return float(self.of_rows(fleet).sum())
+
+    def causes(self, fleet: FleetArrays) -> Causes:
+        """The whole fleet's idle GPUs by cause."""
+        rows = fleet.live.nonzero()[0]
+        left, cpu, model = _state(fleet, rows)
+        parts = plain.categories(left, cpu, model, tables(self._source.mix, fleet.models)).sum(axis=1)
+        both, gpu, lacks_cpu, no_use, no_use_cpu, no_access = map(float, parts)
+        return Causes(float(left.sum()) - float(parts.sum()), both, gpu, lacks_cpu, no_use, no_use_cpu, no_access)
+
+
+def _state(fleet: FleetArrays, rows: "np.ndarray[Any, np.dtype[np.intp]]") -> tuple[Ints, Ints, Ints]:
+    left = fleet.left_milli.take(rows, axis=1).astype(np.int64)
+    return left, fleet.cpu_free_milli[rows], fleet.node_model[rows].astype(np.int64)

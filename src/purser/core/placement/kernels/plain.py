@@ -1,0 +1,114 @@
+"""The kernels in numpy: always there, and what `fast` is tested against.
+
+Sums over typical pods are in their order, one addition after the other, in each category by itself, as FGD's own code
+has it: any other order rounds differently, and now and then a score falls on the other side of an integer.
+``bincount`` adds in that order; numpy's ``sum`` would not.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Stock, Wanted
+
+_NA, _XR, _XL, _Q4, _Q2, _Q1 = 5, 4, 3, 2, 1, 0
+_SATISFIED = 7
+_CATEGORY = np.array([_NA, _NA, _NA, _NA, _Q1, _Q2, _Q4, _Q2, _XR, _XL])
+"""By 4 (the model is allowed) + 2 (enough GPUs) + 1 (enough CPU), and from 8 on for pods without GPUs. What is too
+small for a satisfied pod counts as lack of GPUs."""
+
+CATEGORIES = 6
+
+
+def look(stock: Stock, rows: Ints, wanted: Wanted) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """(what is left of each GPU, what would be after the pod took its share, whether the GPU takes it)."""
+    size, free, cores, cores_free, slots, slots_free, alone, usable, model, left_milli = (
+        array.take(rows, axis=1) for array in stock
+    )
+    left = left_milli.astype(np.int64)
+    memory = size * np.int64(wanted.memory_percent) // 100 if wanted.memory_percent else np.int64(wanted.memory_mib)
+    takes = usable & (slots_free > 0) & (alone == 0) & wanted.allowed[model]
+    takes &= (free >= memory) & (cores_free >= wanted.cores_percent)
+    if wanted.alone:
+        takes &= slots_free == slots
+        return left, np.where(takes, 0, left), takes
+    if not wanted.cores_percent:
+        takes &= (cores_free > 0) | (cores <= 0)
+    of_memory = 1000 * (free - memory) // np.maximum(size, 1)
+    of_cores = 1000 * (cores_free.astype(np.int64) - wanted.cores_percent) // np.maximum(cores, 1)
+    after = np.maximum(np.where(slots_free > 1, np.minimum(of_memory, of_cores), 0), 0)
+    return left, np.where(takes, after, left), takes
+
+
+def categories(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
+    """Fragments of nodes by category [6, nodes]: lack of both, of GPUs, of CPU, two of pods without GPUs, no access."""
+    levels = mix.levels[:, model]
+    enough = left[None] >= levels[:, None]
+    idle = left.sum(axis=0)
+    small = idle - (left[None] * enough).sum(axis=1)
+    case = (mix.case[:, model] + 2 * (enough.sum(axis=1)[mix.level_of] >= mix.gpus[:, None])) + (
+        cpu >= mix.cpu_milli[:, None]
+    )
+    amount = np.where(case == _SATISFIED, small[mix.level_of], idle)
+    nodes = len(idle)
+    place = _CATEGORY[case] * nodes + np.arange(nodes)
+    weighted = mix.frequency[:, None] * amount
+    return np.bincount(place.ravel(), weighted.ravel(), CATEGORIES * nodes).reshape(CATEGORIES, nodes)
+
+
+def fragments(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
+    """What of each node's idle GPUs the mix of pods could not use, in thousandths of a GPU."""
+    parts = categories(left, cpu, model, mix)
+    total = parts[0] + parts[1]
+    for part in parts[2:]:
+        total = total + part
+    return total
+
+
+def quantised(gained: Floats, steps: Floats) -> Floats:
+    """The integer score of less fragmentation."""
+    return steps.searchsorted(gained, side="right").astype(np.float64)
+
+
+def fragment_scores(
+    left: Ints,
+    after: Ints,
+    takes: npt.NDArray[np.bool_],
+    fits: npt.NDArray[np.bool_],
+    cpu_after: Ints,
+    model: Ints,
+    before: Floats,
+    gpu_count: int,
+    mix: MixTables,
+    steps: Floats,
+) -> tuple[Floats, npt.NDArray[np.int8]]:
+    """(the score of each node, the best GPU for a pod that wants one); nodes that do not fit score -1."""
+    scores, gpus = np.full(len(fits), -1.0), np.full(len(fits), -1, np.int8)
+    fit = fits.nonzero()[0]
+    if not len(fit):
+        return scores, gpus
+    if gpu_count == 1:
+        gpu, node = takes[:, fit].nonzero()
+        node = fit[node]
+        then = left[:, node]
+        then[gpu, np.arange(len(node))] = after[gpu, node]
+        by_gpu = np.full(takes.shape, -1.0)
+        by_gpu[gpu, node] = _gains(then, cpu_after[node], model[node], before[node], mix, steps)
+        gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
+        return scores, gpus
+    then = left[:, fit]
+    if gpu_count:
+        chosen = np.where(takes[:, fit], then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
+        np.put_along_axis(then, chosen, np.take_along_axis(after[:, fit], chosen, axis=0), axis=0)
+    scores[fit] = _gains(then, cpu_after[fit], model[fit], before[fit], mix, steps)
+    return scores, gpus
+
+
+def _gains(left: Ints, cpu: Ints, model: Ints, before: Floats, mix: MixTables, steps: Floats) -> Floats:
+    return quantised(before - fragments(left, cpu, model, mix), steps)
+
+
+def best(scores: Floats, order: Ints) -> int:
+    """The row with the highest score, of several the first in order; -1 where nothing has a score."""
+    ties = (scores == scores.max()).nonzero()[0]
+    row = ties[order[ties].argmin()] if len(ties) > 1 else ties[0]
+    return int(row) if scores[row] > -np.inf else -1

@@ -1,0 +1,147 @@
+"""The mix of pods that a fleet serves: what policies measure fragments against.
+
+`Mix.of` takes the shapes that pods have and how many have each, as FGD is told them (its typical pods: the most
+frequent shapes, until they make up 95 percent). `LearnedMix` counts what arrives instead.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from purser.core.fleet.arrays import Model
+from purser.core.placement.kernels.arguments import MixTables
+from purser.core.placement.shape import PodShape, need_milli
+
+POPULARITY = 0.95
+"""Share of all pods that the typical ones make up. FGD's default; with all of them little changes, with fewer it gets
+worse."""
+
+_NEVER = 1 << 40
+
+
+class Typical(msgspec.Struct, frozen=True):
+    """A shape, without its memory: fragments are of GPUs and CPU."""
+
+    shape: PodShape
+    frequency: float
+
+
+class Mix(msgspec.Struct, frozen=True):
+    """Typical pods, the most frequent first. Empty: nothing is known, and nothing is a fragment."""
+
+    typical: tuple[Typical, ...] = ()
+
+    @staticmethod
+    def of(counts: Mapping[PodShape, float], popularity: float = POPULARITY) -> "Mix":
+        """The most frequent shapes until they make up that share; of equally frequent ones the larger first."""
+        ranked = sorted(_without_memory(counts).items(), key=_rank, reverse=True)
+        total = sum(count for _, count in ranked)
+        kept, sum_kept = 0, 0.0
+        while kept < len(ranked) and sum_kept < popularity * total:
+            sum_kept += ranked[kept][1]
+            kept += 1
+        # Divided twice because FGD's own code does so: the last bit of a frequency can decide a score.
+        share = sum_kept / total if total else 1.0
+        return Mix(tuple(Typical(shape, (count / total) / share) for shape, count in ranked[:kept]))
+
+    @property
+    def mix(self) -> "Mix":
+        """Itself: it is a `MixSource` that never changes."""
+        return self
+
+    @property
+    def epoch(self) -> int:
+        """Never another."""
+        return 0
+
+
+class MixSource(Protocol):
+    """Where a policy has its mix from."""
+
+    @property
+    def mix(self) -> Mix:
+        """As it now is."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever the mix becomes another one."""
+
+
+class LearnedMix:
+    """Learns from the pods that arrive, and forgets them: a pod counts half as much once so many others have come.
+
+    The mix is renewed only once enough has arrived to matter, as everything computed from it has to be anew then. It
+    depends on nothing but the arrivals and their order.
+    """
+
+    RENEWED_AFTER = 1 / 8
+    """Of all arrivals that count. Early, when each pod tells much, that is often."""
+
+    def __init__(self, half_life: int = 4096) -> None:
+        self.mix = Mix()
+        self.epoch = 0
+        self._growth = 2.0 ** (1 / half_life)
+        self._weight = 1.0
+        self._counts: dict[PodShape, float] = {}
+        self._total = 0.0
+        self._unheeded = 0.0
+
+    def arrived(self, shape: PodShape) -> None:
+        """A pod of this shape asks for a place, whether or not it gets one. One that is tried again does not count."""
+        self._weight *= self._growth  # later pods weigh more, instead of every earlier one less
+        self._counts[shape] = self._counts.get(shape, 0.0) + self._weight
+        self._total += self._weight
+        self._unheeded += self._weight
+        if self._unheeded >= self.RENEWED_AFTER * self._total:
+            self._renew()
+
+    def _renew(self) -> None:
+        self._counts = {shape: count / self._weight for shape, count in self._counts.items()}
+        self._counts = {shape: count for shape, count in self._counts.items() if count > 1 / 64}
+        self._total, self._weight, self._unheeded = sum(self._counts.values()), 1.0, 0.0
+        self.mix = Mix.of(self._counts)
+        self.epoch += 1
+
+
+def _without_memory(counts: Mapping[PodShape, float]) -> dict[PodShape, float]:
+    merged: Counter[PodShape] = Counter()
+    for shape, count in counts.items():
+        merged[msgspec.structs.replace(shape, memory_mib=0)] += count  # type: ignore[assignment]
+    return dict(merged)
+
+
+def _rank(counted: tuple[PodShape, float]) -> tuple[object, ...]:
+    shape, count = counted
+    size = (shape.gpu_memory_mib, shape.gpu_memory_percent, shape.gpu_cores_percent)
+    return (count, shape.cpu_milli, size, shape.gpu_count, "|".join(shape.models))
+
+
+@lru_cache(64)
+def tables(mix: Mix, models: tuple[Model, ...]) -> MixTables:
+    """The mix against the models of a fleet, for kernels."""
+    shapes = [typical.shape for typical in mix.typical]
+    needs = [tuple(need_milli(shape, model.memory_mib) for model in models) for shape in shapes]
+    levels = sorted({need for shape, need in zip(shapes, needs, strict=True) if shape.gpu_count})
+    level_of = [levels.index(need) if shape.gpu_count else 0 for shape, need in zip(shapes, needs, strict=True)]
+    return MixTables(
+        np.array([typical.frequency for typical in mix.typical], np.float64),
+        np.array([shape.cpu_milli for shape in shapes], np.int64),
+        np.array([shape.gpu_count or _NEVER for shape in shapes], np.int64),
+        np.array(level_of, np.intp),
+        _table([(*level, _NEVER) for level in levels] or [(_NEVER,) * (len(models) + 1)], len(models)),
+        _table([_cases(shape, models) for shape in shapes], len(models)),
+    )
+
+
+def _cases(shape: PodShape, models: tuple[Model, ...]) -> tuple[int, ...]:
+    if not shape.gpu_count:
+        return (8,) * (len(models) + 1)
+    return (*(4 if shape.takes_model(model.name) else 0 for model in models), 0)
+
+
+def _table(rows: list[tuple[int, ...]], models: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+    return np.array(rows, np.int64).reshape(len(rows), models + 1)

@@ -1,0 +1,15 @@
+"""Which node and which of its GPUs is best: one small file per policy, over the fleet as arrays.
+
+A policy for nodes and one for GPUs make a pair (`pair`); several policies for nodes can be weighed against one another
+(`weighted`). Scores of nodes are 0 to 100 and depend on the node and the pod alone, so that whoever asks again
+(`purser.core.placement.table`) rescores only what changed.
+
+Not here: whether a pod fits (`purser.core.placement.shape`), and the tie between equally good nodes, which falls to the
+first in the fleet's order.
+"""
+
+from purser.core.placement.policies.pair import Pair
+from purser.core.placement.policies.protocol import GpuPolicy, NodePolicy, Policy, Setting
+from purser.core.placement.policies.registry import GPU_POLICIES, NODE_POLICIES, policy
+
+__all__ = ["GPU_POLICIES", "NODE_POLICIES", "GpuPolicy", "NodePolicy", "Pair", "Policy", "Setting", "policy"]

@@ -1,0 +1,21 @@
+"""Dot product (as in Tetris, turned around): where demand and what is free are least alike."""
+
+import numpy as np
+
+from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI
+from purser.core.placement.shape import View
+
+
+class DotProductNodes:
+    """The node with the smallest product of what is free and what is asked, over CPU and GPU, in whole percent."""
+
+    steady = True
+    epoch = 0
+
+    def score(self, view: View) -> Floats:
+        """See `NodePolicy.score`."""
+        cpu = (view.cpu_free_milli / MOST_CPU_MILLI) * (view.shape.cpu_milli / MOST_CPU_MILLI)
+        gpu = (view.idle / MOST_GPU_MILLI) * (view.demand / MOST_GPU_MILLI)
+        found: Floats = np.trunc(100 * (1 - (cpu + gpu) / 2))
+        return found

@@ -1,0 +1,62 @@
+"""What a policy is asked."""
+
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.mix import Mix, MixSource
+from purser.core.placement.shape import View
+
+Gpus = npt.NDArray[np.int8]
+"""For each row a GPU by its place; -1 where there is none to name."""
+
+
+class Steady(Protocol):
+    """How long an answer is good for."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether an answer holds as long as the row does not change; if not, it is for one decision only."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever the policy itself changes, and earlier answers with it."""
+
+
+class NodePolicy(Steady, Protocol):
+    """Which node is best."""
+
+    def score(self, view: View) -> Floats:
+        """The score of each row, higher is better; for rows that do not fit it may be anything."""
+
+
+class GpuPolicy(Steady, Protocol):
+    """Which GPUs of a node are best."""
+
+    def first(self, view: View) -> Gpus:
+        """For a pod that wants one GPU: the best on each row; for rows that do not fit it may be anything."""
+
+    def choose(self, view: View) -> tuple[int, ...]:
+        """As many as the pod wants, on a view of one row, which fits."""
+
+
+class Policy(Steady, Protocol):
+    """Both together: what decides."""
+
+    def rate(self, view: View) -> tuple[Floats, Gpus]:
+        """The score of each row, and the best GPU there for a pod that wants one."""
+
+    def choose(self, view: View) -> tuple[int, ...]:
+        """The GPUs for a pod on a view of one row, which fits."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What some policies have to be told."""
+
+    mix: MixSource = Mix()
+    """The mix of pods to expect."""
+    seed: int = 0
+    """Of those that choose at random."""

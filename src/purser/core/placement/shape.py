@@ -1,0 +1,169 @@
+"""What a pod is to a policy: its size, not who it is. Pods of one shape share everything that is computed for them."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
+from purser.core.fleet.facts import Take
+from purser.core.model import PodRequest
+from purser.core.placement import kernels
+from purser.core.placement.kernels.arguments import Ints, Stock, Wanted
+
+_FULL_PERCENT = 100
+
+
+class PodShape(msgspec.Struct, frozen=True):
+    """One pod, as far as it decides where it may go and what it leaves behind.
+
+    At most one of ``gpu_memory_mib`` and ``gpu_memory_percent`` is set; both, and the compute, are of each GPU.
+    """
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    gpu_count: int = 0
+    gpu_memory_mib: int = 0
+    gpu_memory_percent: int = 0
+    gpu_cores_percent: int = 0
+    """0: not limited, and not counted."""
+    models: tuple[str, ...] = ()
+    """Of which one must be in the model's name, case aside; with ``=`` in front it must be the name. Empty: any."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else may use its GPUs."""
+        return self.gpu_cores_percent >= _FULL_PERCENT
+
+    def takes_model(self, model: str) -> bool:
+        """Whether the pod may run on this model."""
+        return not self.models or any(_is_model(word, model) for word in self.models)
+
+
+def _is_model(word: str, model: str) -> bool:
+    return word[1:] == model if word.startswith("=") else word.lower() in model.lower()
+
+
+def shape_of(request: PodRequest, cpu_milli: int = 0, memory_mib: int = 0) -> PodShape | None:
+    """The shape of a request that is nothing but a size: one container, any device of the models it allows.
+
+    None for one that names uuids, modes or NUMA nodes, or has several containers with devices.
+    """
+    if len(request.containers) != 1:
+        return None
+    asked = request.containers[0].devices
+    named = asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or asked.modes_allowed
+    if named or asked.numa_bind or asked.models_denied:
+        return None
+    cores, percent = min(asked.cores_percent, _FULL_PERCENT), asked.memory_percent or 0
+    return PodShape(cpu_milli, memory_mib, asked.count, asked.memory_mib or 0, percent, cores, asked.models_allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Rows of the fleet, as one shape finds them. GPU arrays are [GPUs, rows] as in `FleetArrays`."""
+
+    fleet: FleetArrays
+    shape: PodShape
+    rows: Rows
+    left: Ints
+    """What is left of each GPU, in thousandths."""
+    after: Ints
+    """What would be left of it if the pod took its share there; as it is where it cannot."""
+    takes: npt.NDArray[np.bool_]
+    """Whether the GPU has what the pod asks of one."""
+    fits: npt.NDArray[np.bool_]
+    """Whether the node has all that the pod asks for."""
+    cpu_free_milli: Ints
+    model: Ints
+    """Place in the fleet's models of the node's first GPU."""
+
+    @property
+    def idle(self) -> Ints:
+        """What is left of each node's GPUs together."""
+        total: Ints = self.left.sum(axis=0)
+        return total
+
+    @property
+    def demand(self) -> Ints:
+        """What the pod would take of each node's GPUs together."""
+        most: Ints = (self.left - self.after).max(axis=0)
+        return most * self.shape.gpu_count
+
+
+def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
+    """What a shape finds on these rows."""
+    left, after, takes = kernels.used.look(_stock(fleet), rows, _wanted(shape, fleet.models))
+    cpu = fleet.cpu_free_milli[rows]
+    fits = fleet.live[rows] & (cpu >= shape.cpu_milli) & (fleet.memory_free_mib_of_node[rows] >= shape.memory_mib)
+    fits &= fleet.pods_free[rows] > 0
+    if shape.gpu_count:
+        fits &= takes.sum(axis=0) >= shape.gpu_count
+    return View(fleet, shape, rows, left, after, takes, fits, cpu, fleet.node_model[rows].astype(np.int64))
+
+
+def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
+    """What a pod of this shape takes of a node when it is given these GPUs."""
+    memory = memory_of(shape, int(fleet.memory_mib[gpus[0], row])) if gpus else 0
+    return _take(shape, memory, is_share(shape, int(fleet.memory_mib[gpus[0], row])) if gpus else False)
+
+
+@lru_cache(1024)
+def _take(shape: PodShape, memory_mib: int, share: bool) -> Take:
+    kind = (0 if share else shape.gpu_count) if shape.gpu_count else None
+    cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
+    return Take(shape.cpu_milli, shape.memory_mib, memory_mib, cores, shape.is_alone, kind)
+
+
+def memory_of(shape: PodShape, memory_mib: int) -> int:
+    """What the shape asks of a GPU with so much memory, in MiB."""
+    if shape.gpu_memory_percent:
+        return memory_mib * shape.gpu_memory_percent // _FULL_PERCENT
+    return shape.gpu_memory_mib
+
+
+def is_share(shape: PodShape, memory_mib: int) -> bool:
+    """Whether it wants one GPU, of so much memory, and leaves room on it for others."""
+    return shape.gpu_count == 1 and not shape.is_alone and memory_of(shape, memory_mib) < memory_mib
+
+
+def kind_on(view: View) -> Ints:
+    """The kind (see `Take.kind`) that the shape would be on each row, by the memory of the node's first GPU."""
+    size = view.fleet.memory_mib[0, view.rows].astype(np.int64)
+    asked = size * view.shape.gpu_memory_percent // _FULL_PERCENT if view.shape.gpu_memory_percent else None
+    memory = np.full(len(size), view.shape.gpu_memory_mib) if asked is None else asked
+    share = (view.shape.gpu_count == 1) & (not view.shape.is_alone) & (memory < size)
+    return np.where(share, 0, min(view.shape.gpu_count, KINDS - 1))
+
+
+def need_milli(shape: PodShape, memory_mib: int) -> int:
+    """What it takes of an idle GPU with so much memory, in thousandths, rounded up; above 1000: more than there is."""
+    if shape.is_alone:
+        return WHOLE_MILLI
+    of_memory = -(-WHOLE_MILLI * memory_of(shape, memory_mib) // max(memory_mib, 1))
+    return max(of_memory, shape.gpu_cores_percent * WHOLE_MILLI // _FULL_PERCENT)
+
+
+def _stock(fleet: FleetArrays) -> Stock:
+    return Stock(
+        fleet.memory_mib,
+        fleet.memory_free_mib,
+        fleet.cores_percent,
+        fleet.cores_free_percent,
+        fleet.slots,
+        fleet.slots_free,
+        fleet.alone,
+        fleet.usable,
+        fleet.gpu_model,
+        fleet.left_milli,
+    )
+
+
+@lru_cache(4096)
+def _wanted(shape: PodShape, models: tuple[Model, ...]) -> Wanted:
+    """One model more than there are, so that there is one to look up where there is no GPU."""
+    allowed = np.array([*(shape.takes_model(model.name) for model in models), False])
+    cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
+    return Wanted(shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, allowed)

@@ -1,0 +1,92 @@
+"""Decisions from what was computed before: of each shape's scores only those of rows that changed since are renewed.
+
+A pod's placement changes one node, and there are few shapes: of a thousand nodes some twenty are looked at per pod.
+"""
+
+import numpy as np
+
+from purser.core.fleet.arrays import FleetArrays, Rows
+from purser.core.placement import kernels
+from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.policies.protocol import Gpus, Policy
+from purser.core.placement.shape import PodShape, view
+
+
+class _Known:
+    """What is known of one shape, by row."""
+
+    __slots__ = ("as_of", "epoch", "gpus", "scores")
+
+    def __init__(self, rows: int, epoch: int) -> None:
+        self.scores: Floats = np.full(rows, -np.inf)
+        self.gpus: Gpus = np.full(rows, -1, np.int8)
+        self.as_of = 0
+        self.epoch = epoch
+
+
+class ShapeTable:
+    """One policy's scores for one fleet. What is not asked for the longest is forgotten."""
+
+    MOST_SHAPES = 512
+    """Each costs 9 bytes a node; one that was forgotten costs a full scoring when it comes again."""
+
+    def __init__(self, fleet: FleetArrays, policy: Policy, most_shapes: int = MOST_SHAPES) -> None:
+        self.fleet = fleet
+        self.policy = policy
+        self._most_shapes = most_shapes
+        self._known: dict[PodShape, _Known] = {}
+
+    def scores(self, shape: PodShape) -> Floats:
+        """The score of every row, minus infinity where the shape does not fit. To be read before the next call."""
+        return self._refreshed(shape).scores
+
+    def best(self, shape: PodShape) -> int | None:
+        """The row with the highest score, the first in the fleet's order among equals; None where the shape fits
+        nowhere.
+        """
+        row: int = kernels.used.best(self._refreshed(shape).scores, self.fleet.order)
+        return None if row < 0 else row
+
+    def gpus(self, shape: PodShape, row: int) -> tuple[int, ...]:
+        """The GPUs that a pod of this shape gets on a row where it fits."""
+        if not shape.gpu_count:
+            return ()
+        first = int(self._refreshed(shape).gpus[row])
+        if shape.gpu_count == 1 and first >= 0:
+            return (first,)
+        return self.policy.choose(view(self.fleet, shape, np.array([row], np.intp)))
+
+    def _refreshed(self, shape: PodShape) -> _Known:
+        known = self._recall(shape)
+        rows = self._outdated(known)
+        if len(rows):
+            found = view(self.fleet, shape, rows)
+            scores, gpus = self.policy.rate(found)
+            known.scores[rows] = np.where(found.fits, scores, -np.inf)
+            known.gpus[rows] = gpus
+        known.as_of = self.fleet.clock
+        return known
+
+    def _recall(self, shape: PodShape) -> _Known:
+        known = self._known.pop(shape, None)
+        if known is None or known.epoch != self.policy.epoch or len(known.scores) != len(self.fleet.live):
+            known = _Known(len(self.fleet.live), self.policy.epoch)
+        self._known[shape] = known
+        if len(self._known) > self._most_shapes:
+            del self._known[next(iter(self._known))]
+        return known
+
+    def _outdated(self, known: _Known) -> Rows:
+        if known.as_of == self.fleet.clock:
+            return _NO_ROWS
+        changed: Rows = (self.fleet.changed_at > (known.as_of if self.policy.steady else 0)).nonzero()[0]
+        return changed
+
+
+_NO_ROWS: Rows = np.zeros(0, np.intp)
+
+
+def place(table: ShapeTable, shape: PodShape) -> tuple[int, tuple[int, ...]] | None:
+    """The row and the GPUs for a pod of this shape, None where it fits nowhere. Nothing is taken yet."""
+    row = table.best(shape)
+    return None if row is None else (row, table.gpus(shape, row))
