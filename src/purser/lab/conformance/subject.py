@@ -45,6 +45,7 @@ class Subject:
         self._books: PodResources | None = None
         self._direct: Endpoint | None = None
         self._lost: str | None = None
+        self._absent: CheckFailed | None = None
 
     async def __aenter__(self) -> "Subject":
         try:
@@ -108,13 +109,20 @@ class Subject:
 
     async def registered(self, after: int) -> Registration:
         """Wait for the next registration, or for the end of the process. Raises `CheckFailed`."""
-        return await self._unless_ended(self.kubelet.registered(after))
+        kubelet = self.kubelet
+        try:
+            return await self._unless_ended(kubelet.registered(after))
+        except CheckFailed as error:
+            self._absent = error
+            raise
 
     async def registrations_ready(self) -> None:
         """Have a plugin that is connected. Raises `CheckFailed`."""
         if self._kubelet is None or self._connected() is not None:
             return
         try:
+            if self._absent is not None:
+                raise self._absent  # it was waited for, in vain
             await self.registered(self._kubelet.before_start)
         except CheckFailed:
             if self.settings.socket is None:
