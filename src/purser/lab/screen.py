@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from purser.core.kubelet.config import KubeletConfig, TopologyPolicy
 from purser.lab.cluster import PARTS, Lab
 from purser.lab.driver import DriverKind
 from purser.lab.faults import LOST_GPUS_ANNOTATION
@@ -60,14 +61,21 @@ def _control_plane(lab: Lab) -> list[str]:
 
 def _nodes(lab: Lab) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for head in ("NODE", "SHARES PER CARD", "METRICS PORT", "CARDS"):
+    for head in ("NODE", "KUBELET", "SHARES PER CARD", "METRICS PORT", "CARDS"):
         table.add_column(head, no_wrap=True)
     for choice in lab.settings.nodes:
         node = lab.nodes[choice.name]
         models = Counter(choice.profile.model_of(gpu).name for gpu in choice.profile.gpus)
         cards = ", ".join(f"{count} x {model}" for model, count in models.items())
-        table.add_row(choice.name, str(lab.settings.slots), str(node.metrics_port), cards)
+        kubelet = _kubelet(lab.settings.kubelet_of(choice).config)
+        table.add_row(choice.name, kubelet, str(lab.settings.slots), str(node.metrics_port), cards)
     return table
+
+
+def _kubelet(config: KubeletConfig) -> str:
+    """Its version, and its topology policy where it aligns anything."""
+    policy = config.topology_policy
+    return config.version if policy is TopologyPolicy.NONE else f"{config.version} {policy}"
 
 
 def _print(console: Console, *lines: str) -> None:

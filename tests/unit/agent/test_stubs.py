@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2 as deviceplugin
+from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2 as pluginregistration
 from purser.agent.kubeletapi.podresources.v1 import api_pb2 as podresources
 
 ROOT = Path(__file__).parents[3]
@@ -14,6 +15,7 @@ GENERATED = ("api_pb2.py", "api_pb2.pyi", "api_pb2_grpc.py", "api_pb2_grpc.pyi")
 FOLDERS = (
     "purser/agent/kubeletapi/deviceplugin/v1beta1",
     "purser/agent/kubeletapi/podresources/v1",
+    "purser/agent/kubeletapi/pluginregistration/v1",
 )
 
 
@@ -31,8 +33,9 @@ def test_committed_modules_are_what_the_script_generates(regenerated, folder, na
 
 
 def test_services_have_kubelets_wire_names():
-    services = {**deviceplugin.DESCRIPTOR.services_by_name, **podresources.DESCRIPTOR.services_by_name}
-    methods = {f"/{service.full_name}/{method.name}" for service in services.values() for method in service.methods}
+    files = (deviceplugin.DESCRIPTOR, podresources.DESCRIPTOR, pluginregistration.DESCRIPTOR)
+    services = [service for file in files for service in file.services_by_name.values()]
+    methods = {f"/{service.full_name}/{method.name}" for service in services for method in service.methods}
     assert methods == {
         "/v1beta1.Registration/Register",
         "/v1beta1.DevicePlugin/GetDevicePluginOptions",
@@ -43,6 +46,8 @@ def test_services_have_kubelets_wire_names():
         "/v1.PodResourcesLister/List",
         "/v1.PodResourcesLister/GetAllocatableResources",
         "/v1.PodResourcesLister/Get",
+        "/pluginregistration.Registration/GetInfo",
+        "/pluginregistration.Registration/NotifyRegistrationStatus",
     }
 
 
@@ -72,6 +77,16 @@ def test_services_have_kubelets_wire_names():
             ),
             "0a016112060a01621201631a010122021001",
             id="a container's resources",
+        ),
+        pytest.param(
+            pluginregistration.PluginInfo(type="a", name="b", endpoint="c", supported_versions=["d"]),
+            "0a01611201621a0163220164",
+            id="who a plugin is",
+        ),
+        pytest.param(
+            pluginregistration.RegistrationStatus(plugin_registered=True, error="a"),
+            "0801120161",
+            id="how a registration came out",
         ),
     ],
 )

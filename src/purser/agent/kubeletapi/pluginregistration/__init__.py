@@ -1,1 +1,1 @@
-"""The PodResources API, by version."""
+"""The plugin registration API, by version."""

@@ -1,1 +1,1 @@
-"""v1: served since Kubernetes 1.20."""
+"""v1: plugins that kubelet finds in plugins_registry/."""
