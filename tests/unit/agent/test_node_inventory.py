@@ -99,11 +99,16 @@ def test_a_card_that_never_said_who_it_is_is_left_out():
 def test_kubelets_list_is_every_slot_with_the_health_of_its_card():
     node = NodeInventory("n", (device(B, slots=2, healthy=False), device(A, slots=2, numa_nodes=(1,))))
     assert advertise(node, ()) == (
-        Advertised(f"{A}::0", True, (1,)),
-        Advertised(f"{A}::1", True, (1,)),
+        Advertised(f"{A}::0", True),
+        Advertised(f"{A}::1", True),
         Advertised(f"{B}::0", False),
         Advertised(f"{B}::1", False),
     )
+
+
+def test_kubelet_aligns_whole_cards_and_not_the_slots_of_shared_ones():
+    node = NodeInventory("n", (device(A, slots=1, numa_nodes=(1,)), device(B, slots=2, numa_nodes=(0,))))
+    assert [entry.numa_nodes for entry in advertise(node, ())] == [(1,), (), ()]
 
 
 def test_kubelets_list_is_sorted_by_the_number_of_the_slot():
