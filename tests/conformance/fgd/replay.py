@@ -35,7 +35,7 @@ class Replay(NamedTuple):
         return float(np.round(np.mean([round(100 * e[1] / self.capacity, 2) for e in self._at(arrived_percent)]), 2))
 
     def fragmentation(self, arrived_percent: int) -> float:
-        return float(np.round(np.mean([round(100 * e[2] / self.capacity, 2) for e in self._at(arrived_percent)]), 2))
+        return float(np.round(np.mean([100 * e[2] / self.capacity for e in self._at(arrived_percent)]), 2))
 
     def _at(self, percent: int) -> list[Event]:
         return [event for event in self.events if round(100 * event[0] / self.capacity) == percent]

@@ -5,9 +5,9 @@ these can be written it is compiled at every start (a second or two).
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-import numba  # type: ignore[import-untyped,unused-ignore]
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -18,10 +18,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def _compiled(function: _F) -> _F:
     try:
-        kernel: _F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        return cast(_F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
     except RuntimeError:  # no directory that can be written
-        kernel = numba.njit(nogil=True, error_model="numpy")(function)
-    return kernel
+        return cast(_F, numba.njit(nogil=True, error_model="numpy")(function))
 
 
 def look(stock: Stock, rows: Ints, wanted: Wanted) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
@@ -56,7 +55,8 @@ def _look(
         for n in range(nodes):
             row = rows[n]
             here = np.int64(left_milli[g, row])
-            memory = np.int64(size[g, row]) * memory_percent // 100 if memory_percent else memory_mib
+            total_memory, total_cores = np.int64(size[g, row]), np.int64(cores[g, row])
+            memory = total_memory * memory_percent // 100 if memory_percent else memory_mib
             memory_then = np.int64(free[g, row]) - memory
             cores_now = np.int64(cores_free[g, row])
             cores_then = cores_now - cores_percent
@@ -67,11 +67,10 @@ def _look(
                 ok = ok and slots_free[g, row] == slots[g, row]
             else:
                 if cores_percent == 0:
-                    ok = ok and (cores_now > 0 or cores[g, row] <= 0)
-                if ok and slots_free[g, row] > 1:
-                    of_memory = 1000 * memory_then // max(np.int64(size[g, row]), 1)
-                    of_cores = 1000 * cores_then // max(np.int64(cores[g, row]), 1)
-                    then = max(min(of_memory, of_cores), 0)
+                    ok = ok and (cores_now > 0 or total_cores <= 0)
+                if ok and slots_free[g, row] > 1 and total_memory > 0 and total_cores > 0:
+                    of_memory, of_cores = 1000 * memory_then // total_memory, 1000 * cores_then // total_cores
+                    then = min(of_memory, of_cores)
             left[g, n] = here
             after[g, n] = then if ok else here
             takes[g, n] = ok
@@ -181,7 +180,7 @@ def _score(gained: float, steps: Floats) -> float:
             low = middle + 1
         else:
             high = middle
-    return np.float64(low)
+    return float(low)
 
 
 @_compiled

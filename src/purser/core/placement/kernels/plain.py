@@ -35,7 +35,8 @@ def look(stock: Stock, rows: Ints, wanted: Wanted) -> tuple[Ints, Ints, npt.NDAr
         takes &= (cores_free > 0) | (cores <= 0)
     of_memory = 1000 * (free - memory) // np.maximum(size, 1)
     of_cores = 1000 * (cores_free.astype(np.int64) - wanted.cores_percent) // np.maximum(cores, 1)
-    after = np.maximum(np.where(slots_free > 1, np.minimum(of_memory, of_cores), 0), 0)
+    counts = (slots_free > 1) & (size > 0) & (cores > 0)
+    after = np.maximum(np.where(counts, np.minimum(of_memory, of_cores), 0), 0)
     return left, np.where(takes, after, left), takes
 
 
@@ -52,13 +53,14 @@ def categories(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     nodes = len(idle)
     place = _CATEGORY[case] * nodes + np.arange(nodes)
     weighted = mix.frequency[:, None] * amount
-    return np.bincount(place.ravel(), weighted.ravel(), CATEGORIES * nodes).reshape(CATEGORIES, nodes)
+    parts = np.bincount(place.ravel(), weighted.ravel(), CATEGORIES * nodes)
+    return np.asarray(parts, np.float64).reshape(CATEGORIES, nodes)
 
 
 def fragments(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     """What of each node's idle GPUs the mix of pods could not use, in thousandths of a GPU."""
     parts = categories(left, cpu, model, mix)
-    total = parts[0] + parts[1]
+    total: Floats = parts[0] + parts[1]
     for part in parts[2:]:
         total = total + part
     return total
@@ -87,7 +89,7 @@ def fragment_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node = takes[:, fit].nonzero()
+        gpu, node = (takes[:, fit] & ~_repeated(left[:, fit], after[:, fit], takes[:, fit])).nonzero()
         node = fit[node]
         then = left[:, node]
         then[gpu, np.arange(len(node))] = after[gpu, node]
@@ -101,6 +103,14 @@ def fragment_scores(
         np.put_along_axis(then, chosen, np.take_along_axis(after[:, fit], chosen, axis=0), axis=0)
     scores[fit] = _gains(then, cpu_after[fit], model[fit], before[fit], mix, steps)
     return scores, gpus
+
+
+def _repeated(left: Ints, after: Ints, takes: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """GPUs just like an earlier one of their node: they leave just the same."""
+    key = np.where(takes, (left << 32) + after, -1)
+    same = (key[:, None] == key[None]) & np.tri(len(key), k=-1, dtype=np.bool_)[:, :, None]
+    found: npt.NDArray[np.bool_] = same.any(axis=1)
+    return found
 
 
 def _gains(left: Ints, cpu: Ints, model: Ints, before: Floats, mix: MixTables, steps: Floats) -> Floats:

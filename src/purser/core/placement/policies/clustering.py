@@ -26,4 +26,5 @@ class ClusteringNodes:
         kinds = there.sum(axis=0)
         same = there[kind_on(view), np.arange(len(view.rows))]
         band = np.where(same, np.where(kinds == 1, 3, 2), np.where(kinds == 0, 1, 0))
-        return (_BAND * (MOST_GPU_MILLI - view.idle) // MOST_GPU_MILLI + _BAND * band).astype(np.float64)
+        fullness = _BAND * (MOST_GPU_MILLI - view.idle) // MOST_GPU_MILLI
+        return np.asarray(fullness + _BAND * band, np.float64)
