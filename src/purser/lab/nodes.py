@@ -11,7 +11,9 @@ import structlog
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
 from purser.agent.settings import AgentSettings
+from purser.core.device_ids import uuid_of
 from purser.core.kubelet.errors import StartError
+from purser.core.names import GPU_RESOURCE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.lab.components import Component
@@ -91,23 +93,22 @@ class EmulatedNode:
 
     async def pod_resources(self) -> dict[PodKey, dict[str, tuple[str, ...]]]:
         """What kubelet's own PodResources API lists: sorted device ids by resource."""
-        return {key: _by_resource(container) for key, container in await self._listed()}
-
-    async def device_places(self, key: PodKey, resource: str) -> dict[str, int]:
-        """The NUMA node of each device that a container holds, by its id; -1 for one without."""
-        places = {}
-        listed = [container for found, container in await self._listed() if found == key]
-        for devices in (devices for container in listed for devices in container.devices):
-            if devices.resource_name == resource:
-                node = min((node.ID for node in devices.topology.nodes), default=-1)
-                places.update(dict.fromkeys(devices.device_ids, node))
-        return places
-
-    async def _listed(self) -> list[tuple[PodKey, api_pb2.ContainerResources]]:
         target = f"unix:{self._kubelet_folder / 'pod-resources' / 'kubelet.sock'}"
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
             answer = await api_pb2_grpc.PodResourcesListerStub(channel).List(api_pb2.ListPodResourcesRequest())
-        return [((p.namespace, p.name, c.name), c) for p in answer.pod_resources for c in p.containers]
+        return {
+            (pod.namespace, pod.name, container.name): _by_resource(container)
+            for pod in answer.pod_resources
+            for container in pod.containers
+        }
+
+    async def card_places(self, key: PodKey) -> dict[str, int]:
+        """The NUMA node of each card that a container holds a part of, by uuid; -1 where the profile tells none. Not
+        what kubelet believes: it is told no place of shared cards."""
+        held = (await self.pod_resources()).get(key, {}).get(GPU_RESOURCE, ())
+        cards = dict(zip(self.driver.uuids, self._choice.profile.gpus, strict=True))
+        places = {uuid: cards[uuid].numa_node for uuid in map(uuid_of, held)}
+        return {uuid: -1 if place is None else place for uuid, place in places.items()}
 
     def _on_rejection(self, reason: str) -> None:
         self.rejections[reason] += 1

@@ -81,8 +81,8 @@ class ExpectEnvironment(_Strict, frozen=True):
 
 
 class ExpectContainer(_Strict, frozen=True):
-    """What kubelet gave a container: CPUs and NUMA nodes of its memory in the kernel's list format, and how many
-    devices it has on which NUMA node. What is left out may be anything."""
+    """What a container got: CPUs and NUMA nodes of its memory in the kernel's list format, and how many cards on which
+    NUMA node. What is left out may be anything."""
 
     pod: str
     cpus: int | None = None
@@ -90,8 +90,7 @@ class ExpectContainer(_Strict, frozen=True):
     cpuset: str | None = None
     memory_nodes: str | None = None
     devices: dict[int, int] | None = None
-    """How many by NUMA node, of ``resource``; those without a node under -1."""
-    resource: str = "nvidia.com/gpu"
+    """How many cards it has, or has a part of, by NUMA node."""
     container: str = ""
     """Empty: the first one."""
     namespace: str = "default"
