@@ -11,8 +11,10 @@ import msgspec
 
 from purser.core.device_ids import uuid_of
 from purser.core.kubelet import managers
-from purser.core.kubelet.pod import KubeletPod, QosClass
-from purser.core.kubelet.state import DeviceState, MemoryState, Node, NodeState
+from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
+from purser.core.kubelet.devicemanager import is_device_resource
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
+from purser.core.kubelet.state import DeviceState, MemoryState, MemoryTable, Node, NodeState
 from purser.core.model import Grant
 from purser.core.names import GPU_RESOURCE
 
@@ -40,14 +42,18 @@ class Outlook(msgspec.Struct, frozen=True):
     """Equal for equal ``node``; cheaper to compare."""
 
     def key(self, positions: Positions) -> Hashable:
-        """Equal for nodes whose kubelets will decide alike, devices taken by position in place of uuid."""
+        """Equal for nodes whose kubelets will decide alike, devices taken by position in place of uuid.
+
+        Where kubelet picks by chance among other plugins' devices, and the twin by their ids, the pick is taken to be
+        the same.
+        """
         cpus = self.state.cpus
         return (
             self.hardware,
             _devices_key(self.state.devices, positions),
             None if cpus is None else (cpus.default, cpus.reserved),
             _memory_key(self.state.memory),
-            tuple(sorted(repr(_arrival_key(arrival, positions)) for arrival in self.arrivals)),
+            tuple(_arrival_key(arrival, positions) for arrival in self.arrivals),
         )
 
 
@@ -58,25 +64,35 @@ def _devices_key(devices: DeviceState, positions: Positions) -> Hashable:
         taken = devices.allocated.get(name, frozenset())
         for device in resource.devices.values():
             place = positions.get(uuid_of(device.id)) if name == GPU_RESOURCE else None
-            counts[name, place, device.numa_nodes, device.healthy, device.id in taken] += 1
-    return frozenset(counts.items())
+            counts[name, place, device.numa_nodes, device.id in resource.healthy, device.id in taken] += 1
+    plugins = (
+        (name, resource.is_listed, resource.options.preferred_allocation, resource.stopped_at is None)
+        for name, resource in devices.resources.items()
+    )
+    # Of a resource that somebody holds kubelet knows even after its plugin is gone.
+    return frozenset(counts.items()), frozenset(plugins), frozenset(devices.allocated)
 
 
 def _memory_key(memory: MemoryState | None) -> Hashable:
     if memory is None:
         return None
     return tuple(
-        (number, node.group, node.assignments > 0, tuple(sorted((name, t.free) for name, t in node.tables.items())))
+        (number, node.group, node.assignments > 0, tuple(sorted(map(_table_key, node.tables.items()))))
         for number, node in sorted(memory.nodes.items())
     )
+
+
+def _table_key(entry: tuple[str, MemoryTable]) -> tuple[str, int, int]:
+    name, table = entry
+    return name, table.allocatable, table.free
 
 
 def _arrival_key(arrival: Arrival, positions: Positions) -> Hashable:
     containers = tuple(
         (
-            sorted(container.limits.items()),
-            sorted(container.requests.items()),
             container.kind,
+            frozenset(container.limits.items()),
+            frozenset(container.requests.items()),
             tuple(positions.get(uuid, -1) for uuid in arrival.granted.get(container.name, ())),
         )
         for container in arrival.pod.containers
@@ -134,7 +150,7 @@ class Outlooks:
         state = managers.free_all_but(reported, pods)
         held = _holders(state)
         arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in held)
-        return Outlook(node, state, tuple(a for a in arrivals if _counts(a)), hardware)
+        return Outlook(node, state, tuple(a for a in arrivals if _counts(a, state)), hardware)
 
 
 def emptied(outlook: Outlook) -> Outlook:
@@ -157,10 +173,19 @@ def _arrival(pod: KubeletPod, grant: Grant | None) -> Arrival:
     return Arrival(pod, {} if grant is None else {part.container: part.uuids for part in grant.containers})
 
 
-def _counts(arrival: Arrival) -> bool:
+def _counts(arrival: Arrival, state: NodeState) -> bool:
     """Whether kubelet will have to find anything for the pod. One that asks for GPUs without a grant gets none: the
     agent refuses it."""
-    if any(container.limits.get(GPU_RESOURCE) for container in arrival.pod.containers) and not arrival.granted:
+    containers = arrival.pod.containers
+    if any(container.limits.get(GPU_RESOURCE) for container in containers) and not arrival.granted:
         return False
-    asks_for_devices = any("/" in name for c in arrival.pod.containers for name in c.limits)
-    return asks_for_devices or arrival.pod.qos is QosClass.GUARANTEED
+    return any(_holds_something(state, arrival.pod, container) for container in containers)
+
+
+def _holds_something(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> bool:
+    """Whether a container will be in the report once kubelet took it; else its pod would be on its way forever."""
+    if any(n and is_device_resource(state.devices, name) for name, n in container.limits.items()):
+        return True
+    if state.cpus is not None and guaranteed_cpus(pod, container):
+        return True
+    return state.memory is not None and pod.qos is QosClass.GUARANTEED

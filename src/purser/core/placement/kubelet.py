@@ -1,48 +1,47 @@
 """Would the node's kubelet take the pod, and with the devices that it is to be granted?
 
 kubelet decides by rules of its own, and what it refuses is lost: it never tries again. So its admission is run ahead
-(`purser.core.kubelet`), answered as Purser's agent will answer it. Where kubelet would go for other devices than the
-grant's, the choice is made anew among those.
+(`foresight`). Where kubelet would go for other devices than the grant's, the choice is made anew among those, and where
+that leaves nothing, with other devices for the containers before: what these take decides where kubelet goes next.
 """
 
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from purser.core import device_ids
-from purser.core.kubelet.admission import admit
-from purser.core.kubelet.asks import Allocate, Ask, Outcome, PreferredAllocation
 from purser.core.kubelet.asks import Refusal as KubeletRefusal
-from purser.core.kubelet.state import Node, NodeState
-from purser.core.model import ContainerRequest, PodRequest
+from purser.core.kubelet.state import NodeState
+from purser.core.model import DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival, Outlook
+from purser.core.placement.foresight import Diverted, Refused, foresee
 from purser.core.placement.reasons import Reason, Refusal
 
 MAX_ARRIVALS = 2
 """Pods on their way to one kubelet among which another one may go: it must fit whichever kubelet takes first, and the
 orders grow fast."""
 
+MAX_TRIES = 16
+"""Choices that are held against one kubelet. A pod with one container needs two or three; this bounds the search among
+the choices for several containers, of which there may be millions."""
+
 Granted = Mapping[str, tuple[str, ...]]
 """By container, the uuids of its devices."""
 
-
-class Diverted(msgspec.Struct, frozen=True):
-    """kubelet would go for other devices than the container was granted."""
-
-    container: str
-    available: frozenset[str]
-    """uuids of the devices that it would choose from."""
-    required: frozenset[str]
-    """uuids of those that it would take whatever it is told."""
-
-
-Foreseen = Outcome | KubeletRefusal | Diverted
-
 Choice = TypeVar("Choice")
+
+
+class _BadEnd(msgspec.Struct, frozen=True):
+    """Why a choice will not do."""
+
+    why: Diverted | Refused
+    is_in_bound_order: bool
+    """Not only if kubelet takes the pods in another order than that in which they were bound."""
 
 
 def settle(
@@ -53,103 +52,98 @@ def settle(
 ) -> Choice | Refusal:
     """A choice of devices with which the node's kubelet takes the pod, or why there is none.
 
-    ``choose`` chooses for the request as kubelet narrows it: fewer devices allowed, some of them required. ``granted``
+    ``choose`` chooses for the request as it is narrowed here: fewer devices allowed, some of them required. ``granted``
     says what a choice means.
     """
-    choice = choose(request)
-    if request.kubelet_pod is None or isinstance(choice, Refusal):
-        return choice
+    first, pod = choose(request), request.kubelet_pod
+    if pod is None or isinstance(first, Refusal):
+        return first
     if len(outlook.arrivals) > MAX_ARRIVALS:
         return _busy(outlook)
-    while True:
-        arrival = Arrival(request.kubelet_pod, granted(choice))
-        foreseen = foresee(outlook.node, outlook.state, (*outlook.arrivals, arrival))
-        match foreseen:
-            case KubeletRefusal():
-                return _refused(outlook, foreseen)
-            case Diverted():
-                narrowed = _narrowed(request, foreseen)
-                choice = choose(narrowed)
-                if narrowed == request or isinstance(choice, Refusal):
-                    return _diverted(outlook, foreseen)
-                request = narrowed
-            case Outcome():
-                return choice if _holds_in_any_order(outlook, arrival) else _busy(outlook)
+    if not isinstance(foresee(outlook.node, outlook.state, outlook.arrivals), NodeState):
+        # The node has changed since they were bound: what becomes of them is not for this pod to find out.
+        return _busy(outlook)
+    ends: list[_BadEnd] = []
+    waiting, known = deque([request]), {request.containers}
+    while waiting and len(ends) < MAX_TRIES:
+        variant = waiting.popleft()
+        choice = first if variant is request else choose(variant)
+        if isinstance(choice, Refusal):
+            continue
+        arrival = Arrival(pod, granted(choice))
+        end = _bad_end(outlook, arrival)
+        if end is None:
+            return choice
+        ends.append(end)
+        followed, elsewhere = _variants(variant, arrival, end.why)
+        waiting.extendleft(each for each in followed if each.containers not in known)
+        waiting.extend(each for each in elsewhere if each.containers not in known)
+        known.update(each.containers for each in (*followed, *elsewhere))
+    return _refusal_of(outlook, ends)
 
 
-def foresee(node: Node, state: NodeState, order: Sequence[Arrival]) -> Foreseen:
-    """What becomes of pods that kubelet takes one after another: the first bad end, which ends it."""
-    for arrival in order:
-        foreseen = _admit(node, state, arrival)
-        if not isinstance(foreseen, Outcome):
-            return foreseen
-        if foreseen.refusal is not None:
-            return foreseen.refusal
-        state = foreseen.state
-    return Outcome(state)
+def _bad_end(outlook: Outlook, arrival: Arrival) -> _BadEnd | None:
+    """kubelet takes pods that come to it together by their age, not in the order in which they were bound: none of them
+    must end badly in any order."""
+    for place, order in enumerate(permutations((*outlook.arrivals, arrival))):
+        foreseen = foresee(outlook.node, outlook.state, order)
+        if not isinstance(foreseen, NodeState):
+            return _BadEnd(foreseen, is_in_bound_order=place == 0)
+    return None
 
 
-def _holds_in_any_order(outlook: Outlook, arrival: Arrival) -> bool:
-    """kubelet takes pods that come to it together by their age, not in the order in which they were bound."""
-    orders = permutations((*outlook.arrivals, arrival))
-    next(orders)  # the one that was looked at
-    return all(isinstance(foresee(outlook.node, outlook.state, order), Outcome) for order in orders)
+def _variants(
+    request: PodRequest, arrival: Arrival, why: Diverted | Refused
+) -> tuple[list[PodRequest], list[PodRequest]]:
+    """What may be chosen for instead: what kubelet goes for, and other devices for the containers before."""
+    if why.uid != request.uid:
+        return [], []
+    followed = [_narrowed(request, why)] if isinstance(why, Diverted) else []
+    elsewhere = [_denied(request, name, uuid) for name, uuid in _held_before(arrival, why.container)]
+    return followed, elsewhere
 
 
-def _admit(node: Node, state: NodeState, arrival: Arrival) -> Outcome | Diverted:
-    admission = admit(node, state, arrival.pod, None)
-    try:
-        ask = next(admission)
-        while True:
-            answer = _answer(ask, arrival)
-            if isinstance(answer, Diverted):
-                return answer
-            ask = admission.send(answer)
-    except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+def _held_before(arrival: Arrival, container: str) -> Iterator[tuple[str, str]]:
+    """The devices of the containers before one, and those that hold them; none before a pod as a whole."""
+    names = [each.name for each in arrival.pod.containers]
+    for name in names[: names.index(container)] if container else ():
+        for uuid in arrival.granted.get(name, ()):
+            yield name, uuid
 
 
-def _answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | Diverted:
-    """What the agent will answer; for other plugins' devices kubelet is left to itself."""
-    if ask.resource != GPU_RESOURCE:
-        return () if isinstance(ask, PreferredAllocation) else b""
-    container = ask.container[1]
-    granted = arrival.granted.get(container, ())
-    if isinstance(ask, Allocate):
-        taken = device_ids.uuids_of(ask.device_ids)
-        return b"" if Counter(taken) == Counter(granted) else Diverted(container, frozenset(taken), frozenset(taken))
-    return _preferred(ask, container, granted)
-
-
-def _preferred(ask: PreferredAllocation, container: str, granted: Collection[str]) -> tuple[str, ...] | Diverted:
-    required = device_ids.uuids_of(ask.must_include)
-    available = frozenset(map(device_ids.uuid_of, ask.available))
-    if not (set(required) <= set(granted) <= available and len(granted) == ask.size):
-        return Diverted(container, available, frozenset(required))
-    ranked = (*sorted(ask.must_include, key=device_ids.id_order), *sorted(ask.available, key=device_ids.id_order))
-    first = {device_ids.uuid_of(id_): id_ for id_ in reversed(ranked)}
-    return tuple(first[uuid] for uuid in granted)
+def _denied(request: PodRequest, container: str, uuid: str) -> PodRequest:
+    return _with_devices(
+        request, container, lambda devices: replace(devices, uuids_denied=(*devices.uuids_denied, uuid))
+    )
 
 
 def _narrowed(request: PodRequest, diverted: Diverted) -> PodRequest:
-    containers = tuple(
-        _narrowed_container(container, diverted) if container.name == diverted.container else container
-        for container in request.containers
-    )
-    return msgspec.structs.replace(request, containers=containers)
+    return _with_devices(request, diverted.container, lambda devices: _narrowed_devices(devices, diverted))
 
 
-def _narrowed_container(container: ContainerRequest, diverted: Diverted) -> ContainerRequest:
-    devices = container.devices
+def _narrowed_devices(devices: DeviceRequest, diverted: Diverted) -> DeviceRequest:
     allowed = diverted.available.intersection(devices.uuids_allowed or diverted.available)
-    narrowed = msgspec.structs.replace(
+    return replace(
         devices,
         # No device at all must not read as any device.
         uuids_allowed=tuple(sorted(allowed)) or ("none",),
         uuids_required=tuple(sorted(diverted.required)),
     )
-    return msgspec.structs.replace(container, devices=narrowed)
+
+
+def _with_devices(request: PodRequest, container: str, change: Callable[[DeviceRequest], DeviceRequest]) -> PodRequest:
+    containers = tuple(
+        replace(each, devices=change(each.devices)) if each.name == container else each for each in request.containers
+    )
+    return replace(request, containers=containers)
+
+
+def _refusal_of(outlook: Outlook, ends: Sequence[_BadEnd]) -> Refusal:
+    """Where a choice comes to a good end but for the order, only the order is in the way."""
+    if not all(end.is_in_bound_order for end in ends):
+        return _busy(outlook)
+    why = ends[0].why
+    return _refused(outlook, why.refusal) if isinstance(why, Refused) else _diverted(outlook, why)
 
 
 def _refusal(detail: str, container: str = "") -> Refusal:

@@ -160,16 +160,13 @@ def test_a_node_whose_aligned_cards_have_no_room_is_passed_over():
 
 def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:
     """kubelet admitted the pod and the agent told so: the pod is on its way no more."""
-    from purser.core.kubelet.asks import Outcome
-    from purser.core.outlook import Arrival
-    from purser.core.placement import kubelet as prediction
+    from purser.core.placement import foresight
 
     outlook = fleet.node(name).outlook
     [arrival] = [each for each in outlook.arrivals if each.pod.uid == uid]
-    after = prediction._admit(outlook.node, outlook.state, Arrival(arrival.pod, arrival.granted))
-    assert isinstance(after, Outcome)
-    assert after.refusal is None
-    fleet.set_kubelet(name, outlook.node, after.state)
+    after = foresight.foresee(outlook.node, outlook.state, [arrival])
+    assert isinstance(after, NodeState), after
+    fleet.set_kubelet(name, outlook.node, after)
 
 
 def test_while_more_pods_are_on_their_way_than_orders_can_be_tried_the_node_takes_none():
