@@ -17,6 +17,7 @@ from purser.core.placement import topology
 from purser.core.placement.choice import Level, Pick, choose, first_come
 from purser.core.placement.feasibility import Offer, refuses
 from purser.core.placement.kubelet import settle
+from purser.core.placement.nearness import Granted, nearer
 from purser.core.placement.order import Candidate, numa_nodes, preference
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal
@@ -84,12 +85,19 @@ def decide(node: NodeState, request: PodRequest, policy: Policy, left: Room = UN
 def _decide(node: NodeState, request: PodRequest, policy: Policy, left: Room) -> Fit | Refusal:
     if node.outlook is None:
         return _choose(node, request, policy, left)
-    return settle(
-        node.outlook,
-        request,
-        choose=lambda narrowed: _choose(node, narrowed, policy, left),
-        granted=lambda fit: {part.container: _uuids(part) for part in placement_of(node, request, fit).containers},
-    )
+
+    def choose(narrowed: PodRequest) -> Fit | Refusal:
+        return _choose(node, narrowed, policy, left)
+
+    def granted(fit: Fit) -> Granted:
+        return {part.container: _uuids(part) for part in placement_of(node, request, fit).containers}
+
+    fit = settle(node.outlook, request, choose, granted)
+    closer = None if isinstance(fit, Refusal) else nearer(node, request, granted(fit))
+    if closer is None:
+        return fit
+    nearest = settle(node.outlook, closer, choose, granted)
+    return fit if isinstance(nearest, Refusal) else nearest
 
 
 def _uuids(part: ContainerPlacement) -> tuple[str, ...]:

@@ -39,7 +39,12 @@ def config(policy: TopologyPolicy, version: str = "v1.36.2", **more: object) -> 
 
 
 def fleet_of(
-    kubelet: KubeletConfig, numa_nodes: int = 2, cards: int = 8, slots: int = 1, names: tuple[str, ...] = ("n",)
+    kubelet: KubeletConfig,
+    numa_nodes: int = 2,
+    cards: int = 8,
+    slots: int = 1,
+    names: tuple[str, ...] = ("n",),
+    tells_numa: bool = True,
 ) -> Fleet:
     """Nodes whose cards are dealt out to their NUMA nodes in equal blocks."""
     fleet = Fleet()
@@ -52,7 +57,11 @@ def fleet_of(
         )
         fleet.set_inventory(NodeInventory(name, devices))
         node = Node(kubelet, machine(numa_nodes))
-        plugged = {id_: PluginDevice(id_, True, device.numa_nodes) for device in devices for id_ in device_ids(device)}
+        plugged = {
+            id_: PluginDevice(id_, True, device.numa_nodes if tells_numa else None)
+            for device in devices
+            for id_ in device_ids(device)
+        }
         gpus = Resource(plugged, frozenset(plugged), frozenset(), True, PluginOptions(False, True))
         state = NodeState(DeviceState({GPU_RESOURCE: gpus}), cpumanager.start(node, None))
         fleet.set_kubelet(name, node, state)
@@ -238,3 +247,11 @@ def _unlimited():
     from purser.core.quota import UNLIMITED
 
     return UNLIMITED
+
+
+def test_a_share_is_taken_near_the_cpus_where_there_is_one_and_elsewhere_where_there_is_none():
+    """kubelet is told no NUMA node of shared cards, and so puts the CPUs on node 0, the first that has enough."""
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED), cards=2, slots=4, tells_numa=False)
+    assert bind(fleet, pod("a", 1, 4, 30000)) == ["n-0"]
+    report_admitted(fleet, "a")
+    assert bind(fleet, pod("b", 1, 4, 30000)) == ["n-1"]

@@ -1,0 +1,51 @@
+"""Shares of cards near the CPUs and the memory of their container.
+
+kubelet is told no NUMA node of shared cards (see `purser.agent.inventory.advertise`), so it aligns CPUs and memory
+alone. Where it will put these is known, and a share is taken there when there is one.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from purser.core.fleet import NodeState
+from purser.core.kubelet.masks import mask_of
+from purser.core.kubelet.state import NodeState as KubeletState
+from purser.core.model import ContainerRequest, PodRequest
+from purser.core.names import GPU_RESOURCE
+from purser.core.outlook import Arrival
+from purser.core.placement.foresight import foresee
+
+Granted = Mapping[str, tuple[str, ...]]
+"""By container, the uuids of its devices."""
+
+
+def nearer(node: NodeState, request: PodRequest, granted: Granted) -> PodRequest | None:
+    """The request for devices nearer to where kubelet will put the pod that holds these; None where they are near."""
+    outlook, pod = node.outlook, request.kubelet_pod
+    if outlook is None or pod is None or _kubelet_aligns_cards(outlook.state):
+        return None
+    after = foresee(outlook.node, outlook.state, (*outlook.arrivals, Arrival(pod, granted)))
+    if not isinstance(after, KubeletState):
+        return None
+    containers = tuple(_nearer(node, request.uid, each, after, granted) for each in request.containers)
+    return None if containers == request.containers else replace(request, containers=containers)
+
+
+def _kubelet_aligns_cards(state: KubeletState) -> bool:
+    resource = state.devices.resources.get(GPU_RESOURCE)
+    return resource is not None and any(device.numa_nodes for device in resource.devices.values())
+
+
+def _nearer(
+    node: NodeState, uid: str, container: ContainerRequest, after: KubeletState, granted: Granted
+) -> ContainerRequest:
+    hint = after.hints.get((uid, container.name))
+    if hint is None or hint.mask is None:
+        return container
+    cards = (state.device for state in node.devices)
+    near = {card.uuid for card in cards if not card.numa_nodes or mask_of(card.numa_nodes) & hint.mask}
+    if near.issuperset(granted.get(container.name, ())):
+        return container
+    allowed = near.intersection(container.devices.uuids_allowed or near)
+    return replace(container, devices=replace(container.devices, uuids_allowed=tuple(sorted(allowed)) or ("none",)))
