@@ -162,8 +162,11 @@ class FleetArrays:
         self.pods_free[row] += sign
         if taken.kind is not None:
             self.pods_of_kind[min(taken.kind, KINDS - 1), row] -= sign
+        memory = taken.gpu_memory_mib
         for gpu in gpus:
-            self.memory_free_mib[gpu, row] += sign * taken.gpu_memory_mib
+            if taken.gpu_memory_percent:
+                memory = int(self.memory_mib[gpu, row]) * taken.gpu_memory_percent // 100
+            self.memory_free_mib[gpu, row] += sign * memory
             self.cores_free_percent[gpu, row] += sign * taken.gpu_cores_percent
             self.slots_free[gpu, row] += sign
             if taken.alone:

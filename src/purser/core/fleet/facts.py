@@ -45,6 +45,8 @@ class Take(msgspec.Struct, frozen=True):
     cpu_milli: int = 0
     memory_mib: int = 0
     gpu_memory_mib: int = 0
+    gpu_memory_percent: int = 0
+    """Of the memory of whichever GPU, rounded down; beside it ``gpu_memory_mib`` is 0."""
     gpu_cores_percent: int = 0
     alone: bool = False
     """Nobody else may use these GPUs meanwhile."""

@@ -106,15 +106,20 @@ def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
 
 def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
     """What a pod of this shape takes of a node when it is given these GPUs."""
-    memory = memory_of(shape, int(fleet.memory_mib[gpus[0], row])) if gpus else 0
-    return _take(shape, memory, is_share(shape, int(fleet.memory_mib[gpus[0], row])) if gpus else False)
+    return _take(shape, bool(gpus) and is_share(shape, int(fleet.memory_mib[gpus[0], row])))
 
 
 @lru_cache(1024)
-def _take(shape: PodShape, memory_mib: int, share: bool) -> Take:
-    kind = (0 if share else shape.gpu_count) if shape.gpu_count else None
-    cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
-    return Take(shape.cpu_milli, shape.memory_mib, memory_mib, cores, shape.is_alone, kind)
+def _take(shape: PodShape, share: bool) -> Take:
+    return Take(
+        shape.cpu_milli,
+        shape.memory_mib,
+        shape.gpu_memory_mib,
+        shape.gpu_memory_percent,
+        min(shape.gpu_cores_percent, _FULL_PERCENT),
+        shape.is_alone,
+        (0 if share else shape.gpu_count) if shape.gpu_count else None,
+    )
 
 
 def memory_of(shape: PodShape, memory_mib: int) -> int:

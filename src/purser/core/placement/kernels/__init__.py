@@ -16,11 +16,13 @@ VARIABLE = "PURSER_KERNELS"
 
 
 def choose(wanted: str, has_numba: bool) -> ModuleType:
-    """The module with the kernels. Raises ValueError for a word that is no choice."""
+    """The module with the kernels. Raises ValueError for a word that is no choice, or for numba where it is not."""
     if wanted not in {"", "numpy", "numba"}:
         raise ValueError(f"{VARIABLE} is {wanted!r}: say numpy or numba, or leave it out")
     if wanted == "numpy" or not (wanted or has_numba):
         return plain
+    if not has_numba:
+        raise ValueError(f"{VARIABLE} is numba, which is not installed: pip install 'gpu-purser[fast]', or say numpy")
     from purser.core.placement.kernels import fast
 
     return fast

@@ -252,10 +252,8 @@ def _fragment_scores(
 @_compiled
 def best(scores: Floats, order: Ints) -> int:
     """See `plain.best`."""
-    found = -1
+    found, highest = -1, -np.inf
     for row in range(len(scores)):
-        if found >= 0 and (scores[row] < scores[found] or (scores[row] == scores[found] and order[row] > order[found])):
-            continue
-        if scores[row] > -np.inf:
-            found = row
+        if scores[row] > highest or (found >= 0 and scores[row] == highest and order[row] < order[found]):
+            found, highest = row, scores[row]
     return found

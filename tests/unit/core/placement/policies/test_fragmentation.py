@@ -1,0 +1,106 @@
+"""Fragmentation against its definition, said once more in plain Python."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.core.placement.policies.fleets import MIX, fleet_of, fleets, named, run, shapes
+
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.placement.fragments import Causes, Fragments
+from purser.core.placement.mix import LearnedMix, Mix
+from purser.core.placement.policies.fragmentation import STEPS, Fragmentation
+from purser.core.placement.shape import PodShape, need_milli
+from purser.core.placement.table import ShapeTable, place
+
+FIELDS = Causes.__struct_fields__
+
+
+def causes_of(fleet: FleetArrays, row: int, mix: Mix) -> dict[str, float]:
+    """What the tables of the paper say, pod by pod."""
+    found = dict.fromkeys(FIELDS, 0.0)
+    left = fleet.left_milli[: int(fleet.gpu_count[row]), row].tolist()
+    idle, cpu = sum(left), int(fleet.cpu_free_milli[row])
+    for pod, frequency in ((typical.shape, typical.frequency) for typical in mix.typical):
+        has_cpu = cpu >= pod.cpu_milli
+        if not pod.gpu_count:
+            found["no_use" if has_cpu else "no_use_lacks_cpu"] += frequency * idle
+            continue
+        model = fleet.models[fleet.node_model[row]] if left else None
+        if model is None or not pod.takes_model(model.name):
+            found["no_access"] += frequency * idle
+            continue
+        need = need_milli(pod, model.memory_mib)
+        has_gpu = sum(amount >= need for amount in left) >= pod.gpu_count
+        if has_gpu and has_cpu:
+            small = sum(amount for amount in left if amount < need)
+            found["lacks_gpu"] += frequency * small
+            found["usable"] += frequency * (idle - small)
+        else:
+            found["lacks_cpu" if has_gpu else "lacks_gpu" if has_cpu else "lacks_both"] += frequency * idle
+    return found
+
+
+@settings(max_examples=60)
+@given(facts=fleets(), pods=st.lists(shapes(), max_size=8), more=st.lists(shapes(), max_size=3))
+def test_fragments_are_those_of_the_definition_and_stay_so(
+    facts: list[NodeFacts], pods: list[PodShape], more: list[PodShape]
+) -> None:
+    fleet, fragments = fleet_of(facts), Fragments(MIX)
+    table = ShapeTable(fleet, named(("spread", "spread")))
+    for some in (pods, more):
+        run(table, some)
+        expected = [causes_of(fleet, row, MIX) for row in range(len(fleet.live))]
+        causes = fragments.causes(fleet)
+        for field in FIELDS:
+            assert getattr(causes, field) == pytest.approx(sum(found[field] for found in expected), abs=1e-6)
+        amounts = [sum(amount for field, amount in found.items() if field != "usable") for found in expected]
+        assert fragments.of_rows(fleet) == pytest.approx(amounts, abs=1e-6)
+        assert fragments.total(fleet) == pytest.approx(sum(amounts), abs=1e-6)
+
+
+def test_the_score_is_the_sigmoid_cut_to_an_integer() -> None:
+    for gained in np.linspace(-9000, 9000, 4001):
+        exact = 100 / (1 + math.exp(-gained / 1000))
+        if abs(exact - round(exact)) > 1e-9:
+            assert STEPS.searchsorted(gained, side="right") == int(exact)
+    assert STEPS.searchsorted(0.0, side="right") == 50
+    assert all(low < high for low, high in pairwise(STEPS))
+
+
+def test_a_pod_goes_where_it_spoils_least() -> None:
+    """A quarter beside a pod of three quarters, rather than on an idle GPU that a whole pod could have."""
+    mix = Mix.of({PodShape(0, 0, 1, gpu_memory_mib=1000): 3, PodShape(0, 0, 1, gpu_memory_mib=250): 1})
+    gpu = GpuFacts("T4", 1000, 10)
+    fleet = fleet_of([NodeFacts("idle", (gpu,)), NodeFacts("used", (gpu, gpu))])
+    row = fleet.row_of("used")
+    assert row is not None
+    table = ShapeTable(fleet, Fragmentation(mix))
+    three_quarters = PodShape(0, 0, 1, gpu_memory_mib=750)
+    assert run(table, [three_quarters, PodShape(0, 0, 1, gpu_memory_mib=250)]) == [("idle", (0,)), ("idle", (0,))]
+
+
+def test_equal_integers_fall_to_the_first_node_however_much_the_fractions_differ() -> None:
+    """20 thousandths are less than one step near 0."""
+    mix = Mix.of({PodShape(0, 0, 1, gpu_memory_mib=980): 1})
+    facts = [NodeFacts("a", (GpuFacts("T4", 1000, 10, memory_taken_mib=30, slots_taken=1),))]
+    facts.append(NodeFacts("b", (GpuFacts("T4", 1000, 10, memory_taken_mib=990, slots_taken=1),)))
+    fleet = fleet_of(facts)
+    assert place(ShapeTable(fleet, Fragmentation(mix)), PodShape(0, 0, 1, gpu_memory_mib=1)) == (0, (0,))
+
+
+def test_scores_are_renewed_once_the_mix_has_changed() -> None:
+    learned = LearnedMix()
+    policy = Fragmentation(learned)
+    fleet = fleet_of([NodeFacts(name, (GpuFacts("T4", 1000, 10),) * 2) for name in "ab"])
+    table, pod = ShapeTable(fleet, policy), PodShape(0, 0, 1, gpu_memory_mib=250)
+    before = table.scores(pod).max()
+    for _ in range(20):
+        learned.arrived(PodShape(0, 0, 1, gpu_memory_mib=1000))
+    assert before == 50.0
+    assert table.scores(pod).max() < 50.0
+    assert policy.fragments.total(fleet) == 0.0

@@ -1,0 +1,56 @@
+"""Policies by name."""
+
+import pytest
+
+from purser.core.placement.policies import GPU_POLICIES, NODE_POLICIES, Pair, policy
+from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
+from purser.core.placement.policies.fragmentation import Fragmentation
+from purser.core.placement.policies.topology import TopologyGpus
+from purser.core.placement.policies.weighted import WeightedNodes
+
+
+def pair(node: str, gpu: str = "") -> Pair:
+    found = policy(node, gpu)
+    assert isinstance(found, Pair)
+    return found
+
+
+def test_node_and_gpu_are_named_separately() -> None:
+    found = pair("best-fit", "topology")
+    assert isinstance(found.node, BestFitNodes)
+    assert isinstance(found.gpu, TopologyGpus)
+
+
+def test_gpus_are_chosen_by_best_fit_where_the_policy_has_no_way_of_its_own() -> None:
+    assert pair("packing").gpu is BEST_FIT_GPUS
+    assert pair("spread").gpu is not BEST_FIT_GPUS
+
+
+def test_fragmentation_is_both_at_once() -> None:
+    assert isinstance(policy("fragmentation"), Fragmentation)
+    assert isinstance(pair("fragmentation", "best-fit").node, Fragmentation)
+
+
+def test_several_are_weighed() -> None:
+    node = pair("fragmentation=3, spread").node
+    assert isinstance(node, WeightedNodes)
+    assert [weight for _, weight in node.parts] == [3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("node", "gpu", "message"),
+    [
+        pytest.param("bestfit", "", r"no policy for nodes is called 'bestfit': there are best-fit, binpack", id="node"),
+        pytest.param("best-fit", "best", r"no policy for GPUs is called 'best': there are best-fit", id="gpu"),
+        pytest.param("spread=much", "", r"the weight of policy 'spread' is 'much'", id="weight that is no number"),
+        pytest.param("spread=-1", "", r"must be a number above 0", id="negative weight"),
+        pytest.param("spread=nan", "", r"must be a number above 0", id="weight that is not a number"),
+    ],
+)
+def test_what_there_is_none_of_is_refused(node: str, gpu: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        policy(node, gpu)
+
+
+def test_every_name_makes_a_policy() -> None:
+    assert all(policy(node, gpu) for node in NODE_POLICIES for gpu in GPU_POLICIES)

@@ -1,0 +1,73 @@
+"""What a pod is to a policy."""
+
+import msgspec
+import pytest
+
+from purser.core.model import ContainerRequest, DeviceMode, DeviceRequest, PodRequest
+from purser.core.placement.shape import PodShape, need_milli, shape_of
+from purser.core.podspec import ContainerKind
+
+REQUEST = DeviceRequest(2, memory_mib=4000, cores_percent=30, models_allowed=("T4",))
+
+
+def pod(*requests: DeviceRequest) -> PodRequest:
+    containers = tuple(ContainerRequest(f"c{n}", ContainerKind.APP, r) for n, r in enumerate(requests))
+    return PodRequest("uid", "namespace", "name", containers)
+
+
+def test_a_request_that_is_a_size_is_a_shape() -> None:
+    assert shape_of(pod(REQUEST), 500, 64) == PodShape(500, 64, 2, 4000, 0, 30, ("T4",))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uuids_allowed": ("a",)},
+        {"uuids_denied": ("a",)},
+        {"uuids_required": ("a",)},
+        {"numa_bind": True},
+        {"models_denied": ("T4",)},
+        {"modes_allowed": (DeviceMode.MIG,)},
+    ],
+    ids=str,
+)
+def test_one_that_is_more_than_a_size_is_none(change: dict[str, object]) -> None:
+    assert shape_of(pod(msgspec.structs.replace(REQUEST, **change))) is None
+
+
+def test_neither_is_one_of_several_containers() -> None:
+    assert shape_of(pod(REQUEST, REQUEST)) is None
+
+
+def test_more_than_a_whole_gpu_of_compute_is_a_whole_one() -> None:
+    shape = shape_of(pod(DeviceRequest(1, memory_percent=10, cores_percent=130)))
+    assert shape is not None
+    assert shape.is_alone
+
+
+@pytest.mark.parametrize(
+    ("shape", "milli"),
+    [
+        pytest.param(PodShape(0, 0, 1, gpu_memory_mib=1), 1, id="rounded up"),
+        pytest.param(PodShape(0, 0, 1, gpu_memory_percent=50), 500, id="percent"),
+        pytest.param(PodShape(0, 0, 1, gpu_memory_percent=10, gpu_cores_percent=30), 300, id="compute is more"),
+        pytest.param(PodShape(0, 0, 1, gpu_memory_mib=1, gpu_cores_percent=100), 1000, id="alone"),
+        pytest.param(PodShape(0, 0, 1, gpu_memory_mib=32_000), 2000, id="more than there is"),
+    ],
+)
+def test_what_a_pod_takes_of_an_idle_gpu(shape: PodShape, milli: int) -> None:
+    assert need_milli(shape, 16_000) == milli
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "takes"),
+    [
+        ((), "NVIDIA A100", True),
+        (("a10",), "NVIDIA A100", True),
+        (("=A10",), "A100", False),
+        (("=A10", "=A100"), "A100", True),
+        (("t4", "v100"), "NVIDIA A100", False),
+    ],
+)
+def test_models(words: tuple[str, ...], model: str, takes: bool) -> None:
+    assert PodShape(models=words).takes_model(model) is takes
