@@ -6,7 +6,7 @@ import structlog
 from purser.core.fleet import Fleet
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.pod import KubeletPod, QosClass, kubelet_pod
-from purser.core.kubelet.report import ReportError, decode, node_of, state_of
+from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
 from purser.core.kubelet.topologymanager import policy_for
 from purser.core.model import Grant, PodRequest
 from purser.core.names import KUBELET_ANNOTATION
@@ -78,6 +78,7 @@ class Kubelets:
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)
         node, state = node_of(report), state_of(report)
+        check_coherence(node, state)
         policy_for(node.config, node.machine)  # one that would not have started is none to predict
         self._fleet.set_kubelet(name, node, state)
 

@@ -4,7 +4,7 @@ from random import Random
 
 from purser.core.fleet import Fleet
 from purser.core.fleet import NodeState as FleetNode
-from purser.core.kubelet.report import decode, encode, node_of, report_of, state_of
+from purser.core.kubelet.report import check_coherence, decode, encode, node_of, report_of, state_of
 from purser.core.kubelet.state import Resource
 from purser.core.kubelet.versions import behaviour
 from purser.core.model import PodRequest
@@ -56,7 +56,9 @@ class LiveNode:
     def publish(self) -> None:
         """The agent tells of its kubelet."""
         report = decode(encode(report_of(self.node, self.truth)))
-        self.fleet.set_kubelet(NODE, node_of(report), state_of(report))
+        node, state = node_of(report), state_of(report)
+        check_coherence(node, state)
+        self.fleet.set_kubelet(NODE, node, state)
 
     def bind(self, request: PodRequest, placement: Placement) -> Coming:
         """The scheduler binds a pod."""

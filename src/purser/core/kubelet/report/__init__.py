@@ -10,6 +10,7 @@ and since when a plugin has been gone.
 """
 
 from purser.core.kubelet.report.anonymity import anonymous
+from purser.core.kubelet.report.coherence import check_coherence
 from purser.core.kubelet.report.format import MAX_BYTES, KubeletReport, ReportError, aligns, decode, encode
 from purser.core.kubelet.report.reading import node_of, state_of
 from purser.core.kubelet.report.writing import report_of
@@ -20,6 +21,7 @@ __all__ = [
     "ReportError",
     "aligns",
     "anonymous",
+    "check_coherence",
     "decode",
     "encode",
     "node_of",

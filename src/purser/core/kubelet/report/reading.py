@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from purser.core.kubelet.cpuset import cpus_of, parse_cpuset
+from purser.core.kubelet.cpuset import MAX_CPU, cpus_of, parse_cpuset
 from purser.core.kubelet.machine import Cpu, Machine
 from purser.core.kubelet.masks import Mask, mask_of
 from purser.core.kubelet.report.format import (
@@ -36,6 +36,8 @@ from purser.core.kubelet.state import (
 )
 from purser.core.kubelet.versions import behaviour
 
+MAX_NODES_OF_DEVICE = 16
+
 T = TypeVar("T")
 
 
@@ -55,6 +57,8 @@ def state_of(report: KubeletReport) -> NodeState:
 def _machine(report: MachineReport | None) -> Machine:
     if report is None:
         return Machine()
+    if sum(parse_cpuset(group.cpus).bit_count() for group in report.cpus) > MAX_CPU + 1:
+        raise ReportError(f"more than {MAX_CPU + 1} CPUs in a kubelet report")
     cpus = sorted((cpu for group in report.cpus for cpu in _cpus(group)), key=lambda cpu: cpu.cpu)
     for numa in report.numa_nodes:
         _node_number(numa.node)
@@ -73,6 +77,10 @@ def _cpus(group: CpuGroup) -> Iterable[Cpu]:
 def _resource(report: ResourceReport, budget: "_Budget") -> Resource:
     for group in report.groups:
         _mask(group.numa_nodes or ())
+        if len(group.numa_nodes or ()) > MAX_NODES_OF_DEVICE:
+            raise ReportError(
+                f"devices on {len(group.numa_nodes or ())} NUMA nodes: {MAX_NODES_OF_DEVICE} are the most"
+            )
     devices = {
         id_: PluginDevice(id_, group.healthy, group.numa_nodes)
         for group in report.groups
