@@ -23,7 +23,7 @@ from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import CHANNEL_OPTIONS, KubeletError
 from purser.agent.refusals import Reason, Refused
-from purser.kube.racing import until
+from purser.kube.racing import heed_cancellation, until
 
 log = structlog.get_logger("purser.agent")
 
@@ -191,6 +191,7 @@ async def serve(plugin: DevicePlugin, socket: Path) -> AsyncIterator[None]:
         plugin.stop()
         await server.stop(STOP_GRACE_S)
         socket.unlink(missing_ok=True)
+        heed_cancellation()
 
 
 async def _self_check(socket: Path) -> None:

@@ -17,3 +17,14 @@ async def until(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, object]) 
         ending.cancel()
         await asyncio.gather(working, ending, return_exceptions=True)
     return None if working.cancelled() else working.result()
+
+
+def heed_cancellation() -> None:
+    """Raise CancelledError where this task was cancelled and what it awaited kept that to itself.
+
+    To be called after an await of other people's code that uses ``asyncio.wait_for``, which on Python 3.11 loses a
+    cancellation that comes while it ends: ``grpc.aio.Server.stop`` with a time of grace does.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
