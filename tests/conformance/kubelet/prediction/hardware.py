@@ -127,7 +127,7 @@ def _inventory(rng: Random, machine: Machine) -> NodeInventory:
     places = _places(rng, machine, rng.randint(1, 8))
     devices = tuple(
         Device(
-            f"GPU-{index}",
+            f"GPU-{'abcdefgh'[index]}",
             index,
             "NVIDIA",
             CARD_MIB,
