@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
 
 # No test asserts a time. The first draw of text on a fresh checkout alone takes a second: Hypothesis makes its table of
@@ -12,8 +13,9 @@ settings.load_profile("purser")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many vectors ran: reports carry their counts with them, so that those of xdist's workers are in it."""
+    """How many vectors ran, and how predictions came true: reports carry their counts with them, so that those of
+    xdist's workers are in it."""
     reports = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
-    line = summary([report for report in reports if report.when == "call"])
-    if line is not None:
+    called = [report for report in reports if report.when == "call"]
+    for line in filter(None, [summary(called), *matrix.summary(called)]):
         terminalreporter.write_line(line)

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+import pytest
+
 
 class Predicted(StrEnum):
     """What the scheduler said of a node."""
@@ -38,6 +40,12 @@ def collected(found: Iterable[tuple[str, object]]) -> Counter[str]:
         if name.startswith(PREFIX) and isinstance(count, int):
             cells[name.removeprefix(PREFIX)] += count
     return cells
+
+
+def summary(reports: Iterable[pytest.TestReport]) -> list[str]:
+    """The lines about all predictions that were made; none when none were."""
+    cells = collected(entry for report in reports for entry in report.user_properties)
+    return table(cells) if cells else []
 
 
 def table(cells: Mapping[str, int]) -> list[str]:
