@@ -6,9 +6,8 @@ pod could still have, in thousandths.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,10 +26,10 @@ KINDS = 17
 _PER_GPU: dict[str, npt.DTypeLike] = {
     "memory_mib": np.int32,
     "memory_free_mib": np.int32,
-    "cores_percent": np.int16,
-    "cores_free_percent": np.int16,
-    "slots": np.int16,
-    "slots_free": np.int16,
+    "cores_percent": np.int32,
+    "cores_free_percent": np.int32,
+    "slots": np.int32,
+    "slots_free": np.int32,
     "alone": np.int16,
     "usable": np.bool_,
     "gpu_model": np.int16,
@@ -48,7 +47,7 @@ _PER_NODE: dict[str, npt.DTypeLike] = {
 }
 
 
-class Model(msgspec.Struct, frozen=True):
+class Model(NamedTuple):
     """One kind of GPU."""
 
     name: str
@@ -71,10 +70,10 @@ class FleetArrays:
 
     memory_mib: npt.NDArray[np.int32]
     memory_free_mib: npt.NDArray[np.int32]
-    cores_percent: npt.NDArray[np.int16]
-    cores_free_percent: npt.NDArray[np.int16]
-    slots: npt.NDArray[np.int16]
-    slots_free: npt.NDArray[np.int16]
+    cores_percent: npt.NDArray[np.int32]
+    cores_free_percent: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    slots_free: npt.NDArray[np.int32]
     alone: npt.NDArray[np.int16]
     usable: npt.NDArray[np.bool_]
     gpu_model: npt.NDArray[np.int16]

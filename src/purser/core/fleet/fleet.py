@@ -143,7 +143,7 @@ class Fleet:
         state = node_state(inventory, self.ledger.usage(inventory.node))
         # A number stands in for the hardware, so that keys stay small and quick to compare.
         state = msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware))
-        self._put(msgspec.structs.replace(state, outlook=self._outlook(state.name)))
+        self._put(msgspec.structs.replace(state, outlook=self._outlook(inventory)))
 
     def remove_node(self, name: str) -> None:
         """Forget a node; grants on it stay on the book until its pods are gone."""
@@ -152,10 +152,13 @@ class Fleet:
         self._classes.remove(name)
         self._hardware.remove(name)
 
-    def set_kubelet(self, name: str, node: Node, state: KubeletState) -> None:
-        """Take what a node's kubelet was last seen to have and to hold. One that refuses nothing is not looked into."""
+    def set_kubelet(self, name: str, node: Node, state: KubeletState, *, is_anonymous: bool = False) -> None:
+        """Take what a node's kubelet was last seen to have and to hold. One that refuses nothing is not looked into.
+
+        ``is_anonymous``: it is known how much is taken, and not by whom.
+        """
         if aligns(node.config):
-            self._outlooks.set_report(name, node, state)
+            self._outlooks.set_report(name, node, state, is_anonymous=is_anonymous)
         else:
             self._outlooks.forget_report(name)
         self._outdated.add(name)
@@ -174,6 +177,13 @@ class Fleet:
         """A pod is on a node or about to be, be it one that asks for no GPU."""
         self._outlooks.put_pod(name, pod)
         self._outdated.add(name)
+
+    def pod_started(self, uid: str) -> None:
+        """kubelet took a pod."""
+        self._outlooks.pod_started(uid)
+        name = self._outlooks.node_of(uid)
+        if name is not None:
+            self._outdated.add(name)
 
     def forget_pod(self, uid: str) -> None:
         """A pod has ended."""
@@ -213,7 +223,7 @@ class Fleet:
             if grant.pod_uid not in pod_uids:
                 for uuid, taken in pod_usage(grant).items():
                     usage[uuid] = usage.get(uuid, UNUSED) + taken
-        return _with_usage(node, usage, self._outlook(name, pod_uids))
+        return _with_usage(node, usage, self._outlook(node.inventory, pod_uids))
 
     def __iter__(self) -> Iterator[NodeState]:
         self._refresh()
@@ -229,10 +239,10 @@ class Fleet:
         for name in changed:
             node = self._nodes.get(name)
             if node is not None:
-                self._put(_with_usage(node, self.ledger.usage(name), self._outlook(name)))
+                self._put(_with_usage(node, self.ledger.usage(name), self._outlook(node.inventory)))
 
-    def _outlook(self, name: str, gone: Collection[str] = ()) -> Outlook | None:
-        return self._outlooks.of(name, self.ledger.grants(name), gone)
+    def _outlook(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Outlook | None:
+        return self._outlooks.of(inventory.node, self.ledger.grants(inventory.node), gone, inventory.devices)
 
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)

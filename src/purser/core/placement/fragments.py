@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.arrays import FleetArrays, Model
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
-from purser.core.placement.kernels.arguments import Floats, Ints
+from purser.core.placement.kernels.arguments import Floats, Ints, MixTables
 from purser.core.placement.mix import MixSource, tables
 
 
@@ -42,6 +42,13 @@ class Fragments:
         self._of_rows: Floats = np.zeros(0)
         self._as_of = 0
         self._epoch = -1
+        self._tables: tuple[int, tuple[Model, ...], MixTables] | None = None
+
+    def tables(self, models: tuple[Model, ...]) -> MixTables:
+        """The mix as it now is, against the models of a fleet."""
+        if self._tables is None or self._tables[0] != self._source.epoch or self._tables[1] is not models:
+            self._tables = (self._source.epoch, models, tables(self._source.mix, models))
+        return self._tables[2]
 
     def of_rows(self, fleet: FleetArrays) -> Floats:
         """By row of the fleet, in thousandths of a GPU."""
@@ -51,8 +58,7 @@ class Fragments:
             self._fleet, self._epoch, self._as_of = fleet, self._source.epoch, 0
         if self._as_of < fleet.clock:
             rows = (fleet.changed_at > self._as_of).nonzero()[0]
-            mix = tables(self._source.mix, fleet.models)
-            self._of_rows[rows] = kernels.used.fragments(*_state(fleet, rows), mix)
+            self._of_rows[rows] = kernels.used.fragments(*_state(fleet, rows), self.tables(fleet.models))
             self._as_of = fleet.clock
         return self._of_rows
 
@@ -64,7 +70,7 @@ class Fragments:
         """The whole fleet's idle GPUs by cause."""
         rows = fleet.live.nonzero()[0]
         left, cpu, model = _state(fleet, rows)
-        parts = plain.categories(left, cpu, model, tables(self._source.mix, fleet.models)).sum(axis=1)
+        parts = plain.categories(left, cpu, model, self.tables(fleet.models)).sum(axis=1)
         both, gpu, lacks_cpu, no_use, no_use_cpu, no_access = map(float, parts)
         return Causes(float(left.sum()) - float(parts.sum()), both, gpu, lacks_cpu, no_use, no_use_cpu, no_access)
 

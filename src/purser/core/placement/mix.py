@@ -6,7 +6,6 @@ frequent shapes, until they make up 95 percent). `LearnedMix` counts what arrive
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -120,7 +119,6 @@ def _rank(counted: tuple[PodShape, float]) -> tuple[object, ...]:
     return (count, shape.cpu_milli, size, shape.gpu_count, "|".join(shape.models))
 
 
-@lru_cache(64)
 def tables(mix: Mix, models: tuple[Model, ...]) -> MixTables:
     """The mix against the models of a fleet, for kernels."""
     shapes = [typical.shape for typical in mix.typical]

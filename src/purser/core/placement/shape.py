@@ -95,13 +95,9 @@ class View:
 
 def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
     """What a shape finds on these rows."""
-    left, after, takes = kernels.used.look(_stock(fleet), rows, _wanted(shape, fleet.models))
-    cpu = fleet.cpu_free_milli[rows]
-    fits = fleet.live[rows] & (cpu >= shape.cpu_milli) & (fleet.memory_free_mib_of_node[rows] >= shape.memory_mib)
-    fits &= fleet.pods_free[rows] > 0
-    if shape.gpu_count:
-        fits &= takes.sum(axis=0) >= shape.gpu_count
-    return View(fleet, shape, rows, left, after, takes, fits, cpu, fleet.node_model[rows].astype(np.int64))
+    left, after, takes, fits = kernels.used.look(_stock(fleet), rows, _wanted(shape, fleet.models))
+    model = fleet.node_model[rows].astype(np.int64)
+    return View(fleet, shape, rows, left, after, takes, fits, fleet.cpu_free_milli[rows], model)
 
 
 def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
@@ -163,6 +159,10 @@ def _stock(fleet: FleetArrays) -> Stock:
         fleet.usable,
         fleet.gpu_model,
         fleet.left_milli,
+        fleet.live,
+        fleet.pods_free,
+        fleet.cpu_free_milli,
+        fleet.memory_free_mib_of_node,
     )
 
 
@@ -171,4 +171,5 @@ def _wanted(shape: PodShape, models: tuple[Model, ...]) -> Wanted:
     """One model more than there are, so that there is one to look up where there is no GPU."""
     allowed = np.array([*(shape.takes_model(model.name) for model in models), False])
     cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
-    return Wanted(shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, allowed)
+    of_gpu = (shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, allowed)
+    return Wanted(shape.cpu_milli, shape.memory_mib, shape.gpu_count, *of_gpu)

@@ -12,7 +12,7 @@ from purser.core.placement.policies.protocol import Gpus, Policy
 from purser.core.placement.shape import PodShape, view
 
 
-class _Known:
+class Known:
     """What is known of one shape, by row."""
 
     __slots__ = ("as_of", "epoch", "gpus", "scores")
@@ -34,29 +34,14 @@ class ShapeTable:
         self.fleet = fleet
         self.policy = policy
         self._most_shapes = most_shapes
-        self._known: dict[PodShape, _Known] = {}
+        self._known: dict[PodShape, Known] = {}
 
     def scores(self, shape: PodShape) -> Floats:
         """The score of every row, minus infinity where the shape does not fit. To be read before the next call."""
-        return self._refreshed(shape).scores
+        return self.known(shape).scores
 
-    def best(self, shape: PodShape) -> int | None:
-        """The row with the highest score, the first in the fleet's order among equals; None where the shape fits
-        nowhere.
-        """
-        row: int = kernels.used.best(self._refreshed(shape).scores, self.fleet.order)
-        return None if row < 0 else row
-
-    def gpus(self, shape: PodShape, row: int) -> tuple[int, ...]:
-        """The GPUs that a pod of this shape gets on a row where it fits."""
-        if not shape.gpu_count:
-            return ()
-        first = int(self._refreshed(shape).gpus[row])
-        if shape.gpu_count == 1 and first >= 0:
-            return (first,)
-        return self.policy.choose(view(self.fleet, shape, np.array([row], np.intp)))
-
-    def _refreshed(self, shape: PodShape) -> _Known:
+    def known(self, shape: PodShape) -> Known:
+        """All there is to know of a shape, up to date. To be read before the next call."""
         known = self._recall(shape)
         rows = self._outdated(known)
         if len(rows):
@@ -64,19 +49,19 @@ class ShapeTable:
             scores, gpus = self.policy.rate(found)
             known.scores[rows] = np.where(found.fits, scores, -np.inf)
             known.gpus[rows] = gpus
-        known.as_of = self.fleet.clock
+            known.as_of = self.fleet.clock
         return known
 
-    def _recall(self, shape: PodShape) -> _Known:
+    def _recall(self, shape: PodShape) -> Known:
         known = self._known.pop(shape, None)
         if known is None or known.epoch != self.policy.epoch or len(known.scores) != len(self.fleet.live):
-            known = _Known(len(self.fleet.live), self.policy.epoch)
+            known = Known(len(self.fleet.live), self.policy.epoch)
         self._known[shape] = known
         if len(self._known) > self._most_shapes:
             del self._known[next(iter(self._known))]
         return known
 
-    def _outdated(self, known: _Known) -> Rows:
+    def _outdated(self, known: Known) -> Rows:
         if known.as_of == self.fleet.clock:
             return _NO_ROWS
         changed: Rows = (self.fleet.changed_at > (known.as_of if self.policy.steady else 0)).nonzero()[0]
@@ -87,6 +72,17 @@ _NO_ROWS: Rows = np.zeros(0, np.intp)
 
 
 def place(table: ShapeTable, shape: PodShape) -> tuple[int, tuple[int, ...]] | None:
-    """The row and the GPUs for a pod of this shape, None where it fits nowhere. Nothing is taken yet."""
-    row = table.best(shape)
-    return None if row is None else (row, table.gpus(shape, row))
+    """The row with the highest score, the first in the fleet's order among equals, and the GPUs there that a pod of
+    this shape gets; None where it fits nowhere. Nothing is taken yet.
+    """
+    known = table.known(shape)
+    row: int = kernels.used.best(known.scores, table.fleet.order)
+    return None if row < 0 else (row, _gpus(table, shape, row, int(known.gpus[row])))
+
+
+def _gpus(table: ShapeTable, shape: PodShape, row: int, first: int) -> tuple[int, ...]:
+    if not shape.gpu_count:
+        return ()
+    if shape.gpu_count == 1 and first >= 0:
+        return (first,)
+    return table.policy.choose(view(table.fleet, shape, np.array([row], np.intp)))

@@ -1,6 +1,6 @@
 """What kernels are handed: named tuples of arrays, which numba understands as well."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,23 +10,30 @@ Floats = npt.NDArray[np.float64]
 
 
 class Stock(NamedTuple):
-    """The arrays of a fleet that are per GPU, as `purser.core.fleet.arrays.FleetArrays` has them."""
+    """What there is: arrays per GPU, then per node, as `purser.core.fleet.arrays.FleetArrays` has them."""
 
     memory_mib: npt.NDArray[np.int32]
     memory_free_mib: npt.NDArray[np.int32]
-    cores_percent: npt.NDArray[np.int16]
-    cores_free_percent: npt.NDArray[np.int16]
-    slots: npt.NDArray[np.int16]
-    slots_free: npt.NDArray[np.int16]
+    cores_percent: npt.NDArray[np.int32]
+    cores_free_percent: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    slots_free: npt.NDArray[np.int32]
     alone: npt.NDArray[np.int16]
     usable: npt.NDArray[np.bool_]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
+    live: npt.NDArray[np.bool_]
+    pods_free: Ints
+    cpu_free_milli: Ints
+    memory_free_mib_of_node: Ints
 
 
 class Wanted(NamedTuple):
-    """What a pod asks of each GPU."""
+    """What a pod asks of a node and of each GPU."""
 
+    cpu_milli: int
+    memory_mib_of_node: int
+    gpu_count: int
     memory_mib: int
     memory_percent: int
     """0: the memory is in MiB."""
@@ -49,7 +56,3 @@ class MixTables(NamedTuple):
     """What pods want of each GPU, in thousandths, by model."""
     case: Ints
     """By model: 4 where the pod may use it, 0 where not, 8 for a pod without GPUs."""
-
-
-Kernels = Any
-"""One of the modules with the kernels."""

@@ -23,7 +23,9 @@ def _compiled(function: _F) -> _F:
         return cast(_F, numba.njit(nogil=True, error_model="numpy")(function))
 
 
-def look(stock: Stock, rows: Ints, wanted: Wanted) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def look(
+    stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """See `plain.look`."""
     return _look(*stock, rows, *wanted)
 
@@ -40,17 +42,26 @@ def _look(
     usable: Any,
     model: Any,
     left_milli: Any,
-    rows: Ints,
+    live: npt.NDArray[np.bool_],
+    pods_free: Ints,
+    cpu_free: Ints,
+    node_memory_free: Ints,
+    rows: npt.NDArray[np.intp],
+    cpu_milli: int,
+    node_memory_mib: int,
+    gpu_count: int,
     memory_mib: int,
     memory_percent: int,
     cores_percent: int,
     wants_alone: bool,
     allowed: npt.NDArray[np.bool_],
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     gpus, nodes = size.shape[0], len(rows)
     left = np.empty((gpus, nodes), np.int64)
     after = np.empty((gpus, nodes), np.int64)
     takes = np.empty((gpus, nodes), np.bool_)
+    taking = np.zeros(nodes, np.int64)
+    fits = np.empty(nodes, np.bool_)
     for g in range(gpus):
         for n in range(nodes):
             row = rows[n]
@@ -74,7 +85,12 @@ def _look(
             left[g, n] = here
             after[g, n] = then if ok else here
             takes[g, n] = ok
-    return left, after, takes
+            taking[n] += ok
+    for n in range(nodes):
+        row = rows[n]
+        has_room = cpu_free[row] >= cpu_milli and node_memory_free[row] >= node_memory_mib
+        fits[n] = live[row] and pods_free[row] > 0 and has_room and taking[n] >= gpu_count
+    return left, after, takes, fits
 
 
 @_compiled

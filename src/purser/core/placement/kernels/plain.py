@@ -18,11 +18,25 @@ small for a satisfied pod counts as lack of GPUs."""
 
 CATEGORIES = 6
 
+_PER_GPU = Stock._fields.index("live")
+"""How many of the arrays are per GPU."""
 
-def look(stock: Stock, rows: Ints, wanted: Wanted) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """(what is left of each GPU, what would be after the pod took its share, whether the GPU takes it)."""
+
+def look(
+    stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """What of each GPU is left, and would be after the pod took its share; whether the GPU takes it; whether the node
+    has all that the pod asks for.
+    """
+    left, after, takes = _look_at_gpus(stock, rows, wanted)
+    fits = stock.live[rows] & (stock.pods_free[rows] > 0) & (stock.cpu_free_milli[rows] >= wanted.cpu_milli)
+    fits &= stock.memory_free_mib_of_node[rows] >= wanted.memory_mib_of_node
+    return left, after, takes, fits & (takes.sum(axis=0) >= wanted.gpu_count)
+
+
+def _look_at_gpus(stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     size, free, cores, cores_free, slots, slots_free, alone, usable, model, left_milli = (
-        array.take(rows, axis=1) for array in stock
+        array.take(rows, axis=1) for array in stock[:_PER_GPU]
     )
     left = left_milli.astype(np.int64)
     memory = size * np.int64(wanted.memory_percent) // 100 if wanted.memory_percent else np.int64(wanted.memory_mib)

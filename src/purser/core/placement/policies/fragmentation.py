@@ -14,7 +14,7 @@ import numpy as np
 from purser.core.placement import kernels
 from purser.core.placement.fragments import Fragments
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.mix import MixSource, tables
+from purser.core.placement.mix import MixSource
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.shape import View
@@ -45,7 +45,7 @@ class Fragmentation:
             view.model,
             self.fragments.of_rows(view.fleet)[view.rows],
             view.shape.gpu_count,
-            tables(self._source.mix, view.fleet.models),
+            self.fragments.tables(view.fleet.models),
             STEPS,
         )
         return found

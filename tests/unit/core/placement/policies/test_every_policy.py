@@ -86,7 +86,7 @@ def test_a_table_that_was_kept_says_what_a_new_one_says_in_whatever_rows_nodes_a
     pair: tuple[str, str], facts: list[NodeFacts], pods: list[PodShape], asked: PodShape
 ) -> None:
     kept = ShapeTable(fleet_of(facts), named(pair), most_shapes=3)
-    kept.best(asked)
+    place(kept, asked)
     taken = run(kept, pods)
     other = fleet_of([NodeFacts("gone", ()), *reversed(facts)])
     other.remove_node("gone")

@@ -67,9 +67,9 @@ def test_the_shape_not_asked_for_the_longest_is_forgotten() -> None:
     watched = Watched()
     kept = table(watched)
     for cpu in (0, 1, 2, 0, 3, 0):
-        kept.best(PodShape(cpu))
+        place(kept, PodShape(cpu))
     assert len(watched.asked) == 4
-    kept.best(PodShape(1))
+    place(kept, PodShape(1))
     assert len(watched.asked) == 5
 
 
