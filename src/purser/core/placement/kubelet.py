@@ -26,9 +26,9 @@ MAX_ARRIVALS = 2
 """Pods on their way to one kubelet among which another one may go: it must fit whichever kubelet takes first, and the
 orders grow fast."""
 
-MAX_TRIES = 16
-"""Choices that are held against one kubelet. A pod with one container needs two or three; this bounds the search among
-the choices for several containers, of which there may be millions."""
+MAX_TRIES = 32
+"""Choices that are made for one kubelet. A pod with one container needs two or three; this bounds the search among the
+choices for several containers, of which there may be millions."""
 
 Granted = Mapping[str, tuple[str, ...]]
 """By container, the uuids of its devices."""
@@ -63,14 +63,27 @@ def settle(
     if not isinstance(foresee(outlook.node, outlook.state, outlook.arrivals), NodeState):
         # The node has changed since they were bound: what becomes of them is not for this pod to find out.
         return _busy(outlook)
+    return _search(outlook, request, first, choose, lambda choice: Arrival(pod, granted(choice)))
+
+
+def _search(
+    outlook: Outlook,
+    request: PodRequest,
+    first: Choice,
+    choose: Callable[[PodRequest], Choice | Refusal],
+    arrival_of: Callable[[Choice], Arrival],
+) -> Choice | Refusal:
+    """The first choice that comes to a good end: kubelet is followed before anything else is tried."""
     ends: list[_BadEnd] = []
     waiting, known = deque([request]), {request.containers}
-    while waiting and len(ends) < MAX_TRIES:
+    for _ in range(MAX_TRIES):
+        if not waiting:
+            break
         variant = waiting.popleft()
         choice = first if variant is request else choose(variant)
         if isinstance(choice, Refusal):
             continue
-        arrival = Arrival(pod, granted(choice))
+        arrival = arrival_of(choice)
         end = _bad_end(outlook, arrival)
         if end is None:
             return choice

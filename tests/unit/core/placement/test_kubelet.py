@@ -22,6 +22,7 @@ from purser.core.model import (
 )
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Fit, Placement, Reason, Refusal, decide, evaluate, explain, place, to_grant
+from purser.core.placement.kubelet import MAX_TRIES, settle
 from purser.core.placement.policy import Policy
 
 GIB = 1 << 30
@@ -255,3 +256,72 @@ def test_a_share_is_taken_near_the_cpus_where_there_is_one_and_elsewhere_where_t
     assert bind(fleet, pod("a", 1, 4, 30000)) == ["n-0"]
     report_admitted(fleet, "a")
     assert bind(fleet, pod("b", 1, 4, 30000)) == ["n-1"]
+
+
+def two_containers(uid: str, first: tuple[int, int], second: tuple[int, int], cpus: int = 1) -> PodRequest:
+    """Each asks for (cards, MiB on each)."""
+    parts = [pod(uid, gpus, cpus, memory_mib) for gpus, memory_mib in (first, second)]
+    names = ("main", "second")
+    containers = tuple(
+        msgspec.structs.replace(part.containers[0], name=n) for part, n in zip(parts, names, strict=True)
+    )
+    seen = tuple(
+        msgspec.structs.replace(part.kubelet_pod.containers[0], name=n) for part, n in zip(parts, names, strict=True)
+    )
+    kubelets = KubeletPod(uid, seen, QosClass.GUARANTEED)
+    return msgspec.structs.replace(parts[0], containers=containers, kubelet_pod=kubelets)
+
+
+def test_where_the_last_container_finds_no_room_the_first_one_goes_elsewhere():
+    """Left alone, the first container spreads to the idle card that the second one needs."""
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=4, slots=4)
+    bind(fleet, pod("a", 1, 1, 10000))
+    report_admitted(fleet, "a")
+    both = two_containers("u", (1, 10000), (1, 40000))
+    verdict = place(fleet.node("n"), both, SPREAD)
+    assert isinstance(verdict, Placement), verdict
+    first, second = ([share.uuid for share in part.shares] for part in verdict.containers)
+    [[held]] = [grant.containers[0].uuids for grant in fleet.ledger.grants("n")]
+    assert first == [held]
+    assert second != first
+
+
+def test_the_search_ends_however_many_choices_there_are():
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=16, slots=4)
+    many = two_containers("u", (4, 10000), (9, 1000))
+    outlook, tried = fleet.node("n").outlook, []
+
+    def choose(request):
+        tried.append(request)
+        return tuple(f"n-{i}" for i in range(4)), tuple(f"n-{i}" for i in range(9))
+
+    def granted(choice):
+        return dict(zip(("main", "second"), choice, strict=True))
+
+    assert isinstance(settle(outlook, many, choose, granted), Refusal)
+    assert len(tried) <= MAX_TRIES
+
+
+def test_a_pod_on_its_way_that_its_kubelet_will_not_take_is_waited_for():
+    """What it reported has changed since: whose cards the pod behind it will find free, nobody knows yet."""
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
+    fleet.put_pod("n", pod("other", 0, 60).kubelet_pod)
+    assert "a pod is on the way to it" in refusal(fleet, pod("u", 1, 1)).message
+    fleet.forget_pod("other")
+    assert isinstance(place(fleet.node("n"), pod("u", 1, 1)), Placement)
+
+
+def test_pods_that_share_cpus_do_not_keep_a_node_busy():
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
+    amounts = {"cpu": 500, "memory": GIB}
+    for n in range(5):
+        shared = KubeletContainer("main", ContainerKind.APP, amounts, amounts)
+        fleet.put_pod("n", KubeletPod(f"u{n}", (shared,), QosClass.GUARANTEED))
+    assert isinstance(place(fleet.node("n"), pod("u", 1, 1)), Placement)
+
+
+def test_the_grant_is_right_whichever_pod_kubelet_takes_first():
+    """Best effort: the one that comes first is aligned to node 0. Both may have a card there, so both get one there."""
+    fleet = fleet_of(config(TopologyPolicy.BEST_EFFORT), cards=4, slots=2)
+    assert bind(fleet, pod("a", 1, 4, 1000)) <= ["n-1"]
+    assert bind(fleet, pod("b", 1, 4, 1000))[0] in ("n-0", "n-1")
