@@ -8,7 +8,7 @@ import msgspec
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
-from purser.core.device_ids import device_ids, id_order
+from purser.core.device_ids import device_ids, id_order, told_numa_nodes
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 
 LIBRARY_FILE = "libvgpu.so"
@@ -82,16 +82,14 @@ def _unhealthy_reason(gpu: Gpu, health: DeviceHealth | None) -> str:
 def advertise(inventory: NodeInventory, held: Iterable[str]) -> tuple[Advertised, ...]:
     """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of cards that are gone.
 
-    A card with several slots tells kubelet no NUMA node: kubelet counts slots, not cards, and would align a pod with
-    a node whose cards are full but for slots that nobody can use, while the cards of the other node stay idle. Which
-    NUMA node is right for a share the scheduler decides, who knows both. What pods hold of cards that are gone is in
+    What pods hold of cards that are gone is in
     the list because a kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects
     the pod (1.20.2).
     """
     listed = [
-        Advertised(id=device_id, healthy=device.healthy, numa_nodes=device.numa_nodes if len(ids) == 1 else ())
-        for device, ids in ((device, device_ids(device)) for device in inventory.devices)
-        for device_id in ids
+        Advertised(id=device_id, healthy=device.healthy, numa_nodes=told_numa_nodes(device))
+        for device in inventory.devices
+        for device_id in device_ids(device)
     ]
     known = {entry.id for entry in listed}
     gone = [Advertised(id=device_id, healthy=False) for device_id in set(held) - known]

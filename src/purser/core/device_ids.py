@@ -17,6 +17,16 @@ def device_ids(device: Device) -> tuple[str, ...]:
     return tuple(f"{device.uuid}{_SEPARATOR}{slot}" for slot in range(device.slots))
 
 
+def told_numa_nodes(device: Device) -> tuple[int, ...]:
+    """The NUMA nodes that kubelet is told of a device's ids: none of a card with several slots.
+
+    kubelet counts slots, not cards, and would align a pod with a node whose cards are full but for slots that nobody
+    can use, while the cards of the other node stay idle. Which NUMA node is right for a share the scheduler decides,
+    who knows both.
+    """
+    return device.numa_nodes if len(device_ids(device)) == 1 else ()
+
+
 def uuid_of(device_id: str) -> str:
     """The device that an id is of."""
     return device_id.partition(_SEPARATOR)[0]

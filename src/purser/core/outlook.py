@@ -5,17 +5,29 @@ value that decisions read; `Outlooks` keeps what it is made of.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from purser.core.device_ids import uuid_of
+from purser.core.device_ids import device_ids, told_numa_nodes, uuid_of
 from purser.core.kubelet import managers
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.devicemanager import is_device_resource
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import DeviceState, MemoryState, MemoryTable, Node, NodeState
-from purser.core.model import Grant
+from purser.core.kubelet.state import (
+    Allocation,
+    ContainerKey,
+    DeviceState,
+    MemoryState,
+    MemoryTable,
+    Node,
+    NodeState,
+    PluginDevice,
+    PluginOptions,
+    Resource,
+)
+from purser.core.model import Device, Grant
 from purser.core.names import GPU_RESOURCE
 
 Positions = Mapping[str, int]
@@ -100,11 +112,22 @@ def _arrival_key(arrival: Arrival, positions: Positions) -> Hashable:
     return arrival.pod.qos, containers
 
 
+class _Report(msgspec.Struct, frozen=True):
+    """What is known of one kubelet."""
+
+    node: Node
+    state: NodeState
+    hardware: Hashable
+    is_anonymous: bool
+    """It says how much is taken, and not by whom."""
+
+
 class Outlooks:
     """Reports by node, and the pods that are on each."""
 
     def __init__(self) -> None:
-        self._reports: dict[str, tuple[Node, NodeState, Hashable]] = {}
+        self._reports: dict[str, _Report] = {}
+        self._started: set[str] = set()
         self._pods: dict[str, dict[str, KubeletPod]] = {}
         self._node_of: dict[str, str] = {}
 
@@ -112,9 +135,12 @@ class Outlooks:
         """Whether there is any report."""
         return bool(self._reports)
 
-    def set_report(self, name: str, node: Node, state: NodeState) -> None:
-        """Take what a node's kubelet was last seen to have and to hold."""
-        self._reports[name] = (node, state, msgspec.json.encode(node))
+    def set_report(self, name: str, node: Node, state: NodeState, *, is_anonymous: bool = False) -> None:
+        """Take what a node's kubelet was last seen to have and to hold.
+
+        An anonymous report (see `purser.core.kubelet.noderesourcetopology`) says how much is taken, and not by whom.
+        """
+        self._reports[name] = _Report(node, state, msgspec.json.encode(node), is_anonymous)
 
     def forget_report(self, name: str) -> None:
         """Nothing is known of a node's kubelet any more."""
@@ -130,27 +156,60 @@ class Outlooks:
         self._pods.setdefault(name, {})[pod.uid] = pod
         self._node_of[pod.uid] = name
 
+    def pod_started(self, uid: str) -> None:
+        """kubelet took the pod: what it holds is in the next anonymous report."""
+        if uid in self._node_of:
+            self._started.add(uid)
+
     def forget_pod(self, uid: str) -> str | None:
         """The pod has ended. Returns the node that it was on."""
         name = self._node_of.pop(uid, None)
         if name is not None:
             del self._pods[name][uid]
+            self._started.discard(uid)
             if not self._pods[name]:
                 del self._pods[name]
         return name
 
-    def of(self, name: str, grants: Iterable[Grant], gone: Collection[str] = ()) -> Outlook | None:
-        """The outlook of a node whose pods hold these grants, as if the pods ``gone`` were; None without a report."""
-        if name not in self._reports:
+    def of(
+        self, name: str, grants: Iterable[Grant], gone: Collection[str] = (), cards: Sequence[Device] = ()
+    ) -> Outlook | None:
+        """The outlook of a node with these cards whose pods hold these grants, as if the pods ``gone`` were; None
+        without a report."""
+        report = self._reports.get(name)
+        if report is None:
             return None
-        node, reported, hardware = self._reports[name]
         granted = {grant.pod_uid: grant for grant in grants}
         pods = {uid: pod for uid, pod in self._pods.get(name, {}).items() if uid not in gone}
-        # kubelet frees lazily, but always before it decides.
-        state = managers.free_all_but(reported, pods)
-        held = _holders(state)
+        if report.is_anonymous:
+            held: Collection[str] = self._started
+            started = (grant for uid, grant in granted.items() if uid in pods and uid in held)
+            state = replace(report.state, devices=_with_own_cards(report.state.devices, cards, started))
+        else:
+            # kubelet frees lazily, but always before it decides.
+            state = managers.free_all_but(report.state, pods)
+            held = _holders(state)
         arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in held)
-        return Outlook(node, state, tuple(a for a in arrivals if _counts(a, state)), hardware)
+        return Outlook(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
+
+
+def _with_own_cards(devices: DeviceState, cards: Sequence[Device], started: Iterable[Grant]) -> DeviceState:
+    """Devices told in counts, with the node's cards by their ids, and what pods hold of them: which slot of a card it
+    is makes no difference."""
+    card_of = {id_: card for card in cards for id_ in device_ids(card)}
+    plugged = {id_: PluginDevice(id_, card.healthy, told_numa_nodes(card)) for id_, card in card_of.items()}
+    free = {card.uuid: list(device_ids(card)) for card in cards}
+    held: dict[ContainerKey, dict[str, Allocation]] = {}
+    for grant in started:
+        for part in grant.containers:
+            taken = tuple(free[uuid].pop(0) for uuid in part.uuids if free.get(uuid))
+            held[grant.pod_uid, part.container] = {GPU_RESOURCE: Allocation({-1: taken})}
+    healthy = frozenset(id_ for id_, card in card_of.items() if card.healthy)
+    own = Resource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
+    all_taken = frozenset(id_ for of in held.values() for id_ in of[GPU_RESOURCE].device_ids)
+    return DeviceState(
+        {**devices.resources, GPU_RESOURCE: own}, held, {**devices.allocated, GPU_RESOURCE: all_taken}, devices.removed
+    )
 
 
 def emptied(outlook: Outlook) -> Outlook:

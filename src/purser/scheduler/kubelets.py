@@ -1,23 +1,38 @@
-"""What nodes' kubelets were last seen to have and to hold, brought to the fleet from Nodes, pods and reservations."""
+"""What nodes' kubelets were last seen to have and to hold, brought to the fleet from Nodes, pods and reservations.
+
+A node's own agent reports it in an annotation. Where there is none, a NodeResourceTopology object of another exporter
+serves, as far as it goes.
+"""
 
 import msgspec
 import structlog
 
 from purser.core.fleet import Fleet
 from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.noderesourcetopology import Attribute, TopologyError, Zone, read
 from purser.core.kubelet.pod import KubeletPod, QosClass, kubelet_pod
 from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
 from purser.core.kubelet.topologymanager import policy_for
-from purser.core.model import Grant, PodRequest
+from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import KUBELET_ANNOTATION
 from purser.core.quantities import QuantityError
-from purser.kube.adapters import pod_spec
-from purser.kube.objects import Node, Pod
+from purser.kube.adapters import grant_state, pod_spec
+from purser.kube.objects import Node, ObjectMeta, Pod
 
 STATIC_POD_UID = "kubernetes.io/config.hash"
 """On the API's image of a static pod: the uid by which kubelet itself knows it."""
 
 log = structlog.get_logger("purser.scheduler")
+
+
+class NodeResourceTopology(msgspec.Struct, frozen=True, rename="camel"):
+    """One node as another exporter sees it (topology.node.k8s.io/v1alpha2)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    topology_policies: tuple[str, ...] = ()
+    """Deprecated by ``attributes``."""
+    attributes: tuple[Attribute, ...] = ()
+    zones: tuple[Zone, ...] = ()
 
 
 class Kubelets:
@@ -26,29 +41,41 @@ class Kubelets:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._texts: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
+        self._topologies: dict[str, NodeResourceTopology] = {}
 
     def put_node(self, node: Node) -> None:
         """Take a node's report where it changed."""
         name, text = node.metadata.name, node.metadata.annotations.get(KUBELET_ANNOTATION, "")
-        if self._texts.get(name, "") == text:
+        version = node.status.node_info.kubelet_version
+        if (self._texts.get(name, ""), self._versions.get(name)) == (text, version):
             return
-        self._texts[name] = text
-        if not text:
-            self._fleet.forget_kubelet(name)
-            return
-        try:
-            self._take_report(name, text)
-        except (ReportError, StartError) as error:
-            log.warning("What a node says of its kubelet does not count", node=name, error=str(error))
-            self._fleet.forget_kubelet(name)
+        self._texts[name], self._versions[name] = text, version
+        self._take(name)
 
     def remove_node(self, node: Node) -> None:
         """The node is gone."""
         self._texts.pop(node.metadata.name, None)
+        self._versions.pop(node.metadata.name, None)
         self._fleet.forget_kubelet(node.metadata.name)
+
+    def put_topology(self, topology: NodeResourceTopology) -> None:
+        """What another exporter sees of a node."""
+        self._topologies[topology.metadata.name] = topology
+        self._take(topology.metadata.name)
+
+    def remove_topology(self, topology: NodeResourceTopology) -> None:
+        """It sees nothing any more."""
+        self._topologies.pop(topology.metadata.name, None)
+        self._take(topology.metadata.name)
 
     def put_pod(self, pod: Pod) -> None:
         """A pod is on its node."""
+        self._put_pod(pod)
+        if grant_state(pod) is GrantState.RUNNING:
+            self._fleet.pod_started(_uid(pod))
+
+    def _put_pod(self, pod: Pod) -> None:
         uid = _uid(pod)
         if self._fleet.pod_node(uid) == pod.spec.node_name:
             return
@@ -75,12 +102,31 @@ class Kubelets:
         if self._fleet.pod_node(grant.pod_uid) == grant.node:
             self._fleet.forget_pod(grant.pod_uid)
 
+    def _take(self, name: str) -> None:
+        """The best that is known of a node's kubelet."""
+        try:
+            if self._texts.get(name):
+                self._take_report(name, self._texts[name])
+            elif name in self._topologies:
+                self._take_topology(name, self._topologies[name])
+            else:
+                self._fleet.forget_kubelet(name)
+        except (ReportError, TopologyError, StartError) as error:
+            log.warning("What a node says of its kubelet does not count", node=name, error=str(error))
+            self._fleet.forget_kubelet(name)
+
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)
         node, state = node_of(report), state_of(report)
         check_coherence(node, state)
         policy_for(node.config, node.machine)  # one that would not have started is none to predict
         self._fleet.set_kubelet(name, node, state)
+
+    def _take_topology(self, name: str, told: NodeResourceTopology) -> None:
+        node, state = read(self._versions.get(name, ""), told.zones, told.attributes, told.topology_policies)
+        check_coherence(node, state)
+        policy_for(node.config, node.machine)
+        self._fleet.set_kubelet(name, node, state, is_anonymous=True)
 
 
 def _uid(pod: Pod) -> str:

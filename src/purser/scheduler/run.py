@@ -29,6 +29,7 @@ from purser.scheduler.registration import Registration, own_user
 from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, ServiceTarget, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
+from purser.scheduler.topologies import Topologies
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 
@@ -95,7 +96,7 @@ async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: C
             spawn = (await stack.enter_async_context(asyncio.TaskGroup())).create_task
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
-            await _start_parts(parts, spawn)
+            await _start_parts(parts, client, spawn)
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
             mutation = Mutation(settings.scheduler_name, parts.cache.largest_node)
@@ -140,7 +141,7 @@ async def _make_parts(
     return _Parts(cache, pods, nodes, quotas, extender, follower)
 
 
-async def _start_parts(parts: _Parts, spawn: Spawn) -> None:
+async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
     """Nodes are listed first, so that no pod's grant is found on a card that nobody has heard of."""
     informers: tuple[Informer[Any], ...] = (parts.nodes, parts.pods, parts.quotas)
     for informer in informers:
@@ -150,6 +151,7 @@ async def _start_parts(parts: _Parts, spawn: Spawn) -> None:
         spawn(parts.follower.run())
         await parts.follower.synced()
     spawn(parts.extender.run())
+    spawn(Topologies(client, parts.cache.kubelets).run())
 
 
 async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spawn) -> CertificateKeeper:

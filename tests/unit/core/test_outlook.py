@@ -244,7 +244,7 @@ def renamed(live: LiveNode, fleet: Fleet) -> Fleet:
     for held in fleet.ledger.grants(NODE):
         other.ledger.reserve(through(held, Grant))
     reported = fleet._outlooks._reports[NODE]
-    report = decode(words(encode(report_of(reported[0], reported[1]))))
+    report = decode(words(encode(report_of(reported.node, reported.state))))
     other.set_kubelet(NODE, node_of(report), state_of(report))
     for each in fleet._outlooks._pods.get(NODE, {}).values():
         other.put_pod(NODE, through(each, KubeletPod))
