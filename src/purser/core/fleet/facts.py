@@ -6,7 +6,7 @@ from purser.core.fleet.fleet import DeviceState, NodeState
 from purser.core.interconnect import Topology, topology
 
 MANY = 1 << 30
-"""Of what is not limited."""
+"""Of what is not limited; nothing counts for more, so that no sum leaves the arrays' integers."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True):
@@ -65,12 +65,17 @@ def _gpu_facts(state: DeviceState) -> GpuFacts:
     device, used = state.device, state.usage
     return GpuFacts(
         device.model,
-        device.memory_mib,
-        device.slots,
-        device.cores_percent,
+        _bounded(device.memory_mib),
+        _bounded(device.slots),
+        _bounded(device.cores_percent),
         device.healthy and not state.cordoned,
-        used.memory_mib,
-        used.cores_percent,
-        used.slots,
-        used.exclusive,
+        _bounded(used.memory_mib),
+        _bounded(used.cores_percent),
+        _bounded(used.slots),
+        _bounded(min(used.exclusive, used.slots, 1000)),
     )
+
+
+def _bounded(amount: int) -> int:
+    """What nodes say of themselves may be anything."""
+    return max(0, min(amount, MANY))

@@ -8,12 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
-from purser.core.fleet.facts import Take
+from purser.core.fleet.facts import MANY, Take
 from purser.core.model import PodRequest
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Ints, Stock, Wanted
 
 _FULL_PERCENT = 100
+
+_MOST = 2 * MANY
+"""More than any node has: what asks for more need not be told apart, and no sum leaves the kernels' integers."""
 
 
 class PodShape(msgspec.Struct, frozen=True):
@@ -57,8 +60,15 @@ def shape_of(request: PodRequest, cpu_milli: int = 0, memory_mib: int = 0) -> Po
     named = asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or asked.modes_allowed
     if named or asked.numa_bind or asked.models_denied:
         return None
-    cores, percent = min(asked.cores_percent, _FULL_PERCENT), asked.memory_percent or 0
-    return PodShape(cpu_milli, memory_mib, asked.count, asked.memory_mib or 0, percent, cores, asked.models_allowed)
+    return PodShape(
+        min(cpu_milli, _MOST),
+        min(memory_mib, _MOST),
+        min(asked.count, _MOST),
+        min(asked.memory_mib or 0, _MOST),
+        asked.memory_percent or 0,
+        min(asked.cores_percent, _FULL_PERCENT),
+        asked.models_allowed,
+    )
 
 
 @dataclass(frozen=True, slots=True)

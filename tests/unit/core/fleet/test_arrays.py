@@ -206,3 +206,10 @@ def test_facts_of_a_live_node() -> None:
     )
     assert facts.links is not None
     assert facts.links.scores[0][1] > 0
+
+
+def test_what_a_node_says_of_itself_is_taken_within_bounds() -> None:
+    absurd = Device("a", 0, "T4", 10**30, cores_percent=10**30, slots=10**30)
+    state = node_state(NodeInventory("node-0", (absurd,)), {"a": Usage(10**30, 10**31, 10**31, 10**30, 10**30)})
+    fleet = fleets.fleet_of([node_facts(state)])
+    assert fleet.left_milli[0, 0] == 0

@@ -2,9 +2,12 @@
 
 import msgspec
 import pytest
+from tests.unit.core.placement.policies.fleets import PAIRS, fleet_of, named
 
+from purser.core.fleet.facts import GpuFacts, NodeFacts
 from purser.core.model import ContainerRequest, DeviceMode, DeviceRequest, PodRequest
 from purser.core.placement.shape import PodShape, need_milli, shape_of
+from purser.core.placement.table import ShapeTable, place
 from purser.core.podspec import ContainerKind
 
 REQUEST = DeviceRequest(2, memory_mib=4000, cores_percent=30, models_allowed=("T4",))
@@ -43,6 +46,18 @@ def test_more_than_a_whole_gpu_of_compute_is_a_whole_one() -> None:
     shape = shape_of(pod(DeviceRequest(1, memory_percent=10, cores_percent=130)))
     assert shape is not None
     assert shape.is_alone
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+def test_however_much_is_asked_for_it_just_does_not_fit(pair: tuple[str, str]) -> None:
+    fleet = fleet_of([NodeFacts("node", (GpuFacts("T4", 16_000, 10),) * 2)])
+    for request in (
+        DeviceRequest(10**30, memory_mib=10**30),
+        DeviceRequest(1, memory_mib=10**30, cores_percent=10**30),
+    ):
+        shape = shape_of(pod(request), 10**30, 10**30)
+        assert shape is not None
+        assert place(ShapeTable(fleet, named(pair)), shape) is None
 
 
 @pytest.mark.parametrize(
