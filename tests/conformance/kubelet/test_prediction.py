@@ -23,9 +23,9 @@ SHOWN = 5
 FALSE_ACCEPT = Predicted.FITS, Enforced.REFUSED
 FALSE_REFUSAL = Predicted.REFUSED, Enforced.ADMITTED
 
-MOST_FALSE_REFUSALS = 0.001
-"""Of what kubelet is predicted to refuse. They come from pods with several containers that ask for GPUs, of whose
-choices only so many are tried; none are due to a pod with one. The pod only goes to another node."""
+MOST_FALSE_REFUSALS = 0.0005
+"""Of what kubelet is predicted to refuse; seen were 2 of 40 000. They are due to pods with several containers that ask
+for GPUs, among whose choices only so many are tried. The pod only goes to another node."""
 
 
 @pytest.mark.timeout(0)
@@ -44,7 +44,7 @@ def test_what_is_predicted_is_what_kubelet_does(shard, record_property):
         record_property(name, value)
     assert not cells[FALSE_ACCEPT], _shown(mistakes[FALSE_ACCEPT])
     refused = cells[FALSE_REFUSAL] + cells[Predicted.REFUSED, Enforced.REFUSED]
-    assert cells[FALSE_REFUSAL] <= MOST_FALSE_REFUSALS * refused, _shown(mistakes[FALSE_REFUSAL])
+    assert cells[FALSE_REFUSAL] <= max(1, MOST_FALSE_REFUSALS * refused), _shown(mistakes[FALSE_REFUSAL])
 
 
 def _shown(mistakes):

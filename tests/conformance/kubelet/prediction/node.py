@@ -59,6 +59,7 @@ class LiveNode:
         node, state = node_of(report), state_of(report)
         check_coherence(node, state)
         self.fleet.set_kubelet(NODE, node, state)
+        self._is_told = True
 
     def bind(self, request: PodRequest, placement: Placement) -> Coming:
         """The scheduler binds a pod."""
@@ -71,9 +72,14 @@ class LiveNode:
 
     def pass_time(self) -> list[Coming]:
         """kubelet admits, pods end, others bind theirs, the agent reports. Returns the granted pods that kubelet
-        refused: pods end, and others come, only while nothing that was promised is still to be kept."""
+        refused.
+
+        Pods end, and others come, only while nothing that was promised is still to be kept, and end only when the
+        report tells of all: one that ends between a Binding and kubelet's admission leaves a place to which kubelet may
+        turn, which nobody can foresee.
+        """
         broken = self._admit_some() if self._rng.random() < 0.6 else []
-        while not self.coming and self.active and self._rng.random() < 0.25:
+        while self._is_told and not self.coming and self.active and self._rng.random() < 0.25:
             self._end(self._rng.choice(self.active))
         if not self.coming and self._rng.random() < 0.15:
             self._put(Coming(other_pod(self._rng, self.next_uid(), self.wishes)))
@@ -86,6 +92,7 @@ class LiveNode:
         if self._rng.random() < 0.5:
             self._rng.shuffle(order)
         order = order[: self._rng.randint(0, len(order))]
+        self._is_told = False
         self.truth, taken = taken_in(self.node, self.truth, order, self.active_and_coming())
         self.coming = [coming for coming in self.coming if coming not in order]
         refused = [coming for coming in order if coming.uid not in taken]
