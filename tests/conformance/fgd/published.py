@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from purser.core.placement.fragments import Causes
+
 POLICIES = ("dot-product", "clustering", "packing", "best-fit", "fragmentation")
 """Those that decide alike each time, in the order of the tables."""
 
@@ -66,14 +68,26 @@ DEVIATION = (0.20, 0.62, 0.54, 0.14, 0.29)
 """By policy, the largest that is published (of the default workload; of any for fragmentation)."""
 
 
-class Placements(NamedTuple):
+class Run(NamedTuple):
     """One run of the simulator of FGD's evaluation, pod by pod."""
 
     placed: int
     failed: dict[tuple[int, bool], int]
     """By (GPUs, whether it is a share)."""
+    causes: Causes
+    """In the end, in thousandths of a GPU."""
 
 
-FRAGMENTATION_ON_DEFAULT_42 = Placements(
-    8334, {(1, False): 1412, (1, True): 1099, (8, False): 9, (2, False): 6, (4, False): 6}
+FRAGMENTATION_ON_DEFAULT_42 = Run(
+    8334,
+    {(1, False): 1412, (1, True): 1099, (8, False): 9, (2, False): 6, (4, False): 6},
+    Causes(
+        usable=1230,
+        lacks_both=138_430,
+        lacks_gpu=85_860,
+        lacks_cpu=27_280,
+        no_use=6_060,
+        no_use_lacks_cpu=33_730,
+        no_access=0,
+    ),
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.placement.fragments import Fragments
+from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies import Policy
 from purser.core.placement.shape import PodShape, taken_by
@@ -20,6 +20,8 @@ class Replay(NamedTuple):
     placements: list[tuple[int, tuple[int, ...]] | None]
     events: list[Event]
     capacity: int
+    causes: Causes
+    """In the end."""
 
     @property
     def placed(self) -> int:
@@ -53,4 +55,4 @@ def replay(fleet: FleetArrays, pods: list[PodShape], policy: Policy, mix: Mix) -
             allocated += pod.gpu_count * pod.gpu_memory_mib
         placements.append(placement)
         events.append((arrived, allocated, fragments.total(fleet)))
-    return Replay(placements, events, 1000 * int(fleet.gpu_count.sum()))
+    return Replay(placements, events, 1000 * int(fleet.gpu_count.sum()), fragments.causes(fleet))

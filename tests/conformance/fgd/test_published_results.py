@@ -6,6 +6,7 @@ Without PURSER_FGD=all only as much is replayed as takes some seconds.
 import os
 from functools import lru_cache
 
+import msgspec
 import pytest
 from tests.conformance.fgd import published, trace
 from tests.conformance.fgd.replay import Replay, replay
@@ -63,10 +64,11 @@ def test_fragmentation_of_the_default_workload_is_about_the_published_mean(name:
 
 
 @pytest.mark.skipif(42 not in DEFAULT_SEEDS, reason="no event order of the default workload with seed 42")
-def test_as_many_pods_are_placed_and_fail_as_in_the_original() -> None:
+def test_as_many_pods_are_placed_and_fail_as_in_the_original_and_the_same_is_left() -> None:
     result = run("default", 42, "fragmentation")
     expected = published.FRAGMENTATION_ON_DEFAULT_42
     assert (result.placed, result.failed(read("default", 42).pods)) == (expected.placed, expected.failed)
+    assert msgspec.structs.astuple(result.causes) == pytest.approx(msgspec.structs.astuple(expected.causes), abs=5)
 
 
 @pytest.mark.skipif(not DEFAULT_SEEDS, reason="no event orders of the default workload")

@@ -131,7 +131,7 @@ def tables(mix: Mix, models: tuple[Model, ...]) -> MixTables:
         np.array([shape.gpu_count or _NEVER for shape in shapes], np.int64),
         np.array(level_of, np.intp),
         _table([(*level, _NEVER) for level in levels] or [(_NEVER,) * (len(models) + 1)], len(models)),
-        _table([_cases(shape, models) for shape in shapes], len(models)),
+        _table([_cases(shape, models) for shape in shapes], len(models)).astype(np.int8),
     )
 
 

@@ -20,7 +20,7 @@ class Known:
 
     def __init__(self, rows: int, epoch: int) -> None:
         self.scores: Floats = np.full(rows, -np.inf)
-        self.gpus: Gpus = np.full(rows, -1, np.int8)
+        self.gpus: Gpus = np.full(rows, -1, np.int16)
         self.as_of = 0
         self.epoch = epoch
 
@@ -29,7 +29,7 @@ class ShapeTable:
     """One policy's scores for one fleet. What is not asked for the longest is forgotten."""
 
     MOST_SHAPES = 512
-    """Each costs 9 bytes a node; one that was forgotten costs a full scoring when it comes again."""
+    """Each costs 10 bytes a node; one that was forgotten costs a full scoring when it comes again."""
 
     def __init__(self, fleet: FleetArrays, policy: Policy, most_shapes: int = MOST_SHAPES) -> None:
         self.fleet = fleet

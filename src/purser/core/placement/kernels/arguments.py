@@ -54,5 +54,5 @@ class MixTables(NamedTuple):
     """The pod's row in ``levels``."""
     levels: Ints
     """What pods want of each GPU, in thousandths, by model."""
-    case: Ints
+    case: npt.NDArray[np.int8]
     """By model: 4 where the pod may use it, 0 where not, 8 for a pod without GPUs."""

@@ -103,7 +103,7 @@ def _fragment(
     gpus: Ints,
     level_of: npt.NDArray[np.intp],
     levels: Ints,
-    case: Ints,
+    case: npt.NDArray[np.int8],
     counts: Ints,
     smalls: Ints,
 ) -> float:
@@ -158,7 +158,7 @@ def _fragments(
     gpus: Ints,
     level_of: npt.NDArray[np.intp],
     levels: Ints,
-    case: Ints,
+    case: npt.NDArray[np.int8],
 ) -> Floats:
     found = np.empty(len(cpu))
     counts, smalls = np.empty(len(levels), np.int64), np.empty(len(levels), np.int64)
@@ -182,7 +182,7 @@ def fragment_scores(
     gpu_count: int,
     mix: MixTables,
     steps: Floats,
-) -> tuple[Floats, npt.NDArray[np.int8]]:
+) -> tuple[Floats, npt.NDArray[np.int16]]:
     """See `plain.fragment_scores`."""
     return _fragment_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, *mix, steps)
 
@@ -227,11 +227,11 @@ def _fragment_scores(
     gpus: Ints,
     level_of: npt.NDArray[np.intp],
     levels: Ints,
-    case: Ints,
+    case: npt.NDArray[np.int8],
     steps: Floats,
-) -> tuple[Floats, npt.NDArray[np.int8]]:
+) -> tuple[Floats, npt.NDArray[np.int16]]:
     nodes = len(fits)
-    scores, best_gpus = np.full(nodes, -1.0), np.full(nodes, -1, np.int8)
+    scores, best_gpus = np.full(nodes, -1.0), np.full(nodes, -1, np.int16)
     counts, smalls = np.empty(len(levels), np.int64), np.empty(len(levels), np.int64)
     of_node = np.empty(len(left), np.int64)
     for n in range(nodes):

@@ -56,13 +56,12 @@ def _look_at_gpus(stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted) -> t
 
 def categories(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     """Fragments of nodes by category [6, nodes]: lack of both, of GPUs, of CPU, two of pods without GPUs, no access."""
-    levels = mix.levels[:, model]
-    enough = left[None] >= levels[:, None]
+    enough = left[None] >= mix.levels[:, model][:, None]
     idle = left.sum(axis=0)
-    small = idle - (left[None] * enough).sum(axis=1)
-    case = (mix.case[:, model] + 2 * (enough.sum(axis=1)[mix.level_of] >= mix.gpus[:, None])) + (
-        cpu >= mix.cpu_milli[:, None]
-    )
+    small = idle - (left.astype(np.int32) * enough).sum(axis=1, dtype=np.int32)
+    has_gpus = enough.sum(axis=1, dtype=np.int16)[mix.level_of] >= mix.gpus[:, None]
+    has_cpu = cpu >= mix.cpu_milli[:, None]
+    case = mix.case[:, model] + (has_gpus.view(np.int8) << 1) + has_cpu.view(np.int8)
     amount = np.where(case == _SATISFIED, small[mix.level_of], idle)
     nodes = len(idle)
     place = _CATEGORY[case] * nodes + np.arange(nodes)
@@ -96,9 +95,9 @@ def fragment_scores(
     gpu_count: int,
     mix: MixTables,
     steps: Floats,
-) -> tuple[Floats, npt.NDArray[np.int8]]:
+) -> tuple[Floats, npt.NDArray[np.int16]]:
     """(the score of each node, the best GPU for a pod that wants one); nodes that do not fit score -1."""
-    scores, gpus = np.full(len(fits), -1.0), np.full(len(fits), -1, np.int8)
+    scores, gpus = np.full(len(fits), -1.0), np.full(len(fits), -1, np.int16)
     fit = fits.nonzero()[0]
     if not len(fit):
         return scores, gpus

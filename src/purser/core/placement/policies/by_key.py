@@ -27,7 +27,7 @@ class ByKey:
 
     def first(self, view: View) -> Gpus:
         """See `GpuPolicy.first`."""
-        return np.asarray(self._keys(view).argmin(axis=0), np.int8)
+        return np.asarray(self._keys(view).argmin(axis=0), np.int16)
 
     def choose(self, view: View) -> tuple[int, ...]:
         """See `GpuPolicy.choose`."""

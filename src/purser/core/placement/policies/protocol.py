@@ -10,7 +10,7 @@ from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.shape import View
 
-Gpus = npt.NDArray[np.int8]
+Gpus = npt.NDArray[np.int16]
 """For each row a GPU by its place; -1 where there is none to name."""
 
 

@@ -16,7 +16,7 @@ class TopologyGpus:
 
     def first(self, view: View) -> Gpus:
         """See `GpuPolicy.first`. One GPU is chosen too, for what it leaves: left to `choose`."""
-        return np.full(len(view.rows), -1, np.int8)
+        return np.full(len(view.rows), -1, np.int16)
 
     def choose(self, view: View) -> tuple[int, ...]:
         """See `GpuPolicy.choose`."""

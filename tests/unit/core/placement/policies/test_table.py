@@ -23,7 +23,7 @@ class Watched:
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:
         self.asked.append([int(row) for row in view.rows])
-        return np.zeros(len(view.rows)), np.zeros(len(view.rows), np.int8)
+        return np.zeros(len(view.rows)), np.zeros(len(view.rows), np.int16)
 
     def choose(self, view: View) -> tuple[int, ...]:
         return tuple(range(view.shape.gpu_count))
