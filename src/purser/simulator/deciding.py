@@ -1,0 +1,110 @@
+"""What both engines share: pods as places in a list of shapes, one decision after the other."""
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.facts import Take
+from purser.core.placement.fragments import Causes, Fragments
+from purser.core.placement.mix import LearnedMix, Mix, MixSource
+from purser.core.placement.policies import Policy, Setting, policy
+from purser.core.placement.shape import PodShape, taken_by
+from purser.core.placement.table import ShapeTable, place
+from purser.simulator.metrics import FragmentCount
+from purser.simulator.workload import Order, Workload, class_of, common_memory_mib, demand_milli, fleet_of
+
+
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """Where a pod is, and what it has there."""
+
+    row: int
+    gpus: tuple[int, ...]
+    taken: Take
+    milli: int
+    """Of all its GPUs together, in thousandths."""
+
+
+class Shapes(msgspec.Struct, frozen=True):
+    """The shapes of a workload's pods, each once."""
+
+    each: tuple[PodShape, ...]
+    of_pod: npt.NDArray[np.int64]
+    demand_milli: npt.NDArray[np.int64]
+    """By shape."""
+    classes: tuple[str, ...]
+    """By shape."""
+
+
+def shapes_of(workload: Workload) -> Shapes:
+    """What the engines look up instead of pods."""
+    number: dict[PodShape, int] = {}
+    of_pod = np.array([number.setdefault(pod.shape, len(number)) for pod in workload.pods], np.int64)
+    memory = common_memory_mib(workload.nodes)
+    demands = np.array([demand_milli(shape, memory) for shape in number], np.int64)
+    return Shapes(tuple(number), of_pod, demands, tuple(class_of(shape, memory) for shape in number))
+
+
+def told_mix(workload: Workload) -> Mix:
+    """The mix of the whole list: what policies are told, and what fragments are measured against for all of them."""
+    return Mix.of(Counter(pod.shape for pod in workload.pods))
+
+
+def parse_policy(words: str, setting: Setting = Setting()) -> Policy:  # noqa: B008: frozen
+    """A policy by its name: ``best-fit``, ``fragmentation=3,spread=1`` (weighed), ``best-fit/spread`` (the GPUs by
+    another one). Raises ValueError.
+    """
+    node, slash, gpu = words.partition("/")
+    if slash and not gpu:
+        raise ValueError(f"policy {words!r} names none for GPUs after its /")
+    return policy(node.strip(), gpu.strip(), setting)
+
+
+class Decider:
+    """One policy on one fleet: places pods and takes back what they had."""
+
+    def __init__(self, workload: Workload, order: Order, policy: str, learns: bool) -> None:
+        self.mix = told_mix(workload)
+        self._learnt = LearnedMix() if learns else None
+        source: MixSource = self._learnt or self.mix
+        self.fleet = fleet_of(workload, order)
+        self._table = ShapeTable(self.fleet, parse_policy(policy, Setting(source, order.seed)))
+        self.fragments = FragmentCount(self.fleet, self.mix)
+        memories = np.unique(self.fleet.memory_mib[self.fleet.memory_mib > 0])
+        self._one_size = int(memories[0]) if len(memories) == 1 else None
+
+    def arrived(self, shape: PodShape) -> None:
+        """A pod has come; for policies that learn from it."""
+        if self._learnt is not None:
+            self._learnt.arrived(shape)
+
+    def place(self, shape: PodShape) -> Placement | None:
+        """Decide and take; None where the pod fits nowhere."""
+        found = place(self._table, shape)
+        if found is None:
+            return None
+        row, gpus = found
+        taken = taken_by(self.fleet, shape, row, gpus)
+        self.fleet.take(row, gpus, taken)
+        self.fragments.changed(row)
+        memory = self._one_size or (int(self.fleet.memory_mib[gpus[0], row]) if gpus else 0)
+        return Placement(row, gpus, taken, demand_milli(shape, memory))
+
+    def release(self, placement: Placement) -> None:
+        """The pod has ended."""
+        self.fleet.release(placement.row, placement.gpus, placement.taken)
+        self.fragments.changed(placement.row)
+
+    def causes(self) -> Causes:
+        """What is idle, by cause."""
+        return Fragments(self.mix).causes(self.fleet)
+
+
+def check_overcommitted(fleet: FleetArrays) -> None:
+    """Raises AssertionError where anything is taken that is not there: for tests, and after each run."""
+    free = (fleet.memory_free_mib, fleet.cores_free_percent, fleet.slots_free, fleet.cpu_free_milli)
+    for array in (*free, fleet.memory_free_mib_of_node, fleet.pods_free):
+        if (array < 0).any():
+            raise AssertionError("a policy has given away more than there is")

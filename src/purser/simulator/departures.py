@@ -1,0 +1,178 @@
+"""Pods come and go in virtual time; one that finds no place waits.
+
+Whenever pods have left, those that wait are tried again in the order in which they came. One that does not fit does not
+hold up those behind it. At one moment pods first leave, then the waiting are tried, then others arrive. Time ends with
+the last time of the list: who still waits then has waited until then.
+"""
+
+import heapq
+from collections import Counter
+from time import perf_counter
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from purser.simulator.arrivals import TICK_EVENTS, Tick
+from purser.simulator.deciding import Decider, Placement, Shapes, check_overcommitted, shapes_of
+from purser.simulator.waiting import Waiting
+from purser.simulator.workload import Order, Workload
+
+Floats = npt.NDArray[np.float64]
+
+
+class Moments:
+    """How things stood from each moment on, in arrays that are as long as they will be from the beginning.
+
+    ``allocated`` and ``waiting`` (what waiting pods ask for) are in thousandths of a GPU, ``fragments`` as well.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._end = 0
+        self._time_s = np.zeros(most)
+        self._allocated = np.zeros(most, np.int64)
+        self._waiting = np.zeros(most, np.int64)
+        self._fragments = np.zeros(most)
+
+    def add(self, time_s: float, allocated: int, waiting: int, fragments: float) -> None:
+        """As it is from this time on; a second word on one moment takes the first one's place."""
+        if not self._end or self._time_s[self._end - 1] != time_s:
+            self._end += 1
+        place = self._end - 1
+        self._time_s[place], self._allocated[place] = time_s, allocated
+        self._waiting[place], self._fragments[place] = waiting, fragments
+
+    @property
+    def time_s(self) -> Floats:
+        """When each moment was."""
+        return self._time_s[: self._end]
+
+    @property
+    def allocated(self) -> npt.NDArray[np.int64]:
+        """Held by pods from then on."""
+        return self._allocated[: self._end]
+
+    @property
+    def waiting(self) -> npt.NDArray[np.int64]:
+        """Asked for by pods that wait from then on."""
+        return self._waiting[: self._end]
+
+    @property
+    def fragments(self) -> Floats:
+        """Idle, and of no use to the pods that come."""
+        return self._fragments[: self._end]
+
+    def mean(self, values: "Floats | npt.NDArray[np.int64]", end_s: float) -> float:
+        """Over time, until the end."""
+        spans = np.diff(np.append(self.time_s, end_s))
+        total = float(spans.sum())
+        return float((values * spans).sum()) / total if total else 0.0
+
+
+class Departures(msgspec.Struct, frozen=True):
+    """What came of one run."""
+
+    moments: Moments
+    end_s: float
+    waited_s: Floats
+    """By event: how long its pod waited, until the end where it never found a place."""
+    placed: npt.NDArray[np.bool_]
+    """By event."""
+    pending_gpu_hours: float
+    """What waiting pods asked for, times how long they waited."""
+    unplaced: dict[str, int]
+    """By class, those that found no place until the end."""
+    seconds: float
+    """Of decisions and what is measured of them."""
+
+
+def run(workload: Workload, order: Order, policy: str, learns: bool = False, tick: Tick = lambda _: None) -> Departures:
+    """One policy on one order with times. Raises ValueError for a policy that there is none of."""
+    simulation = _Simulation(workload, order, policy, learns)
+    begun = perf_counter()
+    simulation.run(tick)
+    seconds = perf_counter() - begun
+    check_overcommitted(simulation.decider.fleet)
+    return simulation.result(seconds)
+
+
+class _Simulation:
+    def __init__(self, workload: Workload, order: Order, policy: str, learns: bool) -> None:
+        if order.arrives_s is None:
+            raise ValueError("an order without times cannot be run with departures")
+        self.shapes: Shapes = shapes_of(workload)
+        self.decider = Decider(workload, order, policy, learns)
+        self.arrives_s = order.arrives_s
+        self.lasts_s = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[order.pods]
+        self.of_event = self.shapes.of_pod[order.pods]
+        self.end_s = _end(order, self.lasts_s)
+        self.moments = Moments(2 * len(order.pods) + 1)
+        self.placed_s = np.full(len(order.pods), np.inf)
+        self._leaving: list[tuple[float, int, Placement]] = []
+        self._waiting = Waiting(self.shapes, self.decider.fleet)
+        self._allocated = self._asked = 0
+
+    def run(self, tick: Tick) -> None:
+        """From the first arrival to the end."""
+        for event, now in enumerate(self.arrives_s.tolist()):
+            self._leave_until(now)
+            self._arrive(event, now)
+            if not event % TICK_EVENTS:
+                tick(event)
+        self._leave_until(self.end_s)
+
+    def _arrive(self, event: int, now: float) -> None:
+        number = int(self.of_event[event])
+        self.decider.arrived(self.shapes.each[number])
+        if self._waiting.has(number) or not self._try(event, number, now):
+            self._waiting.add(event, number)
+            self._asked += int(self.shapes.demand_milli[number])
+        self._note(now)
+
+    def _leave_until(self, time_s: float) -> None:
+        """Everybody who leaves until then leaves, and at each moment the waiting are tried."""
+        while self._leaving and self._leaving[0][0] <= time_s:
+            now = self._leaving[0][0]
+            freed = set()
+            while self._leaving and self._leaving[0][0] == now:
+                placement = heapq.heappop(self._leaving)[2]
+                self.decider.release(placement)
+                self._allocated -= placement.milli
+                freed.add(placement.row)
+            self._waiting.retry(freed, lambda event, number: self._try_again(event, number, now))  # noqa: B023
+            self._note(now)
+
+    def _try_again(self, event: int, number: int, now: float) -> bool:
+        placed = self._try(event, number, now)
+        if placed:
+            self._asked -= int(self.shapes.demand_milli[number])
+        return placed
+
+    def _try(self, event: int, number: int, now: float) -> bool:
+        placement = self.decider.place(self.shapes.each[number])
+        if placement is None:
+            return False
+        self._allocated += placement.milli
+        self.placed_s[event] = now
+        # Of pods that leave at one moment the order is that of their arrival: nothing else may decide it.
+        heapq.heappush(self._leaving, (now + float(self.lasts_s[event]), event, placement))
+        return True
+
+    def _note(self, now: float) -> None:
+        self.moments.add(now, self._allocated, self._asked, self.decider.fragments.total)
+
+    def result(self, seconds: float) -> Departures:
+        """What is told of it."""
+        placed = np.isfinite(self.placed_s)
+        waited_s = np.minimum(self.placed_s, self.end_s) - self.arrives_s
+        milli = self.shapes.demand_milli[self.of_event]
+        classes = Counter(self.shapes.classes[self.of_event[event]] for event in (~placed).nonzero()[0])
+        pending = float((waited_s * milli).sum()) / 1000 / 3600
+        return Departures(self.moments, self.end_s, waited_s, placed, pending, dict(classes.most_common()), seconds)
+
+
+def _end(order: Order, lasts_s: Floats) -> float:
+    """The last time of the list; the last arrival where times were made for a load, for then all would only leave."""
+    assert order.arrives_s is not None
+    last = float(order.arrives_s[-1])
+    return last if order.ends_with_arrivals else max(last, float((order.arrives_s + lasts_s).max()))

@@ -1,0 +1,181 @@
+"""Lists of nodes and pods as CSV, with the columns of the openb traces of clusterdata.
+
+Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Pods: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli`` and, where
+there are such, ``gpu_spec`` (models joined by ``|``), ``creation_time``, ``scheduled_time``, ``deletion_time`` (seconds).
+Other columns are not read. A line is a row: quoted fields may not span lines.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from purser.core.fleet.arrays import WHOLE_MILLI
+from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.placement.shape import PodShape
+from purser.simulator.files import read_text
+from purser.simulator.problems import InputError, Problems
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod
+
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+TIME_COLUMNS = ("creation_time", "deletion_time")
+
+MOST = 1 << 40
+"""Of any amount: sums of a million of them still are 64-bit numbers."""
+MOST_GPUS = 128
+"""Of a node, or a pod."""
+
+_FIELD = re.compile(r'"((?:[^"]|"")*)"(?=,|$)|([^",]*)(?=,|$)')
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+
+
+def read_nodes(path: Path) -> tuple[NodeFacts, ...]:
+    """A list of nodes. Raises `InputError` with everything that is wrong."""
+    problems, nodes = Problems(path), []
+    names: set[str] = set()
+    for row in _rows(path, NODE_COLUMNS, problems):
+        name = row.name("sn", names)
+        cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
+        gpus = row.whole("gpu", MOST_GPUS)
+        model = row.text("model", required=gpus > 0)
+        nodes.append(NodeFacts(name, (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus, cpu, memory, PODS_PER_NODE))
+    _refuse_empty(problems, nodes, "nodes")
+    return tuple(nodes)
+
+
+def read_pods(path: Path) -> tuple[SimPod, ...]:
+    """A list of pods. Raises `InputError` with everything that is wrong."""
+    problems, pods = Problems(path), []
+    names: set[str] = set()
+    shapes: dict[PodShape, PodShape] = {}
+    for row in _rows(path, POD_COLUMNS, problems):
+        name, shape = row.name("name", names), _shape(row)
+        arrives_s, lasts_s = _times(row)
+        pods.append(SimPod(name, shapes.setdefault(shape, shape), arrives_s, lasts_s))
+    _refuse_empty(problems, pods, "pods")
+    return tuple(pods)
+
+
+def _shape(row: "_Row") -> PodShape:
+    cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
+    gpus, milli = row.whole("num_gpu", MOST_GPUS), row.whole("gpu_milli", WHOLE_MILLI)
+    if gpus and not milli:
+        row.wrong("gpu_milli", f"is 0, but num_gpu is {gpus}: give 1 to {WHOLE_MILLI} thousandths of each GPU")
+    if milli and not gpus:
+        row.wrong("gpu_milli", f"is {milli}, but num_gpu is 0: give how many GPUs, or 0 thousandths")
+    # A pod without GPUs may run on nodes with GPUs of any model.
+    words = row.text("gpu_spec").split("|") if gpus and row.text("gpu_spec") else []
+    if not all(words):
+        row.wrong("gpu_spec", "names an empty model: join models with one |")
+    return PodShape(cpu, memory, gpus, milli, models=tuple(f"={word}" for word in words))
+
+
+def _times(row: "_Row") -> tuple[float | None, float | None]:
+    """(when it comes, how long it runs): from when it was scheduled, where it was, otherwise from when it came."""
+    created, deleted = row.seconds("creation_time"), row.seconds("deletion_time")
+    started = row.seconds("scheduled_time")
+    if created is None or deleted is None:
+        return created, None
+    if deleted < created:
+        row.wrong("deletion_time", f"is before creation_time, {created:g}")
+    if started is not None and not created <= started <= max(created, deleted):
+        row.wrong("scheduled_time", "is not between creation_time and deletion_time")
+    return created, deleted - (created if started is None else started)
+
+
+class _Row(msgspec.Struct):
+    """One line: its fields by column, and where each begins."""
+
+    line: int
+    fields: dict[str, tuple[str, int]]
+    problems: Problems
+
+    def wrong(self, column: str, message: str) -> None:
+        """Note what is wrong with a field."""
+        self.problems.add(self.line, self.fields[column][1], f"{column} {message}")
+
+    def text(self, column: str, required: bool = False) -> str:
+        """A field without the blanks around it; empty where the file has no such column."""
+        text = self.fields[column][0].strip() if column in self.fields else ""
+        if required and not text:
+            self.wrong(column, "is empty")
+        return text
+
+    def name(self, column: str, taken: set[str]) -> str:
+        """A name that no other row has."""
+        name = self.text(column, required=True)
+        if name in taken:
+            self.wrong(column, f"{name!r} is there twice")
+        taken.add(name)
+        return name
+
+    def whole(self, column: str, most: int = MOST) -> int:
+        """A whole number, 0 where it is none."""
+        text = self.text(column)
+        if not _WHOLE.fullmatch(text) or int(text) > most:
+            self.wrong(column, f"is {text!r}: give a whole number from 0 to {most}")
+            return 0
+        return int(text)
+
+    def seconds(self, column: str) -> float | None:
+        """A time, None where there is none."""
+        text = self.text(column)
+        if not text:
+            return None
+        if not _SECONDS.fullmatch(text):
+            self.wrong(column, f"is {text!r}: give seconds, 0 or more, or nothing")
+            return None
+        return float(text)
+
+
+def _rows(path: Path, required: Sequence[str], problems: Problems) -> Iterator[_Row]:
+    lines = read_text(path).splitlines()
+    head = _split(lines[0]) if lines else None
+    if head is None:
+        problems.add(1, 1, f"has no line with the names of columns: begin with {','.join(required)}")
+        raise InputError(problems.found)
+    columns = [name.strip() for name, _ in head]
+    for name in required:
+        if columns.count(name) != 1:
+            problems.add(1, 1, f"column {name} is {'missing' if name not in columns else 'there twice'}")
+    problems.raise_if_any()
+    for number, line in enumerate(lines[1:], start=2):
+        fields = _split(line)
+        if fields is None:
+            problems.add(number, line.index('"') + 1, "a quote is out of place")
+        elif not line.strip():
+            problems.add(number, 1, "is empty")
+        elif len(fields) != len(columns):
+            extra = fields[len(columns)][1] if len(fields) > len(columns) else len(line) + 1
+            problems.add(number, extra, f"has {len(fields)} fields where there are {len(columns)} columns")
+        else:
+            yield _Row(number, dict(zip(columns, fields, strict=True)), problems)
+
+
+def _split(line: str) -> list[tuple[str, int]] | None:
+    """The fields with the columns they begin at; None where quotes make no sense."""
+    fields: list[tuple[str, int]] = []
+    at = 0
+    if '"' not in line:
+        for text in line.split(","):
+            fields.append((text, at + 1))
+            at += len(text) + 1
+        return fields
+    while True:
+        match = _FIELD.match(line, at)
+        if match is None:
+            return None
+        quoted, plain = match.groups()
+        fields.append((plain if quoted is None else quoted.replace('""', '"'), at + 1))
+        if match.end() == len(line):
+            return fields
+        at = match.end() + 1
+
+
+def _refuse_empty(problems: Problems, found: Sequence[object], what: str) -> None:
+    if not found and not problems.found:
+        problems.add(1, 1, f"has no {what}")
+    problems.raise_if_any()

@@ -1,0 +1,156 @@
+"""The order of events: read from a file, or drawn.
+
+A file has lines ``p <pod>``, arrivals in order, where ``<name>-tuned-<i>`` is a repeat of pod ``<name>``; and lines
+``n <rank>-<node>``, which give each node its place among equally good ones. ``#`` begins a comment.
+
+Drawn, as in the evaluation of FGD: all pods in random order, then pods sampled from the whole list until together they
+ask for so many percent of the GPUs; where the list itself asks for more, pods drawn from it do not come.
+"""
+
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from purser.simulator.files import read_text
+from purser.simulator.problems import Problems
+from purser.simulator.workload import Order, Workload, common_memory_mib, demand_milli
+
+_REPEAT = re.compile(r"(.+)-tuned-[0-9]+")
+_NODE = re.compile(r"([0-9]{1,9})-(.+)")
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+
+def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order:
+    """An order from a file. The seed, for policies that choose at random, is the number in its name where none is
+    given. Raises `InputError`.
+    """
+    problems = Problems(path)
+    pod_of = {pod.name: place for place, pod in enumerate(workload.pods)}
+    node_of = {node.name: place for place, node in enumerate(workload.nodes)}
+    pods: list[int] = []
+    ranks: dict[int, int] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        kind, _, name = line.rstrip().partition(" ")
+        if kind == "p":
+            _add_pod(pods, pod_of, name, problems, number)
+        elif kind == "n":
+            _add_rank(ranks, node_of, name, problems, number)
+        elif kind and not kind.startswith("#"):
+            problems.add(number, 1, f"begins with {kind[:20]!r}: give 'p <pod>', 'n <rank>-<node>' or '# comment'")
+    missing = [node.name for place, node in enumerate(workload.nodes) if place not in ranks]
+    if missing and ranks:
+        problems.add(1, 1, f"has no rank for {len(missing)} nodes of the list, one is {missing[0]}")
+    if not pods and not problems.found:
+        problems.add(1, 1, "has no pods")
+    problems.raise_if_any()
+    in_order = tuple(ranks.get(place, place) for place in range(len(workload.nodes)))
+    return Order(path.name, _seed(path) if seed is None else seed, np.array(pods, np.int64), in_order)
+
+
+def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: Problems, line: int) -> None:
+    place = pod_of.get(name)
+    if place is None and (repeat := _REPEAT.fullmatch(name)):
+        place = pod_of.get(repeat.group(1))
+    if place is None:
+        problems.add(line, 3, f"no pod of the list is called {name!r}")
+    else:
+        pods.append(place)
+
+
+def _add_rank(ranks: dict[int, int], node_of: dict[str, int], word: str, problems: Problems, line: int) -> None:
+    match = _NODE.fullmatch(word)
+    if match is None:
+        problems.add(line, 3, f"{word!r} is no node with its rank: give <rank>-<node>")
+        return
+    place = node_of.get(match.group(2))
+    if place is None:
+        problems.add(line, 3 + match.start(2), f"no node of the list is called {match.group(2)!r}")
+    elif place in ranks:
+        problems.add(line, 3 + match.start(2), f"node {match.group(2)!r} has a rank already")
+    else:
+        ranks[place] = int(match.group(1))
+
+
+def _seed(path: Path) -> int:
+    match = _DIGITS.search(path.name)
+    return int(match.group()) if match else 0
+
+
+def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
+    """An order drawn from a seed, of pods that ask for so much of all GPUs."""
+    drawn = random.Random(seed)
+    demands = _demands(workload)
+    target = load_percent / 100 * workload.capacity_milli
+    pods = list(range(len(workload.pods)))
+    drawn.shuffle(pods)
+    total = sum(demands)
+    left_out = 0
+    while total > target and len(pods) > 1:
+        total -= demands[pods.pop(drawn.randrange(len(pods)))]
+        left_out += 1
+    while total and not left_out:
+        pod = drawn.randrange(len(demands))
+        if total + demands[pod] > target:
+            break
+        pods.append(pod)
+        total += demands[pod]
+    return Order(f"seed {seed}", seed, np.array(pods, np.int64), ranks(workload, drawn), left_out=left_out)
+
+
+def ranks(workload: Workload, drawn: random.Random) -> tuple[int, ...]:
+    """The nodes' places among equals, drawn."""
+    places = list(range(len(workload.nodes)))
+    drawn.shuffle(places)
+    return tuple(places)
+
+
+def _demands(workload: Workload) -> list[int]:
+    memory = common_memory_mib(workload.nodes)
+    return [demand_milli(pod.shape, memory) for pod in workload.pods]
+
+
+TIMES_REPEATED = 12
+"""With a load and departures: so that there are some hours between the first arrivals, on an empty fleet, and the last."""
+
+
+def timed_order(workload: Workload, seed: int, load_percent: float | None = None) -> Order:
+    """Pods come at the times that the list says.
+
+    With a load: the list's times twelve times over, each time but the first for pods drawn from the list, and all of it
+    so much faster that on average so many percent of the GPUs would be asked for at a time if nobody waited. How long
+    a pod runs stays as it is.
+    """
+    drawn = random.Random(seed)
+    arrives = np.array([pod.arrives_s or 0.0 for pod in workload.pods])
+    pods = np.argsort(arrives, kind="stable")
+    times = arrives[pods] - arrives.min()
+    if load_percent is not None:
+        pods, times = _repeated(pods, times, drawn)
+        times = times / _speed(workload, pods, times, load_percent)
+    return Order(f"seed {seed}", seed, pods, ranks(workload, drawn), times, load_percent is not None)
+
+
+Places = npt.NDArray[np.int64]
+Times = npt.NDArray[np.float64]
+
+
+def _repeated(pods: Places, times: Times, drawn: random.Random) -> tuple[Places, Times]:
+    sampled = [np.array(drawn.choices(range(len(pods)), k=len(pods)), np.int64) for _ in range(TIMES_REPEATED - 1)]
+    span = float(times[-1]) + float(times[-1]) / max(len(times) - 1, 1)
+    return np.concatenate([pods, *sampled]), np.concatenate([times + span * n for n in range(TIMES_REPEATED)])
+
+
+def _speed(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
+    """How much faster pods must come for this load: more speed, more load, so it is found by halving."""
+    demands = np.array(_demands(workload), np.float64)[pods]
+    lasts = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[pods]
+    slow, fast = 1e-6, 1e9
+    for _ in range(100):
+        speed = (slow * fast) ** 0.5
+        end = times[-1] / speed
+        load = float((demands * np.minimum(lasts, end - times / speed)).sum()) / max(end, 1e-9)
+        slow, fast = (speed, fast) if load < load_percent / 100 * workload.capacity_milli else (slow, speed)
+    return speed

@@ -1,0 +1,62 @@
+"""Pods that wait for a place: by shape, for those of one shape either all fit somewhere or none does."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.placement.mix import need_milli
+from purser.simulator.deciding import Shapes
+
+
+class Waiting:
+    """A queue. What is in it fitted nowhere when it was last tried, and since then nothing was given back."""
+
+    def __init__(self, shapes: Shapes, fleet: FleetArrays) -> None:
+        self._fleet = fleet
+        self._queues: list[deque[int]] = [deque() for _ in shapes.each]
+        self._length = np.zeros(len(shapes.each), np.int64)
+        self._cpu = np.array([shape.cpu_milli for shape in shapes.each], np.int64)
+        self._memory = np.array([shape.memory_mib for shape in shapes.each], np.int64)
+        self._gpus = np.array([shape.gpu_count for shape in shapes.each], np.int64)
+        # Of the largest model, and one less than needed: what is left is rounded down, and what is needed up.
+        largest = max((model.memory_mib for model in fleet.models), default=1)
+        self._needs = np.array([need_milli(shape, largest) - 1 for shape in shapes.each], np.int64)
+
+    def add(self, event: int, number: int) -> None:
+        """At the end. The number is that of the shape."""
+        self._queues[number].append(event)
+        self._length[number] += 1
+
+    def has(self, number: int) -> bool:
+        """Whether pods of this shape wait, so that another one need not be tried."""
+        return bool(self._queues[number])
+
+    def retry(self, freed: set[int], place: Callable[[int, int], bool]) -> None:
+        """Try, first come first served, whoever may fit on rows on which something was given back."""
+        heads = [(self._queues[number][0], number) for number in self._may_fit(freed)]
+        heapq.heapify(heads)
+        while heads:
+            event, number = heapq.heappop(heads)
+            if place(event, number):
+                self._queues[number].popleft()
+                self._length[number] -= 1
+                if self._queues[number]:
+                    heapq.heappush(heads, (self._queues[number][0], number))
+
+    def _may_fit(self, freed: set[int]) -> list[int]:
+        """Shapes that wait, without those that certainly fit on none of the rows. It is for policies to say more."""
+        found: npt.NDArray[np.bool_] = np.zeros(len(self._length), np.bool_)
+        for row in freed:
+            found |= self._row_may_fit(row)
+        return [int(number) for number in (found & (self._length > 0)).nonzero()[0]]
+
+    def _row_may_fit(self, row: int) -> npt.NDArray[np.bool_]:
+        fleet = self._fleet
+        fits: npt.NDArray[np.bool_] = self._cpu <= fleet.cpu_free_milli[row]
+        fits &= self._memory <= fleet.memory_free_mib_of_node[row]
+        left = fleet.left_milli[: int(fleet.gpu_count[row]), row]
+        return fits & ((left[:, None] >= self._needs).sum(axis=0) >= self._gpus)

@@ -1,0 +1,98 @@
+"""What is simulated: nodes, pods, and the order in which they come."""
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays
+from purser.core.fleet.facts import NodeFacts
+from purser.core.placement.mix import need_milli
+from purser.core.placement.shape import PodShape, is_share
+
+SLOTS = 1000
+"""Of a GPU in a list that says nothing of slots: as many as there are thousandths."""
+
+PODS_PER_NODE = 1001
+"""Of a list that says nothing of it: as many as the published runs of FGD allowed."""
+
+
+class SimPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod of the list."""
+
+    name: str
+    shape: PodShape
+    arrives_s: float | None = None
+    """Seconds since the list's beginning; None where the list has no times."""
+    lasts_s: float | None = None
+    """How long it runs once it is placed; None where the list has no times."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A list of nodes and one of pods. Where the list gives thousandths, a GPU has 1000 MiB."""
+
+    title: str
+    nodes: tuple[NodeFacts, ...]
+    pods: tuple[SimPod, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader of the results must know of where these lists come from."""
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        return sum(len(node.gpus) for node in self.nodes)
+
+    @property
+    def capacity_milli(self) -> int:
+        """All GPUs, in thousandths."""
+        return WHOLE_MILLI * self.gpus
+
+    @property
+    def has_times(self) -> bool:
+        """Whether every pod says when it comes and how long it stays."""
+        return all(pod.arrives_s is not None and pod.lasts_s is not None for pod in self.pods)
+
+
+class Order(msgspec.Struct, frozen=True):
+    """One sequence of events on a workload."""
+
+    label: str
+    """What people call it: the file it is from, or its seed."""
+    seed: int
+    """For policies that choose at random."""
+    pods: npt.NDArray[np.int64]
+    """Which pod of the workload arrives, one after the other."""
+    ranks: tuple[int, ...]
+    """Of the nodes: of equally good ones the one with the smallest is taken."""
+    arrives_s: npt.NDArray[np.float64] | None = None
+    """When each arrives; None where pods only arrive, one after the other."""
+    ends_with_arrivals: bool = False
+    """Whether time ends with the last arrival, and not with the last pod that would have left if nobody waited."""
+    left_out: int = 0
+    """Pods of the list that do not come, as together they ask for more than the load."""
+
+
+def common_memory_mib(nodes: tuple[NodeFacts, ...]) -> int:
+    """The GPU size that most GPUs have; what a pod asks for is told in thousandths of it before it is placed."""
+    sizes = [gpu.memory_mib for node in nodes for gpu in node.gpus]
+    return max(set(sizes), key=lambda size: (sizes.count(size), size)) if sizes else WHOLE_MILLI
+
+
+def demand_milli(shape: PodShape, memory_mib: int) -> int:
+    """What a pod asks for, of GPUs with so much memory, all together."""
+    return shape.gpu_count * need_milli(shape, memory_mib) if shape.gpu_count else 0
+
+
+def class_of(shape: PodShape, memory_mib: int) -> str:
+    """The class that a pod is counted in: ``CPU-only``, ``share``, ``1-GPU``, ``2-GPU``, ..."""
+    if not shape.gpu_count:
+        return "CPU-only"
+    return "share" if is_share(shape, memory_mib) else f"{shape.gpu_count}-GPU"
+
+
+def fleet_of(workload: Workload, order: Order) -> FleetArrays:
+    """The nodes with nothing on them."""
+    fleet = FleetArrays()
+    # By rank, so that numpy finds the first of equals where it looks first.
+    for rank, node in sorted(zip(order.ranks, workload.nodes, strict=True), key=lambda pair: (pair[0], pair[1].name)):
+        fleet.put_node(node, rank)
+    return fleet
