@@ -18,6 +18,9 @@ small for a satisfied pod counts as lack of GPUs."""
 
 CATEGORIES = 6
 
+_BLOCK = 4096
+"""Nodes looked at together: what is computed for each of them by each typical pod stays within some MiB."""
+
 _PER_GPU = Stock._fields.index("live")
 """How many of the arrays are per GPU."""
 
@@ -72,6 +75,9 @@ def categories(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
 
 def fragments(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     """What of each node's idle GPUs the mix of pods could not use, in thousandths of a GPU."""
+    if len(cpu) > _BLOCK:
+        parts_of_it = (slice(start, start + _BLOCK) for start in range(0, len(cpu), _BLOCK))
+        return np.concatenate([fragments(left[:, part], cpu[part], model[part], mix) for part in parts_of_it])
     parts = categories(left, cpu, model, mix)
     total: Floats = parts[0] + parts[1]
     for part in parts[2:]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
-from purser.core.fleet.facts import NodeFacts
+from purser.core.fleet.facts import GpuFacts, NodeFacts
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
 from purser.core.placement.mix import Mix, tables
@@ -48,6 +48,16 @@ def test_both_see_and_score_alike(facts: list[NodeFacts], pods: list[PodShape], 
     )
     assert_equal(scores, also_scores)
     assert_equal(gpus, also_gpus)
+
+
+def test_many_nodes_are_looked_at_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = fleet_of(
+        [NodeFacts(f"node-{n}", (GpuFacts("T4", 1000, 10, memory_taken_mib=n),), 1000 * n) for n in range(20)]
+    )
+    seen, typical = view(fleet, PodShape(), all_rows(fleet)), tables(MIX, fleet.models)
+    at_once = plain.fragments(seen.left, seen.cpu_free_milli, seen.model, typical)
+    monkeypatch.setattr(plain, "_BLOCK", 7)
+    assert_equal(at_once, plain.fragments(seen.left, seen.cpu_free_milli, seen.model, typical))
 
 
 def assert_equal(one: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", other: object) -> None:
