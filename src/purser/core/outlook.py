@@ -29,6 +29,7 @@ from purser.core.kubelet.state import (
 )
 from purser.core.model import Device, Grant
 from purser.core.names import GPU_RESOURCE
+from purser.core.podspec import ContainerKind
 
 Positions = Mapping[str, int]
 """Where each device stands among its node's, by uuid."""
@@ -118,8 +119,9 @@ class _Report(msgspec.Struct, frozen=True):
     node: Node
     state: NodeState
     hardware: Hashable
-    is_anonymous: bool
-    """It says how much is taken, and not by whom."""
+    counted: frozenset[str] | None
+    """Of a report that says how much is taken, and not by whom: the uids of the pods that are in it. None: it says by
+    whom."""
 
 
 class Outlooks:
@@ -128,6 +130,8 @@ class Outlooks:
     def __init__(self) -> None:
         self._reports: dict[str, _Report] = {}
         self._started: set[str] = set()
+        self._taken: set[str] = set()
+        """Pods that a report had in full: kubelet takes them no second time."""
         self._pods: dict[str, dict[str, KubeletPod]] = {}
         self._node_of: dict[str, str] = {}
 
@@ -138,9 +142,14 @@ class Outlooks:
     def set_report(self, name: str, node: Node, state: NodeState, *, is_anonymous: bool = False) -> None:
         """Take what a node's kubelet was last seen to have and to hold.
 
-        An anonymous report (see `purser.core.kubelet.noderesourcetopology`) says how much is taken, and not by whom.
+        An anonymous report (see `purser.core.kubelet.noderesourcetopology`) says how much is taken, and not by whom:
+        what pods have that run by now is taken to be in it.
         """
-        self._reports[name] = _Report(node, state, msgspec.json.encode(node), is_anonymous)
+        uids = self._pods.get(name, {}).keys()
+        counted = frozenset(uids & self._started) if is_anonymous else None
+        self._reports[name] = _Report(node, state, msgspec.json.encode(node), counted)
+        if not is_anonymous:
+            self._taken.update(uid for uid, pod in self._pods.get(name, {}).items() if _is_taken(state, pod))
 
     def forget_report(self, name: str) -> None:
         """Nothing is known of a node's kubelet any more."""
@@ -150,14 +159,18 @@ class Outlooks:
         """The node that a pod was put on, None for one that was not."""
         return self._node_of.get(uid)
 
-    def put_pod(self, name: str, pod: KubeletPod) -> None:
-        """A pod is on a node, or about to be."""
-        self.forget_pod(pod.uid)
+    def put_pod(self, name: str, pod: KubeletPod) -> str | None:
+        """A pod is on a node, or about to be. Returns the node that it was on before."""
+        before = self.forget_pod(pod.uid)
         self._pods.setdefault(name, {})[pod.uid] = pod
         self._node_of[pod.uid] = name
+        report = self._reports.get(name)
+        if report is not None and report.counted is None and _is_taken(report.state, pod):
+            self._taken.add(pod.uid)
+        return before
 
     def pod_started(self, uid: str) -> None:
-        """kubelet took the pod: what it holds is in the next anonymous report."""
+        """The pod runs: what it holds is in the next anonymous report."""
         if uid in self._node_of:
             self._started.add(uid)
 
@@ -167,6 +180,7 @@ class Outlooks:
         if name is not None:
             del self._pods[name][uid]
             self._started.discard(uid)
+            self._taken.discard(uid)
             if not self._pods[name]:
                 del self._pods[name]
         return name
@@ -181,15 +195,14 @@ class Outlooks:
             return None
         granted = {grant.pod_uid: grant for grant in grants}
         pods = {uid: pod for uid, pod in self._pods.get(name, {}).items() if uid not in gone}
-        if report.is_anonymous:
-            held: Collection[str] = self._started
-            started = (grant for uid, grant in granted.items() if uid in pods and uid in held)
-            state = replace(report.state, devices=_with_own_cards(report.state.devices, cards, started))
+        if report.counted is not None:
+            past: Collection[str] = report.counted
+            counted = (grant for uid, grant in granted.items() if uid in pods and uid in past)
+            state = replace(report.state, devices=_with_own_cards(report.state.devices, cards, counted))
         else:
             # kubelet frees lazily, but always before it decides.
-            state = managers.free_all_but(report.state, pods)
-            held = _holders(state)
-        arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in held)
+            past, state = self._taken, managers.free_all_but(report.state, pods)
+        arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in past)
         return Outlook(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
 
 
@@ -217,17 +230,6 @@ def emptied(outlook: Outlook) -> Outlook:
     return Outlook(outlook.node, managers.free_all_but(outlook.state, ()), (), outlook.hardware)
 
 
-def _holders(state: NodeState) -> frozenset[str]:
-    def uids() -> Iterator[str]:
-        yield from (uid for uid, _ in state.devices.held)
-        if state.cpus is not None:
-            yield from (uid for uid, _ in state.cpus.exclusive)
-        if state.memory is not None:
-            yield from (uid for uid, _ in state.memory.blocks)
-
-    return frozenset(uids())
-
-
 def _arrival(pod: KubeletPod, grant: Grant | None) -> Arrival:
     return Arrival(pod, {} if grant is None else {part.container: part.uuids for part in grant.containers})
 
@@ -243,8 +245,28 @@ def _counts(arrival: Arrival, state: NodeState) -> bool:
 
 def _holds_something(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> bool:
     """Whether a container will be in the report once kubelet took it; else its pod would be on its way forever."""
-    if any(n and is_device_resource(state.devices, name) for name, n in container.limits.items()):
-        return True
+    return next(_asked(state, pod, container), None) is not None
+
+
+def _is_taken(state: NodeState, pod: KubeletPod) -> bool:
+    """Whether kubelet has given every container of a pod all that it asks for: an admission is told bit by bit. What
+    finished init containers had may have been told or not."""
+    lasting = [container for container in pod.containers if container.kind is not ContainerKind.INIT]
+    return bool(lasting) and all(
+        key in holders
+        for container in lasting
+        for holders in _asked(state, pod, container)
+        for key in [(pod.uid, container.name)]
+    )
+
+
+def _asked(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> Iterator[Collection[ContainerKey]]:
+    """For each thing that a container asks a manager for, the containers that the manager gave it to."""
+    devices = state.devices
+    for name, n in container.limits.items():
+        if n and is_device_resource(devices, name):
+            yield {key for key, held in devices.held.items() if name in held}
     if state.cpus is not None and guaranteed_cpus(pod, container):
-        return True
-    return state.memory is not None and pod.qos is QosClass.GUARANTEED
+        yield state.cpus.exclusive.keys()
+    if state.memory is not None and pod.qos is QosClass.GUARANTEED:
+        yield state.memory.blocks.keys()

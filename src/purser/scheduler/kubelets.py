@@ -22,6 +22,9 @@ from purser.kube.objects import Node, ObjectMeta, Pod
 STATIC_POD_UID = "kubernetes.io/config.hash"
 """On the API's image of a static pod: the uid by which kubelet itself knows it."""
 
+MIRROR = "kubernetes.io/config.mirror"
+"""The same, only on such images."""
+
 log = structlog.get_logger("purser.scheduler")
 
 
@@ -43,6 +46,8 @@ class Kubelets:
         self._texts: dict[str, str] = {}
         self._versions: dict[str, str] = {}
         self._topologies: dict[str, NodeResourceTopology] = {}
+        self._uids: dict[str, str] = {}
+        """Of pods on nodes, by which kubelet knows them; by the API's."""
 
     def put_node(self, node: Node) -> None:
         """Take a node's report where it changed."""
@@ -71,26 +76,36 @@ class Kubelets:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod is on its node."""
-        self._put_pod(pod)
-        if grant_state(pod) is GrantState.RUNNING:
-            self._fleet.pod_started(_uid(pod))
+        uid = self._uids.get(pod.metadata.uid)
+        if uid is None:
+            uid = self._uids[pod.metadata.uid] = self._uid(pod)
+        if uid and self._fleet.pod_node(uid) != pod.spec.node_name:
+            self._put_pod(pod, uid)
+        if uid and grant_state(pod) is GrantState.RUNNING:
+            self._fleet.pod_started(uid)
 
-    def _put_pod(self, pod: Pod) -> None:
-        uid = _uid(pod)
-        if self._fleet.pod_node(uid) == pod.spec.node_name:
-            return
+    def _put_pod(self, pod: Pod, uid: str) -> None:
         spec = pod_spec(pod)
         try:
             known = kubelet_pod(msgspec.structs.replace(spec, uid=uid))
         except QuantityError as error:
             log.warning("A pod's resources cannot be read", pod=f"{spec.namespace}/{spec.name}", error=str(error))
-            return
-        if _may_be_aligned(known):
+            known = None
+        if known is not None and _may_be_aligned(known):
             self._fleet.put_pod(pod.spec.node_name, known)
+        else:
+            self._uids[pod.metadata.uid] = ""  # nothing of it concerns kubelet's managers
+
+    def _uid(self, pod: Pod) -> str:
+        """The uid by which kubelet knows a pod. Anybody can write annotations: no pod takes the place of another."""
+        static = pod.metadata.annotations.get(STATIC_POD_UID, "")
+        of_node = any(owner.kind == "Node" and owner.controller for owner in pod.metadata.owner_references)
+        is_image = static and of_node and pod.metadata.annotations.get(MIRROR) == static
+        return static if is_image and self._fleet.pod_node(static) is None else pod.metadata.uid
 
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended."""
-        self._fleet.forget_pod(_uid(pod))
+        self._fleet.forget_pod(self._uids.pop(pod.metadata.uid, pod.metadata.uid))
 
     def expect(self, node: str, request: PodRequest) -> None:
         """A pod was given devices on a node; its Binding is on its way."""
@@ -107,7 +122,7 @@ class Kubelets:
         try:
             if self._texts.get(name):
                 self._take_report(name, self._texts[name])
-            elif name in self._topologies:
+            elif name in self._topologies and self._versions.get(name):
                 self._take_topology(name, self._topologies[name])
             else:
                 self._fleet.forget_kubelet(name)
@@ -123,14 +138,10 @@ class Kubelets:
         self._fleet.set_kubelet(name, node, state)
 
     def _take_topology(self, name: str, told: NodeResourceTopology) -> None:
-        node, state = read(self._versions.get(name, ""), told.zones, told.attributes, told.topology_policies)
+        node, state = read(self._versions[name], told.zones, told.attributes, told.topology_policies)
         check_coherence(node, state)
         policy_for(node.config, node.machine)
         self._fleet.set_kubelet(name, node, state, is_anonymous=True)
-
-
-def _uid(pod: Pod) -> str:
-    return pod.metadata.annotations.get(STATIC_POD_UID) or pod.metadata.uid
 
 
 def _may_be_aligned(pod: KubeletPod) -> bool:

@@ -99,20 +99,43 @@ def test_they_come_in_the_order_in_which_they_were_bound(node):
     assert list(coming(known.of("n", []))) == ["b", "c", "a"]
 
 
-@pytest.mark.parametrize(
-    "held",
-    [
-        pytest.param(lambda s: replace(s, devices=replace(s.devices, held={("a", "c"): {}})), id="devices"),
-        pytest.param(lambda s: replace(s, cpus=replace(s.cpus, exclusive={("a", "c"): 2})), id="CPUs"),
-        pytest.param(
-            lambda s: replace(s, memory=replace(s.memory, blocks={("a", "c"): (MemoryBlock(1, "memory", 1),)})),
-            id="memory",
-        ),
-    ],
-)
-def test_a_pod_that_holds_anything_has_arrived(node, held):
-    known = outlooks(node, held(STATE), pod("a", gpu=1, cpu=1000))
+def holding_devices(state: NodeState) -> NodeState:
+    held = {("a", "c"): {GPU_RESOURCE: Allocation({0: ("g0",)})}}
+    return replace(state, devices=replace(state.devices, held=held))
+
+
+def with_cpus(state: NodeState) -> NodeState:
+    return replace(state, cpus=replace(state.cpus, exclusive={("a", "c"): 2}))
+
+
+def with_memory(state: NodeState) -> NodeState:
+    return replace(state, memory=replace(state.memory, blocks={("a", "c"): (MemoryBlock(1, "memory", 1),)}))
+
+
+def test_a_pod_is_on_its_way_until_all_is_told_that_kubelet_gives_it(node):
+    """An admission is told bit by bit: kubelet writes one file after the other."""
+    state, whose = STATE, [grant("a", "g0")]
+    known = outlooks(node, state, pod("a", gpu=1, cpu=1000))
+    for told in (holding_devices, with_cpus):
+        state = told(state)
+        known.set_report("n", node, state)
+        assert list(coming(known.of("n", whose))) == ["a"]
+    known.set_report("n", node, with_memory(state))
+    assert coming(known.of("n", whose)) == {}
+
+
+def test_a_pod_that_was_told_in_full_once_is_on_its_way_no_more(node):
+    known = outlooks(node, with_memory(with_cpus(holding_devices(STATE))), pod("a", gpu=1, cpu=1000))
+    known.set_report("n", node, holding_devices(STATE))
     assert coming(known.of("n", [grant("a", "g0")])) == {}
+
+
+def test_a_pod_that_goes_to_another_node_leaves_the_first(node):
+    known = outlooks(node, STATE, pod("a", cpu=1000))
+    known.set_report("m", node, STATE)
+    assert known.put_pod("m", pod("a", cpu=1000)) == "n"
+    assert coming(known.of("n", [])) == {}
+    assert list(coming(known.of("m", []))) == ["a"]
 
 
 @pytest.mark.parametrize(

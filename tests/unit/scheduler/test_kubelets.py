@@ -5,6 +5,7 @@ from random import Random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 from tests.conformance.kubelet.prediction.hardware import NODE
 from tests.conformance.kubelet.prediction.pods import requesting_pod
@@ -13,8 +14,8 @@ from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, T
 from purser.core.kubelet.report import encode, report_of
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
 from purser.core.placement import Placement, Refusal, place
-from purser.kube.objects import Node
-from purser.scheduler.kubelets import STATIC_POD_UID
+from purser.kube.objects import Node, OwnerReference
+from purser.scheduler.kubelets import MIRROR, STATIC_POD_UID
 
 from .kubelet_world import aligning, node_object, pod_object, report_text, world
 
@@ -114,11 +115,28 @@ def test_pods_for_which_kubelet_has_nothing_to_find_are_not_on_their_way(told):
 
 def test_a_static_pods_image_has_the_uid_that_kubelet_knows(told):
     fleet, kubelets = told
-    mirror = pod_object("api-uid", GUARANTEED, annotations={STATIC_POD_UID: "kubelets-uid"})
+    mirror = image("api-uid", "kubelets-uid")
     kubelets.put_pod(mirror)
     assert arrivals(fleet) == ["kubelets-uid"]
     kubelets.remove_pod(mirror)
     assert arrivals(fleet) == []
+
+
+def image(uid, of):
+    """What kubelet shows the API of a static pod."""
+    plain = pod_object(uid, GUARANTEED, annotations={STATIC_POD_UID: of, MIRROR: of})
+    owner = OwnerReference(kind="Node", name=NODE, uid="n", controller=True)
+    return replace(plain, metadata=replace(plain.metadata, owner_references=(owner,)))
+
+
+def test_no_annotation_makes_one_pod_take_the_place_of_another(told):
+    fleet, kubelets = told
+    kubelets.put_pod(pod_object("victim", GUARANTEED))
+    for forger in (pod_object("plain", GUARANTEED, annotations={STATIC_POD_UID: "victim"}), image("image", "victim")):
+        kubelets.put_pod(forger)
+        assert arrivals(fleet)[0] == "victim"
+        kubelets.remove_pod(forger)
+        assert arrivals(fleet) == ["victim"]
 
 
 def test_a_pod_whose_amounts_cannot_be_read_is_said_and_left_out(told):

@@ -141,6 +141,8 @@ def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_cards(fleet, kub
     assert "3 pods are on the way" in place(fleet.node(NODE), pod("d", 1)).message
     for uid in "abc":
         fleet.pod_started(uid)
+    assert "3 pods are on the way" in place(fleet.node(NODE), pod("d", 1)).message  # the exporter has yet to look
+    told(kubelets)
     fit = place(fleet.node(NODE), pod("d", 1))
     assert [share.uuid for share in fit.containers[0].shares] == ["g3"]
 

@@ -175,8 +175,8 @@ class Fleet:
 
     def put_pod(self, name: str, pod: KubeletPod) -> None:
         """A pod is on a node or about to be, be it one that asks for no GPU."""
-        self._outlooks.put_pod(name, pod)
-        self._outdated.add(name)
+        before = self._outlooks.put_pod(name, pod)
+        self._outdated.update({name, before or name})
 
     def pod_started(self, uid: str) -> None:
         """kubelet took a pod."""

@@ -66,6 +66,7 @@ def _verb(tally: _Tally, one: str, many: str) -> str:
 _OF_NODES = {
     Reason.UNREGISTERED: ("has no inventory", "have no inventory"),
     Reason.NO_DEVICES: ("has no devices", "have no devices"),
+    Reason.KUBELET_BUSY: ("has pods on their way", "have pods on their way"),
     Reason.KUBELET_REFUSES: ("has a kubelet that would refuse the pod", "have kubelets that would refuse the pod"),
 }
 

@@ -27,6 +27,8 @@ class Reason(StrEnum):
     UNREGISTERED = "node unregistered"
     KUBELET_REFUSES = "NodeKubeletRefuses"
     """HAMi has no word for it: its pods end on the node."""
+    KUBELET_BUSY = "NodeKubeletBusy"
+    """Pods are on their way to it; for a second or so."""
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
