@@ -193,4 +193,5 @@ def _busy(outlook: Outlook) -> Refusal:
     """For a second or so: until the node's agent tells that kubelet took them."""
     count = len(outlook.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
-    return _refusal(f"{pods} on the way to it, and which it takes first would decide whether this one can run")
+    detail = f"{pods} on the way to it, and which it takes first would decide whether this one can run"
+    return Refusal(((Reason.KUBELET_BUSY, 1),), detail=detail)
