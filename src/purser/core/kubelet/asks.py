@@ -1,7 +1,8 @@
 """What an admission asks on its way, and how it ends.
 
 An admission is a generator. It yields a `PreferredAllocation` or an `Allocate`, is sent the answer, and returns an
-`Outcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile.
+`Outcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile. Who asks
+real plugins wraps the answers in `Answered`, for their lists of devices go on changing while they are asked.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -9,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.kubelet.state import ContainerKey, NodeState
+from purser.core.kubelet.state import ContainerKey, DeviceState, NodeState
 
 
 class PreferredAllocation(msgspec.Struct, frozen=True):
@@ -42,8 +43,19 @@ class CallFailed(msgspec.Struct, frozen=True):
     """The plugin answered an Allocate with no container in it: kubelet then leaves the devices counted as taken."""
 
 
+PlainAnswer = tuple[str, ...] | bytes | CallFailed
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """An answer, and what plugins told while it was under way: the admission goes on with that."""
+
+    answer: PlainAnswer
+    devices: DeviceState
+    """The device manager's state as it is now; of it only the half counts that plugins change."""
+
+
 Ask = PreferredAllocation | Allocate
-Answer = tuple[str, ...] | bytes | CallFailed
+Answer = PlainAnswer | Answered
 
 
 class Manager(StrEnum):

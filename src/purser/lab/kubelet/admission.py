@@ -7,7 +7,7 @@ import msgspec
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.kubelet import admission, devicemanager
-from purser.core.kubelet.asks import Admission, Answer, Ask, CallFailed, Outcome, PreferredAllocation
+from purser.core.kubelet.asks import Admission, Answered, Ask, CallFailed, Outcome, PlainAnswer, PreferredAllocation
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.quantities import QuantityError
 from purser.kube.adapters import pod_spec
@@ -50,13 +50,14 @@ async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome
         while True:
             # What PodResources tells a plugin that asks kubelet from inside this call.
             books.commit(ask.state)
-            ask = twin.send(await _answer(endpoints, ask))
+            answer = await _answer(endpoints, ask)
+            ask = twin.send(Answered(answer, books.devices))
     except StopIteration as end:
         outcome: Outcome = end.value
         return outcome
 
 
-async def _answer(endpoints: Endpoints, ask: Ask) -> Answer:
+async def _answer(endpoints: Endpoints, ask: Ask) -> PlainAnswer:
     try:
         if isinstance(ask, PreferredAllocation):
             available, must_include = sorted(ask.available), sorted(ask.must_include)

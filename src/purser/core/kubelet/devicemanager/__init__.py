@@ -21,6 +21,7 @@ from purser.core.kubelet.devicemanager.plugins import (
     registered,
     restore,
     stop,
+    told,
     update,
     zero,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "registered",
     "restore",
     "stop",
+    "told",
     "update",
     "zero",
 ]

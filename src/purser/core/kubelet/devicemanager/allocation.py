@@ -6,10 +6,11 @@ from heapq import nsmallest
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed, PreferredAllocation
+from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PlainAnswer, PreferredAllocation
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
 from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
-from purser.core.kubelet.devicemanager.requests import container_request, gives_back
+from purser.core.kubelet.devicemanager.plugins import is_device_resource, told
+from purser.core.kubelet.devicemanager.requests import gives_back
 from purser.core.kubelet.devicemanager.topologyhints import Reusable
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
@@ -60,7 +61,9 @@ def allocate(
     Resources go by name, and inside a group of equally good devices the pick goes by id: kubelet's is random in both.
     """
     rules = behaviour(node.config.parsed_version)
-    for resource, required in container_request(state.devices, container).items():
+    for resource, required in sorted(container.limits.items()):
+        if not is_device_resource(state.devices, resource):
+            continue
         mine = reusable.get(resource, frozenset())
         want = Want((pod.uid, container.name), resource, required, hint.mask, mine, is_running)
         choice = yield from devices_to_allocate(rules, state, want)
@@ -77,7 +80,7 @@ def devices_to_allocate(rules: Behaviour, state: NodeState, want: Want) -> Gener
 
     First those of init containers, whatever their health and place, then free ones on the wished NUMA nodes, then free
     ones elsewhere. A plugin that wants to is asked which of them it prefers as soon as there is a choice; of its answer
-    counts what was free, and kubelet fills up what is missing. Picks are by id (kubelet: random).
+    counts what was free before it was asked, and kubelet fills up what is missing. Picks are by id (kubelet: random).
     """
     error = _refusal(rules, state.devices, want)
     if error is not None or not _needs_devices(rules, state.devices, want):
@@ -107,7 +110,7 @@ def _choose_free(
         offered, rest = available, groups[1:]
     preferred: frozenset[str] | str = frozenset()
     if len(taken) < want.required:
-        preferred = yield from _preferred(state, known, want, offered | taken, taken)
+        state, preferred = yield from _preferred(state, known, want, offered | taken, taken)
     if isinstance(preferred, str):
         return Choice(state, error=preferred)
     for group in (preferred & offered, *rest):
@@ -153,18 +156,19 @@ def _unavailable(resource: str, needed: int, available: int) -> str:
 
 def _preferred(
     state: NodeState, known: Resource, want: Want, available: frozenset[str], taken: frozenset[str]
-) -> Generator[Ask, Answer, frozenset[str] | str]:
+) -> Generator[Ask, Answer, tuple[NodeState, frozenset[str] | str]]:
     """The ids that the plugin prefers, none where it has no preference; a text when the call failed."""
     if not known.options.preferred_allocation:
-        return frozenset()
-    answer = yield PreferredAllocation(want.container, want.resource, available, taken, want.required, state)
+        return state, frozenset()
+    ask = PreferredAllocation(want.container, want.resource, available, taken, want.required, state)
+    state, answer = yield from _asked(ask)
     if isinstance(answer, CallFailed):
-        return f"device plugin GetPreferredAllocation rpc failed with err: {answer.message}"
+        return state, f"device plugin GetPreferredAllocation rpc failed with err: {answer.message}"
     if isinstance(answer, bytes):
         raise TypeError(
             f"GetPreferredAllocation of {want.resource} was answered with bytes: send a tuple of device ids"
         )
-    return frozenset(answer)
+    return state, frozenset(answer)
 
 
 def _call_allocate(
@@ -174,7 +178,7 @@ def _call_allocate(
     if state.devices.resources[want.resource].stopped_at is not None:
         # kubelet prints its endpoint's fields, pointers among them, where the resource stands here.
         return _recounted(state), f"endpoint {want.resource} has been stopped"
-    answer = yield Allocate(want.container, want.resource, ids, state)
+    state, answer = yield from _asked(Allocate(want.container, want.resource, ids, state))
     if isinstance(answer, CallFailed):
         return state if answer.is_empty_response else _recounted(state), answer.message
     if isinstance(answer, tuple):
@@ -182,6 +186,14 @@ def _call_allocate(
             f"Allocate of {want.resource} was answered with ids: send a serialized ContainerAllocateResponse"
         )
     return replace(state, devices=hold(rules, state.devices, want.container, want.resource, ids, answer)), None
+
+
+def _asked(ask: Ask) -> Generator[Ask, Answer, tuple[NodeState, PlainAnswer]]:
+    """The answer, and the state to go on with: kubelet holds no lock while it asks, so that lists arrive meanwhile."""
+    answer = yield ask
+    if not isinstance(answer, Answered):
+        return ask.state, answer
+    return replace(ask.state, devices=told(ask.state.devices, answer.devices)), answer.answer
 
 
 def _reusable_after(

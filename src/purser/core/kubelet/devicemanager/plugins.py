@@ -1,7 +1,7 @@
 """What device plugins tell kubelet, and what the node reports of it: registration, device lists, the time of grace.
 
 These functions change `DeviceState.resources` and ``removed`` only, and `purser.core.kubelet.devicemanager.allocation`
-changes ``held`` and ``allocated`` only: who lets both go on at once joins the two halves, nothing is lost.
+changes ``held`` and ``allocated`` only: who lets both go on at once joins the two halves (`told`), nothing is lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +24,11 @@ class Capacity(msgspec.Struct, frozen=True):
     allocatable: Mapping[str, int]
     """Healthy devices; those that are held count."""
     removed: tuple[str, ...]
+
+
+def told(state: DeviceState, by_plugins: DeviceState) -> DeviceState:
+    """The state with the half of another that plugins change."""
+    return replace(state, resources=by_plugins.resources, removed=by_plugins.removed)
 
 
 def register(state: DeviceState, resource: str, options: PluginOptions) -> DeviceState:

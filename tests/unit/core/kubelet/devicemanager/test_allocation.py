@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed, PreferredAllocation
+from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PreferredAllocation
 from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, holders, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.state import Allocation, DeviceState, PluginOptions
@@ -305,3 +305,53 @@ def test_the_state_that_an_admission_began_with_stays_as_it_was() -> None:
 
     Given(state, container(gpu=1), plugin=asked)
     assert state.held == {} and state.allocated == {}
+
+
+# --- what plugins tell while they are asked
+
+
+def meanwhile(after: DeviceState) -> object:
+    """A plugin that answers everything; the node has changed to this by then."""
+    return lambda ask: Answered(obliging(ask), after)
+
+
+def test_devices_that_fall_ill_during_a_call_are_not_given_out_after_it() -> None:
+    before = having(gpus(0, 0, prefix="nic"), NIC, having(gpus(0)))
+    after = update(before, NIC, unwell(gpus(0, 0, prefix="nic")))
+    done = Given(before, container(gpu=1, nic=1), plugin=meanwhile(after))
+    assert done.error == f"no healthy devices present; cannot allocate unhealthy devices {NIC}"
+    assert (done.ids(), done.ids(NIC)) == ({"gpu0"}, set())
+    assert done.state.resources == after.resources
+
+
+def test_a_resource_that_is_listed_during_a_call_is_given_out_after_it() -> None:
+    before = having(gpus(0))
+    done = Given(before, container(gpu=1, nic=1), plugin=meanwhile(having(gpus(0, prefix="nic"), NIC, before)))
+    assert (done.error, done.ids(NIC)) == (None, {"nic0"})
+
+
+def test_a_plugin_that_ends_after_it_said_what_it_prefers_is_not_asked_to_allocate() -> None:
+    before = having(gpus(0, 0), prefers=True)
+    done = Given(before, container(gpu=1), plugin=meanwhile(stop(before, GPU, 1.0)))
+    assert done.error == f"endpoint {GPU} has been stopped"
+    assert [type(ask) for ask in done.asked] == [PreferredAllocation]
+    assert done.state.allocated == {}
+
+
+def test_of_two_devices_that_fall_ill_while_the_plugin_is_asked_one_may_still_be_taken() -> None:
+    before = having(gpus(0, 0), prefers=True)
+    done = Given(before, container(gpu=1), plugin=meanwhile(update(before, GPU, unwell(gpus(0, 0)))))
+    assert (done.error, done.ids()) == (None, {"gpu0"})
+
+
+def test_what_a_container_holds_is_where_the_newest_list_says() -> None:
+    before = having(gpus(0))
+    done = Given(before, container(gpu=1), plugin=meanwhile(update(before, GPU, gpus(1))))
+    assert done.state.held[HELD][GPU].devices_per_numa == {1: ("gpu0",)}
+
+
+def test_who_holds_what_is_none_of_the_plugins_half() -> None:
+    before = having(gpus(0))
+    stray = Given(before, container("other", gpu=1)).state
+    done = Given(before, container(gpu=1), plugin=meanwhile(stray))
+    assert (set(done.state.held), done.state.allocated) == ({HELD}, {GPU: {"gpu0"}})
