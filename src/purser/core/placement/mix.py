@@ -33,6 +33,8 @@ class Mix(msgspec.Struct, frozen=True):
     """Typical pods, the most frequent first. Empty: nothing is known, and nothing is a fragment."""
 
     typical: tuple[Typical, ...] = ()
+    rare: tuple[Typical, ...] = ()
+    """All the others, their frequencies to the same measure: whole nodes are asked for seldom, but have to be kept."""
 
     @staticmethod
     def of(counts: Mapping[PodShape, float], popularity: float = POPULARITY) -> "Mix":
@@ -45,7 +47,8 @@ class Mix(msgspec.Struct, frozen=True):
             kept += 1
         # Divided twice because FGD's own code does so: the last bit of a frequency can decide a score.
         share = sum_kept / total if total else 1.0
-        return Mix(tuple(Typical(shape, (count / total) / share) for shape, count in ranked[:kept]))
+        shapes = tuple(Typical(shape, (count / total) / share) for shape, count in ranked)
+        return Mix(shapes[:kept], shapes[kept:])
 
     @property
     def mix(self) -> "Mix":
