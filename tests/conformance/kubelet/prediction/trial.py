@@ -105,6 +105,5 @@ class Trial:
 
 
 def _row(refusal: Refusal) -> Predicted:
-    if refusal.counts[0][0] is not Reason.KUBELET_REFUSES:
-        return Predicted.NO_ROOM
-    return Predicted.BUSY if "on the way" in refusal.message else Predicted.REFUSED
+    by_reason = {Reason.KUBELET_REFUSES: Predicted.REFUSED, Reason.KUBELET_BUSY: Predicted.BUSY}
+    return by_reason.get(refusal.counts[0][0], Predicted.NO_ROOM)
