@@ -19,12 +19,12 @@ pods that hold a grant on this node and lack devices in the list are the candida
   between Allocate and its own checkpoint asks for them again.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from purser.core.device_ids import id_order, uuid_of, uuids_of
+from purser.core.device_answers import are_granted, preferred_ids
+from purser.core.device_ids import uuid_of
 from purser.core.model import ContainerGrant, ContainerKind, Grant
 
 
@@ -77,19 +77,17 @@ class Preference(msgspec.Struct, frozen=True):
 
     def fits(self, part: ContainerGrant) -> bool:
         """Whether the container's grant can be met out of these ids."""
-        required = uuids_of(self.must_include)
-        available = {uuid_of(device_id) for device_id in self.available} | set(required)
-        return (
-            self.size == len(part.shares)
-            and len(set(required)) == len(required)
-            and set(required) <= set(part.uuids) <= available
-        )
+        return self._preferred(part) is not None
 
     def answer(self, part: ContainerGrant) -> tuple[str, ...]:
-        """One id on each granted device: the one that must be included, else the lowest slot that is available."""
-        ranked = (*sorted(self.must_include, key=id_order), *sorted(self.available, key=id_order))
-        first = {uuid_of(device_id): device_id for device_id in reversed(ranked)}
-        return tuple(first[uuid] for uuid in part.uuids)
+        """The ids for a container that fits; ValueError for another."""
+        preferred = self._preferred(part)
+        if preferred is None:
+            raise ValueError(f"container {part.container} ({', '.join(part.uuids)}) cannot be given {self}")
+        return preferred
+
+    def _preferred(self, part: ContainerGrant) -> tuple[str, ...] | None:
+        return preferred_ids(part.uuids, self.size, self.available, self.must_include)
 
     @staticmethod
     def same(turn: Turn) -> object:
@@ -108,7 +106,7 @@ class Demand(msgspec.Struct, frozen=True):
 
     def fits(self, part: ContainerGrant) -> bool:
         """Whether the ids are on exactly the granted devices, one each."""
-        return Counter(uuids_of(self.ids)) == Counter(part.uuids)
+        return are_granted(part.uuids, self.ids)
 
     @staticmethod
     def same(turn: Turn) -> object:

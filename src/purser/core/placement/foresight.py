@@ -1,11 +1,11 @@
 """What becomes of pods that a node's kubelet is about to take, answered as Purser's agent will answer it."""
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
 
-from purser.core import device_ids
+from purser.core.device_answers import are_granted, preferred_ids
+from purser.core.device_ids import uuids_of
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import Allocate, Ask, Outcome, PreferredAllocation, Refusal
 from purser.core.kubelet.state import Node, NodeState
@@ -58,7 +58,7 @@ def _admit(node: Node, state: NodeState, arrival: Arrival) -> Outcome | Diverted
     try:
         ask = next(admission)
         while True:
-            answer = _answer(ask, arrival)
+            answer = agents_answer(ask, arrival)
             if isinstance(answer, Diverted):
                 return answer
             ask = admission.send(answer)
@@ -67,24 +67,16 @@ def _admit(node: Node, state: NodeState, arrival: Arrival) -> Outcome | Diverted
         return outcome
 
 
-def _answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | Diverted:
-    """What the agent will answer; for other plugins' devices kubelet is left to itself."""
+def agents_answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | Diverted:
+    """What the agent will answer, `Diverted` where it will refuse; for others' devices kubelet is left to itself."""
     if ask.resource != GPU_RESOURCE:
         return () if isinstance(ask, PreferredAllocation) else b""
     granted = arrival.granted.get(ask.container[1], ())
     if isinstance(ask, Allocate):
-        taken = device_ids.uuids_of(ask.device_ids)
-        return (
-            b"" if Counter(taken) == Counter(granted) else Diverted(*ask.container, frozenset(taken), frozenset(taken))
-        )
-    return _preferred(ask, granted)
+        return b"" if are_granted(granted, ask.device_ids) else _diverted(ask, ask.device_ids, ask.device_ids)
+    preferred = preferred_ids(granted, ask.size, ask.available, ask.must_include)
+    return _diverted(ask, ask.available, ask.must_include) if preferred is None else preferred
 
 
-def _preferred(ask: PreferredAllocation, granted: Collection[str]) -> tuple[str, ...] | Diverted:
-    required = device_ids.uuids_of(ask.must_include)
-    available = frozenset(map(device_ids.uuid_of, ask.available))
-    if not (set(required) <= set(granted) <= available and len(granted) == ask.size):
-        return Diverted(*ask.container, available, frozenset(required))
-    ranked = (*sorted(ask.must_include, key=device_ids.id_order), *sorted(ask.available, key=device_ids.id_order))
-    first = {device_ids.uuid_of(id_): id_ for id_ in reversed(ranked)}
-    return tuple(first[uuid] for uuid in granted)
+def _diverted(ask: Ask, available: Collection[str], must_include: Collection[str]) -> Diverted:
+    return Diverted(*ask.container, frozenset(uuids_of(available)), frozenset(uuids_of(must_include)))
