@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from purser.core.kubelet.versions import Behaviour
 from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
 from purser.core.quantities import quantity_ceil, quantity_milli
 
@@ -35,6 +36,14 @@ class KubeletPod(msgspec.Struct, frozen=True):
     uid: str
     containers: tuple[KubeletContainer, ...]
     qos: QosClass = QosClass.BEST_EFFORT
+
+
+def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
+    """Whether a container ends before the next one starts, so that the next one may have what it held: sidecars do
+    where kubelet takes them for common init containers."""
+    if container.kind is ContainerKind.SIDECAR:
+        return not behaviour.has_sidecars
+    return container.kind is ContainerKind.INIT
 
 
 def kubelet_pod(spec: PodSpec) -> KubeletPod:

@@ -21,8 +21,9 @@ from purser.core.kubelet.devicemanager import holders, restore
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import NumaNode
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import NodeState
+from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind
 
 NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
@@ -327,3 +328,16 @@ def test_34_numa_nodes_of_which_two_hold_anything(version: str) -> None:
         assert outcome.refusal is None
         state = outcome.state
     assert state.hints == {("a", "c"): Hint(1, True), ("b", "c"): Hint(2, True)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "expected"),
+    [
+        pytest.param(ContainerKind.INIT, (1, 36, 2), True, id="init container"),
+        pytest.param(ContainerKind.APP, (1, 36, 2), False, id="app container"),
+        pytest.param(ContainerKind.SIDECAR, (1, 28, 0), False, id="sidecar"),
+        pytest.param(ContainerKind.SIDECAR, (1, 27, 9), True, id="sidecar of a kubelet without sidecars"),
+    ],
+)
+def test_who_leaves_what_it_held_to_the_next_container(kind, version, expected) -> None:
+    assert gives_back(behaviour(version), KubeletContainer("c", kind)) is expected

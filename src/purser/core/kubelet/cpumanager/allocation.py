@@ -3,13 +3,13 @@
 import msgspec
 
 from purser.core.kubelet.cpumanager.picking import take_cpus
-from purser.core.kubelet.cpumanager.requests import gives_back, guaranteed_cpus
+from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.cpumanager.taking import NotTakenError
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
 from purser.core.kubelet.cpumanager.topology_hints import assignable
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.masks import Mask, nodes_of
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.state import CpuState, Node
 from purser.core.kubelet.versions import behaviour
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.versions import Behaviour
 from purser.core.podspec import ContainerKind
 
@@ -27,13 +27,6 @@ def pod_guaranteed_cpus(behaviour: Behaviour, pod: KubeletPod) -> int:
         elif container.kind is not ContainerKind.APP:
             sidecars += asked
     return max(peak, sidecars + sum(guaranteed_cpus(pod, container) for container in _apps(pod)))
-
-
-def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
-    """Whether the containers after this one may have its CPUs: it ends before they start."""
-    if container.kind is ContainerKind.SIDECAR:
-        return not behaviour.has_sidecars
-    return container.kind is ContainerKind.INIT
 
 
 def _apps(pod: KubeletPod) -> Iterable[KubeletContainer]:

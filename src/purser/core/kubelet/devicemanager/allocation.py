@@ -10,11 +10,10 @@ from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed
 from purser.core.kubelet.devicemanager.affinity import filter_by_affinity
 from purser.core.kubelet.devicemanager.holdings import held_by, hold, recount
 from purser.core.kubelet.devicemanager.plugins import is_device_resource, told
-from purser.core.kubelet.devicemanager.requests import gives_back
 from purser.core.kubelet.devicemanager.topologyhints import Reusable
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.state import ContainerKey, DeviceState, Node, NodeState, Resource
 from purser.core.kubelet.versions import Behaviour, behaviour
 

@@ -1,7 +1,7 @@
 """How many devices a container, and a pod as a whole, asks for."""
 
 from purser.core.kubelet.devicemanager.plugins import is_device_resource
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.state import DeviceState
 from purser.core.kubelet.versions import Behaviour
 from purser.core.podspec import ContainerKind
@@ -31,10 +31,3 @@ def pod_request(behaviour: Behaviour, state: DeviceState, pod: KubeletPod) -> di
                 of_kind[name] = of_kind.get(name, 0) + n
     names = sorted(apps.keys() | sidecars.keys() | peak.keys())
     return {name: max(peak.get(name, 0), apps.get(name, 0) + sidecars.get(name, 0)) for name in names}
-
-
-def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
-    """Whether a container ends before the next one starts, so that the next one may have its devices."""
-    if container.kind is ContainerKind.SIDECAR:
-        return not behaviour.has_sidecars
-    return container.kind is ContainerKind.INIT

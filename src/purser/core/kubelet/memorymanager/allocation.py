@@ -4,13 +4,12 @@ from collections.abc import Collection, Iterable
 
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
-from purser.core.kubelet.memorymanager.asked import Amounts, kind_of, of_container
+from purser.core.kubelet.memorymanager.asked import Amounts, of_container
 from purser.core.kubelet.memorymanager.hinting import Reusable, best, calculate, of_memory
 from purser.core.kubelet.memorymanager.tables import Nodes, assign, breaks_groups, has_free, release
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import ContainerKey, MemoryBlock, MemoryState, Node
 from purser.core.kubelet.versions import Behaviour, behaviour
-from purser.core.podspec import ContainerKind
 
 Blocks = tuple[MemoryBlock, ...]
 
@@ -92,7 +91,7 @@ def _reusable_after(
 ) -> dict[tuple[Mask, str], int]:
     """An init container leaves the larger of what it and those before it had, everything else uses that up."""
     after = dict(reusable)
-    is_init = kind_of(switches, container) is ContainerKind.INIT
+    is_init = gives_back(switches, container)
     for block in blocks:
         key = (block.nodes, block.resource)
         left = after.get(key, 0)
@@ -126,7 +125,7 @@ def _init_keys_before(switches: Behaviour, pod: KubeletPod, container: KubeletCo
     for earlier in pod.containers:
         if earlier.name == container.name:
             return
-        if kind_of(switches, earlier) is ContainerKind.INIT:
+        if gives_back(switches, earlier):
             yield pod.uid, earlier.name
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from purser.core.kubelet.pod import KubeletContainer, KubeletPod
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.versions import Behaviour
 from purser.core.podspec import ContainerKind
 
@@ -29,21 +29,14 @@ def of_pod(behaviour: Behaviour, pod: KubeletPod) -> Amounts:
     sidecars: dict[str, int] = {}
     inits: dict[str, int] = {}
     for container in pod.containers:
-        kind = kind_of(behaviour, container)
+        is_init = gives_back(behaviour, container)
         for name, size in of_container(container).items():
-            if kind is ContainerKind.APP:
-                apps[name] = apps.get(name, 0) + size
-            elif kind is ContainerKind.SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + size
-            else:
+            if is_init:
                 inits[name] = max(inits.get(name, 0), sidecars.get(name, 0) + size)
+            else:
+                of_kind = sidecars if container.kind is ContainerKind.SIDECAR else apps
+                of_kind[name] = of_kind.get(name, 0) + size
     return {name: max(apps[name] + sidecars.get(name, 0), inits.get(name, 0)) for name in sorted(apps)}
-
-
-def kind_of(behaviour: Behaviour, container: KubeletContainer) -> ContainerKind:
-    """How this kubelet runs a container: without sidecars they are init containers."""
-    is_init = container.kind is ContainerKind.SIDECAR and not behaviour.has_sidecars
-    return ContainerKind.INIT if is_init else container.kind
 
 
 def _is_memory(resource: str) -> bool:

@@ -8,9 +8,9 @@ from tests.unit.core.kubelet.cpumanager.machines import container, machine, node
 
 from purser.core.kubelet.cpumanager import allocate, free_all_but, hints, pod_hints, start
 from purser.core.kubelet.cpumanager.checkpoint import decode, encode
-from purser.core.kubelet.cpumanager.requests import gives_back, guaranteed_cpus
+from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.cpuset import CpuSet
-from purser.core.kubelet.pod import KubeletPod, QosClass
+from purser.core.kubelet.pod import KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import CpuState, Node
 from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind

@@ -18,10 +18,9 @@ from purser.core.kubelet.devicemanager import (
 )
 from purser.core.kubelet.devicemanager.checkpoint import decode, encode
 from purser.core.kubelet.devicemanager.holdings import counted, held_by
-from purser.core.kubelet.devicemanager.requests import gives_back
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import nodes_of
-from purser.core.kubelet.pod import KubeletContainer
+from purser.core.kubelet.pod import KubeletContainer, gives_back
 from purser.core.kubelet.state import Allocation, DeviceState, Node, PluginDevice
 from purser.core.kubelet.versions import behaviour, parse_version
 from purser.core.podspec import ContainerKind
