@@ -1,6 +1,6 @@
 """What becomes of pods that a node's kubelet is about to take, answered as Purser's agent will answer it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,9 @@ from purser.core.kubelet.asks import Allocate, Ask, Outcome, PreferredAllocation
 from purser.core.kubelet.state import Node, NodeState
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival
+
+Granted = Mapping[str, tuple[str, ...]]
+"""By container, the uuids of its devices."""
 
 
 class Diverted(msgspec.Struct, frozen=True):

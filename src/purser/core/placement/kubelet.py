@@ -6,7 +6,7 @@ that leaves nothing, with other devices for the containers before: what these ta
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import permutations
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from purser.core.kubelet.state import NodeState
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival, Outlook
-from purser.core.placement.foresight import Diverted, Refused, foresee
+from purser.core.placement.foresight import Diverted, Granted, Refused, foresee
 from purser.core.placement.reasons import Reason, Refusal
 
 MAX_ARRIVALS = 2
@@ -29,9 +29,6 @@ orders grow fast."""
 MAX_TRIES = 32
 """Choices that are made for one kubelet. A pod with one container needs two or three; this bounds the search among the
 choices for several containers, of which there may be millions."""
-
-Granted = Mapping[str, tuple[str, ...]]
-"""By container, the uuids of its devices."""
 
 Choice = TypeVar("Choice")
 

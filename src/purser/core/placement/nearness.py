@@ -1,10 +1,8 @@
 """Shares of cards near the CPUs and the memory of their container.
 
-kubelet is told no NUMA node of shared cards (see `purser.core.device_ids.told_numa_nodes`), so it aligns CPUs and memory
+kubelet is told no NUMA node of shared cards (`purser.core.device_ids.told_numa_nodes`), so it aligns CPUs and memory
 alone. Where it will put these is known, and a share is taken there when there is one.
 """
-
-from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -14,10 +12,7 @@ from purser.core.kubelet.state import NodeState as KubeletState
 from purser.core.model import ContainerRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival
-from purser.core.placement.foresight import foresee
-
-Granted = Mapping[str, tuple[str, ...]]
-"""By container, the uuids of its devices."""
+from purser.core.placement.foresight import Granted, foresee
 
 
 def nearer(node: NodeState, request: PodRequest, granted: Granted) -> PodRequest | None:

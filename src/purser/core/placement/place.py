@@ -16,8 +16,9 @@ from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, De
 from purser.core.placement import topology
 from purser.core.placement.choice import Level, Pick, choose, first_come
 from purser.core.placement.feasibility import Offer, refuses
+from purser.core.placement.foresight import Granted
 from purser.core.placement.kubelet import settle
-from purser.core.placement.nearness import Granted, nearer
+from purser.core.placement.nearness import nearer
 from purser.core.placement.order import Candidate, numa_nodes, preference
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal
