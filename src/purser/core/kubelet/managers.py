@@ -14,7 +14,7 @@ from purser.core.kubelet.asks import Answer, Ask, Manager, Refusal
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.hints import Hint, ProviderHints
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import MemoryState, Node, NodeState
+from purser.core.kubelet.state import ContainerKey, MemoryState, Node, NodeState
 from purser.core.kubelet.versions import behaviour
 
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -52,6 +52,17 @@ def free_all_but(state: NodeState, active_uids: Collection[str]) -> NodeState:
         cpus=cpumanager.free_all_but(state.cpus, active_uids),
         memory=None if state.memory is None else memorymanager.free_all_but(state.memory, active_uids),
         hints={key: hint for key, hint in state.hints.items() if key[0] in active_uids},
+    )
+
+
+def holders(state: NodeState) -> frozenset[ContainerKey]:
+    """Every container that any manager gave something."""
+    return frozenset(
+        (
+            *(key for key, held in state.devices.held.items() if held),
+            *(state.cpus.exclusive if state.cpus else ()),
+            *(state.memory.blocks if state.memory else ()),
+        )
     )
 
 

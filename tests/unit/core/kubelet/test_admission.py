@@ -17,10 +17,11 @@ from tests.unit.core.kubelet.admission_world import (
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import Allocate, CallFailed, Manager, Outcome, PreferredAllocation, Refusal
 from purser.core.kubelet.config import CpuOptions
-from purser.core.kubelet.devicemanager import holders, restore
+from purser.core.kubelet.devicemanager import restore
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import NumaNode
+from purser.core.kubelet.managers import holders
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import NodeState
 from purser.core.kubelet.versions import behaviour
@@ -65,7 +66,7 @@ def test_with_scope_pod_no_container_is_to_blame() -> None:
     on = node("single-numa-node", "pod")
     outcome = decide(on, fresh(on), pod("a", container("one", gpus=3), container("two", gpus=2)))
     assert outcome.refusal == Refusal(Manager.TOPOLOGY, "", "TopologyAffinityError", NOT_ALIGNED)
-    assert not holders(outcome.state.devices)
+    assert not holders(outcome.state)
 
 
 def test_with_scope_pod_all_containers_have_one_hint() -> None:

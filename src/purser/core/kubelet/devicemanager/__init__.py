@@ -11,7 +11,7 @@ protobuf messages (`purser.lab.kubelet`).
 """
 
 from purser.core.kubelet.devicemanager.allocation import allocate
-from purser.core.kubelet.devicemanager.holdings import free_all_but, held_by, holders
+from purser.core.kubelet.devicemanager.holdings import free_all_but, held_by
 from purser.core.kubelet.devicemanager.plugins import (
     Capacity,
     capacity,
@@ -36,7 +36,6 @@ __all__ = [
     "free_all_but",
     "held_by",
     "hints",
-    "holders",
     "is_device_resource",
     "pod_hints",
     "register",

@@ -21,11 +21,6 @@ def held_by_pod(state: DeviceState, uid: str, resource: str) -> frozenset[str]:
     return frozenset().union(*ids)
 
 
-def holders(state: DeviceState) -> frozenset[str]:
-    """The uids of all pods that hold devices."""
-    return frozenset(uid for uid, _ in state.held)
-
-
 def free_all_but(state: DeviceState, active_uids: Collection[str]) -> DeviceState:
     """Take the devices of pods that are gone (UpdateAllocatedDevices).
 
@@ -47,7 +42,7 @@ def hold(
 ) -> DeviceState:
     """Record what a container holds after its Allocate succeeded."""
     known = state.resources.get(resource, Resource())
-    new = Allocation(_per_numa(behaviour, known, ids), response)
+    new = Allocation(per_numa(behaviour, known, ids), response)
     return replace(state, held={**state.held, key: {**held_by(state, key), resource: new}})
 
 
@@ -65,7 +60,8 @@ def counted(held: Held) -> dict[str, frozenset[str]]:
     return {resource: frozenset(ids) for resource, ids in taken.items()}
 
 
-def _per_numa(behaviour: Behaviour, resource: Resource, ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def per_numa(behaviour: Behaviour, resource: Resource, ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """Devices as kubelet files them: under each NUMA node of theirs."""
     found: dict[int, list[str]] = {}
     for id_ in sorted(ids):
         device = resource.devices.get(id_)

@@ -6,6 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from purser.core.kubelet.cpuset import MAX_CPU, cpus_of, parse_cpuset
+from purser.core.kubelet.devicemanager.holdings import per_numa
 from purser.core.kubelet.machine import Cpu, Machine
 from purser.core.kubelet.masks import Mask, mask_of
 from purser.core.kubelet.report.format import (
@@ -103,27 +104,16 @@ def _state(report: KubeletReport) -> NodeState:
 
 
 def _devices(report: KubeletReport, resources: Mapping[str, Resource], budget: "_Budget") -> DeviceState:
-    nowhere = behaviour(replace(report.config, version=report.version).parsed_version).no_topology_key
+    rules = behaviour(replace(report.config, version=report.version).parsed_version)
     held: dict[ContainerKey, dict[str, Allocation]] = {}
     allocated: dict[str, frozenset[str]] = {}
     for holding in report.held:
         for name, ids in holding.devices.items():
             taken = budget.expand(ids)
-            allocation = Allocation(_per_numa(resources.get(name), taken, nowhere))
+            allocation = Allocation(per_numa(rules, resources.get(name, Resource()), taken))
             held.setdefault((holding.uid, holding.container), {})[name] = allocation
             allocated[name] = allocated.get(name, frozenset()) | frozenset(taken)
     return DeviceState(resources, held, allocated)
-
-
-def _per_numa(resource: Resource | None, ids: Iterable[str], nowhere: int) -> dict[int, tuple[str, ...]]:
-    """As kubelet files them: under each of a device's NUMA nodes."""
-    listed = resource.devices if resource else {}
-    found: dict[int, list[str]] = {}
-    for id_ in sorted(ids):
-        device = listed.get(id_)
-        for number in (device.numa_nodes if device else None) or (nowhere,):
-            found.setdefault(number, []).append(id_)
-    return {number: tuple(of_node) for number, of_node in sorted(found.items())}
 
 
 def _cpu_state(report: KubeletReport) -> CpuState | None:

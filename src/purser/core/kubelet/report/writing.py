@@ -2,6 +2,7 @@
 
 from purser.core.kubelet.cpuset import cpuset_of, format_cpuset
 from purser.core.kubelet.machine import Cpu, Machine
+from purser.core.kubelet.managers import holders
 from purser.core.kubelet.masks import nodes_of
 from purser.core.kubelet.report.format import (
     FORMAT,
@@ -30,7 +31,7 @@ def report_of(node: Node, state: NodeState | None = None) -> KubeletReport:
         resources={name: _resource_report(resource) for name, resource in sorted(state.devices.resources.items())},
         cpus=_cpu_report(state.cpus) if state.cpus else None,
         memory=_memory_reports(state.memory) if state.memory else None,
-        held=tuple(_holding(state, key) for key in sorted(_holders(state))),
+        held=tuple(_holding(state, key) for key in sorted(holders(state))),
     )
 
 
@@ -84,14 +85,6 @@ def _memory_report(number: int, node: MemoryNode) -> MemoryNodeReport:
         for name, table in node.tables.items()
     }
     return MemoryNodeReport(number, nodes_of(node.group), node.assignments, tables)
-
-
-def _holders(state: NodeState) -> set[ContainerKey]:
-    return {
-        *(key for key, held in state.devices.held.items() if held),
-        *(state.cpus.exclusive if state.cpus else ()),
-        *(state.memory.blocks if state.memory else ()),
-    }
 
 
 def _holding(state: NodeState, key: ContainerKey) -> Holding:

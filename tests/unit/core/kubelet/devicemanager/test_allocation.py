@@ -3,7 +3,7 @@
 import pytest
 
 from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PreferredAllocation
-from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, holders, register, restore, stop, update
+from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.state import Allocation, DeviceState, PluginOptions
 from purser.core.podspec import ContainerKind
@@ -39,7 +39,7 @@ def test_a_container_holds_what_its_plugin_answered() -> None:
         GPU: Allocation({-1: ("gpu3",), 0: ("gpu0", "gpu2"), 1: ("gpu1", "gpu2")}, b"response")
     }
     assert done.state.allocated == {GPU: {"gpu0", "gpu1", "gpu2", "gpu3"}}
-    assert holders(done.state) == {"uid"}
+    assert {uid for uid, _ in done.state.held} == {"uid"}
 
 
 def test_old_kubelets_write_devices_without_topology_down_as_those_of_node_0() -> None:
@@ -291,7 +291,7 @@ def test_devices_of_pods_that_are_gone_are_free() -> None:
     state = Given(having(gpus(0, 0)), container(gpu=1), uid="a").state
     state = Given(state, container(gpu=1), uid="b").state
     left = free_all_but(state, {"b"})
-    assert holders(left) == {"b"} and left.allocated == {GPU: {"gpu1"}}
+    assert {uid for uid, _ in left.held} == {"b"} and left.allocated == {GPU: {"gpu1"}}
     assert free_all_but(left, {"b", "c"}) is left
     assert free_all_but(left, set()).held == {}
 
