@@ -6,7 +6,7 @@ that, and are imported inside the commands, so that `purser --help` stays quick.
 
 import typer
 
-from purser.cli import agent, conformance, get, lab, scheduler, version
+from purser.cli import agent, conformance, get, lab, scheduler, simulate, version
 
 app = typer.Typer(
     name="purser",
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("lab", help=lab.HELP)(lab.lab)
 app.command("agent", help=agent.HELP)(agent.agent)
 app.command("scheduler", help=scheduler.HELP)(scheduler.scheduler)
+app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.add_typer(get.app, name="get")
 app.add_typer(conformance.app, name="conformance")
 app.command("version", help=version.HELP)(version.version)

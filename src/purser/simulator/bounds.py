@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import NodeFacts
-from purser.core.placement.mix import need_milli
-from purser.core.placement.shape import PodShape, is_share
+from purser.core.placement.shape import PodShape, is_share, need_milli
 from purser.simulator.deciding import shapes_of
 from purser.simulator.patterns import patterns
 from purser.simulator.workload import Order, Workload

@@ -52,7 +52,10 @@ def told_mix(workload: Workload) -> Mix:
     return Mix.of(Counter(pod.shape for pod in workload.pods))
 
 
-def parse_policy(words: str, setting: Setting = Setting()) -> Policy:  # noqa: B008: frozen
+_TOLD_NOTHING = Setting()
+
+
+def parse_policy(words: str, setting: Setting = _TOLD_NOTHING) -> Policy:
     """A policy by its name: ``best-fit``, ``fragmentation=3,spread=1`` (weighed), ``best-fit/spread`` (the GPUs by
     another one). Raises ValueError.
     """

@@ -1,13 +1,14 @@
 """Lists of nodes and pods as CSV, with the columns of the openb traces of clusterdata.
 
 Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Pods: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli`` and, where
-there are such, ``gpu_spec`` (models joined by ``|``), ``creation_time``, ``scheduled_time``, ``deletion_time`` (seconds).
-Other columns are not read. A line is a row: quoted fields may not span lines.
+there are such, ``gpu_spec`` (models joined by ``|``), ``creation_time``, ``scheduled_time`` and ``deletion_time`` in
+seconds. Other columns are not read. A line is a row: quoted fields may not span lines.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,12 +16,11 @@ from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import GpuFacts, NodeFacts
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
-from purser.simulator.problems import InputError, Problems
-from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod
+from purser.simulator.problems import InputError, Problem, Problems
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-TIME_COLUMNS = ("creation_time", "deletion_time")
 
 MOST = 1 << 40
 """Of any amount: sums of a million of them still are 64-bit numbers."""
@@ -30,6 +30,20 @@ MOST_GPUS = 128
 _FIELD = re.compile(r'"((?:[^"]|"")*)"(?=,|$)|([^",]*)(?=,|$)')
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+
+
+def read_lists(nodes: Path, pods: Path) -> Workload:
+    """Both lists. Raises `InputError` with everything that is wrong in either."""
+    problems: list[Problem] = []
+    found: list[tuple[Any, ...]] = []
+    for read, path in ((read_nodes, nodes), (read_pods, pods)):
+        try:
+            found.append(read(path))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return Workload(pods.name, found[0], found[1])
 
 
 def read_nodes(path: Path) -> tuple[NodeFacts, ...]:

@@ -7,6 +7,7 @@ Drawn, as in the evaluation of FGD: all pods in random order, then pods sampled 
 ask for so many percent of the GPUs; where the list itself asks for more, pods drawn from it do not come.
 """
 
+import math
 import random
 import re
 from pathlib import Path
@@ -91,13 +92,27 @@ def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
     while total > target and len(pods) > 1:
         total -= demands[pods.pop(drawn.randrange(len(pods)))]
         left_out += 1
-    while total and not left_out:
-        pod = drawn.randrange(len(demands))
-        if total + demands[pod] > target:
-            break
-        pods.append(pod)
-        total += demands[pod]
+    pods += _sampled(demands, target - total, drawn)
     return Order(f"seed {seed}", seed, np.array(pods, np.int64), ranks(workload, drawn), left_out=left_out)
+
+
+TRIES = 100
+"""Pods in a row that ask for too much before the load is taken as reached."""
+
+
+def _sampled(demands: list[int], room: float, drawn: random.Random) -> list[int]:
+    """Pods from the whole list that together ask for no more than there is room."""
+    pods: list[int] = []
+    tries = 0
+    while tries < TRIES:
+        pod = drawn.randrange(len(demands))
+        tries += 1
+        if 0 < demands[pod] <= room:
+            tries = 0
+        if demands[pod] <= room:
+            pods.append(pod)
+            room -= demands[pod]
+    return pods
 
 
 def ranks(workload: Workload, drawn: random.Random) -> tuple[int, ...]:
@@ -113,7 +128,7 @@ def _demands(workload: Workload) -> list[int]:
 
 
 TIMES_REPEATED = 12
-"""With a load and departures: so that there are some hours between the first arrivals, on an empty fleet, and the last."""
+"""With a load and departures: so that hours lie between the first arrivals, on an empty fleet, and the last."""
 
 
 def timed_order(workload: Workload, seed: int, load_percent: float | None = None) -> Order:
@@ -148,9 +163,10 @@ def _speed(workload: Workload, pods: Places, times: Times, load_percent: float) 
     demands = np.array(_demands(workload), np.float64)[pods]
     lasts = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[pods]
     slow, fast = 1e-6, 1e9
+    speed = 1.0
     for _ in range(100):
-        speed = (slow * fast) ** 0.5
-        end = times[-1] / speed
+        speed = math.sqrt(slow * fast)
+        end = float(times[-1]) / speed
         load = float((demands * np.minimum(lasts, end - times / speed)).sum()) / max(end, 1e-9)
         slow, fast = (speed, fast) if load < load_percent / 100 * workload.capacity_milli else (slow, speed)
     return speed

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.placement.mix import need_milli
+from purser.core.placement.shape import need_milli
 from purser.simulator.deciding import Shapes
 
 
@@ -59,4 +59,5 @@ class Waiting:
         fits: npt.NDArray[np.bool_] = self._cpu <= fleet.cpu_free_milli[row]
         fits &= self._memory <= fleet.memory_free_mib_of_node[row]
         left = fleet.left_milli[: int(fleet.gpu_count[row]), row]
-        return fits & ((left[:, None] >= self._needs).sum(axis=0) >= self._gpus)
+        fits &= (left[:, None] >= self._needs).sum(axis=0) >= self._gpus
+        return fits

@@ -6,8 +6,7 @@ import numpy.typing as npt
 
 from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays
 from purser.core.fleet.facts import NodeFacts
-from purser.core.placement.mix import need_milli
-from purser.core.placement.shape import PodShape, is_share
+from purser.core.placement.shape import PodShape, is_share, need_milli
 
 SLOTS = 1000
 """Of a GPU in a list that says nothing of slots: as many as there are thousandths."""

@@ -1,0 +1,335 @@
+"""`purser simulate`: policies on a list of nodes and pods."""
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from purser.cli.output import FAILED, MISUSED, Column, Document, Output, dump, fail, show
+
+if TYPE_CHECKING:
+    from purser.simulator.parallel import Task
+    from purser.simulator.results import AnyRun
+    from purser.simulator.workload import Order, Workload
+
+HELP = """Compare placement policies on a list of nodes and pods, with the scheduler's own code.
+
+The lists are two CSV files with the columns of the openb traces (--nodes, --pods), one YAML file (--workload), what a
+cluster has now (--cluster), or a demonstration that ships with Purser (--demo). Pods arrive one after the other, in an
+order drawn from each --seed or read from each --order, until they ask for --load percent of all GPUs; each is tried
+once. With --departures they come and go at the times of the list instead, and wait where there is no place.
+
+A policy is a name (fragmentation), several with weights (fragmentation=3,spread=1), or one for nodes and one for the
+GPUs there (best-fit/spread). Percents are of all GPUs.
+
+\b
+Examples:
+  purser simulate --demo
+  purser simulate --demo --departures --report report.html
+  purser simulate --nodes nodes.csv --pods pods.csv --policy fragmentation --policy best-fit --seed 1 --seed 2
+  purser simulate --nodes nodes.csv --pods pods.csv --order seed42.txt.gz --bound -o json
+  purser simulate --cluster --kubeconfig ~/.kube/config --report report.html
+
+Exit code: 0 simulated, 1 the cluster did not answer or a run failed, 2 wrong usage or an input that is wrong.
+"""
+
+
+class Form(StrEnum):
+    """Value of ``-o``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+class Knows(StrEnum):
+    """Value of ``--mix``."""
+
+    TOLD = "told"
+    LEARNED = "learned"
+
+
+def simulate(
+    demo: Annotated[bool, typer.Option("--demo", help="Simulate the workload that ships with Purser.")] = False,
+    nodes: Annotated[Path | None, typer.Option(help="List of nodes: openb CSV, plain or .gz.")] = None,
+    pods: Annotated[Path | None, typer.Option(help="List of pods: openb CSV, plain or .gz.")] = None,
+    workload: Annotated[Path | None, typer.Option(help="Nodes and pods in one YAML file.")] = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Nodes and pods that a cluster has now.")] = False,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Path of the kubeconfig, for --cluster.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig, for --cluster.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="A policy; repeated. Default: all that there are.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Draw the order of pods from it; repeated. Default: 42.")
+    ] = None,
+    order: Annotated[
+        list[Path] | None, typer.Option(help="Read the order of pods from this file; repeated.", metavar="FILE")
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(min=1, max=1000, help="Percent of all GPUs that pods ask for; default: 130, or the list's times."),
+    ] = None,
+    departures: Annotated[bool, typer.Option("--departures", help="Pods come and go at the list's times.")] = False,
+    mix: Annotated[
+        Knows, typer.Option(help="Whether policies are told the mix of pods, or learn it from those that arrive.")
+    ] = Knows.TOLD,
+    bound: Annotated[bool, typer.Option("--bound", help="Compute what no policy can exceed (needs scipy).")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; default: one per processor.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
+    ] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="How to print it.")] = Form.TABLE,
+) -> None:
+    """Simulate, print, report."""
+    from purser.simulator import bounds
+    from purser.simulator.report import html
+
+    _one_source(demo, nodes, pods, workload, cluster)
+    if bound and not bounds.is_installed():
+        fail(bounds.NEEDS_SCIPY, MISUSED)
+    if report is not None and not html.is_installed():
+        fail(html.NEEDS_MATPLOTLIB, MISUSED)
+    if departures and (order or bound):
+        fail("--departures takes times from the list: it goes with neither --order nor --bound", MISUSED)
+    if kubeconfig is not None and not cluster:
+        fail("--kubeconfig is for --cluster", MISUSED)
+    read = _read(demo, nodes, pods, workload, cluster, kubeconfig, context)
+    orders = _orders(read, seed, order, load, departures)
+    tasks = _tasks(policy or _all_policies(), orders, mix is Knows.LEARNED, bound)
+    runs = _run(read, tasks, jobs)
+    _print(read, runs, output)
+    _tell_left_out(orders)
+    if report is not None:
+        _write(report, html.report(read, runs))
+
+
+def _one_source(demo: bool, nodes: Path | None, pods: Path | None, workload: Path | None, cluster: bool) -> None:
+    if (nodes is None) is not (pods is None):
+        fail("--nodes and --pods belong together", MISUSED)
+    if sum((demo, nodes is not None, workload is not None, cluster)) != 1:
+        fail("give one of --demo, --nodes with --pods, --workload, --cluster (--help has examples)", MISUSED)
+
+
+def _read(
+    demo: bool,
+    nodes: Path | None,
+    pods: Path | None,
+    path: Path | None,
+    cluster: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> "Workload":
+    from purser.simulator import demo as demonstration
+    from purser.simulator.openb import read_lists
+    from purser.simulator.problems import InputError
+    from purser.simulator.yamlfile import read_workload
+
+    try:
+        if demo:
+            return demonstration.workload()
+        if path is not None:
+            return read_workload(path)
+        if nodes is not None and pods is not None:
+            return read_lists(nodes, pods)
+    except InputError as error:
+        _refuse(error.lines())
+    return _read_cluster(kubeconfig, context)
+
+
+def _read_cluster(kubeconfig: Path | None, context: str | None) -> "Workload":
+    import asyncio
+
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
+    from purser.simulator.cluster import NothingToSimulate, read_cluster
+
+    async def read() -> "Workload":
+        async with Client(ClusterConfig.load(kubeconfig, context)) as client:
+            return await read_cluster(client)
+
+    configure_logs(LogLevel.WARNING)
+    try:
+        found = asyncio.run(read())
+    except (ConfigError, NothingToSimulate) as error:
+        fail(str(error), MISUSED)
+    except KubeError as error:
+        fail(str(error))
+    for note in found.notes:
+        print(f"purser: {note}", file=sys.stderr)
+    return found
+
+
+def _refuse(lines: Any) -> None:
+    for line in lines:
+        print(f"purser: {line}", file=sys.stderr)
+    raise typer.Exit(MISUSED)
+
+
+def _orders(
+    read: "Workload", seeds: list[int] | None, files: list[Path] | None, load: float | None, departures: bool
+) -> "list[Order]":
+    from purser.simulator.orders import draw_order, read_order, timed_order
+    from purser.simulator.problems import InputError
+
+    try:
+        if files:
+            return [read_order(path, read, seed) for path in files for seed in _seeds_of_files(seeds)]
+    except InputError as error:
+        _refuse(error.lines())
+    if departures:
+        if not read.has_times:
+            fail("--departures needs the time at which each pod of the list comes, and how long it runs", MISUSED)
+        return [timed_order(read, seed, load) for seed in seeds or [42]]
+    return [draw_order(read, seed, load or 130) for seed in seeds or [42]]
+
+
+def _seeds_of_files(seeds: list[int] | None) -> "Sequence[int | None]":
+    return seeds or (None,)
+
+
+def _tasks(policies: Sequence[str], orders: "list[Order]", learns: bool, bound: bool) -> "list[Task]":
+    from purser.simulator.parallel import FRAGMENTATION, Task
+
+    names = list(dict.fromkeys(policies))
+    # The bounds of an order are the same for all policies; on FGD's own run one more run of it is spared.
+    bounding = FRAGMENTATION if FRAGMENTATION in names else names[0]
+    return [Task(name, order, learns, bound and name == bounding) for name in names for order in orders]
+
+
+def _all_policies() -> list[str]:
+    from purser.core.placement.policies import NODE_POLICIES
+
+    return list(NODE_POLICIES)
+
+
+def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":
+    from purser.simulator.bounds import CannotSolve
+    from purser.simulator.parallel import LostProcess, most_jobs, run_all
+
+    try:
+        with _Progress(tasks) as progress:
+            return run_all(read, tasks, jobs or most_jobs(), progress.show)
+    except ValueError as error:
+        fail(str(error), MISUSED)
+    except (LostProcess, CannotSolve) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+class _Progress:
+    """A bar for each run, on a terminal and nowhere else."""
+
+    def __init__(self, tasks: "list[Task]") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+        self._progress = Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+        )
+        self._bars = [
+            self._progress.add_task(f"{task.policy}, {task.order.label}", total=len(task.order.pods)) for task in tasks
+        ]
+
+    def __enter__(self) -> "_Progress":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, place: int, events: int) -> None:
+        """So many events of a run are done."""
+        self._progress.update(self._bars[place], completed=events)
+
+
+def _print(read: "Workload", runs: "list[AnyRun]", output: Form) -> None:
+    from purser.simulator.report.document import as_csv, document
+
+    if output is Form.CSV:
+        print(as_csv(runs), end="")
+    elif output in (Form.JSON, Form.YAML):
+        dump(document(read, runs), Document(output.value))
+    else:
+        _print_table(document(read, runs), output)
+
+
+def _print_table(found: dict[str, Any], output: Form) -> None:
+    timed = "pending_gpu_hours" in found["policies"][0]
+    columns = _timed_columns() if timed else _columns()
+    show(found["policies"], columns, Output(output.value), empty="", document=dict)
+    for limit in found.get("bounds", ()):
+        print(
+            f"No policy can have more than {limit['b_percent']:.2f} % at 100 % arrived ({limit['order']}), nor more "
+            f"than {limit['c_percent']:.2f} % at the end if it fails no pod before {limit['c_from_percent']:.2f} %."
+        )
+
+
+def _columns() -> list[Column[dict[str, Any]]]:
+    return [
+        Column("POLICY", lambda row: row["policy"]),
+        *(
+            _percent("ALLOCATED", "allocation_percent", percent, wide=percent not in (90, 100, 130))
+            for percent in _SHOWN
+        ),
+        *(
+            _percent("FRAGMENTED", "fragmentation_percent", percent, wide=percent not in (100,))
+            for percent in (90, 100, 130)
+        ),
+        Column("PLACED", lambda row: row["placed"]),
+        Column("FAILED", lambda row: sum(row["failed"].values())),
+        Column("FAILED BY CLASS", lambda row: [f"{n} {count:g}" for n, count in row["failed"].items()], wide=True),
+        Column("PODS/S", lambda row: f"{row['pods_per_second']:.0f}"),
+    ]
+
+
+_SHOWN = (70, 80, 90, 95, 100, 110, 120, 130)
+
+
+def _percent(head: str, field: str, percent: int, wide: bool) -> Column[dict[str, Any]]:
+    def read(row: dict[str, Any]) -> str:
+        value = row[field].get(str(percent))
+        return "" if value is None else f"{value:.2f}"
+
+    return Column(f"{head} AT {percent}%", read, wide)
+
+
+def _timed_columns() -> list[Column[dict[str, Any]]]:
+    return [
+        Column("POLICY", lambda row: row["policy"]),
+        Column("ALLOCATED", lambda row: f"{row['allocation_percent']:.2f}"),
+        Column("FRAGMENTED", lambda row: f"{row['fragmentation_percent']:.2f}"),
+        Column("PENDING GPU-HOURS", lambda row: f"{row['pending_gpu_hours']:.1f}"),
+        Column("PODS THAT WAITED", lambda row: f"{row['waited_pods']:g}"),
+        Column("MEAN WAIT S", lambda row: f"{row['waited_mean_s']:.1f}"),
+        Column("P99 WAIT S", lambda row: f"{row['waited_p99_s']:.0f}"),
+        Column("P95 WAIT S", lambda row: f"{row['waited_p95_s']:.0f}", wide=True),
+        Column("LONGEST S", lambda row: f"{row['waited_max_s']:.0f}", wide=True),
+        Column("PLACED", lambda row: row["placed"], wide=True),
+        Column("NEVER PLACED", lambda row: sum(row["failed"].values())),
+        Column("BY CLASS", lambda row: [f"{n} {count:g}" for n, count in row["failed"].items()], wide=True),
+        Column("PODS/S", lambda row: f"{row['pods_per_second']:.0f}"),
+    ]
+
+
+def _tell_left_out(orders: "list[Order]") -> None:
+    for order in orders:
+        if order.left_out:
+            print(
+                f"purser: {order.label}: {order.left_out} pods of the list do not come, drawn at random: together they "
+                "ask for more than --load",
+                file=sys.stderr,
+            )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"the report cannot be written: {error}", FAILED)

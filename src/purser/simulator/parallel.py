@@ -1,0 +1,126 @@
+"""Many runs, each in one of several processes."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import msgspec
+
+from purser.simulator import arrivals, departures
+from purser.simulator.bounds import bounds
+from purser.simulator.deciding import parse_policy
+from purser.simulator.results import AnyRun, run_result, timed_result
+from purser.simulator.workload import Order, Workload
+
+FRAGMENTATION = "fragmentation"
+"""The policy whose first failure the bound C is about."""
+
+OnProgress = Callable[[int, int], None]
+"""Told (which task, events done)."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One run to be made."""
+
+    policy: str
+    order: Order
+    learns: bool = False
+    """Whether the policy has to learn the mix of pods from those that arrive."""
+    bound: bool = False
+    """Whether to compute the bounds on this order too."""
+
+
+class LostProcess(RuntimeError):
+    """A process ended without an answer."""
+
+
+def run_all(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
+    """The runs in the order of the tasks. Raises ValueError for a policy that there is none of, `LostProcess`,
+    `CannotSolve`.
+    """
+    for task in tasks:
+        parse_policy(task.policy)
+    if min(jobs, len(tasks)) <= 1:
+        return [_run(workload, task, _reporter(on_progress, place)) for place, task in enumerate(tasks)]
+    return _in_processes(workload, tasks, min(jobs, len(tasks)), on_progress)
+
+
+def most_jobs() -> int:
+    """As many as there are processors for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _reporter(on_progress: OnProgress, place: int) -> arrivals.Tick:
+    return lambda events: on_progress(place, events)
+
+
+def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
+    _warm_up(workload, task)
+    if task.order.arrives_s is not None:
+        timed = departures.run(workload, task.order, task.policy, task.learns, tick)
+        return timed_result(task.policy, workload, task.order, timed)
+    found = arrivals.run(workload, task.order, task.policy, task.learns, tick)
+    limit = None
+    if task.bound:
+        first = found.first_failure
+        if task.policy != FRAGMENTATION or task.learns:
+            first = arrivals.run(workload, task.order, FRAGMENTATION).first_failure
+        limit = bounds(workload, task.order, first)
+    return run_result(task.policy, workload, task.order, found, limit)
+
+
+def _warm_up(workload: Workload, task: Task) -> None:
+    """Kernels are compiled when they are first called: that is no part of what is measured."""
+    few = msgspec.structs.replace(task.order, pods=task.order.pods[:32], arrives_s=None)
+    arrivals.run(workload, few, task.policy, task.learns)
+
+
+def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: OnProgress) -> list[AnyRun]:
+    # Spawned, not forked: a fork copies locks that other threads of this process may hold.
+    context = multiprocessing.get_context("spawn")
+    done = context.Array("q", len(tasks), lock=False)
+    with ProcessPoolExecutor(jobs, context, _begin, (workload, done)) as pool:
+        futures = [pool.submit(_run_task, place, task) for place, task in enumerate(tasks)]
+        try:
+            _watch(futures, done, on_progress)
+            return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            raise LostProcess(
+                "a process that simulated was killed, perhaps for want of memory: try fewer --jobs"
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgress) -> None:
+    left = set(futures)
+    while left:
+        finished, left = wait(left, timeout=0.2, return_when=FIRST_COMPLETED)
+        for future in finished:
+            future.result()
+        for place, events in enumerate(done):
+            on_progress(place, events)
+
+
+_begun: "tuple[Workload, Any] | None" = None
+
+
+def _begin(workload: Workload, done: Any) -> None:
+    global _begun
+    _begun = (workload, done)
+
+
+def _run_task(place: int, task: Task) -> AnyRun:
+    assert _begun is not None
+    workload, done = _begun
+
+    def tick(events: int) -> None:
+        done[place] = events
+
+    result = _run(workload, task, tick)
+    done[place] = len(task.order.pods)
+    return result

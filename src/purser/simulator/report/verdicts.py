@@ -1,0 +1,66 @@
+"""What the numbers say, in sentences."""
+
+from purser.simulator.results import Run, TimedRun, mean_of
+from purser.simulator.workload import Workload
+
+FULL = 100
+"""Percent arrived at which policies are compared: as much has been asked for as there is."""
+
+
+def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str]:
+    """Who allocates most, how far that is from what is possible, and who fails the fewest pods."""
+    at = _compared_at(runs)
+    allocated = {name: sum(_at(run, at) for run in each) / len(each) for name, each in runs.items()}
+    best, worst = max(allocated, key=lambda name: allocated[name]), min(allocated, key=lambda name: allocated[name])
+    found = [
+        f"Once pods have asked for {at} % of the GPUs, {best} has allocated {allocated[best]:.2f} % of them: "
+        f"{_gpus(workload, 100 - allocated[best])} of {workload.gpus} GPUs are left."
+    ]
+    if allocated[best] - allocated[worst] >= 0.01:
+        found.append(
+            f"{worst} has allocated {allocated[worst]:.2f} %: the choice of the policy is worth "
+            f"{_gpus(workload, allocated[best] - allocated[worst])} GPUs."
+        )
+    limits = [run.bounds for each in runs.values() for run in each if run.bounds is not None]
+    if limits and at == FULL:
+        limit = sum(each.b_percent for each in limits) / len(limits)
+        found.append(
+            f"No policy whatever can have allocated more than {limit:.2f} % by then: {best} is "
+            f"{_gpus(workload, limit - allocated[best])} GPUs away from that."
+        )
+    failed = {name: mean_of(each, lambda run: sum(run.failed.values())) for name, each in runs.items()}
+    fewest = min(failed, key=lambda name: failed[name])
+    found.append(f"In the end the fewest pods have found no place with {fewest}: {failed[fewest]:.0f}.")
+    return found
+
+
+def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
+    """With which policy pods wait least, and most."""
+    pending = {name: sum(run.pending_gpu_hours for run in each) / len(each) for name, each in runs.items()}
+    if not any(pending.values()):
+        return [
+            "No pod ever waited: there is room for all of them with every policy. A higher --load tells them apart."
+        ]
+    best, worst = min(pending, key=lambda name: pending[name]), max(pending, key=lambda name: pending[name])
+    found = [f"Pods wait least with {best}: for {pending[best]:.1f} GPU-hours in all."]
+    if worst != best and pending[worst] > pending[best]:
+        found.append(f"With {worst} they wait for {pending[worst]:.1f} GPU-hours.")
+    fragments = {name: sum(run.fragmentation_percent for run in each) / len(each) for name, each in runs.items()}
+    least = min(fragments, key=lambda name: fragments[name])
+    found.append(f"{least} leaves the least in fragments: {fragments[least]:.2f} % of the GPUs on average over time.")
+    return found
+
+
+def _compared_at(runs: dict[str, list[Run]]) -> int:
+    """100 percent arrived, or the most below that every run came to."""
+    each = [run for of_policy in runs.values() for run in of_policy]
+    common = set.intersection(*(set(map(int, run.curve["arrived"])) for run in each))
+    return FULL if FULL in common else max(common, default=0)
+
+
+def _at(run: Run, percent: int) -> float:
+    return dict(zip(run.curve["arrived"], run.curve["allocation"], strict=True)).get(float(percent), 0.0)
+
+
+def _gpus(workload: Workload, percent: float) -> str:
+    return f"{percent / 100 * workload.gpus:.0f}"

@@ -1,0 +1,209 @@
+"""Nodes and pods in one YAML file, written by hand::
+
+    nodes:
+      - {name: a, count: 4, gpus: 8, model: A100, cpu: 96, memory: 768Gi}
+    pods:
+      - {name: train, count: 3, gpus: 2, cpu: 16, memory: 64Gi, arrives: 0, every: 600, lasts: 7200}
+      - {name: notebook, count: 20, gpus: 1, gpu_milli: 250, models: [A100], arrives: 60, every: 60, lasts: 3600}
+
+``count`` makes so many, named ``<name>-0``, ``<name>-1``, ...; times are seconds, and ``every`` is between two of them.
+A pod without ``gpu_milli`` has its GPUs whole. CPU and memory are Kubernetes quantities; a node that says nothing of
+them has enough.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from purser.core.fleet.arrays import WHOLE_MILLI
+from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
+from purser.core.placement.shape import PodShape
+from purser.core.quantities import QuantityError, quantity_ceil, quantity_milli
+from purser.simulator.files import read_text
+from purser.simulator.openb import MOST, MOST_GPUS
+from purser.simulator.problems import InputError, Problem, Problems
+from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
+
+NODE_FIELDS = ("name", "count", "gpus", "model", "cpu", "memory")
+POD_FIELDS = ("name", "count", "gpus", "gpu_milli", "models", "cpu", "memory", "arrives", "every", "lasts")
+
+MOST_OF_ALL = 2_000_000
+"""Nodes, and pods."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+
+
+def read_workload(path: Path) -> Workload:
+    """Both lists of a file. Raises `InputError` with everything that is wrong."""
+    problems = Problems(path)
+    root = _compose(path)
+    top = _Entry(root, ("nodes", "pods"), problems) if root is not None else None
+    if top is None:
+        problems.add(1, 1, "is empty: give nodes and pods")
+        raise InputError(problems.found)
+    nodes = _each(top, "nodes", NODE_FIELDS, _nodes, problems)
+    pods = _each(top, "pods", POD_FIELDS, _pods, problems)
+    problems.raise_if_any()
+    return Workload(path.name, tuple(nodes), tuple(pods))
+
+
+def _compose(path: Path) -> yaml.Node | None:
+    text = read_text(path)
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise InputError([Problem(str(path), line, column, f"is not YAML: {error.problem}")]) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError([Problem(str(path), 1, 1, f"is not YAML: {str(error).splitlines()[0]}")]) from error
+    return node
+
+
+class _Entry:
+    """One mapping, its values by field."""
+
+    def __init__(self, node: yaml.Node, fields: Sequence[str], problems: Problems) -> None:
+        self.node, self.problems = node, problems
+        self.values: dict[str, yaml.Node] = {}
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(node, f"give a mapping with {', '.join(fields)}")
+            return
+        for key, value in node.value:
+            if key.value not in fields:
+                self.wrong(key, f"{str(key.value)[:40]!r} is no field of this: there are {', '.join(fields)}")
+            elif key.value in self.values:
+                self.wrong(key, f"{key.value} is there twice")
+            else:
+                self.values[key.value] = value
+
+    def wrong(self, node: yaml.Node, message: str) -> None:
+        """Note what is wrong, where the node begins."""
+        self.problems.add(node.start_mark.line + 1, node.start_mark.column + 1, message)
+
+    def text(self, field: str) -> str:
+        """A word; empty where it is not there."""
+        node = self.values.get(field)
+        if node is None:
+            return ""
+        if not isinstance(node, yaml.ScalarNode) or not node.value:
+            self.wrong(node, f"{field}: give one word")
+            return ""
+        return str(node.value)
+
+    def name(self) -> str:
+        """Its name; it must have one."""
+        if "name" not in self.values:
+            self.wrong(self.node, "has no name")
+        return self.text("name")
+
+    def whole(self, field: str, default: int, least: int, most: int) -> int:
+        """A whole number."""
+        text = self.text(field)
+        if not text:
+            return default
+        if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
+            self.wrong(self.values[field], f"{field} is {text!r}: give a whole number from {least} to {most}")
+            return default
+        return int(text)
+
+    def seconds(self, field: str) -> float | None:
+        """A time, None where it is not there."""
+        text = self.text(field)
+        if text and not _SECONDS.fullmatch(text):
+            self.wrong(self.values[field], f"{field} is {text!r}: give seconds, 0 or more")
+            return None
+        return float(text) if text else None
+
+    def quantity(self, field: str, default: int, read: Callable[[str], int]) -> int:
+        """A Kubernetes quantity, in the unit that it is read in."""
+        text = self.text(field)
+        if not text:
+            return default
+        try:
+            value = read(text)
+        except QuantityError as error:
+            self.wrong(self.values[field], f"{field}: {error}")
+            return default
+        if not 0 <= value <= MOST:
+            self.wrong(self.values[field], f"{field} is {text!r}: give 0 or more, and no more than there can be")
+            return default
+        return value
+
+    def words(self, field: str) -> tuple[str, ...]:
+        """A list of words."""
+        node = self.values.get(field)
+        if node is None:
+            return ()
+        items = node.value if isinstance(node, yaml.SequenceNode) else None
+        if items is None or not all(isinstance(item, yaml.ScalarNode) and item.value for item in items):
+            self.wrong(node, f"{field}: give a list of words")
+            return ()
+        return tuple(str(item.value) for item in items)
+
+
+def _each(
+    top: _Entry,
+    field: str,
+    fields: Sequence[str],
+    make: "Callable[[_Entry, int], list[Any]]",
+    problems: Problems,
+) -> list[Any]:
+    node = top.values.get(field)
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        top.wrong(node or top.node, f"give a list of {field}")
+        return []
+    found: list[Any] = []
+    names: set[str] = set()
+    for item in node.value:
+        entry = _Entry(item, fields, problems)
+        count = entry.whole("count", 1, 1, MOST_OF_ALL)
+        if len(found) + count > MOST_OF_ALL:
+            entry.wrong(item, f"makes more than {MOST_OF_ALL} {field}")
+            return found
+        made = make(entry, count)
+        if taken := names.intersection(each.name for each in made):
+            entry.wrong(entry.values.get("name", item), f"{min(taken)!r} is there twice")
+        names.update(each.name for each in made)
+        found += made
+    return found
+
+
+def _nodes(entry: _Entry, count: int) -> list[NodeFacts]:
+    name, model = entry.name(), entry.text("model")
+    gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
+    if gpus and not model:
+        entry.wrong(entry.node, f"has {gpus} GPUs of no model")
+    cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, _mib)
+    each = (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus
+    return [NodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
+
+
+def _pods(entry: _Entry, count: int) -> list[SimPod]:
+    name, gpus = entry.name(), entry.whole("gpus", 0, 0, MOST_GPUS)
+    milli = entry.whole("gpu_milli", WHOLE_MILLI, 1, WHOLE_MILLI) if gpus else 0
+    if not gpus and "gpu_milli" in entry.values:
+        entry.wrong(entry.values["gpu_milli"], "gpu_milli is of each GPU: give gpus too")
+    models = tuple(f"={word}" for word in entry.words("models")) if gpus else ()
+    cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, _mib)
+    shape = PodShape(cpu, memory, gpus, milli, models=models)
+    arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
+    if (arrives is None) is not (lasts is None):
+        entry.wrong(entry.node, "gives one of arrives and lasts: give both, or none")
+    return [
+        SimPod(one, shape, None if arrives is None else arrives + place * (every or 0.0), lasts)
+        for place, one in enumerate(_names(name, count))
+    ]
+
+
+def _names(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}-{place}" for place in range(count)]
+
+
+def _mib(text: str) -> int:
+    return quantity_ceil(text) >> 20
