@@ -8,7 +8,7 @@ that leaves nothing, with other devices for the containers before: what these ta
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import permutations
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,12 +33,20 @@ choices for several containers, of which there may be millions."""
 Choice = TypeVar("Choice")
 
 
+class Settled(msgspec.Struct, Generic[Choice], frozen=True):
+    """A choice with which the node's kubelet takes the pod."""
+
+    choice: Choice
+    after: NodeState | None
+    """What kubelet holds then, if it takes the pods in the order in which they were bound; None: it was not asked."""
+
+
 class _BadEnd(msgspec.Struct, frozen=True):
     """Why a choice will not do."""
 
     why: Diverted | Refused
-    is_in_bound_order: bool
-    """Not only if kubelet takes the pods in another order than that in which they were bound."""
+    is_own: bool
+    """The pod's own, and not only if kubelet takes the pods in another order than that in which they were bound."""
 
 
 def settle(
@@ -46,19 +54,18 @@ def settle(
     request: PodRequest,
     choose: Callable[[PodRequest], Choice | Refusal],
     granted: Callable[[Choice], Granted],
-) -> Choice | Refusal:
+) -> Settled[Choice] | Refusal:
     """A choice of devices with which the node's kubelet takes the pod, or why there is none.
 
     ``choose`` chooses for the request as it is narrowed here: fewer devices allowed, some of them required. ``granted``
     says what a choice means.
     """
     first, pod = choose(request), request.kubelet_pod
-    if pod is None or isinstance(first, Refusal):
+    if isinstance(first, Refusal):
         return first
+    if pod is None:
+        return Settled(first, None)
     if len(outlook.arrivals) > MAX_ARRIVALS:
-        return _busy(outlook)
-    if not isinstance(foresee(outlook.node, outlook.state, outlook.arrivals), NodeState):
-        # The node has changed since they were bound: what becomes of them is not for this pod to find out.
         return _busy(outlook)
     return _search(outlook, request, first, choose, lambda choice: Arrival(pod, granted(choice)))
 
@@ -69,7 +76,7 @@ def _search(
     first: Choice,
     choose: Callable[[PodRequest], Choice | Refusal],
     arrival_of: Callable[[Choice], Arrival],
-) -> Choice | Refusal:
+) -> Settled[Choice] | Refusal:
     """The first choice that comes to a good end: kubelet is followed before anything else is tried."""
     ends: list[_BadEnd] = []
     waiting, known = deque([request]), {request.containers}
@@ -81,9 +88,9 @@ def _search(
         if isinstance(choice, Refusal):
             continue
         arrival = arrival_of(choice)
-        end = _bad_end(outlook, arrival)
-        if end is None:
-            return choice
+        end = _end(outlook, arrival)
+        if isinstance(end, NodeState):
+            return Settled(choice, end)
         ends.append(end)
         followed, elsewhere = _variants(variant, arrival, end.why)
         waiting.extendleft(each for each in followed if each.containers not in known)
@@ -92,14 +99,19 @@ def _search(
     return _refusal_of(outlook, ends)
 
 
-def _bad_end(outlook: Outlook, arrival: Arrival) -> _BadEnd | None:
-    """kubelet takes pods that come to it together by their age, not in the order in which they were bound: none of them
-    must end badly in any order."""
-    for place, order in enumerate(permutations((*outlook.arrivals, arrival))):
+def _end(outlook: Outlook, arrival: Arrival) -> NodeState | _BadEnd:
+    """What kubelet holds in the end, if it takes the pods as they were bound. Pods that come to it together it takes by
+    their age: none of them must end badly in any order."""
+    in_bound_order, *others = permutations((*outlook.arrivals, arrival))
+    after = foresee(outlook.node, outlook.state, in_bound_order)
+    if not isinstance(after, NodeState):
+        # One before it ends badly only where the node has changed since: that is not for this pod to find out.
+        return _BadEnd(after, is_own=after.uid == arrival.pod.uid)
+    for order in others:
         foreseen = foresee(outlook.node, outlook.state, order)
         if not isinstance(foreseen, NodeState):
-            return _BadEnd(foreseen, is_in_bound_order=place == 0)
-    return None
+            return _BadEnd(foreseen, is_own=False)
+    return after
 
 
 def _variants(
@@ -149,8 +161,8 @@ def _with_devices(request: PodRequest, container: str, change: Callable[[DeviceR
 
 
 def _refusal_of(outlook: Outlook, ends: Sequence[_BadEnd]) -> Refusal:
-    """Where a choice comes to a good end but for the order, only the order is in the way."""
-    if not all(end.is_in_bound_order for end in ends):
+    """Where a choice comes to a good end but for the order, or another pod to a bad one, they are waited for."""
+    if not all(end.is_own for end in ends):
         return _busy(outlook)
     why = ends[0].why
     return _refused(outlook, why.refusal) if isinstance(why, Refused) else _diverted(outlook, why)

@@ -11,17 +11,15 @@ from purser.core.kubelet.masks import mask_of
 from purser.core.kubelet.state import NodeState as KubeletState
 from purser.core.model import ContainerRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
-from purser.core.outlook import Arrival
-from purser.core.placement.foresight import Granted, foresee
+from purser.core.placement.foresight import Granted
 
 
-def nearer(node: NodeState, request: PodRequest, granted: Granted) -> PodRequest | None:
-    """The request for devices nearer to where kubelet will put the pod that holds these; None where they are near."""
-    outlook, pod = node.outlook, request.kubelet_pod
-    if outlook is None or pod is None or _kubelet_aligns_cards(outlook.state):
-        return None
-    after = foresee(outlook.node, outlook.state, (*outlook.arrivals, Arrival(pod, granted)))
-    if not isinstance(after, KubeletState):
+def nearer(node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None) -> PodRequest | None:
+    """The request for devices nearer to where kubelet will put the pod that holds these; None where they are near.
+
+    ``after`` is what kubelet holds once it has taken the pod with these; None: not known.
+    """
+    if after is None or _kubelet_aligns_cards(after):
         return None
     containers = tuple(_nearer(node, request.uid, each, after, granted) for each in request.containers)
     return None if containers == request.containers else replace(request, containers=containers)

@@ -13,11 +13,12 @@ import msgspec
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, DeviceShare, GpuPolicy, PodRequest
+from purser.core.outlook import emptied
 from purser.core.placement import topology
 from purser.core.placement.choice import Level, Pick, choose, first_come
 from purser.core.placement.feasibility import Offer, refuses
 from purser.core.placement.foresight import Granted
-from purser.core.placement.kubelet import settle
+from purser.core.placement.kubelet import Settled, settle
 from purser.core.placement.nearness import nearer
 from purser.core.placement.order import Candidate, numa_nodes, preference
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
@@ -77,10 +78,16 @@ def placement_of(node: NodeState, request: PodRequest, fit: Fit) -> Placement:
 def decide(node: NodeState, request: PodRequest, policy: Policy, left: Room = UNLIMITED) -> Fit | Refusal:
     """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
     verdict = _decide(node, request, policy, left)
-    if isinstance(verdict, Refusal) and (node.outlook or any(state.usage != UNUSED for state in node.devices)):
+    if isinstance(verdict, Refusal) and _is_used(node):
         resolvable = isinstance(_decide(node.unused, request, policy, left), Fit)
         return msgspec.structs.replace(verdict, resolvable=resolvable)
     return verdict
+
+
+def _is_used(node: NodeState) -> bool:
+    """Whether anything is taken of the node, or about to be."""
+    by_kubelet = node.outlook is not None and node.outlook != emptied(node.outlook)
+    return by_kubelet or any(state.usage != UNUSED for state in node.devices)
 
 
 def _decide(node: NodeState, request: PodRequest, policy: Policy, left: Room) -> Fit | Refusal:
@@ -93,12 +100,12 @@ def _decide(node: NodeState, request: PodRequest, policy: Policy, left: Room) ->
     def granted(fit: Fit) -> Granted:
         return {part.container: _uuids(part) for part in placement_of(node, request, fit).containers}
 
-    fit = settle(node.outlook, request, choose, granted)
-    closer = None if isinstance(fit, Refusal) else nearer(node, request, granted(fit))
-    if closer is None:
-        return fit
-    nearest = settle(node.outlook, closer, choose, granted)
-    return fit if isinstance(nearest, Refusal) else nearest
+    settled = settle(node.outlook, request, choose, granted)
+    if isinstance(settled, Refusal):
+        return settled
+    closer = nearer(node, request, granted(settled.choice), settled.after)
+    nearest = None if closer is None else settle(node.outlook, closer, choose, granted)
+    return nearest.choice if isinstance(nearest, Settled) else settled.choice
 
 
 def _uuids(part: ContainerPlacement) -> tuple[str, ...]:

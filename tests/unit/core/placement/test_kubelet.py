@@ -21,7 +21,8 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.names import GPU_RESOURCE
-from purser.core.placement import Fit, Placement, Reason, Refusal, decide, evaluate, explain, place, to_grant
+from purser.core.placement import Fit, Placement, Reason, Refusal, decide, evaluate, explain, kubelet, place, to_grant
+from purser.core.placement.foresight import foresee
 from purser.core.placement.kubelet import MAX_TRIES, settle
 from purser.core.placement.policy import Policy
 
@@ -170,11 +171,9 @@ def test_a_node_whose_aligned_cards_have_no_room_is_passed_over():
 
 def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:
     """kubelet admitted the pod and the agent told so: the pod is on its way no more."""
-    from purser.core.placement import foresight
-
     outlook = fleet.node(name).outlook
     [arrival] = [each for each in outlook.arrivals if each.pod.uid == uid]
-    after = foresight.foresee(outlook.node, outlook.state, [arrival])
+    after = foresee(outlook.node, outlook.state, [arrival])
     assert isinstance(after, NodeState), after
     fleet.set_kubelet(name, outlook.node, after)
 
@@ -325,3 +324,37 @@ def test_the_grant_is_right_whichever_pod_kubelet_takes_first():
     fleet = fleet_of(config(TopologyPolicy.BEST_EFFORT), cards=4, slots=2)
     assert bind(fleet, pod("a", 1, 4, 1000)) <= ["n-1"]
     assert bind(fleet, pod("b", 1, 4, 1000))[0] in ("n-0", "n-1")
+
+
+@pytest.fixture
+def foreseen(monkeypatch):
+    """The orders in which pods were sent to kubelet ahead of time, as they are tried."""
+    orders = []
+
+    def noted(node, state, order):
+        orders.append([arrival.pod.uid for arrival in order])
+        return foresee(node, state, order)
+
+    monkeypatch.setattr(kubelet, "foresee", noted)
+    return orders
+
+
+def test_a_pod_that_an_unused_node_refuses_is_not_tried_again_as_if_the_node_were_unused(foreseen):
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
+    assert not refusal(fleet, pod("u", 8, 16)).resolvable
+    assert foreseen == [["u"]]
+
+
+def test_a_pod_that_a_node_in_use_refuses_is_tried_as_if_nothing_were_taken(foreseen):
+    fleet = fleet_of(config(TopologyPolicy.NONE))
+    fleet.put_pod("n", pod("other", 0, 60).kubelet_pod)  # of the CPUs alone
+    report_admitted(fleet, "other")
+    assert refusal(fleet, pod("u", 1, 10)).resolvable
+    assert foreseen == [["u"], ["u"]]
+
+
+def test_a_share_that_is_near_at_once_is_foreseen_once_for_each_order(foreseen):
+    fleet = fleet_of(config(TopologyPolicy.RESTRICTED), numa_nodes=1, cards=2, slots=4, tells_numa=False)
+    bind(fleet, pod("a", 1, 4, 1000))
+    bind(fleet, pod("b", 1, 4, 1000))
+    assert foreseen == [["a"], ["a", "b"], ["b", "a"]]
