@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from purser.core.placement.topology import pair_scores
+from purser.core.interconnect import topology
 from purser.kube.adapters import inventory_of
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
@@ -37,10 +37,10 @@ async def test_two_gpus_are_linked_directly_however_many_pods_of_one_came_before
         await running(dgx, [name])
     [node] = (await dgx.client.list(NODES)).items
     devices = inventory_of(node).devices
-    scores = pair_scores(devices)
+    scores = topology(devices).scores
     place = {device.uuid: index for index, device in enumerate(devices)}
-    double = max(scores.values())
+    double = max(map(max, scores))
     for name in pairs:
         [part] = grant_of(await pod_named(dgx, name)).containers
-        first, second = sorted(place[uuid] for uuid in part.uuids)
-        assert scores[first, second] == double, (name, first, second)
+        first, second = (place[uuid] for uuid in part.uuids)
+        assert scores[first][second] == double, (name, first, second)

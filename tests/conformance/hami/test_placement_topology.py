@@ -3,13 +3,21 @@
 Source: its device/nvidia/{device,calculate_score}_test.go.
 """
 
+from itertools import combinations
+
 import pytest
 
+from purser.core.interconnect import Topology, matrix, topology
 from purser.core.model import Device, Link, PcieLevel
-from purser.core.placement.topology import pair_scores, pick
+from purser.core.placement.topology import pick
 
 CONNECTED = {(0, 1): 100, (0, 2): 200, (1, 2): 150}
 NEGATIVE = {(0, 1): -5, (0, 2): -3, (1, 2): -1}
+
+
+def scored(pairs: dict[tuple[int, int], int]) -> Topology:
+    """Three GPUs with these scores."""
+    return Topology(("gpu0", "gpu1", "gpu2"), (0, 1, 2), matrix(3, pairs))
 
 
 @pytest.mark.parametrize(
@@ -22,12 +30,12 @@ NEGATIVE = {(0, 1): -5, (0, 2): -3, (1, 2): -1}
     ],
 )
 def test_the_set_chosen(pairs: dict[tuple[int, int], int], count: int, chosen: set[int]) -> None:
-    assert set(pick((0, 1, 2), count, (), pairs)) == chosen
+    assert set(pick((0, 1, 2), count, (), scored(pairs))) == chosen
 
 
 def test_without_scores_any_two_fit_and_the_first_are_taken() -> None:
     """Better than HAMi: any two would pass its test; here equals are always decided the same way."""
-    assert pick((2, 1, 0), 2, (), {}) == (2, 1)
+    assert pick((2, 1, 0), 2, (), scored({})) == (2, 1)
 
 
 def linked(counts: dict[tuple[int, int], tuple[int, int]], pcie: PcieLevel | None = None) -> list[Device]:
@@ -37,6 +45,12 @@ def linked(counts: dict[tuple[int, int], tuple[int, int]], pcie: PcieLevel | Non
         links[i].append(Link(f"gpu{j}", pcie, there))
         links[j].append(Link(f"gpu{i}", pcie, back))
     return [Device(f"gpu{i}", i, "V100", 16384, links=tuple(links[i])) for i in range(4)]
+
+
+def pair_scores(devices: list[Device]) -> dict[tuple[int, int], int]:
+    """The scores of all pairs that have any."""
+    scores = topology(devices).scores
+    return {(i, j): scores[i][j] for i, j in combinations(range(4), 2) if scores[i][j]}
 
 
 def test_pair_scores_of_nvlinks() -> None:

@@ -6,15 +6,15 @@ of init containers is placed together with the container that follows it (see `c
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 
 from purser.core.fleet import DeviceState, NodeState
+from purser.core.interconnect import Topology, topology
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, DeviceShare, GpuPolicy, PodRequest
 from purser.core.outlook import emptied
-from purser.core.placement import topology
 from purser.core.placement.choice import Level, Pick, choose, first_come
 from purser.core.placement.feasibility import Offer, refuses
 from purser.core.placement.foresight import Granted
@@ -24,6 +24,7 @@ from purser.core.placement.order import Candidate, numa_nodes, preference
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal
 from purser.core.placement.scores import device_score, memory_needed_mib, node_score
+from purser.core.placement.topology import pick
 from purser.core.quota import UNLIMITED, Demand, Room, room
 
 Positions = tuple[int, ...]
@@ -221,7 +222,11 @@ class _Pod:
             return first_come
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, used in enumerate(self._used) if used.slots]
-        return partial(topology.pick, pairs=topology.pair_scores(self._devices), opened=opened)
+        return partial(pick, topology=self._topology, opened=opened)
+
+    @cached_property
+    def _topology(self) -> Topology:
+        return topology(self._devices)
 
 
 def _nested_reasons(offers: Sequence[Sequence[Offer]]) -> list[list[Reason | None]]:

@@ -1,8 +1,11 @@
 """topology-aware: which of a node's linked cards a container gets."""
 
+import sys
+
 import pytest
 
 from purser.core.fleet import NodeState, node_state
+from purser.core.interconnect import topology
 from purser.core.ledger import Usage
 from purser.core.model import (
     ContainerKind,
@@ -82,3 +85,15 @@ def test_the_app_container_extends_the_set_of_its_init_container() -> None:
     init, app = chosen(node(), (INIT, 1), (APP, 2), cores=100)
     assert init < app
     assert app in ({"d0", "d2"}, {"d1", "d3"})
+
+
+def test_the_links_of_a_node_are_read_once_for_all_containers_of_a_pod(monkeypatch):
+    module, read = sys.modules[place.__module__], []
+
+    def noted(devices):
+        read.append(devices)
+        return topology(devices)
+
+    monkeypatch.setattr(module, "topology", noted)
+    assert len(chosen(node(), (APP, 1), (APP, 2), (APP, 1))) == 3
+    assert len(read) == 1
