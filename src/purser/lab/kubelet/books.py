@@ -1,7 +1,11 @@
 """What one kubelet knows: the twin's state of its node, and the files that it survives in.
 
-Two write here at the same time. Plugins change which devices there are, an admission changes who has what; each change
-is taken over for its half only, so that a list of devices which arrives while a pod is being admitted is not lost.
+Two write here at the same time. Plugins change which devices there are (`Books.tell`, `Books.forget_expired`). Who has
+what is changed by an admission, or between two of them by the CPU manager's reconcile loop (`Books.commit`; that they
+take turns is the concern of `purser.lab.kubelet.podworkers`). Each change is taken over for its half only, so that a
+list of devices which arrives while a pod is being admitted is not lost.
+
+All others read, PodResources too: it hides the devices of pods that are over, the next admission takes them.
 """
 
 from msgspec.structs import replace
@@ -15,13 +19,16 @@ from purser.lab.kubelet.statefiles import StateFiles
 
 
 class Books:
-    """The books of one kubelet, from its start to its end."""
+    """The books of one kubelet, from its start to its end. Nothing is written before `open` or the first change."""
 
     def __init__(self, node: Node, state: NodeState, files: StateFiles) -> None:
         self.node = node
         self.state = state
         self._files = files
-        files.save(state)
+
+    def open(self) -> None:
+        """Write every file, as kubelet does at its start."""
+        self._files.save(self.state)
 
     @property
     def devices(self) -> DeviceState:
@@ -35,16 +42,14 @@ class Books:
 
     def tell(self, devices: DeviceState) -> None:
         """Take over what plugins changed: resources, and those that are gone."""
-        now = replace(self.devices, resources=devices.resources, removed=devices.removed)
-        self._set(replace(self.state, devices=now))
+        self._set(replace(self.state, devices=devicemanager.told(self.devices, devices)))
 
     def commit(self, state: NodeState) -> None:
         """Take over what an admission changed: all but what plugins tell."""
-        now = replace(state.devices, resources=self.devices.resources, removed=self.devices.removed)
-        self._set(replace(state, devices=now))
+        self._set(replace(state, devices=devicemanager.told(state.devices, self.devices)))
 
-    def capacity(self, now_s: float) -> devicemanager.Capacity:
-        """The node's device resources; those whose plugin stayed away for too long are forgotten on the way."""
+    def forget_expired(self, now_s: float) -> devicemanager.Capacity:
+        """Forget the resources whose plugin stayed away for too long; what the node has of device resources then."""
         devices, capacity = devicemanager.capacity(self.devices, now_s)
         if devices is not self.devices:
             self.tell(devices)

@@ -30,7 +30,8 @@ class Kubelet:
     stay below some 60 characters, for sockets' paths are limited to 107. ``on_rejection`` is told the reason of each
     pod that is refused.
 
-    Raises `purser.core.kubelet.errors.StartError` where the real one would not start.
+    Making one reads what the kubelet before it left there; nothing is written before `run`. Raises
+    `purser.core.kubelet.errors.StartError` where the real one would not start.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Kubelet:
     ) -> None:
         clock = clock or SystemClock()
         self.settings = settings
+        self._folder = folder
         self.runtime = Runtime(folder / "pods")
         self._client = client
         files = StateFiles(folder, settings.node)
         self._has_checkpoint = files.has_checkpoint()
         self.books = Books(settings.node, files.load(clock.monotonic()), files)
-        (folder / configuration.FILE_NAME).write_text(configuration.render(settings.kubelet))
         self._node = NodeReporter(settings, client, self.books, clock)
         self._endpoints = Endpoints(self.books, clock, self._node.changed)
         kept = frozenset({checkpoint.FILE_NAME})
@@ -65,6 +66,7 @@ class Kubelet:
 
     async def run(self) -> None:
         """Be a kubelet until cancelled. Pods stay as they are when it ends."""
+        self._write_files()
         try:
             await self._pod_resources.start()
             await self._plugins.start()
@@ -75,6 +77,10 @@ class Kubelet:
             await self._plugins.stop()
             await self._endpoints.close()
             await self._pod_resources.stop()
+
+    def _write_files(self) -> None:
+        self.books.open()
+        (self._folder / configuration.FILE_NAME).write_text(configuration.render(self.settings.kubelet))
 
     async def _work(self) -> None:
         pods = Informer(self._client, PODS.raw(), field_selector=f"spec.nodeName={self.settings.name}")

@@ -142,7 +142,7 @@ class NodeReporter:
     def _status(self) -> dict[str, Any]:
         settings = self._settings
         capacity, allocatable = capacity_of(settings)
-        devices = self._books.capacity(self._clock.monotonic())
+        devices = self._books.forget_expired(self._clock.monotonic())
         return {
             "capacity": capacity | {name: str(n) for name, n in devices.capacity.items()},
             "allocatable": allocatable | {name: str(n) for name, n in devices.allocatable.items()},

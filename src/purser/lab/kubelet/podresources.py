@@ -29,6 +29,8 @@ class ListedPod:
     namespace: str
     name: str
     containers: tuple[str, ...]
+    holds_devices: bool = True
+    """False: it is over, so that kubelet takes its devices before it lists."""
 
 
 class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
@@ -88,15 +90,15 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
         )
 
     def _pod(self, pod: ListedPod) -> api_pb2.PodResources:
-        containers = [self._container((pod.uid, name)) for name in pod.containers]
+        containers = [self._container((pod.uid, name), pod.holds_devices) for name in pod.containers]
         return api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
-    def _container(self, key: ContainerKey) -> api_pb2.ContainerResources:
+    def _container(self, key: ContainerKey, holds_devices: bool) -> api_pb2.ContainerResources:
         state = self._books.state
         blocks = state.memory.blocks.get(key, ()) if state.memory else ()
         return api_pb2.ContainerResources(
             name=key[1],
-            devices=list(_devices(state, key)),
+            devices=list(_devices(state, key)) if holds_devices else (),
             cpu_ids=cpus_of(self._cpus(key)),
             memory=[_memory(block) for block in blocks],
         )

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from purser.core.kubelet import cpumanager, devicemanager
+from purser.core.kubelet import cpumanager
 from purser.core.kubelet.cpuset import format_cpuset
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
@@ -76,6 +76,9 @@ class PodWorkers:
         self._first: set[str] = set()
         """Uids of pods that were there at kubelet's start and whose turn has not come."""
         self._is_told_all = False
+        self._holdings = asyncio.Lock()
+        """Who has it decides what pods hold: an admission, which begins with what the books say and writes as it goes,
+        or the reconcile loop."""
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
 
@@ -114,20 +117,14 @@ class PodWorkers:
 
     # --- what others ask
 
-    def free_devices(self) -> None:
-        """Take the devices of pods that are over: kubelet does so whenever it needs to know, not when a pod ends."""
-        active = self._active()
-        if active is not None:
-            state = self._books.state
-            self._books.commit(replace(state, devices=devicemanager.free_all_but(state.devices, active)))
-
     async def keep_freeing_cpus(self) -> None:
         """The CPU manager's reconcile loop: every ten seconds it takes the CPUs of pods that are over."""
         while True:
             await self._clock.sleep(_RECONCILE_S)
-            active, state = self._active(), self._books.state
-            if active is not None and state.cpus is not None:
-                self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, active)))
+            async with self._holdings:
+                active, state = self._active(), self._books.state
+                if active is not None and state.cpus is not None:
+                    self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, active)))
 
     def _active(self) -> set[str] | None:
         """The uids of pods that may hold something. None before every pod of the first list had its turn: kubelet would
@@ -137,13 +134,18 @@ class PodWorkers:
         return {uid for uid, pod in self._known.items() if not self._is_over(uid, pod)}
 
     def listed(self) -> Iterator[ListedPod]:
-        """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended."""
-        self.free_devices()
+        """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended.
+
+        kubelet takes the devices of pods that are over whenever it needs to know, not when they end. Here it only looks
+        so: nothing is written, for an admission may be under way, and the next one takes them by itself."""
+        active = self._active()
         for uid, pod in self._known.items():
             if self._settings.behaviour.lists_active_pods_only and self._is_over(uid, pod):
                 continue
             metadata = pod["metadata"]
-            yield ListedPod(uid, metadata["namespace"], metadata["name"], self._listed_containers(pod))
+            holds_devices = active is None or uid in active
+            containers = self._listed_containers(pod)
+            yield ListedPod(uid, metadata["namespace"], metadata["name"], containers, holds_devices)
 
     def _is_over(self, uid: str, pod: Raw) -> bool:
         return uid in self._rejected or is_finished(pod)
@@ -181,7 +183,8 @@ class PodWorkers:
             return
         try:
             running = {view.name for view in containers_of(pod) if self._record_of(pod, view) is not None}
-            await admit(self._books, self._endpoints, pod, self._active(), running)
+            async with self._holdings:
+                await admit(self._books, self._endpoints, pod, self._active(), running)
         except AdmissionError as error:
             await self._reject(pod, error)
             return

@@ -9,7 +9,6 @@ import msgspec
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletapi.podresources.v1 import api_pb2 as pod_pb2
 from purser.agent.kubeletapi.podresources.v1 import api_pb2_grpc as pod_grpc
-from purser.core.kubelet import managers
 from purser.core.kubelet.devicemanager.checkpoint import FILE_NAME as CHECKPOINT
 from purser.core.kubelet.state import Node as TwinNode
 from purser.kube.clock import SystemClock
@@ -97,14 +96,14 @@ class Node:
         kept = frozenset({CHECKPOINT})
         self.registration = RegistrationServer(self.plugin_folder, kept, self.books.behaviour, self.endpoints)
         self.pods = {}
+        self.over = set()
+        """Uids of pods that ended and are listed nevertheless, as older kubelets do."""
         self.resources = PodResourcesServer(folder / "pod-resources", self.books, self.listed)
 
     def listed(self):
-        self.books.commit(managers.free_all_but(self.books.state, set(self.pods)))
-        return [
-            ListedPod(uid, "default", pod["metadata"]["name"], tuple(c.name for c in containers_of(pod)))
-            for uid, pod in self.pods.items()
-        ]
+        for uid, pod in self.pods.items():
+            names = tuple(c.name for c in containers_of(pod))
+            yield ListedPod(uid, "default", pod["metadata"]["name"], names, uid not in self.over)
 
     async def admit(self, uid, *containers, init=()):
         pod = {
@@ -134,7 +133,7 @@ class Node:
     async def until_capacity(self, healthy, listed=None, resource=GPU):
         async with asyncio.timeout(10):
             while True:
-                now = self.books.capacity(0.0)
+                now = self.books.forget_expired(0.0)
                 found = now.allocatable.get(resource), now.capacity.get(resource)
                 if found == (healthy, healthy if listed is None else listed):
                     return
@@ -149,6 +148,7 @@ def container(name, gpus=0, **amounts):
 
 @asynccontextmanager
 async def running(node):
+    node.books.open()
     await node.registration.start()
     await node.resources.start()
     try:

@@ -1,40 +1,138 @@
 """When kubelet takes back what pods held: devices whenever it needs to know, CPUs every ten seconds."""
 
 import asyncio
+import time
+from contextlib import asynccontextmanager
 
+import msgspec
+import pytest
 from tests.unit.kube.servers import ManualClock
-from tests.unit.lab.kubelet.rig import Node, Plugin, container, register, running, serving
+from tests.unit.lab.kubelet.rig import GPU, MACHINE, Node, Plugin, container, register, running, serving
 
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.lab.apiserver import ApiServer
+from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.podworkers import PodWorkers
 from purser.lab.kubelet.runtime import Runtime
 
-STATIC = {"cpuManagerPolicy": "static"}
+STATIC = {"version": "v1.33.4", "cpuManagerPolicy": "static"}
+"""Before 1.34 PodResources lists pods that are over."""
 
 
-def workers_of(node, clock):
-    settings = NodeSettings("n1", machine=node.books.node.machine)
-    runtime = Runtime(node.folder / "pods")
-    return PodWorkers(settings, None, node.books, node.endpoints, runtime, None, clock, lambda _reason: None)
+@pytest.fixture
+async def client(folder):
+    """Of a cluster that knows none of the pods: nothing is left to write about them."""
+    async with ApiServer() as api, Client(ClusterConfig.load(api.write_kubeconfig(folder / "kubeconfig"))) as client:
+        yield client
 
 
-async def test_devices_of_a_pod_that_is_over_are_free_at_the_next_list_its_cpus_ten_seconds_later(folder):
-    clock = ManualClock()
-    async with running(Node(folder, **STATIC)) as node, serving(node, Plugin()):
+class World:
+    """Pod workers on a node, with a clock of their own."""
+
+    def __init__(self, node, plugin, client):
+        self.node, self.plugin, self.clock = node, plugin, ManualClock()
+        section = msgspec.convert(STATIC, KubeletSection)
+        settings = NodeSettings("n1", machine=MACHINE, kubelet=configure(section, MACHINE))
+        runtime = Runtime(node.folder / "pods")
+        self.workers = PodWorkers(
+            settings, client, node.books, node.endpoints, runtime, None, self.clock, lambda _reason: None
+        )
+
+    def holders(self):
+        """The pods that hold devices, and those that hold CPUs, as the books say."""
+        state = self.node.books.state
+        return {uid for uid, _ in state.devices.held}, {uid for uid, _ in state.cpus.exclusive}
+
+    async def until(self, condition):
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+
+    async def admit(self, uid):
+        self.workers.added(pod(uid))
+        await self.until(lambda: all(uid in of_kind for of_kind in self.holders()))
+
+
+@asynccontextmanager
+async def living(folder, client):
+    async with running(Node(folder, **STATIC)) as node, serving(node, Plugin()) as plugin:
         await register(node)
         await node.until_capacity(3)
-        await node.admit("gone", container("c", 1, cpu="2", memory="1Gi"))
-        workers = workers_of(node, clock)
-        assert list(workers.listed()) == []
-        assert node.books.devices.held, "before kubelet knows all pods nothing is taken"
-        workers.all_told()
-        assert list(workers.listed()) == []
-        assert not node.books.devices.held
-        reconciling = asyncio.create_task(workers.keep_freeing_cpus())
+        world = World(node, plugin, client)
+        tasks = [asyncio.create_task(work()) for work in (world.workers.run, world.workers.keep_freeing_cpus)]
+        try:
+            yield world
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def world(folder, client):
+    async with living(folder, client) as world:
+        world.workers.all_told()
+        yield world
+
+
+def pod(uid):
+    return {
+        "metadata": {"uid": uid, "name": f"pod-{uid}", "namespace": "default"},
+        "spec": {"containers": [container("c", 1, cpu="2", memory="1Gi")]},
+    }
+
+
+def ended(uid):
+    return {**pod(uid), "status": {"phase": "Succeeded"}}
+
+
+async def test_cpus_of_a_pod_that_is_gone_are_free_within_ten_seconds_its_devices_when_the_next_one_comes(world):
+    await world.admit("gone")
+    world.workers.deleted(pod("gone"))
+    assert world.holders() == ({"gone"}, {"gone"})
+    world.clock.advance(10)
+    await world.until(lambda: world.holders() == ({"gone"}, set()))
+    assert world.node.books.state.cpus.default == world.node.books.node.machine.all_cpus
+    await world.admit("next")
+    assert world.holders() == ({"next"}, {"next"})
+    assert world.node.books.devices.allocated == {GPU: {"c"}}
+
+
+async def test_before_kubelet_knows_all_pods_nothing_is_free(folder, client):
+    async with living(folder, client) as world:
+        await world.admit("early")
+        world.workers.updated(pod("early"), ended("early"))
+        (listed,) = world.workers.listed()
+        assert listed.holds_devices
+        world.clock.advance(10)
         await asyncio.sleep(0)
-        assert node.books.state.cpus.exclusive
-        clock.advance(10)
-        await asyncio.sleep(0)
-        assert not node.books.state.cpus.exclusive
-        assert node.books.state.cpus.default == node.books.node.machine.all_cpus
-        reconciling.cancel()
+        assert world.holders() == ({"early"}, {"early"})
+
+
+async def test_a_pod_that_is_over_is_listed_without_devices_and_nothing_is_written_for_it(folder, client):
+    async with living(folder, client) as world:
+        world.workers.all_told()
+        for uid in ("over", "alive"):
+            await world.admit(uid)
+        world.workers.updated(pod("over"), ended("over"))
+        before = world.node.books.state
+        assert {each.uid: each.holds_devices for each in world.workers.listed()} == {"over": False, "alive": True}
+        assert world.node.books.state is before
+
+
+async def test_cpus_of_a_pod_that_goes_while_another_is_admitted_are_free_after_that(world):
+    await world.admit("gone")
+
+    async def tidy():
+        world.workers.deleted(pod("gone"))
+        list(world.workers.listed())
+        world.clock.advance(10)
+        await asyncio.sleep(0.01)  # What reconciles now must not be undone by the admission.
+
+    world.plugin.during_allocate = tidy
+    world.workers.added(pod("next"))
+    await world.until(lambda: world.holders()[1] == {"next"})
+    assert world.node.books.state.cpus.default.bit_count() == 14

@@ -146,7 +146,7 @@ async def test_an_allocation_under_way_fails_when_the_plugin_registers_anew(node
 
 async def test_a_pod_for_a_forgotten_resource_is_out_of_it(node, plugin):
     node.books.tell(devicemanager.stop(node.books.devices, GPU, 0.0))
-    node.books.capacity(301.0)
+    node.books.forget_expired(301.0)
     with pytest.raises(AdmissionError) as caught:
         await node.admit("u1", container("c", 1))
     assert caught.value.reason == "OutOfnvidia.com/gpu"

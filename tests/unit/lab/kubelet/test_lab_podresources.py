@@ -129,7 +129,7 @@ async def test_a_list_of_devices_that_comes_in_the_midst_of_an_admission_counts_
         plugin.during_allocate = lose_a_card
         async with asyncio.timeout(10):
             await node.admit("u1", container("one", 1), container("two", 1))
-        assert node.books.capacity(0.0).allocatable == {GPU: 3}
+        assert node.books.forget_expired(0.0).allocatable == {GPU: 3}
         assert await node.list() == {"pod-u1": {"one": ["d"], "two": ["b"]}}
 
 
@@ -143,3 +143,20 @@ async def test_a_container_is_not_given_a_device_that_fell_ill_while_the_one_bef
         with pytest.raises(AdmissionError, match="no healthy devices present; cannot allocate unhealthy devices"):
             await node.admit("u1", container("one", 1), container("two", 1))
     assert await node.list() == {"pod-u1": {"one": ["c"], "two": []}}
+
+
+async def test_a_pod_that_is_over_has_no_devices(node, plugin):
+    for uid in ("u1", "u2"):
+        await node.admit(uid, container("c", 1))
+    node.over.add("u1")
+    assert await node.list() == {"pod-u1": {"c": []}, "pod-u2": {"c": ["b"]}}
+
+
+async def test_nobody_who_asks_writes(static_node):
+    await static_node.admit("u1", guaranteed("c", gpus=1))
+    static_node.over.add("u1")
+    before = static_node.books.state
+    await static_node.list()
+    async with static_node.pod_resources() as stub:
+        await stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest())
+    assert static_node.books.state is before

@@ -176,3 +176,10 @@ async def test_hugepages_of_the_machine_are_a_resource_and_no_memory_for_pods(cl
     capacity, allocatable = node["status"]["capacity"], node["status"]["allocatable"]
     assert quantity_ceil(capacity["hugepages-2Mi"]) == quantity_ceil(allocatable["hugepages-2Mi"]) == GIB
     assert quantity_ceil(allocatable["memory"]) == 7 * GIB - 100 * 2**20
+
+
+async def test_a_kubelet_that_has_started_has_written_what_it_was_told_and_what_it_knows(cluster):
+    async with cluster.kubelet():
+        names = {path.name for path in cluster.folder.iterdir() if path.is_file()}
+        assert names == {"config.yaml", "cpu_manager_state", "memory_manager_state"}
+        assert (cluster.plugin_folder / "kubelet_internal_checkpoint").exists()

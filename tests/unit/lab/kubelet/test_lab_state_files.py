@@ -5,11 +5,15 @@ import json
 import pytest
 import structlog
 from msgspec.structs import replace
-from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, Node, Plugin, container, register, running, serving
+from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, MACHINE, Node, Plugin, container, register, running, serving
 
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.state import CpuState
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
 from purser.lab.driver.machine import CpuTopology, NumaNode, machine_of
+from purser.lab.kubelet.kubelet import Kubelet
+from purser.lab.kubelet.node import NodeSettings
 
 STATIC = {
     "topologyManagerPolicy": "restricted",
@@ -52,7 +56,7 @@ async def test_files_have_kubelets_names_and_forms(folder):
 
 
 async def test_an_old_kubelet_has_no_memory_manager_and_so_no_file_of_it(folder):
-    Node(folder, "v1.20.2")
+    await admitted(folder, version="v1.20.2")
     assert not (folder / "memory_manager_state").exists()
     assert (folder / "cpu_manager_state").exists()
 
@@ -101,3 +105,10 @@ async def test_a_kubelet_does_not_start_with_more_numa_nodes_than_it_allows(fold
     with pytest.raises(StartError, match="unsupported on machines with more than 8 NUMA Nodes"):
         Node(folder, machine=machine, topologyManagerPolicy="best-effort")
     Node(folder, machine=machine)
+
+
+async def test_a_kubelet_that_is_not_run_leaves_its_folder_as_it_is(folder):
+    (folder / "k").mkdir()
+    settings = NodeSettings("n1", machine=MACHINE)
+    Kubelet(settings, folder / "k", Client(ClusterConfig(server="http://127.0.0.1:1")))
+    assert list((folder / "k").iterdir()) == []
