@@ -80,12 +80,8 @@ def _unhealthy_reason(gpu: Gpu, health: DeviceHealth | None) -> str:
 
 
 def advertise(inventory: NodeInventory, held: Iterable[str]) -> tuple[Advertised, ...]:
-    """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of cards that are gone.
-
-    What pods hold of cards that are gone is in
-    the list because a kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects
-    the pod (1.20.2).
-    """
+    """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of cards that are gone: a
+    kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects the pod (1.20.2)."""
     listed = [
         Advertised(id=device_id, healthy=device.healthy, numa_nodes=told_numa_nodes(device))
         for device in inventory.devices

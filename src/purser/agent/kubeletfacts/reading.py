@@ -19,8 +19,9 @@ from purser.core.kubelet.state import CpuState, MemoryState
 
 T = TypeVar("T")
 
-MAX_STATE_BYTES = 64 * 1024 * 1024
-"""A state file that is longer is not read."""
+MAX_STATE_BYTES = 8 * 1024 * 1024
+"""A state file that is longer is not read: an agent is to stay within 80 MiB, and what kubelet writes for
+a thousand containers with devices is about 1 MiB."""
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 """Of each file its inode, size and time of change; None where there is none."""

@@ -1,10 +1,11 @@
 """What differs between kubelets, in one table: a `Behaviour` for each version.
 
-Boundaries are those at which upstream's change was released (Kubernetes pull requests named at each field).
+Boundaries are those at which upstream's change was released: each field names the pull request or the enhancement
+(KEP), or between which versions the difference was seen where neither is known.
 """
 
 import re
-from functools import cache
+from functools import lru_cache
 
 import msgspec
 
@@ -36,7 +37,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     any_numa_node_aligns: bool
     """A device on several NUMA nodes is aligned when any of them is in the mask (PR 101893; 1.22)."""
     needs_a_node_for_topology: bool
-    """A device has a topology only if that names a node. Older ones count an empty topology as one."""
+    """A device has a topology only if that names a node. Older ones count an empty topology as one (seen in 1.20.2, not
+    in 1.36.2; the release between is a guess)."""
     checks_health_of_held_devices: bool
     """Unregistered and unhealthy devices are errors before all else (PRs 114640, 116376; 1.25.10, 1.26.5, 1.27.2)."""
     no_topology_key: int
@@ -54,17 +56,20 @@ class Behaviour(msgspec.Struct, frozen=True):
     merges_cdi_devices: bool
     """CDI devices of Allocate responses reach the runtime (KEP-4009; 1.28 alpha, on since 1.29)."""
     was_rejected_prefix: bool
-    """status.message starts with ``Pod was rejected: `` instead of ``Pod ``."""
+    """status.message starts with ``Pod was rejected: `` instead of ``Pod `` (seen in 1.36.2, not in 1.20.2; the release
+    between is a guess, and nothing but the text depends on it)."""
     has_allocatable_resources: bool
-    """PodResources has GetAllocatableResources (1.21 alpha, on by default since 1.23)."""
+    """PodResources has GetAllocatableResources (KEP-2403; 1.21 alpha, on by default since 1.23)."""
     has_pod_resources_get: bool
-    """PodResources has Get (1.27 alpha, on by default since 1.34)."""
+    """PodResources has Get (KEP-3695; 1.27 alpha, on by default since 1.34)."""
     lists_active_pods_only: bool
-    """PodResources lists active pods only (1.34)."""
+    """PodResources lists active pods only (gate KubeletPodResourcesListUseActivePods; 1.34)."""
     lists_exclusive_cpus_only: bool
-    """PodResources lists exclusive CPUs only; older ones list the shared pool for the other containers."""
+    """PodResources lists exclusive CPUs only; older ones list the shared pool for the other containers (seen in
+    1.20.2, not in 1.36.2; the release between is a guess)."""
     keeps_unknown_sockets: bool
-    """At its start kubelet removes only sockets from the plugin folder; 1.20 every file but the checkpoint."""
+    """At its start kubelet removes only sockets from the plugin folder; 1.20 every file but the checkpoint (seen in
+    1.36.2 and 1.20.2; the release between is a guess)."""
     keeps_cpus_of_siblings: bool
     """A removed container gives back no CPU that another one of its pod still holds (PR 104837; 1.23)."""
     checks_free_physical_cpus: bool
@@ -72,7 +77,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     names_exhausted_physical_cpus: bool
     """Its error says so even when none is free (PR 127959; 1.32)."""
     counts_cpus_in_errors: bool
-    """``not enough cpus available`` says how many were asked for and are there (by 1.32, the exact release unknown)."""
+    """``not enough cpus available`` says how many were asked for and are there (seen in 1.32; the exact
+    release is a guess)."""
     takes_odd_uncore_parts: bool
     """prefer-align-cpus-by-uncorecache fits odd remainders into one cache too (PR 131850; 1.34)."""
     cpu_policy_options: frozenset[str]
@@ -90,7 +96,7 @@ _CPU_POLICY_OPTIONS: dict[str, Version] = {
 """Since when each option exists (KEPs 2625, 2902, 3327, 4176, 4540, 4800)."""
 
 
-@cache
+@lru_cache(maxsize=256)
 def behaviour(version: Version) -> Behaviour:
     """The switches of a version; versions beyond the newest known one behave like it."""
     return Behaviour(
