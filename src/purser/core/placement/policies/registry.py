@@ -10,6 +10,7 @@ from purser.core.placement.policies.fragmentation import Fragmentation
 from purser.core.placement.policies.packing import PackingNodes
 from purser.core.placement.policies.pair import Pair
 from purser.core.placement.policies.protocol import GpuPolicy, NodePolicy, Policy, Setting
+from purser.core.placement.policies.purser import Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
@@ -23,6 +24,7 @@ NODE_POLICIES: dict[str, Callable[[Setting], NodePolicy]] = {
     "packing": lambda _: PackingNodes(),
     "clustering": lambda _: ClusteringNodes(),
     "fragmentation": lambda setting: Fragmentation(setting.mix),
+    "purser": lambda setting: Purser(setting.mix),
 }
 
 GPU_POLICIES: dict[str, Callable[[Setting], GpuPolicy]] = {
@@ -31,11 +33,13 @@ GPU_POLICIES: dict[str, Callable[[Setting], GpuPolicy]] = {
     "spread": lambda _: SPREAD_GPUS,
     "best-fit": lambda _: BEST_FIT_GPUS,
     "fragmentation": lambda setting: Fragmentation(setting.mix),
+    "purser": lambda setting: Purser(setting.mix),
     "topology": lambda _: TopologyGpus(),
 }
 
 WHOLE_POLICIES: dict[str, Callable[[Setting], Policy]] = {
     "fragmentation": lambda setting: Fragmentation(setting.mix),
+    "purser": lambda setting: Purser(setting.mix),
 }
 """Those that choose the node for the sake of the GPU."""
 

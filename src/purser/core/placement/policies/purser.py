@@ -1,0 +1,153 @@
+"""Purser's own policy, the default: FGD's measure of what is lost, and a plan of what the fleet is going to hold.
+
+FGD looks at the next pod on one node. That is blind to four things that only the mix as a whole shows, and that this
+policy adds, each as a table that `plan` makes once in a while:
+
+1. Shares fill GPUs in patterns (`slices`): a share goes where it breaks none. Before all else.
+2. Nodes are kept whole for pods that need whole ones (`reserve`), as long as there is room elsewhere.
+3. CPU runs out before GPUs do (`loss_plain`): GPUs beyond what the node's CPU is enough for count as lost, and so does
+   CPU that no pod can use, at its price in GPUs.
+4. Models that some pods insist on are not for pods that could use others (`scarcity`).
+
+What remains is FGD: the loss is a score in integers, equal scores fall to the first node, which fills nodes up.
+
+Without any mix it is best fit. Everything but the tables depends on the node and the pod alone.
+"""
+
+from types import ModuleType
+
+import numpy as np
+
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.placement import kernels
+from purser.core.placement.kernels import plain
+from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.mix import MixSource
+from purser.core.placement.policies import loss_plain
+from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
+from purser.core.placement.policies.fragmentation import STEPS
+from purser.core.placement.policies.pair import Pair
+from purser.core.placement.policies.plan import Plan, plan
+from purser.core.placement.policies.protocol import Gpus
+from purser.core.placement.policies.reserve import adjust
+from purser.core.placement.shape import View
+
+_UNTOLD = Pair(BestFitNodes(), BEST_FIT_GPUS)
+_CHANGE = 64
+"""The plan is made anew when the number of nodes has changed by more than one of so many."""
+
+
+class Purser:
+    """A policy that chooses the node for the sake of the GPU."""
+
+    steady = True
+
+    def __init__(self, source: MixSource) -> None:
+        self._source = source
+        self._plan: Plan | None = None
+        self._plans = 0
+        self._fleet: FleetArrays | None = None
+        self._nodes = 0
+        self._mix_epoch = -1
+        self._lost: Floats = np.zeros(0)
+        self._as_of = 0
+
+    @property
+    def epoch(self) -> int:
+        """See `Steady.epoch`."""
+        return self._source.epoch + self._plans
+
+    def rate(self, view: View) -> tuple[Floats, Gpus]:
+        """See `Policy.rate`."""
+        if not self._source.mix.typical:
+            return _UNTOLD.rate(view)
+        made = self._current(view.fleet)
+        before = self._lost_of_rows(view.fleet, made)[view.rows] - made.penalty(view.shape)[view.model]
+        scores, gpus = _kernels().loss_scores(
+            view.left,
+            view.after,
+            view.takes,
+            view.fits,
+            view.cpu_free_milli - view.shape.cpu_milli,
+            view.model,
+            before,
+            view.shape.gpu_count,
+            made.mix,
+            made.prices,
+            STEPS,
+        )
+        added = adjust(view, made.kept)
+        return (scores if added is None else scores + added), gpus
+
+    def score(self, view: View) -> Floats:
+        """See `NodePolicy.score`."""
+        return self.rate(view)[0]
+
+    def first(self, view: View) -> Gpus:
+        """See `GpuPolicy.first`."""
+        return self.rate(view)[1]
+
+    def choose(self, view: View) -> tuple[int, ...]:
+        """See `Policy.choose`. Several GPUs are those with the least left."""
+        if view.shape.gpu_count == 1:
+            return (int(self.rate(view)[1][0]),)
+        return BEST_FIT_GPUS.choose(view)
+
+    def why(self, view: View, gpus: tuple[int, ...]) -> str:
+        """What speaks for and against these GPUs of a node, in a sentence: on a view of one row, which fits."""
+        if not self._source.mix.typical:
+            return "no pods are known to expect, so the tightest fit is the best"
+        made = self._current(view.fleet)
+        then, here = view.left.copy(), list(gpus)
+        then[here] = view.after[here]
+        cpu, model = view.cpu_free_milli, int(view.model[0])
+        lost = [
+            loss_plain.losses(left, free, view.model, made.mix, made.prices)[0]
+            for left, free in ((view.left, cpu), (then, cpu - view.shape.cpu_milli))
+        ]
+        said = [_change(lost[1] - lost[0])]
+        if len(gpus) == 1:
+            broken = made.breaks_pattern(model, int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
+            said.append("breaks a pattern of shares" if broken else "keeps to the patterns of shares")
+        if made.penalty(view.shape)[model] > 0:
+            said.append("uses a GPU model that others insist on")
+        added = adjust(view, made.kept)
+        if added is not None and added[0]:
+            said.append("takes a node that was kept for such pods" if added[0] > 0 else "breaks a node kept whole")
+        return ", ".join(said)
+
+    def _current(self, fleet: FleetArrays) -> Plan:
+        """The plan, made anew where it is outdated."""
+        fits = self._plan is not None and fleet is self._fleet and len(self._plan.kept) == len(fleet.live)
+        fits = fits and self._plan is not None and len(self._plan.models) == len(fleet.models)
+        fits = fits and abs(len(fleet) - self._nodes) * _CHANGE <= self._nodes
+        if not fits or self._mix_epoch != self._source.epoch or self._plan is None:
+            self._plans += not fits  # where the mix is another, its own epoch says so
+            self._plan = plan(fleet, self._source.mix)
+            self._fleet, self._nodes, self._mix_epoch = fleet, len(fleet), self._source.epoch
+            self._lost, self._as_of = np.zeros(len(fleet.live)), 0
+        return self._plan
+
+    def _lost_of_rows(self, fleet: FleetArrays, made: Plan) -> Floats:
+        """By row, what is lost now; of rows that changed it is computed anew."""
+        if self._as_of < fleet.clock:
+            rows = (fleet.changed_at > self._as_of).nonzero()[0]
+            left = fleet.left_milli.take(rows, axis=1).astype(np.int64)
+            model = fleet.node_model[rows].astype(np.int64)
+            self._lost[rows] = _kernels().losses(left, fleet.cpu_free_milli[rows], model, made.mix, made.prices)
+            self._as_of = fleet.clock
+        return self._lost
+
+
+def _change(milli: float) -> str:
+    if abs(milli) < 0.5:
+        return "costs no other pod a GPU"
+    return f"{'loses' if milli > 0 else 'saves'} other pods {abs(milli) / 1000:.2f} GPUs"
+
+
+def _kernels() -> ModuleType:
+    if kernels.used is plain:
+        return loss_plain
+    from purser.core.placement.policies import loss_fast
+
+    return loss_fast

@@ -1,0 +1,105 @@
+"""What a part of a GPU is worth: the prices of the cutting stock problem that shares of GPUs are.
+
+Shares fill GPUs as orders fill rolls of paper: 0.81 goes with 0.16, 0.65 with 0.32, 0.47 with another 0.47. How many
+GPUs a mix of shares needs at the least is a linear program over patterns, solved by generating patterns (Gilmore and
+Gomory 1961): a simplex step, then the most valuable pattern at its prices, until none is worth more than a GPU. What
+remains are the prices, and so the worth of what is left of a GPU: the most that shares could be worth in it. A share
+that goes where the GPU loses more worth than the share has breaks a pattern that is needed.
+
+The program is small (a row per size of share, in hundredths of a GPU), takes some milliseconds, and finds the prices
+that HiGHS finds. On the default workload of the openb trace the patterns alone bring FGD's allocation from 95.40 to
+95.66 percent, with shares only (gpushare100) from 86.82 to 88.0.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.placement.kernels.arguments import Floats, Ints
+
+WHOLE_MILLI = 1000
+_GRAIN_MILLI = 10
+_PLACES = WHOLE_MILLI // _GRAIN_MILLI
+_CLOSE = 1e-9
+
+
+def values(demand: Mapping[int, float]) -> Ints:
+    """The worth of what is left of a GPU, by thousandths left (0 to 1000), in thousandths of a whole GPU's.
+
+    ``demand``: how many shares of each size in thousandths there are, in any unit. Without any: nothing has a worth.
+    """
+    sizes, counts = _grains(demand)
+    if not len(sizes):
+        return np.zeros(WHOLE_MILLI + 1, np.int64)
+    worth = np.minimum(np.floor(WHOLE_MILLI * _worth(sizes, counts) + 0.5), WHOLE_MILLI).astype(np.int64)
+    by_milli: Ints = worth[np.arange(WHOLE_MILLI + 1) // _GRAIN_MILLI]
+    return by_milli
+
+
+def _grains(demand: Mapping[int, float]) -> tuple[Ints, Floats]:
+    merged: Counter[int] = Counter()
+    for milli, count in demand.items():
+        if 0 < milli < WHOLE_MILLI and count > 0:
+            merged[-(-milli // _GRAIN_MILLI)] += count  # type: ignore[assignment]
+    sizes = sorted(size for size in merged if size <= _PLACES)
+    return np.array(sizes, np.int64), np.array([merged[size] for size in sizes], np.float64)
+
+
+def _worth(sizes: Ints, counts: Floats) -> Floats:
+    """The worth of each number of grains, when the linear program is solved, or after so many steps that it might go
+    round in circles: then its prices are still prices, if not the best.
+    """
+    inverse = np.diag(1.0 / (_PLACES // sizes))  # begin with patterns of one size each
+    used = inverse @ counts
+    worth, last = _fill(sizes, inverse.sum(axis=0))
+    for _ in range(20 * len(sizes) + 50):
+        if worth[-1] <= 1 + _CLOSE:
+            break
+        _enter(inverse, used, _pattern(sizes, last))
+        worth, last = _fill(sizes, inverse.sum(axis=0))
+    return worth
+
+
+def _fill(sizes: Ints, prices: Floats) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """The most that fits into each number of grains at these prices, and the size that was put in last (-1: none)."""
+    worth, last = np.zeros(_PLACES + 1), np.full(_PLACES + 1, -1, np.intp)
+    prices = np.maximum(prices, 0.0)
+    fitting = np.searchsorted(sizes, np.arange(_PLACES + 1), side="right").tolist()
+    for place in range(1, _PLACES + 1):
+        worth[place] = worth[place - 1]
+        if fitting[place]:
+            filled = worth[place - sizes[: fitting[place]]] + prices[: fitting[place]]
+            best = int(filled.argmax())
+            if filled[best] > worth[place] + _CLOSE:
+                worth[place], last[place] = filled[best], best
+    return worth, last
+
+
+def _pattern(sizes: Ints, last: npt.NDArray[np.intp]) -> Floats:
+    """How many of each size the most valuable filling of a GPU has."""
+    pattern, place = np.zeros(len(sizes)), _PLACES
+    while place > 0:
+        if last[place] < 0:
+            place -= 1
+        else:
+            pattern[last[place]] += 1
+            place -= int(sizes[last[place]])
+    return pattern
+
+
+def _enter(inverse: Floats, used: Floats, pattern: "np.ndarray[Any, np.dtype[np.float64]]") -> None:
+    """One step of the simplex method: the pattern comes into use, and the first to run out goes."""
+    change = inverse @ pattern
+    ratios = np.full(len(used), np.inf)
+    shrinks = change > _CLOSE
+    ratios[shrinks] = used[shrinks] / change[shrinks]
+    leaves = int(ratios.argmin())
+    amount, row = ratios[leaves], inverse[leaves] / change[leaves]
+    used -= amount * change
+    np.maximum(used, 0.0, out=used)
+    used[leaves] = amount
+    inverse -= np.outer(change, row)
+    inverse[leaves] = row
