@@ -11,7 +11,7 @@ and since when a plugin has been gone.
 
 from purser.core.kubelet.report.anonymity import anonymous
 from purser.core.kubelet.report.coherence import check_coherence
-from purser.core.kubelet.report.format import MAX_BYTES, KubeletReport, ReportError, aligns, decode, encode
+from purser.core.kubelet.report.format import MAX_BYTES, KubeletReport, ReportError, aligns, decode, encode, size_of
 from purser.core.kubelet.report.reading import node_of, state_of
 from purser.core.kubelet.report.writing import report_of
 
@@ -26,5 +26,6 @@ __all__ = [
     "encode",
     "node_of",
     "report_of",
+    "size_of",
     "state_of",
 ]

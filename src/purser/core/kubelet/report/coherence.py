@@ -5,14 +5,23 @@ Any node may write anything about itself, and whoever predicts must neither fail
 
 from collections.abc import Iterator
 
+from purser.core.kubelet.config import KubeletConfig, TopologyPolicy
 from purser.core.kubelet.cpuset import format_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.masks import Mask, mask_of, nodes_of
 from purser.core.kubelet.report.format import ReportError
-from purser.core.kubelet.state import CpuState, MemoryBlock, MemoryNode, MemoryState, Node, NodeState
+from purser.core.kubelet.state import CpuState, MemoryBlock, MemoryNode, MemoryState, Node, NodeState, Resource
+from purser.core.kubelet.versions import behaviour
 
 MOST_COMBINED = 10
-"""NUMA nodes with CPUs, and with memory, of which all sets are looked at. kubelet's own limit is 8 by default."""
+"""NUMA nodes with CPUs, with memory, and with devices of one resource, of which all sets are looked at. kubelet's own
+limit is 8 by default."""
+
+MOST_PLACES = 64
+"""Distinct sets of NUMA nodes at which the devices of one resource are: each is counted for every set looked at."""
+
+MOST_DISTANT = 255
+"""The largest distance between NUMA nodes: firmware has one byte for each (ACPI's SLIT)."""
 
 
 def check_coherence(node: Node, state: NodeState) -> None:
@@ -23,6 +32,10 @@ def check_coherence(node: Node, state: NodeState) -> None:
 
 def _problems(node: Node, state: NodeState) -> Iterator[str]:
     yield from _of_machine(node.machine)
+    if _needs_distances(node.config):
+        yield from _of_distances(node.machine)
+    for name, resource in state.devices.resources.items():
+        yield from _of_resource(node.machine, name, resource)
     if state.cpus is not None:
         yield from _of_cpus(node.machine, state.cpus)
     if state.memory is not None:
@@ -39,8 +52,36 @@ def _of_machine(machine: Machine) -> Iterator[str]:
         yield f"CPUs are on NUMA nodes {sorted(strange)}, which the machine does not have"
     if len(machine.cpus_by_numa) > MOST_COMBINED:
         yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, {MOST_COMBINED} are the most that can be predicted"
-    if any(0 < len(numa.distances) <= max(numbers) for numa in machine.numa_nodes):
-        yield "distances are not given to all NUMA nodes"
+
+
+def _needs_distances(config: KubeletConfig) -> bool:
+    """Whether kubelet compares them (prefer-closest-numa-nodes)."""
+    compares = config.topology_policy in (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED)
+    has_option = behaviour(config.parsed_version).has_policy_options
+    return compares and has_option and config.topology_options.prefer_closest_numa_nodes
+
+
+def _of_distances(machine: Machine) -> Iterator[str]:
+    """kubelet takes a node's number for its place in the list. Linux lists the nodes that are online: where numbers are
+    missing kubelet reads another node's distance, or crashes."""
+    rows = [numa.distances for numa in machine.numa_nodes if numa.distances]
+    if any(len(row) < machine.nodes_mask.bit_length() for row in rows):
+        yield "prefer-closest-numa-nodes is on, and distances are not given to all NUMA nodes"
+    if any(not 0 <= distance <= MOST_DISTANT for row in rows for distance in row):
+        yield f"distances between NUMA nodes go from 0 to {MOST_DISTANT}"
+
+
+def _of_resource(machine: Machine, name: str, resource: Resource) -> Iterator[str]:
+    places = {device.numa_nodes or () for device in resource.devices.values()}
+    if len(places) > MOST_PLACES:
+        yield f"devices of {name!r} are at {len(places)} different sets of NUMA nodes, {MOST_PLACES} can be predicted"
+        return
+    bearing = machine.nodes_mask & mask_of(number for place in places for number in place)
+    if bearing.bit_count() > MOST_COMBINED:
+        yield (
+            f"devices of {name!r} are on {bearing.bit_count()} NUMA nodes, "
+            f"{MOST_COMBINED} are the most that can be predicted"
+        )
 
 
 def _of_cpus(machine: Machine, cpus: CpuState) -> Iterator[str]:
@@ -54,14 +95,20 @@ def _of_cpus(machine: Machine, cpus: CpuState) -> Iterator[str]:
 
 
 def _of_memory(machine: Machine, memory: MemoryState) -> Iterator[str]:
+    """Groups may disagree about their members: a container may be given one node of a group, which then leaves it, the
+    others stay (see `purser.core.kubelet.memorymanager.tables.assign`)."""
     known = mask_of(memory.nodes)
-    if known & ~machine.nodes_mask:
-        yield f"memory is on NUMA nodes {list(nodes_of(known & ~machine.nodes_mask))}, which the machine does not have"
+    if known != machine.nodes_mask:
+        yield f"memory is on NUMA nodes {list(nodes_of(known))}, the machine has {list(nodes_of(machine.nodes_mask))}"
     for number, node in memory.nodes.items():
         if node.group & ~known or not node.group >> number & 1:
             yield f"NUMA node {number} cannot be in a group with {list(nodes_of(node.group))}"
         if any(min(t.total, t.system_reserved, t.allocatable, t.reserved, t.free) < 0 for t in node.tables.values()):
             yield f"NUMA node {number} has less than no memory"
+        if any(table.free + table.reserved != table.allocatable for table in node.tables.values()):
+            yield f"NUMA node {number} has memory that is neither free nor reserved, or both"
+        if node.assignments < 0:
+            yield f"NUMA node {number} has {node.assignments} assignments"
     if any(not block.nodes or block.nodes & ~known for block in _blocks(memory)):
         yield "memory is held on no NUMA node, or on one that has none"
     if any(block.size < 0 for block in _blocks(memory)):

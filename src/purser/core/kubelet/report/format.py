@@ -12,7 +12,7 @@ FORMAT = 1
 """Of the text. A reader refuses what it does not know: predicting by half of a report is worse than by none."""
 
 MAX_BYTES = 128 * 1024
-"""Of the text: half of what the API server lets all annotations of one object have."""
+"""Of the text: half of what the API server lets all annotations of one object have. What is longer is not read."""
 
 MAX_DEVICES = 65536
 """In all of a report: a longer one is a mistake, and must not cost a scheduler its memory."""
@@ -124,13 +124,18 @@ def encode(report: KubeletReport) -> str:
     return msgspec.json.encode(msgspec.to_builtins(report, str_keys=True), order="deterministic").decode()
 
 
+def size_of(text: str | bytes) -> int:
+    """The length of a report in bytes."""
+    return len(text.encode(errors="replace") if isinstance(text, str) else text)
+
+
 _decoder = msgspec.json.Decoder(KubeletReport)
 
 
 def decode(text: str | bytes) -> KubeletReport:
     """A report from its text. Raises `ReportError`."""
-    if len(text) > 2 * MAX_BYTES:
-        raise ReportError(f"a kubelet report of {len(text)} characters: {2 * MAX_BYTES} are the limit")
+    if size_of(text) > MAX_BYTES:
+        raise ReportError(f"a kubelet report of {size_of(text)} bytes: {MAX_BYTES} are the limit")
     try:
         report = _decoder.decode(text)
         behaviour(replace(report.config, version=report.version).parsed_version)
