@@ -69,6 +69,8 @@ class TimedRun(msgspec.Struct, frozen=True):
     pods_per_second: float
     curve: dict[str, Points]
     """Over time: ``hours``, ``allocation``, ``fragmentation``, ``waiting`` (percent of all GPUs)."""
+    waits_s: Points
+    """How long pods waited, the shortest wait first: at each whole percent of the pods from 0 to 100."""
 
 
 def run_result(policy: str, workload: Workload, order: Order, found: Arrivals, bounds: Bounds | None) -> Run:
@@ -127,6 +129,7 @@ def timed_result(policy: str, workload: Workload, order: Order, found: Departure
         found.unplaced,
         round(len(order.pods) / max(found.seconds, 1e-9), 1),
         _over_time(found, percent),
+        tuple(round(float(wait), 3) for wait in np.percentile(waited, np.arange(101), method="higher")),
     )
 
 

@@ -1,6 +1,5 @@
 """Pods that wait for a place: by shape, for those of one shape either all fit somewhere or none does."""
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 
@@ -10,6 +9,9 @@ import numpy.typing as npt
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.placement.shape import need_milli
 from purser.simulator.deciding import Shapes
+
+NEVER = 1 << 40
+"""More than any GPU has."""
 
 
 class Waiting:
@@ -22,9 +24,17 @@ class Waiting:
         self._cpu = np.array([shape.cpu_milli for shape in shapes.each], np.int64)
         self._memory = np.array([shape.memory_mib for shape in shapes.each], np.int64)
         self._gpus = np.array([shape.gpu_count for shape in shapes.each], np.int64)
-        # Of the largest model, and one less than needed: what is left is rounded down, and what is needed up.
-        largest = max((model.memory_mib for model in fleet.models), default=1)
-        self._needs = np.array([need_milli(shape, largest) - 1 for shape in shapes.each], np.int64)
+        # By model and shape. One less than needed: what is left of a GPU is rounded down, and what is needed up.
+        self._needs = np.array(
+            [
+                [
+                    need_milli(shape, model.memory_mib) - 1 if shape.takes_model(model.name) else NEVER
+                    for shape in shapes.each
+                ]
+                for model in fleet.models
+            ],
+            np.int64,
+        ).reshape(len(fleet.models), len(shapes.each))
 
     def add(self, event: int, number: int) -> None:
         """At the end. The number is that of the shape."""
@@ -37,27 +47,28 @@ class Waiting:
 
     def retry(self, freed: set[int], place: Callable[[int, int], bool]) -> None:
         """Try, first come first served, whoever may fit on rows on which something was given back."""
-        heads = [(self._queues[number][0], number) for number in self._may_fit(freed)]
-        heapq.heapify(heads)
-        while heads:
-            event, number = heapq.heappop(heads)
-            if place(event, number):
+        hopeless: set[int] = set()
+        while numbers := [number for number in self._may_fit(freed) if number not in hopeless]:
+            number = min(numbers, key=lambda each: self._queues[each][0])
+            if place(self._queues[number][0], number):
                 self._queues[number].popleft()
                 self._length[number] -= 1
-                if self._queues[number]:
-                    heapq.heappush(heads, (self._queues[number][0], number))
+            else:  # nor will it behind others that take more of the same rows
+                hopeless.add(number)
 
     def _may_fit(self, freed: set[int]) -> list[int]:
         """Shapes that wait, without those that certainly fit on none of the rows. It is for policies to say more."""
         found: npt.NDArray[np.bool_] = np.zeros(len(self._length), np.bool_)
         for row in freed:
             found |= self._row_may_fit(row)
-        return [int(number) for number in (found & (self._length > 0)).nonzero()[0]]
+        numbers: list[int] = (found & (self._length > 0)).nonzero()[0].tolist()
+        return numbers
 
     def _row_may_fit(self, row: int) -> npt.NDArray[np.bool_]:
         fleet = self._fleet
         fits: npt.NDArray[np.bool_] = self._cpu <= fleet.cpu_free_milli[row]
         fits &= self._memory <= fleet.memory_free_mib_of_node[row]
-        left = fleet.left_milli[: int(fleet.gpu_count[row]), row]
-        fits &= (left[:, None] >= self._needs).sum(axis=0) >= self._gpus
+        gpus = int(fleet.gpu_count[row])
+        left, models = fleet.left_milli[:gpus, row], fleet.gpu_model[:gpus, row]
+        fits &= (left[:, None] >= self._needs[models]).sum(axis=0) >= self._gpus
         return fits

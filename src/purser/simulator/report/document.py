@@ -68,7 +68,7 @@ def _timed_means(runs: list[AnyRun]) -> dict[str, Any]:
 
 def _of_run(run: AnyRun) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run, str_keys=True)
-    for name in ("policy", "curve", "bounds"):
+    for name in ("policy", "curve", "waits_s", "bounds"):
         plain.pop(name, None)
     return plain
 

@@ -124,7 +124,7 @@ def arrival_plots(runs: dict[str, list[Run]]) -> list[str]:
 
 
 def timed_plots(runs: dict[str, list[TimedRun]]) -> list[str]:
-    """Allocation, fragmentation and waiting over time, pending GPU-hours, and pods that never found a place."""
+    """Allocation, fragmentation and waiting over time, how long pods waited, and those that never found a place."""
     plots = []
     for field, title, y in (
         ("allocation", "Allocated GPUs", "allocated, % of all GPUs"),
@@ -135,6 +135,10 @@ def timed_plots(runs: dict[str, list[TimedRun]]) -> list[str]:
         for name, each in runs.items():
             lines.add(name, *_mean_curve(each, "hours", field))
         plots.append(lines.svg(field))
+    waits = Lines("Waiting time", "% of pods", "seconds that they waited at most")
+    for name, each in runs.items():
+        waits.add(name, list(range(101)), np.mean([run.waits_s for run in each], axis=0).tolist())
+    plots.append(waits.svg("waits"))
     pending = [sum(run.pending_gpu_hours for run in each) / len(each) for each in runs.values()]
     title = "What waiting pods asked for, times how long they waited"
     plots.append(bars(title, "GPU-hours", list(runs), {"pending": pending}, "pending"))
