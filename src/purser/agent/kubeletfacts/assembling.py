@@ -12,7 +12,7 @@ from purser.core.kubelet.devicemanager.checkpoint import Checkpoint
 from purser.core.kubelet.devicemanager.holdings import Held, counted
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.report import MAX_BYTES, aligns, anonymous, encode, report_of
+from purser.core.kubelet.report import MAX_BYTES, aligns, anonymous, encode, report_of, size_of
 from purser.core.kubelet.state import (
     CpuState,
     DeviceState,
@@ -46,26 +46,31 @@ class Assembled(msgspec.Struct, frozen=True):
 
 def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) -> Assembled:
     """The report's text. Devices without a NUMA node are renamed, save Purser's own, and all others' too when the text
-    would be too long otherwise."""
+    would be too long otherwise.
+
+    Where a part that this configuration needs could not be read, or belongs to another machine, the configuration is
+    all that is told, and the node counts as one of which nothing is known: with a part left out, pods that run and hold
+    something of it would count as still on their way, for as long as that lasts.
+    """
     if found.config is None:
         return Assembled(problems=found.problems)
     node = Node(found.config, found.machine or Machine())
-    if not aligns(found.config):
-        return Assembled(encode(report_of(node)), found.problems)
     problems = dict(found.problems)
-    if found.machine is None:
+    if not aligns(found.config) or found.machine is None or found.devices is None:
         return Assembled(encode(report_of(node)), problems)
     devices = _devices(found.devices, allocatable, {device.id: device for device in own})
     state = NodeState(devices, _cpus(node, found, problems), _memory(node, found, problems))
+    if problems:
+        return Assembled(encode(report_of(node)), problems)
     return _shortest(node, state, problems)
 
 
 def _shortest(node: Node, state: NodeState, problems: dict[str, str]) -> Assembled:
     for keep in (_with_topology(state.devices) | {GPU_RESOURCE}, {GPU_RESOURCE}):
         text = encode(report_of(node, anonymous(state, keep)))
-        if len(text) <= MAX_BYTES:
+        if size_of(text) <= MAX_BYTES:
             return Assembled(text, problems)
-    problems["devices"] = f"a report of {len(text)} bytes is too long to publish: only the configuration is"
+    problems["devices"] = f"a report of {size_of(text)} bytes is too long to publish: only the configuration is"
     return Assembled(encode(report_of(node)), problems)
 
 
@@ -77,10 +82,8 @@ def _with_topology(devices: DeviceState) -> set[str]:
     }
 
 
-def _devices(read: Checkpoint | None, allocatable: Allocatable, own: Mapping[str, Advertised]) -> DeviceState:
-    """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not. Without a
-    checkpoint everything counts as healthy and free: a pod too many is predicted to fit rather than one too few."""
-    saved = read or Checkpoint({}, {name: tuple(devices) for name, devices in allocatable.items()})
+def _devices(saved: Checkpoint, allocatable: Allocatable, own: Mapping[str, Advertised]) -> DeviceState:
+    """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
     filed = _filed_under(saved.held)
     resources = {}
     for name in sorted(saved.registered.keys() | allocatable.keys()):

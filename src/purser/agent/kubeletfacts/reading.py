@@ -1,4 +1,4 @@
-"""kubelet's files, read at one moment. Each part stands alone: what cannot be read is a problem, the rest counts."""
+"""kubelet's files, read at one moment. Each part stands alone: what cannot be read is a problem."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +16,7 @@ from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.memorymanager import checkpoint as memory_file
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import CpuState, MemoryState
+from purser.core.kubelet.versions import behaviour
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ def read(sources: Sources, version: str, before: Found | None = None) -> Found:
     if config is None or not aligns(config):
         return Found(config, problems=reader.problems)
     has_cpus = config.cpu_policy is CpuPolicy.STATIC
-    has_memory = config.memory_policy is MemoryPolicy.STATIC
+    has_memory = config.memory_policy is MemoryPolicy.STATIC and behaviour(config.parsed_version).has_memory_manager
     return Found(
         config=config,
         machine=before.machine or reader.part("machine", sources.sysfs, lambda: read_machine(sources.sysfs)),

@@ -108,27 +108,25 @@ def test_nothing_is_said_without_a_configuration():
         ),
     ],
 )
-def test_a_state_file_of_another_machine_is_left_out(changes, part, message):
+def test_with_a_state_file_of_another_machine_nothing_can_be_predicted(changes, part, message):
     assembled = assemble(found(**changes), ALLOCATABLE, OWN)
     assert message in assembled.problems[part]
-    assert getattr(state_of(decode(assembled.text)), part) is None
-    assert state_of(decode(assembled.text)).devices.resources
+    cannot_be_predicted(assembled.text)
 
 
-def test_without_the_devices_file_all_devices_count_as_free():
-    assembled = assemble(found(devices=None, problems={"devices": "y"}), ALLOCATABLE, OWN)
-    assert assembled.problems == {"devices": "y"}
-    resources = state_of(decode(assembled.text)).devices.resources
-    assert resources[NIC].healthy == {"n0", "n1", "n2"}
-    assert state_of(decode(assembled.text)).cpus is not None
-
-
-def test_without_the_hardware_nothing_can_be_predicted():
-    assembled = assemble(found(machine=None, problems={"machine": "x"}), ALLOCATABLE, OWN)
-    assert assembled.problems == {"machine": "x"}
+@pytest.mark.parametrize("part", ["machine", "devices", "cpus", "memory"])
+def test_without_a_part_that_is_needed_nothing_can_be_predicted(part):
+    """Pods that hold something of it would count as on their way for ever."""
+    assembled = assemble(found(**{part: None}, problems={part: "x"}), ALLOCATABLE, OWN)
+    assert assembled.problems == {part: "x"}
     assert decode(assembled.text).config == CONFIG
+    cannot_be_predicted(assembled.text)
+
+
+def cannot_be_predicted(text: str) -> None:
     with pytest.raises(ReportError, match="cannot be predicted"):
-        node_of(decode(assembled.text))
+        node_of(decode(text))
+    assert state_of(decode(text)) == NodeState()
 
 
 def test_ten_thousand_named_devices_lose_their_names_before_the_text_is_too_long():
@@ -141,6 +139,13 @@ def test_ten_thousand_named_devices_lose_their_names_before_the_text_is_too_long
     on_node_1 = [device for device in resources[NIC].devices.values() if device.numa_nodes == (1,)]
     assert (len(resources[NIC].devices), len(on_node_1)) == (10_000, 5_000)
     assert "GPU-a::0" in resources[GPU].devices
+
+
+def test_the_length_of_a_text_is_that_in_bytes():
+    held = {(f"uid-{n}", "\u00e9" * 100): {NIC: Allocation({0: ("n0",)})} for n in range(600)}
+    assembled = assemble(found(devices=Checkpoint(held, {NIC: ("n0",)})), ALLOCATABLE, OWN)
+    assert "too long to publish" in assembled.problems["devices"]
+    decode(assembled.text)
 
 
 def test_what_is_too_long_all_the_same_is_not_published():

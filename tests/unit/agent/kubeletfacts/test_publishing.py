@@ -158,7 +158,7 @@ async def _has_cpus(files):
     return report is not None and report.cpus is not None
 
 
-async def test_a_broken_file_costs_its_own_part_only_until_it_is_whole_again(files, world, kubelet):
+async def test_with_a_broken_file_the_configuration_is_told_until_it_is_whole_again(files, world, kubelet):
     files.write("config.yaml", ALIGNED)
     files.write_all()
     files.write(cpu_file.FILE_NAME, '{"policyName":"static","checksum":1}')
@@ -171,7 +171,8 @@ async def test_a_broken_file_costs_its_own_part_only_until_it_is_whole_again(fil
             return report and (report.cpus is None) is missing and told == missing
 
         await eventually(lambda: cpus_are(True))
-        assert state_of(await files.report()).devices.resources
+        assert state_of(await files.report()) == NodeState()
+        assert (await files.report()).config == CONFIG
         assert await agent.ready(), "the scheduler predicts less, and everything else works"
         files.write_all()
         await eventually(lambda: cpus_are(False))

@@ -37,3 +37,10 @@ def test_a_file_that_would_cost_the_agent_its_memory_is_not_read(sources) -> Non
 
 def test_the_limit_is_a_small_part_of_what_an_agent_may_have() -> None:
     assert MAX_STATE_BYTES <= 80 * 1024 * 1024 / 8
+
+
+@pytest.mark.parametrize(("version", "problems"), [("v1.20.2", set()), ("v1.33.0", {"memory"})])
+def test_a_kubelet_without_memory_manager_needs_no_file_of_it(sources, version, problems) -> None:
+    with sources.config.open("a") as config:
+        config.write("memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n")
+    assert read(sources, version).problems.keys() == problems
