@@ -74,11 +74,13 @@ def read_pods(path: Path) -> tuple[SimPod, ...]:
 
 
 def _shape(row: "_Row") -> PodShape:
+    before = len(row.problems.found)
     cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
     gpus, milli = row.whole("num_gpu", MOST_GPUS), row.whole("gpu_milli", WHOLE_MILLI)
-    if gpus and not milli:
+    readable = len(row.problems.found) == before
+    if readable and gpus and not milli:
         row.wrong("gpu_milli", f"is 0, but num_gpu is {gpus}: give 1 to {WHOLE_MILLI} thousandths of each GPU")
-    if milli and not gpus:
+    if readable and milli and not gpus:
         row.wrong("gpu_milli", f"is {milli}, but num_gpu is 0: give how many GPUs, or 0 thousandths")
     # A pod without GPUs may run on nodes with GPUs of any model.
     words = row.text("gpu_spec").split("|") if gpus and row.text("gpu_spec") else []

@@ -193,7 +193,7 @@ def _pods(entry: _Entry, count: int) -> list[SimPod]:
     cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, _mib)
     shape = PodShape(cpu, memory, gpus, milli, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
-    if (arrives is None) is not (lasts is None):
+    if ("arrives" in entry.values) is not ("lasts" in entry.values):
         entry.wrong(entry.node, "gives one of arrives and lasts: give both, or none")
     return [
         SimPod(one, shape, None if arrives is None else arrives + place * (every or 0.0), lasts)

@@ -1,0 +1,118 @@
+"""Every row of a CSV list is taken, or refused with file, line and column."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from purser.core.placement.shape import PodShape
+from purser.simulator.openb import read_lists, read_nodes, read_pods
+from purser.simulator.problems import InputError
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
+
+
+def problems(read, path: Path, text: str | bytes) -> list[str]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError) as caught:
+        read(path)
+    return [str(problem).removeprefix(str(path)) for problem in caught.value.problems]
+
+
+def test_nodes_are_read_as_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(NODES + "a,96000,393216,8,G2\nb,8000,1024,0,\n")
+    first, second = read_nodes(path)
+    assert (first.name, len(first.gpus), first.gpus[0].model, first.cpu_free_milli) == ("a", 8, "G2", 96000)
+    assert (second.gpus, second.memory_free_mib) == ((), 1024)
+
+
+def test_pods_are_read_as_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "pods.csv"
+    path.write_text(PODS + 'a,4000,1024,1,460,V100M16|T4,LS,5,100,20\n"b,c",1000,1,0,0,,BE,7,9,\n')
+    first, second = read_pods(path)
+    assert first.shape == PodShape(4000, 1024, 1, 460, models=("=V100M16", "=T4"))
+    assert (first.arrives_s, first.lasts_s) == (5, 80)
+    assert (second.name, second.shape, second.lasts_s) == ("b,c", PodShape(1000, 1), 2)
+
+
+def test_columns_may_stand_in_any_order_and_times_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "pods.csv.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfgpu_milli,name,num_gpu,cpu_milli,memory_mib\r\n1000,a,2,1,1\r\n"))
+    [pod] = read_pods(path)
+    assert (pod.shape.gpu_count, pod.arrives_s, pod.lasts_s) == (2, None, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("a,x,1,1,500,,LS,,,", ":2:3: cpu_milli is 'x': give a whole number"),
+        ("a,1,-1,1,500,,LS,,,", ":2:5: memory_mib is '-1': give a whole number"),
+        ("a,1,1,1.5,500,,LS,,,", ":2:7: num_gpu is '1.5': give a whole number"),
+        ("a,1,1,1,1001,,LS,,,", ":2:9: gpu_milli is '1001': give a whole number from 0 to 1000"),
+        ("a,1,1,1,0,,LS,,,", ":2:9: gpu_milli is 0, but num_gpu is 1"),
+        ("a,1,1,0,500,,LS,,,", ":2:9: gpu_milli is 500, but num_gpu is 0"),
+        ("a,1,1,1,500,T4||G2,LS,,,", ":2:13: gpu_spec names an empty model"),
+        (",1,1,1,500,,LS,,,", ":2:1: name is empty"),
+        ("a,1,1,1,500,,LS,ten,,", ":2:17: creation_time is 'ten': give seconds"),
+        ("a,1,1,1,500,,LS,9,8,", ":2:19: deletion_time is before creation_time"),
+        ("a,1,1,1,500,,LS,1,8,9", ":2:21: scheduled_time is not between"),
+        ("a,1,1,1,500,,LS,,", ":2:18: has 9 fields where there are 10 columns"),
+        ("a,1,1,1,500,,LS,,,,7", ":2:20: has 11 fields where there are 10 columns"),
+        ('a,1,1,1,500,"T4,LS,,,', ":2:13: a quote is out of place"),
+        ('"a",1x,1,1,500,,LS,,,', ":2:5: cpu_milli is '1x'"),
+        ("   ", ":2:1: is empty"),
+        ("a,99999999999999999999,1,1,500,,LS,,,", ":2:3: cpu_milli is '99999999999999999999'"),
+    ],
+)
+def test_what_is_wrong_with_a_pod_is_said_with_its_place(tmp_path: Path, row: str, says: str) -> None:
+    [found] = problems(read_pods, tmp_path / "pods.csv", PODS + row + "\n")
+    assert found.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ":1:1: has no line with the names of columns"),
+        (NODES, ":1:1: has no nodes"),
+        ("sn,cpu_milli,memory_mib,gpu\n", ":1:1: column model is missing"),
+        ("sn,sn,cpu_milli,memory_mib,gpu,model\n", ":1:1: column sn is there twice"),
+        (NODES + "a,1,1,1,T4\nb,1,1,1,T4\na,1,1,1,T4\n", ":4:1: sn 'a' is there twice"),
+        (NODES + "a,1,1,1,\n", ":2:9: model is empty"),
+        (NODES + "a,1,1,129,T4\n", ":2:7: gpu is '129': give a whole number from 0 to 128"),
+        (NODES.encode() + b"a,1,1,1,\xff\n", ":2:9: is not UTF-8 text"),
+        (b"\x1f\x8bno gzip at all", ":1:1: is damaged"),
+    ],
+)
+def test_what_is_wrong_with_a_list_of_nodes_is_said_with_its_place(
+    tmp_path: Path, text: str | bytes, says: str
+) -> None:
+    [found] = problems(read_nodes, tmp_path / "nodes.csv", text)
+    assert found.startswith(says)
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_of_both_files(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(NODES + "a,1,1,x,T4\n")
+    (tmp_path / "pods.csv").write_text(PODS + "a,x,1,1,500,,LS,,,\nb,1,y,1,500,,LS,,,\n")
+    with pytest.raises(InputError) as caught:
+        read_lists(tmp_path / "nodes.csv", tmp_path / "pods.csv")
+    assert [(Path(p.file).name, p.line) for p in caught.value.problems] == [
+        ("nodes.csv", 2),
+        ("pods.csv", 2),
+        ("pods.csv", 3),
+    ]
+
+
+def test_of_very_many_problems_the_first_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
+    path = tmp_path / "pods.csv"
+    path.write_text(PODS + "".join(f"p{n},x,1,1,500,,LS,,,\n" for n in range(100)))
+    with pytest.raises(InputError) as caught:
+        read_pods(path)
+    lines = list(caught.value.lines())
+    assert (len(lines), lines[-1]) == (21, "and 80 more")
+
+
+def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nothing\.csv:1:1: cannot be read: No such file"):
+        read_pods(tmp_path / "nothing.csv")

@@ -1,0 +1,74 @@
+"""Nodes and pods in YAML: read, or refused with file, line and column."""
+
+from pathlib import Path
+
+import pytest
+
+from purser.core.placement.shape import PodShape
+from purser.simulator.problems import InputError
+from purser.simulator.yamlfile import read_workload
+
+GOOD = """
+nodes:
+  - {name: a, count: 2, gpus: 8, model: A100, cpu: 96, memory: 768Gi}
+  - {name: plain}
+pods:
+  - {name: train, count: 2, gpus: 2, cpu: 500m, memory: 1Gi, arrives: 10, every: 5, lasts: 60}
+  - {name: share, gpus: 1, gpu_milli: 250, models: [A100, T4], arrives: 1, lasts: 2}
+"""
+
+
+def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(GOOD)
+    found = read_workload(path)
+    assert [node.name for node in found.nodes] == ["a-0", "a-1", "plain"]
+    assert (found.gpus, found.nodes[0].cpu_free_milli, found.nodes[0].memory_free_mib) == (16, 96_000, 768 * 1024)
+    assert [(pod.name, pod.arrives_s, pod.lasts_s) for pod in found.pods] == [
+        ("train-0", 10, 60),
+        ("train-1", 15, 60),
+        ("share", 1, 2),
+    ]
+    assert found.pods[0].shape == PodShape(500, 1024, 2, 1000)
+    assert found.pods[2].shape == PodShape(0, 0, 1, 250, models=("=A100", "=T4"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at_and_says"),
+    [
+        (GOOD, "", "|is empty"),
+        (GOOD, "- a", "- a|give a mapping with nodes, pods"),
+        ("nodes:", "nodes: []\nother:", "other|'other' is no field of this"),
+        ("name: plain", "count: 1", "{count|has no name"),
+        ("{name: plain}", "{name: a-1}", "a-1|'a-1' is there twice"),
+        ("gpus: 8, model: A100", "gpus: 8", "{name: a,|has 8 GPUs of no model"),
+        ("cpu: 96,", "cpu: many,", "many|cpu: 'many' is no quantity"),
+        ("gpus: 2,", "gpus: two,", "two|gpus is 'two': give a whole number"),
+        ("gpu_milli: 250", "gpu_milli: 0", "0|gpu_milli is '0': give a whole number from 1 to 1000"),
+        ("models: [A100, T4]", "models: A100", "A100|models: give a list of words"),
+        ("arrives: 1, lasts: 2", "arrives: 1", "{name: share|gives one of arrives and lasts"),
+        ("count: 2, gpus: 2", "count: 99999999, gpus: 2", "99999999|count is '99999999': give a whole number"),
+        ("lasts: 60", "lasts: [60]", "[60]|lasts: give one word"),
+        ("name: share", "name: share, name: b", "name: b|name is there twice"),
+        ("{name: share", "{name: share]", "]|is not YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, old: str, new: str, at_and_says: str) -> None:
+    path = tmp_path / "w.yaml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new, 1))
+    at, _, says = at_and_says.partition("|")
+    with pytest.raises(InputError) as caught:
+        read_workload(path)
+    [problem] = [each for each in caught.value.problems if each.message.startswith(says)]
+    line = (path.read_text().splitlines() or [""])[problem.line - 1]
+    assert problem.file == str(path)
+    assert line[problem.column - 1 :].startswith(at)
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "nodes: &a [*a]\npods: *a\n", "\x00", "nodes: !!python/object:os.system x"])
+def test_nothing_crashes_the_reader(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_workload(path)
