@@ -1,6 +1,6 @@
 """Takes memory for a container, and gives it back."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
@@ -131,14 +131,19 @@ def _init_keys_before(switches: Behaviour, pod: KubeletPod, container: KubeletCo
 
 def free_all_but(state: MemoryState, active_uids: Collection[str]) -> MemoryState:
     """The state without what pods hold that are no longer active (removeStaleState)."""
-    for key in sorted(key for key in state.blocks if key[0] not in active_uids):
-        state = remove(state, key)
-    return state
+    return _without(state, sorted(key for key in state.blocks if key[0] not in active_uids))
 
 
 def remove(state: MemoryState, key: ContainerKey) -> MemoryState:
     """The state without what one container holds; the same state when it holds nothing."""
-    nodes = state.nodes
-    for block in state.blocks.get(key, ()):
-        nodes = release(nodes, block)
-    return MemoryState(nodes, {other: blocks for other, blocks in state.blocks.items() if other != key})
+    return _without(state, [key] if key in state.blocks else [])
+
+
+def _without(state: MemoryState, gone: Sequence[ContainerKey]) -> MemoryState:
+    if not gone:
+        return state
+    nodes, ended = state.nodes, set(gone)
+    for key in gone:
+        for block in state.blocks[key]:
+            nodes = release(nodes, block)
+    return MemoryState(nodes, {key: blocks for key, blocks in state.blocks.items() if key not in ended})

@@ -3,9 +3,9 @@
 import pytest
 
 from purser.core.kubelet.hints import NO_AFFINITY, Hint
-from purser.core.kubelet.memorymanager import allocate, free_all_but, remove, start
+from purser.core.kubelet.memorymanager import allocate, allocation, free_all_but, remove, start
 from purser.core.kubelet.pod import KubeletPod, QosClass
-from purser.core.kubelet.state import MemoryBlock, MemoryState, Node
+from purser.core.kubelet.state import MemoryBlock, MemoryNode, MemoryState, MemoryTable, Node
 
 from .machines import GIB, HUGE, container, init, node_of, pod, sidecar
 
@@ -163,3 +163,20 @@ def test_a_node_leaves_its_group_with_the_last_assignment() -> None:
     state = free_all_but(state, {"b"})
     assert [state.nodes[n].group for n in (0, 1)] == [0b11, 0b11]
     assert free_all_but(state, ()) == start(node)
+
+
+def test_thousands_that_are_gone_are_freed_in_one_go(monkeypatch) -> None:
+    """Not by one copy of what all others hold for each: a report may name so many."""
+    table = MemoryTable(8 * GIB, 0, 8 * GIB, 4000, 8 * GIB - 4000)
+    held = {(f"u{n}", "c"): (MemoryBlock(0b1, "memory", 1),) for n in range(4000)}
+    state, made = MemoryState({0: MemoryNode({"memory": table}, 0b1, 4000)}, held), []
+
+    def counted(*fields) -> MemoryState:
+        made.append(MemoryState(*fields))
+        return made[-1]
+
+    monkeypatch.setattr(allocation, "MemoryState", counted)
+    left = free_all_but(state, {"u7"})
+    assert list(left.blocks) == [("u7", "c")]
+    assert (left.nodes[0].assignments, left.nodes[0].tables["memory"].reserved) == (1, 1)
+    assert made == [left]
