@@ -178,6 +178,22 @@ def test_devices_may_be_on_as_many_nodes_as_can_be_combined() -> None:
     check_coherence(node(machine(0, 1)), devices_at([(number,) for number in range(11)]))
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        pytest.param(lambda cpu: Cpu(cpu, 0, cpu, cpu), "257 sockets", id="sockets"),
+        pytest.param(lambda cpu: Cpu(cpu, 0, 0, cpu, cpu), "257 uncore caches", id="caches"),
+    ],
+)
+def test_cpus_may_be_in_as_many_parts_as_can_be_searched(parts, message) -> None:
+    def with_cpus(count: int) -> Node:
+        return node(Machine((NumaNode(0),), tuple(parts(cpu) for cpu in range(count))))
+
+    check_coherence(with_cpus(256), NodeState())
+    with pytest.raises(ReportError, match=message):
+        check_coherence(with_cpus(257), NodeState())
+
+
 def test_a_text_longer_than_an_annotation_may_be_is_not_read() -> None:
     text = encode(report_of(node(machine(0))))
     decode(text + " " * (MAX_BYTES - len(text)))

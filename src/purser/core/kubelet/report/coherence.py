@@ -20,6 +20,10 @@ limit is 8 by default."""
 MOST_PLACES = 64
 """Distinct sets of NUMA nodes at which the devices of one resource are: each is counted for every set looked at."""
 
+MOST_PARTS = 256
+"""Sockets, and uncore caches: CPUs are sought in each of one within each of the other. Virtual machines may have as
+many sockets as CPUs."""
+
 MOST_DISTANT = 255
 """The largest distance between NUMA nodes: firmware has one byte for each (ACPI's SLIT)."""
 
@@ -52,6 +56,9 @@ def _of_machine(machine: Machine) -> Iterator[str]:
         yield f"CPUs are on NUMA nodes {sorted(strange)}, which the machine does not have"
     if len(machine.cpus_by_numa) > MOST_COMBINED:
         yield f"{len(machine.cpus_by_numa)} NUMA nodes have CPUs, {MOST_COMBINED} are the most that can be predicted"
+    for name, parts in (("sockets", machine.cpus_by_socket), ("uncore caches", machine.cpus_by_uncore)):
+        if len(parts) > MOST_PARTS:
+            yield f"{len(parts)} {name}, {MOST_PARTS} are the most that can be predicted"
 
 
 def _needs_distances(config: KubeletConfig) -> bool:
