@@ -79,9 +79,7 @@ def test_on_a_single_node_the_single_node_policy_keeps_no_mask() -> None:
         pytest.param((2, 1), 2, (Hint(0b01, True), True), (Hint(0b11, False), False), id="8 GPUs of both, CPUs of one"),
         pytest.param((2, 2), 2, (Hint(0b11, True), True), (Hint(0b11, True), True), id="8 GPUs and CPUs of both"),
         pytest.param((1, 1), 2, (Hint(0b01, True), True), (Hint(0b01, True), True), id="4 GPUs and CPUs of one"),
-        pytest.param(
-            (2, 1), 4, (Hint(1, True), True), (Hint(0b11, False), False), id="GPUs of 2 of 4, CPUs of one"
-        ),
+        pytest.param((2, 1), 4, (Hint(1, True), True), (Hint(0b11, False), False), id="GPUs of 2 of 4, CPUs of one"),
         pytest.param((4, 1), 4, (Hint(1, True), True), (Hint(15, False), False), id="GPUs of all four, a NIC of one"),
     ],
 )
