@@ -74,7 +74,7 @@ class PodWorkers:
         """By uid: those whose admission has begun."""
         self._rejected: set[str] = set()
         self._first: set[str] = set()
-        """Uids of pods that were there at kubelet's start and whose turn has not come."""
+        """Uids of pods that were there at kubelet's start and whose turn is not over."""
         self._is_told_all = False
         self._holdings = asyncio.Lock()
         """Who has it decides what pods hold: an admission, which begins with what the books say and writes as it goes,
@@ -163,9 +163,11 @@ class PodWorkers:
         """Admit pods one after another, until cancelled; then let go of every pod without touching it."""
         try:
             while True:
-                pod = self._seen.get(await self._waiting.get())
+                pod = self._seen.get(uid := await self._waiting.get())
                 if pod is not None:
                     await self._take(pod)
+                # Only now: kubelet's sources are ready when it has dealt with the whole of their first list.
+                self._first.discard(uid)
         finally:
             tasks = [*self._lives.values(), *self._ends.values()]
             for task in tasks:
@@ -175,7 +177,6 @@ class PodWorkers:
     async def _take(self, pod: Raw) -> None:
         uid = uid_of(pod)
         self._known[uid] = pod
-        self._first.discard(uid)
         if is_deleted(pod):
             self._end(pod)
             return

@@ -11,6 +11,7 @@ from tests.unit.lab.kubelet.rig import GPU, MACHINE, Node, Plugin, container, re
 
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
+from purser.kube.events import EventRecorder
 from purser.lab.apiserver import ApiServer
 from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.lab.kubelet.node import NodeSettings
@@ -35,9 +36,11 @@ class World:
         self.node, self.plugin, self.clock = node, plugin, ManualClock()
         section = msgspec.convert(STATIC, KubeletSection)
         settings = NodeSettings("n1", machine=MACHINE, kubelet=configure(section, MACHINE))
-        runtime = Runtime(node.folder / "pods")
+        self.runtime = Runtime(node.folder / "pods")
+        self.rejected = []
+        recorder = EventRecorder(client, "kubelet", "n1")
         self.workers = PodWorkers(
-            settings, client, node.books, node.endpoints, runtime, None, self.clock, lambda _reason: None
+            settings, client, node.books, node.endpoints, self.runtime, recorder, self.clock, self.rejected.append
         )
 
     def holders(self):
@@ -61,14 +64,19 @@ async def living(folder, client):
     async with running(Node(folder, **STATIC)) as node, serving(node, Plugin()) as plugin:
         await register(node)
         await node.until_capacity(3)
-        world = World(node, plugin, client)
-        tasks = [asyncio.create_task(work()) for work in (world.workers.run, world.workers.keep_freeing_cpus)]
-        try:
+        async with at_work(World(node, plugin, client)) as world:
             yield world
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def at_work(world):
+    tasks = [asyncio.create_task(work()) for work in (world.workers.run, world.workers.keep_freeing_cpus)]
+    try:
+        yield world
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture
@@ -136,3 +144,15 @@ async def test_cpus_of_a_pod_that_goes_while_another_is_admitted_are_free_after_
     world.workers.added(pod("next"))
     await world.until(lambda: world.holders()[1] == {"next"})
     assert world.node.books.state.cpus.default.bit_count() == 14
+
+
+async def test_the_last_pod_of_a_restart_keeps_running_while_its_plugin_is_still_away(folder, client):
+    async with living(folder, client) as before:
+        await before.admit("runs")
+        await before.until(lambda: before.runtime.get("runs", "c"))
+    async with at_work(World(Node(folder, **STATIC), None, client)) as world:
+        for uid in ("new", "runs"):
+            world.workers.added(pod(uid))
+        world.workers.all_told()
+        await world.until(lambda: [each.holds_devices for each in world.workers.listed()] == [False, True])
+        assert world.rejected == ["UnexpectedAdmissionError"]
