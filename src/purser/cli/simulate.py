@@ -78,7 +78,7 @@ def simulate(
         Knows, typer.Option(help="Whether policies are told the mix of pods, or learn it from those that arrive.")
     ] = Knows.TOLD,
     bound: Annotated[bool, typer.Option("--bound", help="Compute what no policy can exceed (needs scipy).")] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; default: one per processor.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at once; default: as many as are of use.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write a report with plots, one HTML file (needs matplotlib).")
     ] = None,
@@ -208,11 +208,11 @@ def _all_policies() -> list[str]:
 
 def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":
     from purser.simulator.bounds import CannotSolve
-    from purser.simulator.parallel import LostProcess, most_jobs, run_all
+    from purser.simulator.parallel import LostProcess, fitting_jobs, run_all
 
     try:
         with _Progress(tasks) as progress:
-            return run_all(read, tasks, jobs or most_jobs(), progress.show)
+            return run_all(read, tasks, jobs or fitting_jobs(tasks), progress.show)
     except ValueError as error:
         fail(str(error), MISUSED)
     except (LostProcess, CannotSolve) as error:

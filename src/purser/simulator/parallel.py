@@ -18,6 +18,9 @@ from purser.simulator.workload import Order, Workload
 FRAGMENTATION = "fragmentation"
 """The policy whose first failure the bound C is about."""
 
+EVENTS_PER_PROCESS = 10_000
+"""As many as make another process worth its start, of a second or two."""
+
 OnProgress = Callable[[int, int], None]
 """Told (which task, events done)."""
 
@@ -48,9 +51,10 @@ def run_all(workload: Workload, tasks: Sequence[Task], jobs: int, on_progress: O
     return _in_processes(workload, tasks, min(jobs, len(tasks)), on_progress)
 
 
-def most_jobs() -> int:
-    """As many as there are processors for this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def fitting_jobs(tasks: Sequence[Task]) -> int:
+    """One per processor, or fewer for little work: a process takes as long to start as many decisions."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(min(processors, sum(len(task.order.pods) for task in tasks) // EVENTS_PER_PROCESS), 1)
 
 
 def _reporter(on_progress: OnProgress, place: int) -> arrivals.Tick:

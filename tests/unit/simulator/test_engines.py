@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.simulator.builders import NO_GPU, as_listed, node, share, timed, whole, workload
 
 from purser.core.placement.policies import NODE_POLICIES
-from purser.simulator import arrivals, departures, demo
+from purser.simulator import arrivals, demo, departures
 from purser.simulator.deciding import Decider, check_overcommitted, parse_policy
 from purser.simulator.metrics import Rows
 from purser.simulator.orders import draw_order, timed_order

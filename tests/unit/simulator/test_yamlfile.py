@@ -66,7 +66,9 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, old: str, new: str
     assert line[problem.column - 1 :].startswith(at)
 
 
-@pytest.mark.parametrize("text", ["[" * 5000, "nodes: &a [*a]\npods: *a\n", "\x00", "nodes: !!python/object:os.system x"])
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "nodes: &a [*a]\npods: *a\n", "\x00", "nodes: !!python/object:os.system x"]
+)
 def test_nothing_crashes_the_reader(tmp_path: Path, text: str) -> None:
     path = tmp_path / "w.yaml"
     path.write_text(text)

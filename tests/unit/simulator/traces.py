@@ -5,7 +5,9 @@ from pathlib import Path
 
 TRACES = Path(os.environ.get("PURSER_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
 THERE = (TRACES / "orders").is_dir()
-MISSING = f"no traces at {TRACES}: PURSER_TRACES must be a directory with openb_*.csv and orders/<workload>/seedNN.txt.gz"
+MISSING = (
+    f"no traces at {TRACES}: PURSER_TRACES must be a directory with openb_*.csv and orders/<workload>/seedNN.txt.gz"
+)
 NODES = TRACES / "openb_node_list_gpu_node.csv"
 
 

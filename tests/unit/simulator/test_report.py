@@ -1,0 +1,142 @@
+"""The report: one page that needs nothing else, and says what the numbers say."""
+
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from tests.unit.simulator.builders import node, timed, whole
+
+from purser.simulator import demo
+from purser.simulator.orders import draw_order, timed_order
+from purser.simulator.parallel import Task, run_all
+from purser.simulator.report.document import as_csv, document
+from purser.simulator.report.html import report
+from purser.simulator.results import AnyRun
+from purser.simulator.workload import Workload
+
+VOID = {"meta", "br", "link", "img"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes; complains about what is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.tags)
+
+
+def arrivals(bound: bool = False) -> tuple[Workload, list[AnyRun]]:
+    made_up = demo.workload()
+    orders = [draw_order(made_up, seed, 130) for seed in (1, 2)]
+    tasks = [Task(name, order, bound=bound) for name in ("best-fit", "spread") for order in orders]
+    return made_up, run_all(made_up, tasks, 1, lambda place, events: None)
+
+
+def departures(made_up: Workload) -> list[AnyRun]:
+    tasks = [Task(name, timed_order(made_up, 1)) for name in ("best-fit", "random")]
+    return run_all(made_up, tasks, 1, lambda place, events: None)
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[str]:
+    made_up, runs = arrivals(bound=True)
+    return [report(made_up, runs), report(made_up, departures(made_up))]
+
+
+def test_pages_are_whole_and_need_nothing_from_elsewhere(pages: list[str]) -> None:
+    for text in pages:
+        page = Page(text)
+        assert {tag for tag, _ in page.tags}.isdisjoint({"script", "img", "link", "iframe", "object"})
+        for tag, attributes in page.tags:
+            for name in ("src", "href", "xlink:href", "srcset", "action"):
+                assert (attributes.get(name) or "#").startswith("#"), f"<{tag} {name}={attributes[name]}>"
+        assert "@import" not in text
+        assert all(part.startswith(("#", '"#')) for part in text.split("url(")[1:])
+
+
+def test_plots_are_pictures_and_no_id_is_there_twice(pages: list[str]) -> None:
+    for text in pages:
+        page = Page(text)
+        assert page.count("svg") >= 4
+        ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        for part in text.split("<svg")[1:]:
+            ET.fromstring("<svg" + part[: part.index("</svg>") + 6])
+
+
+def test_everything_that_belongs_in_it_is_there(pages: list[str]) -> None:
+    first, second = (" ".join(Page(text).text) for text in pages)
+    for words in (
+        "GPU placement policies on a made-up cluster",
+        "Once pods have asked for 100 % of the GPUs, best-fit has allocated",
+        "the choice of the policy is worth",
+        "No policy whatever can have allocated more than",
+        "Idle GPUs by cause",
+        "Pods that found no place",
+        "8-GPU",
+        "How to read this",
+    ):
+        assert words in first
+    for words in ("Pods wait least with best-fit", "pending GPU-hours", "Waiting time", "How to read this"):
+        assert words in second
+
+
+def test_names_from_lists_cannot_break_the_page() -> None:
+    evil = "</title><script>alert(1)</script>&"
+    made = timed([node("a", 1, model=evil)], [(0, 5, whole(1)), (1, 5, whole(1))])
+    made = Workload(evil, made.nodes, made.pods, (evil,))
+    page = Page(report(made, departures(made)))
+    assert page.count("script") == 0
+    assert any(evil in text for text in page.text)
+
+
+def test_where_nobody_ever_waited_the_page_says_so() -> None:
+    made = timed([node("a", 4)], [(0, 5, whole(1)), (1, 5, whole(1))])
+    assert "No pod ever waited" in report(made, departures(made))
+
+
+def test_documents_have_means_over_orders_and_each_run() -> None:
+    made_up, runs = arrivals()
+    found = document(made_up, runs)
+    assert [each["policy"] for each in found["policies"]] == ["best-fit", "spread"]
+    for each in found["policies"]:
+        assert set(each["allocation_percent"]) == {"70", "80", "90", "95", "100", "110", "120", "130"}
+        assert set(each["fragmentation_percent"]) == set(each["allocation_percent"])
+        first, second = each["runs"]
+        mean = (first["allocation_percent"]["100"] + second["allocation_percent"]["100"]) / 2
+        assert each["allocation_percent"]["100"] == pytest.approx(mean, abs=1e-4)
+        assert each["placed"] == (first["placed"] + second["placed"]) / 2
+        assert each["pods_per_second"] > 0
+        assert first["placed"] + sum(first["failed"].values()) == first["pods"]
+        assert sum(first["idle_by_cause_percent"].values()) == pytest.approx(
+            100 - first["allocation_percent"]["100"], abs=0.6
+        )
+
+
+def test_csv_has_a_line_for_each_run() -> None:
+    _, runs = arrivals()
+    lines = as_csv(runs).splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("policy,order,seed,pods,allocation_percent.70,")
