@@ -24,9 +24,9 @@ CPU_MARGIN = 0.9
 some want less. Measured: 0.8 to 1.0 differ by 0.1 point, 1.25 takes whole nodes from 8-GPU pods."""
 
 CPU_WEIGHT = 0.4
-"""What CPU that pods cannot use costs, of the GPUs that go with it. cpu250 at 100 %: 0: +0.3 points over FGD,
-0.1: +0.7, 0.25: +1.3, 0.4: +1.6, 1: +1.7; but the more it costs, the more CPU-only pods go to nodes kept
-for 8-GPU pods."""
+"""What CPU that pods cannot use costs, of the GPUs that go with it. Points over FGD on cpu250 at 100 %, before
+`reserve` kept as much as it does: 0: 0.3, 0.1: 0.7, 0.25: 1.3, 0.4: 1.6, 1: 1.7; but the more it costs, the more
+CPU-only pods go to nodes kept for 8-GPU pods."""
 
 
 @dataclass(frozen=True)

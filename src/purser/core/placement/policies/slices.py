@@ -6,9 +6,9 @@ Gomory 1961): a simplex step, then the most valuable pattern at its prices, unti
 remains are the prices, and so the worth of what is left of a GPU: the most that shares could be worth in it. A share
 that goes where the GPU loses more worth than the share has breaks a pattern that is needed.
 
-The program is small (a row per size of share, in hundredths of a GPU), takes some milliseconds, and finds the prices
-that HiGHS finds. On the default workload of the openb trace the patterns alone bring FGD's allocation from 95.40 to
-95.66 percent, with shares only (gpushare100) from 86.82 to 88.0.
+The program is small (a row per size of share), takes some milliseconds, and finds the prices that HiGHS finds. On the
+default workload of the openb trace the patterns alone bring FGD's allocation from 95.40 to 95.75 percent, with shares
+only (gpushare100) from 86.82 to 88.0.
 """
 
 from collections import Counter
@@ -21,8 +21,11 @@ import numpy.typing as npt
 from purser.core.placement.kernels.arguments import Floats, Ints
 
 WHOLE_MILLI = 1000
-_GRAIN_MILLI = 10
-_PLACES = WHOLE_MILLI // _GRAIN_MILLI
+_LEAST_MILLI = 10
+"""Smaller shares count as this."""
+_GRAINS_MILLI = (1, 10, 25)
+_MOST_SIZES = 40
+"""Where there are more, they are rounded up to a coarser grain: time grows with their number."""
 _CLOSE = 1e-9
 
 
@@ -31,31 +34,33 @@ def values(demand: Mapping[int, float]) -> Ints:
 
     ``demand``: how many shares of each size in thousandths there are, in any unit. Without any: nothing has a worth.
     """
-    sizes, counts = _grains(demand)
+    sizes, counts = _sizes(demand)
     if not len(sizes):
         return np.zeros(WHOLE_MILLI + 1, np.int64)
-    worth = np.minimum(np.floor(WHOLE_MILLI * _worth(sizes, counts) + 0.5), WHOLE_MILLI).astype(np.int64)
-    by_milli: Ints = worth[np.arange(WHOLE_MILLI + 1) // _GRAIN_MILLI]
-    return by_milli
+    worth: Ints = np.minimum(np.floor(WHOLE_MILLI * _worth(sizes, counts) + 0.5), WHOLE_MILLI).astype(np.int64)
+    return worth
 
 
-def _grains(demand: Mapping[int, float]) -> tuple[Ints, Floats]:
+def _sizes(demand: Mapping[int, float]) -> tuple[Ints, Floats]:
+    known = {milli: count for milli, count in demand.items() if 0 < milli < WHOLE_MILLI and count > 0}
     merged: Counter[int] = Counter()
-    for milli, count in demand.items():
-        if 0 < milli < WHOLE_MILLI and count > 0:
-            merged[-(-milli // _GRAIN_MILLI)] += count  # type: ignore[assignment]
-    sizes = sorted(size for size in merged if size <= _PLACES)
-    return np.array(sizes, np.int64), np.array([merged[size] for size in sizes], np.float64)
+    for grain in _GRAINS_MILLI:
+        merged.clear()
+        for milli, count in known.items():
+            merged[max(-(-milli // grain) * grain, _LEAST_MILLI)] += count  # type: ignore[assignment]
+        if len(merged) <= _MOST_SIZES:
+            break
+    return np.array(sorted(merged), np.int64), np.array([merged[size] for size in sorted(merged)], np.float64)
 
 
 def _worth(sizes: Ints, counts: Floats) -> Floats:
-    """The worth of each number of grains, when the linear program is solved, or after so many steps that it might go
-    round in circles: then its prices are still prices, if not the best.
+    """The worth of each number of thousandths, when the linear program is solved, or after so many steps that it might
+    go round in circles: then its prices are still prices, if not the best.
     """
-    inverse = np.diag(1.0 / (_PLACES // sizes))  # begin with patterns of one size each
+    inverse = np.diag(1.0 / (WHOLE_MILLI // sizes))  # begin with patterns of one size each
     used = inverse @ counts
     worth, last = _fill(sizes, inverse.sum(axis=0))
-    for _ in range(20 * len(sizes) + 50):
+    for _ in range(5 * len(sizes) + 50):
         if worth[-1] <= 1 + _CLOSE:
             break
         _enter(inverse, used, _pattern(sizes, last))
@@ -64,29 +69,26 @@ def _worth(sizes: Ints, counts: Floats) -> Floats:
 
 
 def _fill(sizes: Ints, prices: Floats) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """The most that fits into each number of grains at these prices, and the size that was put in last (-1: none)."""
-    worth, last = np.zeros(_PLACES + 1), np.full(_PLACES + 1, -1, np.intp)
-    prices = np.maximum(prices, 0.0)
-    fitting = np.searchsorted(sizes, np.arange(_PLACES + 1), side="right").tolist()
-    for place in range(1, _PLACES + 1):
-        worth[place] = worth[place - 1]
-        if fitting[place]:
-            filled = worth[place - sizes[: fitting[place]]] + prices[: fitting[place]]
-            best = int(filled.argmax())
-            if filled[best] > worth[place] + _CLOSE:
-                worth[place], last[place] = filled[best], best
-    return worth, last
+    """The most that fits into each number of thousandths at these prices, and a size that is in it (-1: none)."""
+    worth, last = np.zeros(WHOLE_MILLI + 1), np.full(WHOLE_MILLI + 1, -1, np.intp)
+    for index, (size, price) in enumerate(zip(sizes.tolist(), prices.tolist(), strict=True)):
+        if price <= 0:
+            continue
+        for start in range(size, WHOLE_MILLI + 1, size):  # what holds one more than the block before
+            end = min(start + size, WHOLE_MILLI + 1)
+            filled = worth[start - size : end - size] + price
+            better = filled > worth[start:end] + _CLOSE
+            worth[start:end][better] = filled[better]
+            last[start:end][better] = index
+    return np.maximum.accumulate(worth), last
 
 
 def _pattern(sizes: Ints, last: npt.NDArray[np.intp]) -> Floats:
     """How many of each size the most valuable filling of a GPU has."""
-    pattern, place = np.zeros(len(sizes)), _PLACES
-    while place > 0:
-        if last[place] < 0:
-            place -= 1
-        else:
-            pattern[last[place]] += 1
-            place -= int(sizes[last[place]])
+    pattern, place = np.zeros(len(sizes)), WHOLE_MILLI
+    while last[place] >= 0:
+        pattern[last[place]] += 1
+        place -= int(sizes[last[place]])
     return pattern
 
 
