@@ -65,7 +65,7 @@ def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
     _warm_up(workload, task)
     if task.order.arrives_s is not None:
         timed = departures.run(workload, task.order, task.policy, task.learns, tick)
-        return timed_result(task.policy, workload, task.order, timed)
+        return timed_result(task.policy, workload, task.order, task.learns, timed)
     found = arrivals.run(workload, task.order, task.policy, task.learns, tick)
     limit = None
     if task.bound:
@@ -73,7 +73,7 @@ def _run(workload: Workload, task: Task, tick: arrivals.Tick) -> AnyRun:
         if task.policy != FRAGMENTATION or task.learns:
             first = arrivals.run(workload, task.order, FRAGMENTATION).first_failure
         limit = bounds(workload, task.order, first)
-    return run_result(task.policy, workload, task.order, found, limit)
+    return run_result(task.policy, workload, task.order, task.learns, found, limit)
 
 
 def _warm_up(workload: Workload, task: Task) -> None:

@@ -26,6 +26,8 @@ class Run(msgspec.Struct, frozen=True):
     policy: str
     order: str
     seed: int
+    learned: bool
+    """Whether the policy had to learn the mix of pods, or was told."""
     pods: int
     allocation_percent: dict[int, float]
     """By percent arrived, as are the next."""
@@ -51,6 +53,8 @@ class TimedRun(msgspec.Struct, frozen=True):
     policy: str
     order: str
     seed: int
+    learned: bool
+    """Whether the policy had to learn the mix of pods, or was told."""
     pods: int
     hours: float
     allocation_percent: float
@@ -73,7 +77,9 @@ class TimedRun(msgspec.Struct, frozen=True):
     """How long pods waited, the shortest wait first: at each whole percent of the pods from 0 to 100."""
 
 
-def run_result(policy: str, workload: Workload, order: Order, found: Arrivals, bounds: Bounds | None) -> Run:
+def run_result(
+    policy: str, workload: Workload, order: Order, learned: bool, found: Arrivals, bounds: Bounds | None
+) -> Run:
     """What is told of a run with arrivals alone."""
     rows = found.rows
     everywhere = range(int(rows.arrived_percent[-1]) + 1)
@@ -84,6 +90,7 @@ def run_result(policy: str, workload: Workload, order: Order, found: Arrivals, b
         policy,
         order.label,
         order.seed,
+        learned,
         len(order.pods),
         rows.columns(PERCENTS, rows.allocation_percent),
         rows.columns(PERCENTS, rows.fragmentation_percent),
@@ -106,7 +113,7 @@ def _percent_by_cause(causes: Causes, capacity_milli: int) -> dict[str, float]:
     return {cause: round(100 * amount / max(capacity_milli, 1), 4) for cause, amount in amounts.items()}
 
 
-def timed_result(policy: str, workload: Workload, order: Order, found: Departures) -> TimedRun:
+def timed_result(policy: str, workload: Workload, order: Order, learned: bool, found: Departures) -> TimedRun:
     """What is told of a run with departures."""
     moments, waited = found.moments, found.waited_s
     percent = 100 / max(workload.capacity_milli, 1)
@@ -115,6 +122,7 @@ def timed_result(policy: str, workload: Workload, order: Order, found: Departure
         policy,
         order.label,
         order.seed,
+        learned,
         len(order.pods),
         round(found.end_s / 3600, 4),
         round(percent * moments.mean(moments.allocated, found.end_s), 4),

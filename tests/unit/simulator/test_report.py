@@ -139,4 +139,4 @@ def test_csv_has_a_line_for_each_run() -> None:
     _, runs = arrivals()
     lines = as_csv(runs).splitlines()
     assert len(lines) == 5
-    assert lines[0].startswith("policy,order,seed,pods,allocation_percent.70,")
+    assert lines[0].startswith("policy,order,seed,learned,pods,allocation_percent.70,")

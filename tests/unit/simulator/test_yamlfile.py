@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from purser.core.placement.shape import PodShape
+from purser.simulator import departures
+from purser.simulator.orders import timed_order
 from purser.simulator.problems import InputError
 from purser.simulator.yamlfile import read_workload
 
@@ -74,3 +76,10 @@ def test_nothing_crashes_the_reader(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InputError):
         read_workload(path)
+
+
+def test_the_example_that_ships_can_be_simulated() -> None:
+    example = read_workload(Path(__file__).parents[3] / "examples" / "traces" / "small-team.yaml")
+    found = departures.run(example, timed_order(example, 1), "purser")
+    assert found.placed.all()
+    assert found.pending_gpu_hours > 0
