@@ -1,5 +1,11 @@
 """What a cluster has now as a workload, from the lab's API server."""
 
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
 import msgspec
 import pytest
 import pytest_asyncio
@@ -67,6 +73,18 @@ async def test_nodes_and_pods_with_gpus_are_simulated_and_other_pods_keep_what_t
     order = draw_order(found, 1, 100)
     run = arrivals.run(found, order, "binpack")
     assert (run.placed, run.rows.allocated[-1]) == (4, 2000)
+
+
+async def test_the_command_simulates_a_cluster(client: Client, tmp_path: Path) -> None:
+    await put_node(client, "a", 2)
+    await put_pod(client, "holds", GPU, "a", annotations=granted("holds", "a"))
+    purser = Path(sys.executable).with_name("purser")
+    words = ["simulate", "--cluster", f"--kubeconfig={tmp_path / 'kubeconfig'}", "--policy=best-fit", "-o", "json"]
+    process = await asyncio.create_subprocess_exec(purser, *words, stdout=PIPE, stderr=PIPE)
+    out, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b"")
+    [policy] = json.loads(out)["policies"]
+    assert policy["allocation_percent"]["100"] == 100
 
 
 async def test_what_cannot_be_read_is_left_out_and_said(client: Client) -> None:

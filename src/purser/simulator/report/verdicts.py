@@ -1,5 +1,6 @@
 """What the numbers say, in sentences."""
 
+from purser.simulator.report.plots import by_size
 from purser.simulator.results import Run, TimedRun, mean_of
 from purser.simulator.workload import Workload
 
@@ -28,10 +29,23 @@ def arrival_verdicts(workload: Workload, runs: dict[str, list[Run]]) -> list[str
             f"No policy whatever can have allocated more than {limit:.2f} % by then: {best} is "
             f"{_gpus(workload, limit - allocated[best])} GPUs away from that."
         )
+    return [*found, *_failures(runs)]
+
+
+def _failures(runs: dict[str, list[Run]]) -> list[str]:
+    """Who turns away the fewest pods, and who the fewest of the largest: not always the same."""
     failed = {name: mean_of(each, lambda run: sum(run.failed.values())) for name, each in runs.items()}
     fewest = min(failed, key=lambda name: failed[name])
-    found.append(f"In the end the fewest pods have found no place with {fewest}: {failed[fewest]:.0f}.")
-    return found
+    found = f"In the end the fewest pods have found no place with {fewest}: {failed[fewest]:.0f}."
+    largest = max((kind for each in runs.values() for run in each for kind in run.failed), key=by_size, default="")
+    large = {name: sum(run.failed.get(largest, 0) for run in each) / len(each) for name, each in runs.items()}
+    best = min(large, key=lambda name: large[name])
+    if large[best] < large[fewest]:
+        found += (
+            f" Of {largest} pods the fewest with {best}: {large[best]:.0f}, where {fewest} turned away "
+            f"{large[fewest]:.0f}; one of these asks for as much as many small ones."
+        )
+    return [found]
 
 
 def timed_verdicts(runs: dict[str, list[TimedRun]]) -> list[str]:
