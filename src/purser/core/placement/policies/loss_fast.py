@@ -13,7 +13,7 @@ _Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 def losses(left: Ints, cpu: Ints, model: Ints, mix: MixTables, prices: Prices) -> Floats:
     """See `loss_plain.losses`."""
-    return _losses(left, cpu, model, *_flat((*mix, *prices)))
+    return _losses(left, cpu, model, *_flat(mix, prices))
 
 
 def loss_scores(
@@ -30,12 +30,14 @@ def loss_scores(
     steps: Floats,
 ) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
     """See `loss_plain.loss_scores`."""
-    return _loss_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, steps, *_flat((*mix, *prices)))
+    return _loss_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, steps, *_flat(mix, prices))
 
 
-def _flat(tables: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One by one, as compiled functions here take them."""
-    return tables
+def _flat(mix: MixTables, prices: Prices) -> tuple[Any, ...]:
+    """One by one, as compiled functions here take them. Constants of another file are among them: numba would not
+    notice that they have changed, and use what it has on disk.
+    """
+    return (*mix, *prices, LIMITED, REGRET_MILLI, TIER)
 
 
 @_compiled
@@ -51,6 +53,7 @@ def _loss(
     case: Any,
     gpu_per_cpu: float,
     cpu_price: float,
+    unlimited: int,
     counts: Ints,
     smalls: Ints,
 ) -> float:
@@ -67,7 +70,7 @@ def _loss(
         room = of == 8 or (of == 4 and counts[level_of[k]] >= gpus[k])
         if not (room and cpu >= cpu_milli[k]):
             without_room += frequency[k]
-    limited = 0 if cpu >= LIMITED else cpu
+    limited = 0 if cpu >= unlimited else cpu
     return total + cpu_price * without_room * limited + max(idle - cpu * gpu_per_cpu, 0.0)
 
 
@@ -85,6 +88,9 @@ def _losses(
     values: Ints,
     gpu_per_cpu: float,
     cpu_price: float,
+    unlimited: int,
+    grain_milli: int,
+    of_tier: float,
 ) -> Floats:
     found = np.empty(len(cpu))
     counts, smalls = np.empty(len(levels), np.int64), np.empty(len(levels), np.int64)
@@ -103,6 +109,7 @@ def _losses(
             case,
             gpu_per_cpu,
             cpu_price,
+            unlimited,
             counts,
             smalls,
         )
@@ -129,6 +136,9 @@ def _loss_scores(
     values: Ints,
     gpu_per_cpu: float,
     cpu_price: float,
+    unlimited: int,
+    grain_milli: int,
+    of_tier: float,
 ) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
     nodes = len(fits)
     scores, best_gpus = np.full(nodes, -np.inf), np.full(nodes, -1, np.int16)
@@ -151,7 +161,7 @@ def _loss_scores(
                 if seen:
                     continue
                 regret = values[model[n], left[g, n]] - values[model[n], after[g, n]]
-                tier = TIER * ((regret + REGRET_MILLI // 2) // REGRET_MILLI)
+                tier = of_tier * ((regret + grain_milli // 2) // grain_milli)
                 of_node[g] = after[g, n]
             else:
                 _take_smallest(of_node, after[:, n], takes[:, n], gpu_count)
@@ -167,6 +177,7 @@ def _loss_scores(
                 case,
                 gpu_per_cpu,
                 cpu_price,
+                unlimited,
                 counts,
                 smalls,
             )
