@@ -41,6 +41,9 @@ class Behaviour(msgspec.Struct, frozen=True):
     in 1.36.2; the release between is a guess)."""
     checks_health_of_held_devices: bool
     """Unregistered and unhealthy devices are errors before all else (PRs 114640, 116376; 1.25.10, 1.26.5, 1.27.2)."""
+    wants_devices_for_zero: bool
+    """A container that asks for 0 of a resource cannot be created where the plugin wants PreStartContainer (until PR
+    96781; 1.21)."""
     no_topology_key: int
     """Where the checkpoint has devices without topology: 0, since 1.23 -1 (PR 103289)."""
     packs_by_numa: bool
@@ -107,6 +110,7 @@ def behaviour(version: Version) -> Behaviour:
         any_numa_node_aligns=version >= (1, 22, 0),
         needs_a_node_for_topology=version >= (1, 22, 0),
         checks_health_of_held_devices=_has_reboot_checks(version),
+        wants_devices_for_zero=version < (1, 21, 0),
         no_topology_key=-1 if version >= (1, 23, 0) else 0,
         packs_by_numa=version >= (1, 22, 0),
         has_memory_manager=version >= (1, 21, 0),

@@ -7,7 +7,17 @@ import msgspec
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.kubelet import admission, devicemanager
-from purser.core.kubelet.asks import Admission, Answered, Ask, CallFailed, Outcome, PlainAnswer, PreferredAllocation
+from purser.core.kubelet.asks import (
+    Admission,
+    Answered,
+    Ask,
+    CallFailed,
+    Manager,
+    Outcome,
+    PlainAnswer,
+    PreferredAllocation,
+    Refusal,
+)
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.quantities import QuantityError
 from purser.kube.adapters import pod_spec
@@ -38,23 +48,34 @@ async def admit(
     """
     seen = _seen(pod)
     outcome = await _drive(books, endpoints, admission.admit(books.node, books.state, seen, active, running))
-    books.commit(outcome.state)
     if outcome.refusal is not None:
         raise AdmissionError(outcome.refusal.reason, outcome.refusal.message)
     _check_forgotten(books, seen)
 
 
 async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome:
+    """To the end. The checkpoint is written after each container that got all of its devices."""
+    served = ""
     try:
         ask = next(twin)
         while True:
             # What PodResources tells a plugin that asks kubelet from inside this call.
             books.commit(ask.state)
+            if served not in ("", ask.container[1]):
+                books.checkpoint()
+            served = ask.container[1]
             answer = await _answer(endpoints, ask)
             ask = twin.send(Answered(answer, books.devices))
     except StopIteration as end:
         outcome: Outcome = end.value
-        return outcome
+    books.commit(outcome.state)
+    if served and not _lacks_devices(outcome.refusal, served):
+        books.checkpoint()
+    return outcome
+
+
+def _lacks_devices(refusal: Refusal | None, container: str) -> bool:
+    return refusal is not None and refusal.manager is Manager.DEVICE and refusal.container == container
 
 
 async def _answer(endpoints: Endpoints, ask: Ask) -> PlainAnswer:
@@ -102,10 +123,15 @@ class RunOptions:
 async def run_options(books: Books, endpoints: Endpoints, uid: str, container: ContainerView) -> RunOptions:
     """What a container is created with; asks PreStartContainer of the plugins that want it. Raises `PluginError`."""
     held = devicemanager.held_by(books.devices, (uid, container.name))
-    for resource, allocation in held.items():
+    for resource, required in container.limits.items():
         known = books.devices.resources.get(resource)
-        if known is not None and known.options.pre_start_required and container.limits.get(resource, 0) > 0:
-            await endpoints.pre_start(resource, sorted(allocation.device_ids))
+        if known is None or not known.options.pre_start_required:
+            continue
+        if resource in held:
+            await endpoints.pre_start(resource, sorted(held[resource].device_ids))
+        elif required or books.behaviour.wants_devices_for_zero:
+            where = f"pod {uid}, container {container.name}, resource {resource}"
+            raise PluginError(f"no devices found allocated in local cache for {where}")
     responses = [_response(allocation.response) for allocation in held.values()]
     return RunOptions(responses, with_cdi=books.behaviour.merges_cdi_devices)
 

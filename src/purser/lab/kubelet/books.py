@@ -1,11 +1,11 @@
 """What one kubelet knows: the twin's state of its node, and the files that it survives in.
 
 Two write here at the same time. Plugins change which devices there are (`Books.tell`, `Books.forget_expired`). Who has
-what is changed by an admission, or between two of them by the CPU manager's reconcile loop (`Books.commit`; that they
-take turns is the concern of `purser.lab.kubelet.podworkers`). Each change is taken over for its half only, so that a
-list of devices which arrives while a pod is being admitted is not lost.
+what is changed by an admission, or between two of them by the CPU manager's reconcile loop and by whoever asks for the
+pods (`Books.commit`; that they take turns is the concern of `purser.lab.kubelet.podworkers`). Each change is taken over
+for its half only, so that a list of devices which arrives while a pod is being admitted is not lost.
 
-All others read, PodResources too: it hides the devices of pods that are over, the next admission takes them.
+The files of CPUs and memory follow every change, the device manager's checkpoint does not: see `Books.checkpoint`.
 """
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ class Books:
         self._files = files
 
     def open(self) -> None:
-        """Write every file, as kubelet does at its start."""
+        """Write the files of CPUs and memory, as kubelet does at its start."""
         self._files.save(self.state)
 
     @property
@@ -39,6 +39,11 @@ class Books:
     def behaviour(self) -> Behaviour:
         """What is special about the kubelet's version."""
         return behaviour(self.node.config.parsed_version)
+
+    def checkpoint(self) -> None:
+        """Write the device manager's file, as kubelet does with each list of a plugin, with the devices of each
+        container, and when it forgets a resource: not when devices come free, nor when a plugin goes away."""
+        self._files.save_devices(self.devices)
 
     def tell(self, devices: DeviceState) -> None:
         """Take over what plugins changed: resources, and those that are gone."""
@@ -53,6 +58,8 @@ class Books:
         devices, capacity = devicemanager.capacity(self.devices, now_s)
         if devices is not self.devices:
             self.tell(devices)
+            self.checkpoint()
+            self.checkpoint()
         return capacity
 
     def cpus_of(self, key: ContainerKey) -> CpuSet:

@@ -28,6 +28,9 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+_NO_CONTAINERS = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
+"""The empty answer as kubelet prints it."""
+
 Answer = TypeVar("Answer")
 
 _log = structlog.get_logger("purser.lab.kubelet")
@@ -38,7 +41,7 @@ class PluginError(Exception):
 
 
 class RpcFailed(PluginError):
-    """The call broke, or the plugin answered with an error."""
+    """The plugin is gone, the call broke, or it was answered with an error."""
 
 
 class EmptyResponse(PluginError):
@@ -116,7 +119,7 @@ class Endpoints:
         message = api_pb2.AllocateRequest(container_requests=[request])
         answer = await self._ask(resource, lambda stub: stub.Allocate(message))
         if not answer.container_responses:
-            raise EmptyResponse(f"no containers return in allocation response {answer}")
+            raise EmptyResponse(f"no containers return in allocation response {_NO_CONTAINERS}")
         return answer.container_responses[0]
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
@@ -133,7 +136,7 @@ class Endpoints:
         if endpoint is None:
             raise PluginError(f"unknown Device Plugin {resource}")
         if endpoint.is_stopped:
-            raise PluginError(f"endpoint {endpoint.path} has been stopped")
+            raise RpcFailed(f"endpoint {endpoint.path} has been stopped")
         try:
             return await call(endpoint.stub)
         except grpc.aio.AioRpcError as error:
@@ -161,6 +164,7 @@ class Endpoints:
                 if self._endpoints.get(endpoint.resource) is endpoint:
                     listed = [_device(device) for device in message.devices]
                     self._books.tell(devicemanager.update(self._books.devices, endpoint.resource, listed))
+                    self._books.checkpoint()
                     self._on_change()
         except grpc.aio.AioRpcError as error:
             _log.info("the device plugin's stream ended", resource=endpoint.resource, error=go_error(error))

@@ -49,7 +49,7 @@ class Kubelet:
         self.runtime = Runtime(folder / "pods")
         self._client = client
         files = StateFiles(folder, settings.node)
-        self._has_checkpoint = files.has_checkpoint()
+        self._has_run_before = files.has_run_before()
         self.books = Books(settings.node, files.load(clock.monotonic()), files)
         self._node = NodeReporter(settings, client, self.books, clock)
         self._endpoints = Endpoints(self.books, clock, self._node.changed)
@@ -70,7 +70,7 @@ class Kubelet:
         try:
             await self._pod_resources.start()
             await self._plugins.start()
-            await self._node.register(reset_extended_resources=not self._has_checkpoint)
+            await self._node.register(reset_extended_resources=not self._has_run_before)
             self.started.set()
             await self._work()
         finally:

@@ -30,7 +30,7 @@ class ListedPod:
     name: str
     containers: tuple[str, ...]
     holds_devices: bool = True
-    """False: it is over, so that kubelet takes its devices before it lists."""
+    """False: it is over, and kubelet takes its devices before it lists."""
 
 
 class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):

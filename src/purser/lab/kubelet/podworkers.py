@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from purser.core.kubelet import cpumanager
+from purser.core.kubelet import cpumanager, devicemanager
 from purser.core.kubelet.cpuset import format_cpuset
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
@@ -17,7 +17,7 @@ from purser.kube.resources import PODS, ref_of
 from purser.lab.kubelet.admission import AdmissionError, RunOptions, admit, run_options
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
-from purser.lab.kubelet.node import NodeSettings
+from purser.lab.kubelet.node import NodeSettings, capacity_of
 from purser.lab.kubelet.podresources import ListedPod
 from purser.lab.kubelet.pods import (
     ContainerView,
@@ -33,6 +33,7 @@ from purser.lab.kubelet.pods import (
     uid_of,
     waiting_status,
 )
+from purser.lab.kubelet.predicates import check_room
 from purser.lab.kubelet.runtime import Record, Runtime
 
 _SIGTERM_EXIT_CODE = 143
@@ -78,7 +79,7 @@ class PodWorkers:
         self._is_told_all = False
         self._holdings = asyncio.Lock()
         """Who has it decides what pods hold: an admission, which begins with what the books say and writes as it goes,
-        or the reconcile loop."""
+        or the reconcile loop. Who does not wait for it leaves all as it is while another has it."""
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
 
@@ -136,9 +137,10 @@ class PodWorkers:
     def listed(self) -> Iterator[ListedPod]:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended.
 
-        kubelet takes the devices of pods that are over whenever it needs to know, not when they end. Here it only looks
-        so: nothing is written, for an admission may be under way, and the next one takes them by itself."""
+        kubelet takes the devices of pods that are over whenever it needs to know, not when they end."""
         active = self._active()
+        if active is not None:
+            self._free_devices(active)
         for uid, pod in self._known.items():
             if self._settings.behaviour.lists_active_pods_only and self._is_over(uid, pod):
                 continue
@@ -146,6 +148,16 @@ class PodWorkers:
             holds_devices = active is None or uid in active
             containers = self._listed_containers(pod)
             yield ListedPod(uid, metadata["namespace"], metadata["name"], containers, holds_devices)
+
+    def _free_devices(self, active: set[str]) -> None:
+        """Not in the midst of an admission, whose next step would undo it: until its end the devices are hidden."""
+        state = self._books.state
+        devices = devicemanager.free_all_but(state.devices, active)
+        if devices is not state.devices and not self._holdings.locked():
+            self._books.commit(replace(state, devices=devices))
+
+    def _others(self, uid: str) -> list[Raw]:
+        return [pod for other, pod in self._known.items() if other != uid and not self._is_over(other, pod)]
 
     def _is_over(self, uid: str, pod: Raw) -> bool:
         return uid in self._rejected or is_finished(pod)
@@ -186,6 +198,7 @@ class PodWorkers:
             running = {view.name for view in containers_of(pod) if self._record_of(pod, view) is not None}
             async with self._holdings:
                 await admit(self._books, self._endpoints, pod, self._active(), running)
+            check_room(pod, self._others(uid), capacity_of(self._settings)[1])
         except AdmissionError as error:
             await self._reject(pod, error)
             return

@@ -38,20 +38,23 @@ class StateFiles:
         self._memory = folder / memory_file.FILE_NAME
         self._saved: NodeState | None = None
 
-    def has_checkpoint(self) -> bool:
-        """Whether a kubelet ran here before."""
-        return self._devices.exists()
+    def has_run_before(self) -> bool:
+        """Whether a kubelet was here before, checkpoint or not. The real one takes any file in the folder for a
+        checkpoint when it asks whether there is one, and of every kubelet at least the socket stays behind."""
+        return self._devices.parent.exists()
 
     def load(self, now_s: float) -> NodeState:
         """The state to start with. Raises `StartError` where kubelet would not start; it says what to do about it."""
         check_start(self._node)
         return NodeState(devices=self._load_devices(now_s), cpus=self._load_cpus(), memory=self._load_memory())
 
+    def save_devices(self, devices: DeviceState) -> None:
+        """Write the checkpoint of the device manager, whole or not at all. When is the caller's concern."""
+        _write(self._devices, device_file.encode(devices.held, devicemanager.registered(devices)))
+
     def save(self, state: NodeState) -> None:
-        """Write what changed since the last time, each file whole or not at all."""
+        """Write what changed of CPUs and memory since the last time, each file whole or not at all."""
         before, self._saved = self._saved, state
-        if before is None or not _are_same(before.devices, state.devices):
-            _write(self._devices, device_file.encode(state.devices.held, devicemanager.registered(state.devices)))
         if before is None or state.cpus is not before.cpus:
             _write(self._cpus, cpu_file.encode(state.cpus))
         config = self._node.config
@@ -114,10 +117,6 @@ def _started(path: Path, start: Callable[[], State]) -> State:
         return start()
     except StartError as error:
         raise StartError(f'{error}: please drain this node and remove the policy state file "{path}"') from error
-
-
-def _are_same(one: DeviceState, other: DeviceState) -> bool:
-    return one.held is other.held and one.resources is other.resources
 
 
 def _write(path: Path, text: str) -> None:

@@ -173,9 +173,9 @@ async def serving(node, plugin, path=None, *services):
         await server.stop(None)
 
 
-async def register(node, version="v1beta1", endpoint="fake.sock", resource=GPU):
+async def register(node, version="v1beta1", endpoint="fake.sock", resource=GPU, options=None):
     target = f"unix:{node.plugin_folder / 'kubelet.sock'}"
     async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         await api_pb2_grpc.RegistrationStub(channel).Register(
-            api_pb2.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource)
+            api_pb2.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource, options=options)
         )

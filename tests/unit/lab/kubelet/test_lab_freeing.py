@@ -7,8 +7,19 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from tests.unit.kube.servers import ManualClock
-from tests.unit.lab.kubelet.rig import GPU, MACHINE, Node, Plugin, container, register, running, serving
+from tests.unit.lab.kubelet.rig import (
+    GPU,
+    MACHINE,
+    Node,
+    Plugin,
+    container,
+    devices,
+    register,
+    running,
+    serving,
+)
 
+from purser.core.kubelet.devicemanager import checkpoint
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.events import EventRecorder
@@ -47,6 +58,10 @@ class World:
         """The pods that hold devices, and those that hold CPUs, as the books say."""
         state = self.node.books.state
         return {uid for uid, _ in state.devices.held}, {uid for uid, _ in state.cpus.exclusive}
+
+    def saved(self):
+        """The pods that hold devices, as the checkpoint says."""
+        return {uid for uid, _ in checkpoint.decode(self.node.checkpoint.read_bytes()).held}
 
     async def until(self, condition):
         deadline = time.monotonic() + 5
@@ -120,15 +135,38 @@ async def test_before_kubelet_knows_all_pods_nothing_is_free(folder, client):
         assert world.holders() == ({"early"}, {"early"})
 
 
-async def test_a_pod_that_is_over_is_listed_without_devices_and_nothing_is_written_for_it(folder, client):
-    async with living(folder, client) as world:
-        world.workers.all_told()
-        for uid in ("over", "alive"):
-            await world.admit(uid)
+async def test_a_pod_that_is_over_is_listed_without_devices_and_loses_them_by_it(world):
+    for uid in ("over", "alive"):
+        await world.admit(uid)
+    world.workers.updated(pod("over"), ended("over"))
+    assert {each.uid: each.holds_devices for each in world.workers.listed()} == {"over": False, "alive": True}
+    assert world.holders() == ({"alive"}, {"over", "alive"})
+
+
+async def test_what_listing_freed_is_in_the_checkpoint_until_the_plugins_next_list(world):
+    await world.admit("gone")
+    world.workers.deleted(pod("gone"))
+    assert list(world.workers.listed()) == []
+    assert not world.holders()[0]
+    assert world.saved() == {"gone"}
+    world.plugin.devices.put_nowait(devices(("a", "b")))
+    await world.node.until_capacity(2)
+    assert world.saved() == set()
+
+
+async def test_listing_in_the_midst_of_an_admission_hides_the_devices_of_a_pod_that_is_over_but_writes_nothing(world):
+    await world.admit("over")
+    seen = []
+
+    async def look():
         world.workers.updated(pod("over"), ended("over"))
         before = world.node.books.state
-        assert {each.uid: each.holds_devices for each in world.workers.listed()} == {"over": False, "alive": True}
-        assert world.node.books.state is before
+        seen.append({each.uid: each.holds_devices for each in world.workers.listed()})
+        seen.append(world.node.books.state is before)
+
+    world.plugin.during_allocate = look
+    await world.admit("next")
+    assert seen == [{"over": False, "next": True}, True]
 
 
 async def test_cpus_of_a_pod_that_goes_while_another_is_admitted_are_free_after_that(world):

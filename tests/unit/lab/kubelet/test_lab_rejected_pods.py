@@ -182,4 +182,4 @@ async def test_a_kubelet_that_has_started_has_written_what_it_was_told_and_what_
     async with cluster.kubelet():
         names = {path.name for path in cluster.folder.iterdir() if path.is_file()}
         assert names == {"config.yaml", "cpu_manager_state", "memory_manager_state"}
-        assert (cluster.plugin_folder / "kubelet_internal_checkpoint").exists()
+        assert not (cluster.plugin_folder / "kubelet_internal_checkpoint").exists()
