@@ -23,7 +23,7 @@ _ALWAYS = 0.02
 """Share of all nodes, those with the most CPU, that is kept whole whatever the mix: a pod that nobody has seen yet
 wants the rarest node. On openb these are 24 of the 39 nodes that take 120 cores; a fleet of less than 50 nodes keeps
 none. Over 50 drawn orders of five workloads, 2 runs fail one 8-GPU pod more than under FGD; with 2 standard deviations
-and 0.012 it is 5 runs of 30, and 0.2 points more on cpu250."""
+and 0.012 it is 3 runs of 30, and 0.2 points more on cpu250."""
 
 TIER = 1e6
 _PER_CPU = 5
