@@ -15,6 +15,9 @@ from msgspec.structs import replace
 
 from purser.core import device_ids
 from purser.core.kubelet.asks import Refusal as KubeletRefusal
+from purser.core.kubelet.config import TopologyPolicy
+from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
+from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import NodeState
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
@@ -23,8 +26,8 @@ from purser.core.placement.foresight import Diverted, Granted, Refused, foresee
 from purser.core.placement.reasons import Reason, Refusal
 
 MAX_ARRIVALS = 2
-"""Pods on their way to one kubelet among which another one may go: it must fit whichever kubelet takes first, and the
-orders grow fast."""
+"""Pods to be aligned that are on their way to one kubelet, among which another one may go: it must fit whichever
+kubelet takes first, and the orders grow fast."""
 
 MAX_TRIES = 32
 """Choices that are made for one kubelet. A pod with one container needs two or three; this bounds the search among the
@@ -65,7 +68,7 @@ def settle(
         return first
     if pod is None:
         return Settled(first, None)
-    if len(outlook.arrivals) > MAX_ARRIVALS:
+    if _is_aligned(outlook, pod) and len(_aligned(outlook)) > MAX_ARRIVALS:
         return _busy(outlook)
     return _search(outlook, request, first, choose, lambda choice: Arrival(pod, granted(choice)))
 
@@ -102,16 +105,49 @@ def _search(
 def _end(outlook: Outlook, arrival: Arrival) -> NodeState | _BadEnd:
     """What kubelet holds in the end, if it takes the pods as they were bound. Pods that come to it together it takes by
     their age: none of them must end badly in any order."""
-    in_bound_order, *others = permutations((*outlook.arrivals, arrival))
-    after = foresee(outlook.node, outlook.state, in_bound_order)
+    after = foresee(outlook.node, outlook.state, (*outlook.arrivals, arrival))
     if not isinstance(after, NodeState):
         # One before it ends badly only where the node has changed since: that is not for this pod to find out.
         return _BadEnd(after, is_own=after.uid == arrival.pod.uid)
-    for order in others:
+    for order in _other_orders(outlook, arrival):
         foreseen = foresee(outlook.node, outlook.state, order)
         if not isinstance(foreseen, NodeState):
             return _BadEnd(foreseen, is_own=False)
     return after
+
+
+def _other_orders(outlook: Outlook, arrival: Arrival) -> Iterator[Sequence[Arrival]]:
+    """The orders that could make a difference, beside that in which the pods were bound."""
+    if not _is_aligned(outlook, arrival.pod):
+        return
+    aligned = _aligned(outlook)
+    rest = [each for each in outlook.arrivals if each not in aligned]
+    as_bound, *others = permutations((*aligned, arrival))
+    yield from ((*rest, *order) for order in others)
+
+
+def _aligned(outlook: Outlook) -> list[Arrival]:
+    return [each for each in outlook.arrivals if _is_aligned(outlook, each.pod)]
+
+
+def _is_aligned(outlook: Outlook, pod: KubeletPod) -> bool:
+    """Whether it matters to a pod, or to those after it, what kubelet took before: NUMA nodes are chosen for it. Of
+    other pods only the amounts count, and these add up to the same in any order."""
+    state = outlook.state
+    if state.memory is not None and pod.qos is QosClass.GUARANTEED:
+        return True
+    if outlook.node.config.topology_policy is TopologyPolicy.NONE:
+        return False
+    return any(_is_aligned_container(state, pod, container) for container in pod.containers)
+
+
+def _is_aligned_container(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> bool:
+    if state.cpus is not None and guaranteed_cpus(pod, container):
+        return True
+    asked = (
+        state.devices.resources[name] for name, n in container.limits.items() if n and name in state.devices.resources
+    )
+    return any(device.numa_nodes for resource in asked for device in resource.devices.values())
 
 
 def _variants(
@@ -200,7 +236,7 @@ def _numa_nodes(state: NodeState, uuids: Collection[str]) -> Iterator[int]:
 
 def _busy(outlook: Outlook) -> Refusal:
     """For a second or so: until the node's agent tells that kubelet took them."""
-    count = len(outlook.arrivals)
+    count = len(_aligned(outlook)) or len(outlook.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
     detail = f"{pods} on the way to it, and which it takes first would decide whether this one can run"
     return Refusal(((Reason.KUBELET_BUSY, 1),), detail=detail)

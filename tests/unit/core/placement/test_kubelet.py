@@ -358,3 +358,20 @@ def test_a_share_that_is_near_at_once_is_foreseen_once_for_each_order(foreseen):
     bind(fleet, pod("a", 1, 4, 1000))
     bind(fleet, pod("b", 1, 4, 1000))
     assert foreseen == [["a"], ["a", "b"], ["b", "a"]]
+
+
+def test_pods_that_kubelet_aligns_with_nothing_do_not_wait_for_one_another():
+    """Shares without CPUs of their own: whatever kubelet takes first, the amounts are the same."""
+    fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), slots=4, tells_numa=False)
+    for number in range(16):
+        bind(fleet, pod(f"p{number}", 1, 0, 10000))
+    assert len(fleet.node("n").outlook.arrivals) == 16
+    assert isinstance(place(fleet.node("n"), pod("q", 1, 4, 10000)), Placement)  # to be aligned, and alone in that
+
+
+def test_under_policy_none_only_amounts_count():
+    fleet = fleet_of(config(TopologyPolicy.NONE))
+    for number in range(6):
+        bind(fleet, pod(f"p{number}", 1, 4))
+    assert "CPU manager" in refusal(fleet, pod("q", 1, 50)).message
+    assert isinstance(place(fleet.node("n"), pod("q", 1, 4)), Placement)
