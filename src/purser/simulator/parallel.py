@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 import msgspec
@@ -86,9 +89,11 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
     # Spawned, not forked: a fork copies locks that other threads of this process may hold.
     context = multiprocessing.get_context("spawn")
     done = context.Array("q", len(tasks), lock=False)
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, context, _begin, (workload, done)) as pool:
-        futures = [pool.submit(_run_task, place, task) for place, task in enumerate(tasks)]
         try:
+            with _children_ignore_interrupts():
+                futures = [pool.submit(_run_task, place, task) for place, task in enumerate(tasks)]
             _watch(futures, done, on_progress)
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
@@ -96,8 +101,23 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
                 "a process that simulated was killed, perhaps for want of memory: try fewer --jobs"
             ) from error
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Nobody waits for what they are at, and they hold nothing that would have to be tidied up.
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
             raise
+
+
+@contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    """A terminal interrupts all processes at once; this one alone heeds it, and tells the others, which are started
+    meanwhile, to stop. They inherit that the signal is blocked; for this process it waits.
+    """
+    resource_tracker.ensure_running()  # it would unblock the signal when it is started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgress) -> None:
@@ -106,8 +126,8 @@ def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgre
         finished, left = wait(left, timeout=0.2, return_when=FIRST_COMPLETED)
         for future in finished:
             future.result()
-        for place, events in enumerate(done):
-            on_progress(place, events)
+        for place in range(len(futures)):
+            on_progress(place, done[place])
 
 
 _begun: "tuple[Workload, Any] | None" = None

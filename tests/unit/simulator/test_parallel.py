@@ -1,5 +1,12 @@
 """Many runs at once: the same as one after the other."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -26,3 +33,22 @@ def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs() -> Non
     order = draw_order(made_up, 1, 60)
     with pytest.raises(ValueError, match="no policy for nodes is called 'nothing'"):
         run_all(made_up, [Task("best-fit", order), Task("nothing", order)], 2, lambda place, events: pytest.fail("ran"))
+
+
+def test_an_interrupt_stops_all_processes_at_once(tmp_path: Path) -> None:
+    """As a terminal sends it: to every process of the group."""
+    purser = Path(sys.executable).with_name("purser")
+    words = ["simulate", "--demo", "--departures", "--load=900", "--jobs=2"]
+    words += [f"--seed={seed}" for seed in range(50)]
+    process = subprocess.Popen([purser, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    while len(children(process.pid)) < 3:  # multiprocessing's own helper is one of them
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in errors
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
