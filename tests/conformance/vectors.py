@@ -66,8 +66,11 @@ class FileResult(NamedTuple):
 
 
 def vectors_folder() -> Path:
-    """Where the vectors are."""
-    return Path(os.environ.get(ENVIRONMENT) or DEFAULT_FOLDER)
+    """Where the vectors are. A folder that was named and has none is a mistake, not a reason to skip."""
+    named = os.environ.get(ENVIRONMENT)
+    if named and not any(Path(named).glob("*/**/*.json")):
+        raise pytest.UsageError(f"{ENVIRONMENT}={named}: there are no vectors in that folder")
+    return Path(named or DEFAULT_FOLDER)
 
 
 CHECKED: set[VectorFile] = set()

@@ -122,8 +122,9 @@ def _other_orders(outlook: Outlook, arrival: Arrival) -> Iterator[Sequence[Arriv
         return
     aligned = _aligned(outlook)
     rest = [each for each in outlook.arrivals if each not in aligned]
-    as_bound, *others = permutations((*aligned, arrival))
-    yield from ((*rest, *order) for order in others)
+    orders = permutations((*aligned, arrival))
+    next(orders)  # as they were bound
+    yield from ((*rest, *order) for order in orders)
 
 
 def _aligned(outlook: Outlook) -> list[Arrival]:
