@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -109,15 +110,24 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
 
 @contextmanager
 def _children_ignore_interrupts() -> Iterator[None]:
-    """A terminal interrupts all processes at once; this one alone heeds it, and tells the others, which are started
-    meanwhile, to stop. They inherit that the signal is blocked; for this process it waits.
+    """A terminal interrupts all processes at once; this one alone heeds it, and ends the others, which were started
+    meanwhile. They inherit that the signal is blocked. Here it waits until all are started: a process that was started
+    by half would wait for its other half for ever.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     resource_tracker.ensure_running()  # it would unblock the signal when it is started
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgress) -> None:
