@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.conformance.kubelet.prediction import matrix
@@ -10,6 +11,13 @@ from tests.conformance.vectors import summary
 # Unicode's categories then.
 settings.register_profile("purser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("purser")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was():
+    """Commands that run inside a test set logging up for a standard error that is closed when they end."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
