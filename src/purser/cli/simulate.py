@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.output import FAILED, MISUSED, Column, Document, Output, dump, fail, show
+from purser.cli.output import FAILED, MISUSED, Document, Output, dump, fail
+from purser.cli.simulate_table import print_table
 
 if TYPE_CHECKING:
     from purser.simulator.parallel import Task
@@ -95,6 +96,8 @@ def simulate(
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if departures and (order or bound):
         fail("--departures takes times from the list: it goes with neither --order nor --bound", MISUSED)
+    if load is not None and order:
+        fail("--load is for orders that are drawn: it does not go with --order", MISUSED)
     if kubeconfig is not None and not cluster:
         fail("--kubeconfig is for --cluster", MISUSED)
     read = _read(demo, nodes, pods, workload, cluster, kubeconfig, context)
@@ -257,65 +260,7 @@ def _print(read: "Workload", runs: "list[AnyRun]", output: Form) -> None:
     elif output in (Form.JSON, Form.YAML):
         dump(document(read, runs), Document(output.value))
     else:
-        _print_table(document(read, runs), output)
-
-
-def _print_table(found: dict[str, Any], output: Form) -> None:
-    timed = "pending_gpu_hours" in found["policies"][0]
-    columns = _timed_columns() if timed else _columns()
-    show(found["policies"], columns, Output(output.value), empty="", document=dict)
-    for limit in found.get("bounds", ()):
-        print(
-            f"No policy can have more than {limit['b_percent']:.2f} % at 100 % arrived ({limit['order']}), nor more "
-            f"than {limit['c_percent']:.2f} % at the end if it fails no pod before {limit['c_from_percent']:.2f} %."
-        )
-
-
-def _columns() -> list[Column[dict[str, Any]]]:
-    return [
-        Column("POLICY", lambda row: row["policy"]),
-        *(
-            _percent("ALLOCATED", "allocation_percent", percent, wide=percent not in (90, 100, 130))
-            for percent in _SHOWN
-        ),
-        *(
-            _percent("FRAGMENTED", "fragmentation_percent", percent, wide=percent not in (100,))
-            for percent in (90, 100, 130)
-        ),
-        Column("PLACED", lambda row: row["placed"]),
-        Column("FAILED", lambda row: sum(row["failed"].values())),
-        Column("FAILED BY CLASS", lambda row: [f"{n} {count:g}" for n, count in row["failed"].items()], wide=True),
-        Column("PODS/S", lambda row: f"{row['pods_per_second']:.0f}"),
-    ]
-
-
-_SHOWN = (70, 80, 90, 95, 100, 110, 120, 130)
-
-
-def _percent(head: str, field: str, percent: int, wide: bool) -> Column[dict[str, Any]]:
-    def read(row: dict[str, Any]) -> str:
-        value = row[field].get(str(percent))
-        return "" if value is None else f"{value:.2f}"
-
-    return Column(f"{head} AT {percent}%", read, wide)
-
-
-def _timed_columns() -> list[Column[dict[str, Any]]]:
-    return [
-        Column("POLICY", lambda row: row["policy"]),
-        Column("ALLOCATED", lambda row: f"{row['allocation_percent']:.2f}"),
-        Column("FRAGMENTED", lambda row: f"{row['fragmentation_percent']:.2f}"),
-        Column("PENDING GPU-HOURS", lambda row: f"{row['pending_gpu_hours']:.1f}"),
-        Column("PODS THAT WAITED", lambda row: f"{row['waited_pods']:g}"),
-        Column("MEAN WAIT S", lambda row: f"{row['waited_mean_s']:.1f}"),
-        Column("P99 WAIT S", lambda row: f"{row['waited_p99_s']:.0f}"),
-        Column("P95 WAIT S", lambda row: f"{row['waited_p95_s']:.0f}", wide=True),
-        Column("LONGEST S", lambda row: f"{row['waited_max_s']:.0f}", wide=True),
-        Column("PLACED", lambda row: row["placed"], wide=True),
-        Column("NEVER PLACED", lambda row: sum(row["failed"].values())),
-        Column("BY CLASS", lambda row: [f"{n} {count:g}" for n, count in row["failed"].items()], wide=True),
-        Column("PODS/S", lambda row: f"{row['pods_per_second']:.0f}"),
-    ]
+        print_table(document(read, runs), Output(output.value))
 
 
 def _tell_left_out(orders: "list[Order]") -> None:

@@ -93,7 +93,7 @@ def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
         total -= demands[pods.pop(drawn.randrange(len(pods)))]
         left_out += 1
     pods += _sampled(demands, target - total, drawn)
-    return Order(f"seed {seed}", seed, np.array(pods, np.int64), ranks(workload, drawn), left_out=left_out)
+    return Order(f"seed {seed}", seed, np.array(pods, np.int64), draw_ranks(workload, drawn), left_out=left_out)
 
 
 TRIES = 100
@@ -115,7 +115,7 @@ def _sampled(demands: list[int], room: float, drawn: random.Random) -> list[int]
     return pods
 
 
-def ranks(workload: Workload, drawn: random.Random) -> tuple[int, ...]:
+def draw_ranks(workload: Workload, drawn: random.Random) -> tuple[int, ...]:
     """The nodes' places among equals, drawn."""
     places = list(range(len(workload.nodes)))
     drawn.shuffle(places)
@@ -145,7 +145,7 @@ def timed_order(workload: Workload, seed: int, load_percent: float | None = None
     if load_percent is not None:
         pods, times = _repeated(pods, times, drawn)
         times = times / _speed(workload, pods, times, load_percent)
-    return Order(f"seed {seed}", seed, pods, ranks(workload, drawn), times, load_percent is not None)
+    return Order(f"seed {seed}", seed, pods, draw_ranks(workload, drawn), times, load_percent is not None)
 
 
 Places = npt.NDArray[np.int64]

@@ -173,6 +173,14 @@ def mean_of(runs: Sequence[AnyRun], read: Callable[[AnyRun], float]) -> float:
 
 
 def mean_by_key(dicts: "Sequence[Mapping[Any, float]]") -> dict[str, float]:
-    """Means of what has a key; one that some runs lack is 0 there. Keys are texts, as in JSON."""
+    """Means of counts; one that some runs lack is 0 there. Keys are texts, as in JSON."""
     keys = dict.fromkeys(key for each in dicts for key in each)
     return {str(key): round(sum(each.get(key, 0.0) for each in dicts) / len(dicts), 4) for key in keys}
+
+
+def mean_by_percent(dicts: "Sequence[Mapping[int, float]]") -> dict[str, float]:
+    """Means of what there is at a percent arrived, over the runs that have had a moment there."""
+    found = {
+        key: [each[key] for each in dicts if key in each] for key in sorted({key for each in dicts for key in each})
+    }
+    return {str(key): round(sum(values) / len(values), 4) for key, values in found.items()}

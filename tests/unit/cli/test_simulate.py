@@ -129,6 +129,7 @@ def test_pods_that_do_not_come_are_told_of(lists: list[object]) -> None:
         (["--demo", "--order", "o.txt"], "o.txt:1:1: cannot be read"),
         (["--demo", "--policy", "nothing"], "no policy for nodes is called 'nothing'"),
         (["--demo", "--departures", "--bound"], "--departures takes times from the list"),
+        (["--demo", "--order", "o.txt", "--load", "90"], "--load is for orders that are drawn"),
         (["--demo", "--kubeconfig", "k"], "--kubeconfig is for --cluster"),
         (["--cluster", "--kubeconfig", "nowhere"], "cannot read kubeconfig"),
     ],

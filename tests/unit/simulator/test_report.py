@@ -11,7 +11,7 @@ from purser.simulator.orders import draw_order, timed_order
 from purser.simulator.parallel import Task, run_all
 from purser.simulator.report.document import as_csv, document
 from purser.simulator.report.html import report
-from purser.simulator.results import AnyRun
+from purser.simulator.results import AnyRun, mean_by_key, mean_by_percent
 from purser.simulator.workload import Workload
 
 VOID = {"meta", "br", "link", "img"}
@@ -142,3 +142,8 @@ def test_csv_has_a_line_for_each_run() -> None:
     lines = as_csv(runs).splitlines()
     assert len(lines) == 5
     assert lines[0].startswith("policy,order,seed,learned,pods,allocation_percent.70,")
+
+
+def test_a_mean_at_a_percent_is_over_the_runs_that_were_there() -> None:
+    assert mean_by_percent([{90: 80.0, 100: 90.0}, {100: 92.0}]) == {"90": 80.0, "100": 91.0}
+    assert mean_by_key([{"share": 4}, {"share": 1, "1-GPU": 1}]) == {"share": 2.5, "1-GPU": 0.5}

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from purser.simulator.results import AnyRun, Run, TimedRun, by_policy, mean_by_key, mean_of
+from purser.simulator.results import AnyRun, Run, TimedRun, by_policy, mean_by_key, mean_by_percent, mean_of
 from purser.simulator.workload import Workload
 
 _TIMED_NUMBERS = (
@@ -56,8 +56,8 @@ def _of_policy(runs: list[AnyRun]) -> dict[str, Any]:
 def _means(runs: list[AnyRun]) -> dict[str, Any]:
     arrivals = [run for run in runs if isinstance(run, Run)]
     return {
-        "allocation_percent": mean_by_key([run.allocation_percent for run in arrivals]),
-        "fragmentation_percent": mean_by_key([run.fragmentation_percent for run in arrivals]),
+        "allocation_percent": mean_by_percent([run.allocation_percent for run in arrivals]),
+        "fragmentation_percent": mean_by_percent([run.fragmentation_percent for run in arrivals]),
         "idle_by_cause_percent": mean_by_key([run.idle_by_cause_percent for run in arrivals]),
     }
 

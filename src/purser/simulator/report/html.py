@@ -7,7 +7,7 @@ from html import escape
 
 from purser.core.placement.fragments import Causes
 from purser.simulator.report import plots, verdicts
-from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key, mean_of
+from purser.simulator.results import AnyRun, Run, TimedRun, mean_by_key, mean_by_percent, mean_of
 from purser.simulator.workload import Workload, class_of, common_memory_mib
 
 NEEDS_MATPLOTLIB = "--report needs matplotlib: install it with pip install 'gpu-purser[simulator]'"
@@ -144,12 +144,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _allocation_table(runs: dict[str, list[Run]]) -> str:
-    percents = list(dict.fromkeys(p for each in runs.values() for run in each for p in run.allocation_percent))
+    percents = sorted({percent for each in runs.values() for run in each for percent in run.allocation_percent})
     heads = ["policy", *(f"allocated at {p} %" for p in percents), "fragmented at 100 %", "placed", "no place"]
     rows = []
     for name, each in runs.items():
-        allocated = mean_by_key([run.allocation_percent for run in each])
-        fragmented = mean_by_key([run.fragmentation_percent for run in each])
+        allocated = mean_by_percent([run.allocation_percent for run in each])
+        fragmented = mean_by_percent([run.fragmentation_percent for run in each])
         rows.append(
             [
                 name,
