@@ -1,19 +1,19 @@
 """kubelet's configuration file (KubeletConfiguration, YAML or JSON), as far as admission goes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 import yaml
 
 from purser.core.kubelet.config import (
-    CpuOptions,
     CpuPolicy,
     KubeletConfig,
     MemoryPolicy,
-    TopologyOptions,
     TopologyPolicy,
     TopologyScope,
+    cpu_options,
+    topology_options,
 )
 from purser.core.quantities import QuantityLike, quantity_ceil, quantity_milli
 
@@ -21,12 +21,11 @@ MAX_BYTES = 1024 * 1024
 """A longer configuration is none."""
 
 _KIND = "KubeletConfiguration"
-_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 Word = str | int | bool
 Amounts = dict[str, QuantityLike] | None
 E = TypeVar("E", bound=str)
+Options = TypeVar("Options")
 
 
 class ConfigError(ValueError):
@@ -59,9 +58,9 @@ def parse_config(text: bytes, version: str) -> KubeletConfig:
         version=version,
         topology_policy=_choice("topologyManagerPolicy", file.topology_manager_policy, TopologyPolicy.NONE),
         topology_scope=_choice("topologyManagerScope", file.topology_manager_scope, TopologyScope.CONTAINER),
-        topology_options=_topology_options(file.topology_manager_policy_options or {}),
+        topology_options=_options(topology_options, file.topology_manager_policy_options),
         cpu_policy=_choice("cpuManagerPolicy", file.cpu_manager_policy, CpuPolicy.NONE),
-        cpu_options=_cpu_options(file.cpu_manager_policy_options or {}),
+        cpu_options=_options(cpu_options, file.cpu_manager_policy_options),
         reserved_cpus="" if file.reserved_system_cpus is None else str(file.reserved_system_cpus),
         reserved_cpu_millis=_cpu_of("systemReserved", file.system_reserved)
         + _cpu_of("kubeReserved", file.kube_reserved),
@@ -91,40 +90,11 @@ def _choice(field: str, value: str | None, default: E) -> E:
         raise ConfigError(f"{field}: unknown value {value!r}") from error
 
 
-def _topology_options(options: Mapping[str, Word]) -> TopologyOptions:
-    found: dict[str, int] = {}
-    for name, value in options.items():
-        where = f"topologyManagerPolicyOptions.{name}"
-        if name == "prefer-closest-numa-nodes":
-            found["prefer_closest_numa_nodes"] = _flag(where, value)
-        elif name == "max-allowable-numa-nodes":
-            found["max_allowable_numa_nodes"] = _number(where, value)
-        else:
-            raise ConfigError(f"{where}: an option that this release does not know")
-    return msgspec.convert(found, TopologyOptions)
-
-
-def _cpu_options(options: Mapping[str, Word]) -> CpuOptions:
-    known = {field.replace("_", "-"): field for field in CpuOptions.__struct_fields__}
-    for name in options.keys() - known.keys():
-        raise ConfigError(f"cpuManagerPolicyOptions.{name}: an option that this release does not know")
-    return CpuOptions(
-        **{known[name]: _flag(f"cpuManagerPolicyOptions.{name}", value) for name, value in options.items()}
-    )
-
-
-def _flag(where: str, value: Word) -> bool:
-    text = str(value)
-    if text not in _TRUE | _FALSE:
-        raise ConfigError(f"{where}: {text!r} is neither true nor false")
-    return text in _TRUE
-
-
-def _number(where: str, value: Word) -> int:
+def _options(read: Callable[[Mapping[str, object]], Options], said: dict[str, Word] | None) -> Options:
     try:
-        return int(value)
+        return read(said or {})
     except ValueError as error:
-        raise ConfigError(f"{where}: {value!r} is no number") from error
+        raise ConfigError(str(error)) from error
 
 
 def _cpu_of(field: str, amounts: Amounts) -> int:

@@ -1,10 +1,14 @@
 """How one node's kubelet is configured, as far as admission goes. Names are KubeletConfiguration's."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
 from purser.core.kubelet.versions import Version, parse_version
+
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 class TopologyPolicy(StrEnum):
@@ -77,3 +81,41 @@ class KubeletConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def parsed_version(self) -> Version:
         """The version to compare with. Raises ValueError when it is none."""
         return parse_version(self.version)
+
+
+def topology_options(said: Mapping[str, object]) -> TopologyOptions:
+    """topologyManagerPolicyOptions as they stand in a configuration. Raises ValueError that names the option."""
+    values: dict[str, bool | int] = {}
+    for name, value in said.items():
+        where = f"topologyManagerPolicyOptions.{name}"
+        if name == "prefer-closest-numa-nodes":
+            values["prefer_closest_numa_nodes"] = _flag(where, value)
+        elif name == "max-allowable-numa-nodes":
+            values["max_allowable_numa_nodes"] = _node_limit(where, value)
+        else:
+            raise ValueError(f"{where}: no such option: write prefer-closest-numa-nodes or max-allowable-numa-nodes")
+    return msgspec.convert(values, TopologyOptions)
+
+
+def cpu_options(said: Mapping[str, object]) -> CpuOptions:
+    """cpuManagerPolicyOptions as they stand in a configuration. Raises ValueError that names the option."""
+    fields = {field.replace("_", "-"): field for field in CpuOptions.__struct_fields__}
+    for name in said.keys() - fields.keys():
+        raise ValueError(f"cpuManagerPolicyOptions.{name}: no such option: write one of {', '.join(fields)}")
+    return CpuOptions(**{fields[name]: _flag(f"cpuManagerPolicyOptions.{name}", value) for name, value in said.items()})
+
+
+def _flag(where: str, value: object) -> bool:
+    """Go's strconv.ParseBool, which kubelet reads options with."""
+    text = str(value)
+    if text not in _TRUE | _FALSE:
+        raise ValueError(f'{where}: {text!r}: write "true" or "false", in quotes')
+    return text in _TRUE
+
+
+def _node_limit(where: str, value: object) -> int:
+    least = TopologyOptions().max_allowable_numa_nodes
+    text = str(value)
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{where}: {text!r}: write a number of {least} or more, in quotes")
+    return int(text)

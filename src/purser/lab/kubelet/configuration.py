@@ -6,7 +6,7 @@ real node would have been given.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from purser.core.kubelet.config import (
     TopologyOptions,
     TopologyPolicy,
     TopologyScope,
+    cpu_options,
+    topology_options,
 )
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
@@ -95,9 +97,9 @@ def configure(section: KubeletSection, machine: Machine) -> Configured:
         version=version,
         topology_policy=section.topologyManagerPolicy or TopologyPolicy.NONE,
         topology_scope=section.topologyManagerScope or TopologyScope.CONTAINER,
-        topology_options=_topology_options(section.topologyManagerPolicyOptions or {}),
+        topology_options=topology_options(section.topologyManagerPolicyOptions or {}),
         cpu_policy=cpu_policy,
-        cpu_options=_cpu_options(section.cpuManagerPolicyOptions or {}),
+        cpu_options=cpu_options(section.cpuManagerPolicyOptions or {}),
         reserved_cpus=_reserved_cpus(section, machine, needed=cpu_policy is CpuPolicy.STATIC and not millis),
         reserved_cpu_millis=millis,
         memory_policy=memory_policy,
@@ -207,37 +209,3 @@ def _check_sum(reserved: Mapping[int, Mapping[str, int]], expected: int) -> None
             f"reservedMemory: its memory is {total} bytes in all, but systemReserved, kubeReserved and the eviction "
             f"threshold of 100Mi make {expected}: kubelet refuses to start until they are equal"
         )
-
-
-def _topology_options(texts: Mapping[str, str]) -> TopologyOptions:
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        where = f"topologyManagerPolicyOptions.{name}"
-        if name == "prefer-closest-numa-nodes":
-            values["prefer_closest_numa_nodes"] = _flag(where, text)
-        elif name == "max-allowable-numa-nodes":
-            if not text.isdecimal() or int(text) < TopologyOptions().max_allowable_numa_nodes:
-                raise ValueError(f"{where}: {text!r}: write a number of 8 or more, in quotes")
-            values["max_allowable_numa_nodes"] = int(text)
-        else:
-            raise ValueError(f"{where}: no such option: write prefer-closest-numa-nodes or max-allowable-numa-nodes")
-    return TopologyOptions(**values)
-
-
-def _cpu_options(texts: Mapping[str, str]) -> CpuOptions:
-    known = {field.replace("_", "-"): field for field in CpuOptions.__struct_fields__}
-    return CpuOptions(**dict(_cpu_flags(texts, known)))
-
-
-def _cpu_flags(texts: Mapping[str, str], known: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    for name, text in texts.items():
-        where = f"cpuManagerPolicyOptions.{name}"
-        if name not in known:
-            raise ValueError(f"{where}: no such option: write one of {', '.join(known)}")
-        yield known[name], _flag(where, text)
-
-
-def _flag(where: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(f'{where}: {text!r}: write "true" or "false", in quotes')
-    return text == "true"
