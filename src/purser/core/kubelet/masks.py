@@ -28,11 +28,6 @@ def nodes_of(mask: Mask) -> tuple[int, ...]:
     return tuple(nodes)
 
 
-def is_narrower(mask: Mask, other: Mask) -> bool:
-    """Whether a mask has fewer nodes, or as many and a smaller value (kubelet's IsNarrowerThan)."""
-    return (mask.bit_count(), mask) < (other.bit_count(), other)
-
-
 def all_masks(nodes: Iterable[int]) -> Iterator[Mask]:
     """Every non-empty mask of some nodes: by width, then by the nodes in the order given (IterateBitMasks)."""
     bits = [1 << node for node in nodes]

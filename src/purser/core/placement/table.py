@@ -6,7 +6,6 @@ A pod's placement changes one node, and there are few shapes: of a thousand node
 import numpy as np
 
 from purser.core.fleet.arrays import FleetArrays, Rows
-from purser.core.fleet.facts import GpuFacts, NodeFacts
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import Gpus, Policy
@@ -79,13 +78,6 @@ def place(table: ShapeTable, shape: PodShape) -> tuple[int, tuple[int, ...]] | N
     known = table.known(shape)
     row: int = kernels.used.best(known.scores, table.fleet.order)
     return None if row < 0 else (row, _gpus(table, shape, row, int(known.gpus[row])))
-
-
-def warm_up(policy: Policy) -> None:
-    """Decide once about next to nothing: what is compiled or loaded on first use takes up to some seconds."""
-    fleet = FleetArrays()
-    fleet.put_node(NodeFacts("", (GpuFacts("", 2, 2),)))
-    place(ShapeTable(fleet, policy), PodShape(gpu_count=1, gpu_memory_mib=1))
 
 
 def _gpus(table: ShapeTable, shape: PodShape, row: int, first: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purser.core.kubelet.hints import Hint
-from purser.core.kubelet.masks import Mask, all_masks, is_narrower, mask_of
+from purser.core.kubelet.masks import Mask, all_masks, mask_of
 from purser.core.kubelet.topologymanager.merge import Factor, intersections, merge_equal, merge_narrowest
 from purser.core.kubelet.topologymanager.order import Distances, average_distance, closeness, narrowness
 
@@ -18,6 +18,10 @@ masks = st.none() | st.integers(0, NODES | 1 << 5)
 hints = st.builds(Hint, masks, st.booleans())
 factors = st.lists(st.lists(hints, max_size=5).map(tuple), max_size=4)
 tables = st.lists(st.lists(st.integers(10, 13), min_size=6, max_size=6), min_size=6, max_size=6)
+
+
+def is_narrower(mask: Mask, other: Mask) -> bool:
+    return (mask.bit_count(), mask) < (other.bit_count(), other)
 
 
 def combine(nodes: Mask, combination: Iterable[Hint], equal_masks: bool) -> Hint:

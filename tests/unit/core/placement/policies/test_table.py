@@ -8,7 +8,7 @@ from purser.core.fleet.facts import GpuFacts, NodeFacts
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.shape import PodShape, View, taken_by
-from purser.core.placement.table import ShapeTable, place, warm_up
+from purser.core.placement.table import ShapeTable, place
 
 SHARE = PodShape(0, 0, 1, gpu_memory_mib=100)
 
@@ -93,9 +93,3 @@ def test_a_node_that_is_gone_has_no_score() -> None:
 @pytest.mark.parametrize(("shape", "gpus"), [(PodShape(), ()), (PodShape(0, 0, 2, gpu_memory_mib=1), (0, 1))])
 def test_a_pod_gets_as_many_gpus_as_it_wants(shape: PodShape, gpus: tuple[int, ...]) -> None:
     assert place(table(Watched()), shape) == (0, gpus)
-
-
-def test_warming_up_asks_the_policy_about_a_node_that_fits() -> None:
-    watched = Watched()
-    warm_up(watched)
-    assert watched.asked == [[0]]
