@@ -25,7 +25,7 @@ POLICIES: dict[str, Policy] = {
     "static-dgx1-volta": dgx1_volta,
     "static-dgx2": dgx2,
 }
-"""By name, as configuration has them."""
+"""By the names that go-gpuallocator's users know, and Purser's own, which is the one that placement uses."""
 
 __all__ = [
     "NO_SET",
