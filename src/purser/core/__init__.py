@@ -1,6 +1,6 @@
 """The pure kernel: everything that decides, as functions over plain values.
 
-Here: the model, the resource vocabularies (``dialects``), the book (``ledger``), the fleet, placement, links between GPUs
-(``interconnect``), kubelet's admission (``kubelet``) and what is known of each node's (``outlook``).
+Here: the model, the resource vocabularies (``dialects``), the book (``ledger``), the fleet, placement, links between
+GPUs (``interconnect``), kubelet's admission (``kubelet``) and what is known of each node's (``outlook``).
 Not here: I/O of any kind, clocks, random numbers, asyncio, logging. Whoever needs those hands their results in.
 """
