@@ -14,16 +14,18 @@ import structlog
 from purser.core.dialects import DialectError, grant_annotations, parse
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
-from purser.core.placement import Policy, Refusal, place, to_grant
+from purser.core.placement import Evaluator, Refusal, to_grant
 from purser.core.signing import GrantError, sign
 from purser.kube import (
     ApiUnavailableError,
     Client,
     Clock,
     ConflictError,
+    EventRecorder,
     KubeError,
     NotFoundError,
     ServerError,
+    ref_of,
 )
 from purser.kube.adapters import is_terminal, pod_spec
 from purser.kube.objects import Pod
@@ -37,6 +39,8 @@ SETTLE_S = 65.0
 """For how long a Binding whose answer was lost may still be carried out: its request timeout is 60 s."""
 
 RESOLVE_EVERY_S = 2.0
+
+EVENT_REASON = "Granted"
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -71,12 +75,20 @@ class Binder:
     """Binds pods, one attempt per pod at a time."""
 
     def __init__(
-        self, client: Client, cache: ClusterCache, keys: GrantKeys, policy: Policy, fence: Fence, clock: Clock
+        self,
+        client: Client,
+        cache: ClusterCache,
+        keys: GrantKeys,
+        evaluator: Evaluator,
+        fence: Fence,
+        clock: Clock,
+        events: EventRecorder,
     ):
         self._client = client
         self._cache = cache
         self._keys = keys
-        self._policy = policy
+        self._evaluator = evaluator
+        self._events = events
         self._fence = fence
         self._clock = clock
         self._attempts: dict[str, asyncio.Task[None]] = {}
@@ -120,10 +132,12 @@ class Binder:
             return await self._post(args, {}, None)
         earlier = await self._earlier(args)
         await self._pass_fence()  # it may have closed while the API server was asked
-        grant = earlier or self._reserve(args, request)
+        grant, why = (earlier, "") if earlier else self._reserve(args, request)
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
-        return await self._post_grant(args, pod, grant)
+        await self._post_grant(args, pod, grant)
+        self._events.event(ref_of(PODS, pod), EVENT_REASON, _sentence(self._cache, grant, why))
+        return None
 
     async def _pass_fence(self) -> None:
         try:
@@ -173,21 +187,21 @@ class Binder:
             raise BindError("unsettled", f"whether the pod was bound to node {grant.node} is not known yet")
         return grant
 
-    def _reserve(self, args: ExtenderBindingArgs, request: PodRequest) -> Grant:
-        """Decide on the book as it is now and enter the decision: nothing else runs in between."""
+    def _reserve(self, args: ExtenderBindingArgs, request: PodRequest) -> tuple[Grant, str]:
+        """Decide on the book as it is now and enter the decision: nothing else runs in between. With the reason why."""
         node = self._cache.fleet.node(args.node)
         if node is None:
             raise BindError("no-inventory", f"node {args.node} has no inventory")
-        verdict = place(node, request, self._policy, self._cache.room_of(request.namespace))
-        if isinstance(verdict, Refusal):
-            raise BindError("no-longer-fits", f"the pod does not fit node {args.node} any more: {verdict.message}")
-        grant = to_grant(verdict, request, node.inventory)
+        placement = self._evaluator.place(args.node, request, self._cache.room_of(request.namespace))
+        if isinstance(placement, Refusal):
+            raise BindError("no-longer-fits", f"the pod does not fit node {args.node} any more: {placement.message}")
+        grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)
         try:
             self._cache.ledger.reserve(grant)
         except LedgerError as error:
             raise BindError("book", str(error)) from error
         self._cache.kubelets.expect(args.node, request)
-        return grant
+        return grant, why
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
         node = self._cache.fleet.node(args.node)
@@ -295,6 +309,15 @@ class Binder:
 def _is_lost(error: KubeError) -> bool:
     """Whether the write may be, or may yet be, carried out although it seems to have failed."""
     return isinstance(error, ServerError) or (isinstance(error, ApiUnavailableError) and error.outcome_unknown)
+
+
+def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
+    """Such as ``holds GPU 3 of node-1: keeps to the patterns of shares``."""
+    held = {share.uuid for part in grant.containers for share in part.shares}
+    node = cache.fleet.node(grant.node)
+    gpus = [str(state.device.index) for state in node.devices if state.device.uuid in held] if node else sorted(held)
+    said = f"holds GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
+    return f"{said}: {why}" if why else said
 
 
 def _request(pod: Pod) -> PodRequest | None:

@@ -15,12 +15,8 @@ from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import (
     Evaluation,
-    Fit,
-    Policy,
+    Evaluator,
     Refusal,
-    VerdictCache,
-    decide,
-    evaluate,
     explain,
     rank,
     tally,
@@ -66,7 +62,7 @@ class KubeExtender:
         cache: ClusterCache,
         client: Client,
         keys: GrantKeys,
-        policy: Policy,
+        evaluator: Evaluator,
         metrics: SchedulerMetrics,
         events: EventRecorder,
         *,
@@ -77,14 +73,13 @@ class KubeExtender:
         self._scheduler_name = scheduler_name
         self._cache = cache
         self._keys = keys
-        self._policy = policy
+        self._evaluator = evaluator
         self._metrics = metrics
         self._events = events
         self._clock = clock or SystemClock()
         self._fence = Fence(may_bind, self._catch_up)
-        self._binder = Binder(client, cache, keys, policy, self._fence, self._clock)
+        self._binder = Binder(client, cache, keys, evaluator, self._fence, self._clock, events)
         self._wakeups = Wakeups(client, lambda request, names: bool(self._evaluate(request, names).fits), self._clock)
-        self._verdicts = VerdictCache()
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._said: OrderedDict[str, str] = OrderedDict()
 
@@ -133,7 +128,8 @@ class KubeExtender:
         request = parse(pod)
         if request is None:
             return ExtenderFilterResult(node_names=names)
-        evaluation = self._evaluate(request, names)
+        with self._metrics.stage("filter", "evaluate"):
+            evaluation = self._evaluate(request, names)
         self._latest = (request, evaluation)
         self._count(evaluation.refusals.values())
         if evaluation.fits:
@@ -152,7 +148,9 @@ class KubeExtender:
             request = None
         if request is None:
             return [HostPriority(name, 0) for name in names]
-        scores = rank(self._among(request, names), self._policy)
+        found = self._among(request, names)
+        with self._metrics.stage("prioritize", "rank"):
+            scores = rank(found, self._evaluator.policy)
         return [HostPriority(name, scores.get(name, 0)) for name in names]
 
     async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
@@ -208,25 +206,9 @@ class KubeExtender:
         await self._cache.relist()
 
     def _evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
-        left = self._room(request)
-        evaluation = evaluate(self._cache.fleet, request, names, self._policy, left, self._verdicts)
-        held = self._cache.ledger.grant(request.uid)
-        return evaluation if held is None else self._without_own(evaluation, request, held.node, left)
-
-    def _without_own(self, evaluation: Evaluation, request: PodRequest, node: str, left: Room) -> Evaluation:
         """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""
-        state = self._cache.fleet.without(node, {request.uid})
-        if state is None or not (node in evaluation.fits or node in evaluation.refusals):
-            return evaluation
-        fits, refusals = dict(evaluation.fits), dict(evaluation.refusals)
-        fits.pop(node, None)
-        refusals.pop(node, None)
-        verdict = decide(state, request, self._policy, left)
-        if isinstance(verdict, Fit):
-            fits[node] = verdict
-        else:
-            refusals[node] = verdict
-        return Evaluation(fits, refusals, evaluation.node_policy)
+        own = self._cache.ledger.grant(request.uid)
+        return self._evaluator.evaluate(request, list(names), self._room(request), own)
 
     def _room(self, request: PodRequest) -> Room:
         """What the quota leaves, the pod's own reservation not counted."""
@@ -235,11 +217,10 @@ class KubeExtender:
         return left if held is None or left == UNLIMITED else room(left, Demand() - grant_demand(held))
 
     def _among(self, request: PodRequest, names: list[str]) -> Evaluation:
-        """The evaluation of these nodes: that of the filter just before, which kube-scheduler narrowed, if it is."""
+        """The evaluation of these nodes: that of the filter just before, unless kube-scheduler narrowed it further."""
         if self._latest is not None and self._latest[0] == request:
-            known = self._latest[1]
-            if known.fits.keys() >= set(names):
-                return Evaluation({name: known.fits[name] for name in names}, {}, known.node_policy)
+            if self._latest[1].fits == names:
+                return self._latest[1]
         return self._evaluate(request, names)
 
     def _preempt_on(self, node: str, request: PodRequest, chosen: MetaVictims) -> MetaVictims | None:
@@ -248,7 +229,7 @@ class KubeExtender:
             self._cache.fleet,
             node,
             request,
-            self._policy,
+            self._evaluator.policy,
             proposed,
             self._lower_pods(node, request.priority),
             self._room(request),

@@ -78,7 +78,7 @@ class Backends:
 def https_app(backends: Backends, auth: ClientAuth = ClientAuth()) -> web.Application:
     """Everything: webhook, extender, health and metrics."""
     app = plain_app(backends.metrics, backends.not_ready)
-    verbs = {**_webhook_verbs(backends), **_extender_verbs(backends.extender)}
+    verbs = {**_webhook_verbs(backends), **_extender_verbs(backends.extender, backends.metrics)}
     for name, verb in verbs.items():
         app.router.add_post(f"/{name}", _endpoint(name, verb, backends.metrics))
     app.middlewares.append(_authenticated(auth))
@@ -148,13 +148,20 @@ def _review(name: str, body: bytes, webhook: Mutation | Validation, metrics: Sch
     return Answer(encode_review(request, decision), is_error=False)
 
 
-def _extender_verbs(extender: Extender) -> dict[str, Verb]:
+def _extender_verbs(extender: Extender, metrics: SchedulerMetrics) -> dict[str, Verb]:
     async def filter_(body: bytes) -> Answer:
-        result = await extender.filter(decode_args(body))
-        return Answer(msgspec.json.encode(result), is_error=bool(result.error))
+        with metrics.stage("filter", "decode"):
+            args = decode_args(body)
+        result = await extender.filter(args)
+        with metrics.stage("filter", "encode"):
+            return Answer(msgspec.json.encode(result), is_error=bool(result.error))
 
     async def prioritize(body: bytes) -> Answer:
-        return Answer(msgspec.json.encode(await extender.prioritize(decode_args(body))))
+        with metrics.stage("prioritize", "decode"):
+            args = decode_args(body)
+        scores = await extender.prioritize(args)
+        with metrics.stage("prioritize", "encode"):
+            return Answer(msgspec.json.encode(scores))
 
     async def bind(body: bytes) -> Answer:
         result = await extender.bind(decode_binding(body))

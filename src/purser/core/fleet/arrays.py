@@ -5,7 +5,7 @@ Every change touches one row and stamps it, so that whoever keeps something comp
 pod could still have, in thousandths.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "slots_free": np.int32,
     "alone": np.int16,
     "usable": np.bool_,
+    "cordoned": np.bool_,
     "gpu_model": np.int16,
     "left_milli": np.int16,
 }
@@ -52,14 +53,16 @@ class Model(NamedTuple):
 
     name: str
     memory_mib: int
+    mode: str = ""
 
 
 class FleetArrays:
     """Rows of nodes. The arrays are for reading; they are replaced when the fleet outgrows them.
 
     Per GPU, shape [GPUs, rows], 0 where a node has no such GPU: ``memory_mib``, ``memory_free_mib``, ``cores_percent``,
-    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``usable``, ``gpu_model``
-    (place in ``models``), ``left_milli`` (see `purser.core.fleet.arrays`).
+    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``usable``, ``cordoned``
+    (that is why it is not usable), ``gpu_model`` (place in ``models``), ``left_milli`` (see
+    `purser.core.fleet.arrays`).
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
     ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
@@ -76,6 +79,7 @@ class FleetArrays:
     slots_free: npt.NDArray[np.int32]
     alone: npt.NDArray[np.int16]
     usable: npt.NDArray[np.bool_]
+    cordoned: npt.NDArray[np.bool_]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
     gpu_count: npt.NDArray[np.int16]
@@ -101,6 +105,11 @@ class FleetArrays:
         self._model_numbers: dict[Model, int] = {}
         self._order: npt.NDArray[np.int64] | None = None
         self._allocate(8, 16)
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """The row of each node."""
+        return self._row_of
 
     def row_of(self, name: str) -> int | None:
         """The row of a node, None for one that is not here."""
@@ -196,7 +205,8 @@ class FleetArrays:
             self.slots[place, row] = gpu.slots
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
             self.alone[place, row], self.usable[place, row] = gpu.alone, gpu.usable
-            self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib))
+            self.cordoned[place, row] = gpu.cordoned
+            self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, gpu.mode))
             self.left_milli[place, row] = self._left(place, row)
         for kind, pods in node.kinds:
             self.pods_of_kind[min(kind, KINDS - 1), row] += pods

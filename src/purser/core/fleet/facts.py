@@ -16,8 +16,11 @@ class GpuFacts(msgspec.Struct, frozen=True):
     memory_mib: int
     slots: int
     cores_percent: int = 100
+    mode: str = ""
     usable: bool = True
     """Healthy and not cordoned."""
+    cordoned: bool = False
+    """That, and not its health, is why it is not usable."""
     memory_taken_mib: int = 0
     cores_taken_percent: int = 0
     slots_taken: int = 0
@@ -68,7 +71,9 @@ def _gpu_facts(state: DeviceState) -> GpuFacts:
         _bounded(device.memory_mib),
         _bounded(device.slots),
         _bounded(device.cores_percent),
+        device.mode,
         device.healthy and not state.cordoned,
+        device.healthy and state.cordoned,
         _bounded(used.memory_mib),
         _bounded(used.cores_percent),
         _bounded(used.slots),

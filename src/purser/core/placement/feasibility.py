@@ -52,6 +52,11 @@ def refuses(offer: Offer) -> Reason | None:
     return None
 
 
+def names_model(word: str, model: str) -> bool:
+    """Whether a word of a selector means a model: it is in the model's name, case aside; after ``=`` it is the name."""
+    return word[1:] == model if word.startswith("=") else word.lower() in model.lower()
+
+
 def _is_unhealthy(offer: Offer) -> bool:
     return not offer.device.healthy
 
@@ -66,10 +71,10 @@ def _is_other_type(offer: Offer) -> bool:
         return True
     if not (request.models_allowed or request.models_denied):
         return False
-    model = offer.device.model.lower()
-    if any(word.lower() in model for word in request.models_denied):
+    model = offer.device.model
+    if any(names_model(word, model) for word in request.models_denied):
         return True
-    return bool(request.models_allowed) and not any(word.lower() in model for word in request.models_allowed)
+    return bool(request.models_allowed) and not any(names_model(word, model) for word in request.models_allowed)
 
 
 def _is_other_uuid(offer: Offer) -> bool:

@@ -141,7 +141,7 @@ def tables(mix: Mix, models: tuple[Model, ...]) -> MixTables:
 def _cases(shape: PodShape, models: tuple[Model, ...]) -> tuple[int, ...]:
     if not shape.gpu_count:
         return (8,) * (len(models) + 1)
-    return (*(4 if shape.takes_model(model.name) else 0 for model in models), 0)
+    return (*(4 if shape.takes(model) else 0 for model in models), 0)
 
 
 def _table(rows: list[tuple[int, ...]], models: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":

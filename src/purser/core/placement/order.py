@@ -36,7 +36,7 @@ _WORDS: dict[GpuPolicy, Callable[[Candidate], float]] = {
 """The words of a chain that order; the others only filter or choose."""
 
 
-def preference(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
+def order_key(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
     """The sort key of a policy or chain, smallest for the device to take first."""
     return _single(policy[0], numa_bind) if len(policy) == 1 else _chain(policy, numa_bind)
 

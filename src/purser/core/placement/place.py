@@ -7,6 +7,7 @@ of init containers is placed together with the container that follows it (see `c
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from typing import Protocol
 
 import msgspec
 
@@ -20,10 +21,10 @@ from purser.core.placement.feasibility import Offer, refuses
 from purser.core.placement.foresight import Granted
 from purser.core.placement.kubelet import Settled, settle
 from purser.core.placement.nearness import nearer
-from purser.core.placement.order import Candidate, numa_nodes, preference
+from purser.core.placement.order import Candidate, numa_nodes, order_key
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal
-from purser.core.placement.scores import device_score, memory_needed_mib, node_score
+from purser.core.placement.scores import device_score, memory_needed_mib
 from purser.core.placement.topology import pick
 from purser.core.quota import UNLIMITED, Demand, Room, room
 
@@ -35,8 +36,6 @@ class Fit(msgspec.Struct, frozen=True, gc=False):
 
     choice: tuple[Positions, ...]
     """For each container of the request the positions of its devices, in the order in which it sees them."""
-    score: float
-    """The node's score before the pod is placed."""
 
 
 class ContainerPlacement(msgspec.Struct, frozen=True):
@@ -52,14 +51,25 @@ class Placement(msgspec.Struct, frozen=True):
 
     node: str
     containers: tuple[ContainerPlacement, ...]
-    score: float
+
+
+class Preference(Protocol):
+    """Which devices are best, where that is not for the words of the chain alone to say."""
+
+    def order(self, devices: DeviceRequest, states: Sequence[DeviceState], suits: Sequence[bool]) -> Positions:
+        """The positions of the devices that suit a container, most preferred first."""
+        ...
 
 
 def place(
-    node: NodeState, request: PodRequest, policy: Policy = DEFAULT_POLICY, left: Room = UNLIMITED
+    node: NodeState,
+    request: PodRequest,
+    policy: Policy = DEFAULT_POLICY,
+    left: Room = UNLIMITED,
+    preference: Preference | None = None,
 ) -> Placement | Refusal:
     """Where a pod would go on a node. ``left`` is what its namespace's quota leaves."""
-    verdict = decide(node, request, policy, left)
+    verdict = decide(node, request, policy, left, preference)
     return verdict if isinstance(verdict, Refusal) else placement_of(node, request, verdict)
 
 
@@ -73,14 +83,16 @@ def placement_of(node: NodeState, request: PodRequest, fit: Fit) -> Placement:
         )
         for container, positions in zip(request.containers, fit.choice, strict=True)
     )
-    return Placement(node.name, containers, fit.score)
+    return Placement(node.name, containers)
 
 
-def decide(node: NodeState, request: PodRequest, policy: Policy, left: Room = UNLIMITED) -> Fit | Refusal:
+def decide(
+    node: NodeState, request: PodRequest, policy: Policy, left: Room = UNLIMITED, preference: Preference | None = None
+) -> Fit | Refusal:
     """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
-    verdict = _decide(node, request, policy, left)
+    verdict = _decide(node, request, policy, left, preference)
     if isinstance(verdict, Refusal) and _is_used(node):
-        resolvable = isinstance(_decide(node.unused, request, policy, left), Fit)
+        resolvable = isinstance(_decide(node.unused, request, policy, left, None), Fit)
         return msgspec.structs.replace(verdict, resolvable=resolvable)
     return verdict
 
@@ -91,12 +103,14 @@ def _is_used(node: NodeState) -> bool:
     return by_kubelet or any(state.usage != UNUSED for state in node.devices)
 
 
-def _decide(node: NodeState, request: PodRequest, policy: Policy, left: Room) -> Fit | Refusal:
-    if node.outlook is None:
-        return _choose(node, request, policy, left)
-
+def _decide(
+    node: NodeState, request: PodRequest, policy: Policy, left: Room, preference: Preference | None
+) -> Fit | Refusal:
     def choose(narrowed: PodRequest) -> Fit | Refusal:
-        return _choose(node, narrowed, policy, left)
+        return _choose(node, narrowed, policy, left, preference)
+
+    if node.outlook is None:
+        return choose(request)
 
     def granted(fit: Fit) -> Granted:
         return {part.container: _uuids(part) for part in placement_of(node, request, fit).containers}
@@ -113,15 +127,17 @@ def _uuids(part: ContainerPlacement) -> tuple[str, ...]:
     return tuple(share.uuid for share in part.shares)
 
 
-def _choose(node: NodeState, request: PodRequest, policy: Policy, left: Room) -> Fit | Refusal:
+def _choose(
+    node: NodeState, request: PodRequest, policy: Policy, left: Room, preference: Preference | None
+) -> Fit | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
-    pod = _Pod(node.devices, request, policy.gpu_policy(request), left)
+    pod = _Pod(node.devices, request, policy.gpu_policy(request), left, preference)
     for row in _rows(request.containers):
         refusal = pod.add(row)
         if refusal is not None:
             return refusal
-    return Fit(tuple(pod.choice), node_score(node))
+    return Fit(tuple(pod.choice))
 
 
 def _rows(containers: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerRequest, ...]]:
@@ -140,7 +156,12 @@ class _Pod:
     """A pod half placed: what its containers hold so far."""
 
     def __init__(
-        self, devices: tuple[DeviceState, ...], request: PodRequest, words: tuple[GpuPolicy, ...], left: Room
+        self,
+        devices: tuple[DeviceState, ...],
+        request: PodRequest,
+        words: tuple[GpuPolicy, ...],
+        left: Room,
+        preference: Preference | None,
     ) -> None:
         self._states = devices
         self._devices = tuple(state.device for state in devices)
@@ -148,6 +169,7 @@ class _Pod:
         self._weights = request.weights
         self._words = words
         self._left = left
+        self._preference = preference
         self.choice: list[Positions] = []
 
     def add(self, row: tuple[ContainerRequest, ...]) -> Refusal | None:
@@ -204,7 +226,10 @@ class _Pod:
         ]
 
     def _order(self, request: DeviceRequest, reasons: Sequence[Reason | None]) -> Positions:
-        key = preference(self._words, request.numa_bind)
+        if self._preference is not None:
+            states = [msgspec.structs.replace(s, usage=used) for s, used in zip(self._states, self._used, strict=True)]
+            return self._preference.order(request, states, [reason is None for reason in reasons])
+        key = order_key(self._words, request.numa_bind)
         candidates = [self._candidate(place, request) for place, reason in enumerate(reasons) if reason is None]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
 

@@ -4,13 +4,10 @@ Nodes with equal scores are ranked alike for kube-scheduler's own scores to deci
 named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
 """
 
-from operator import attrgetter
+import numpy as np
 
-from purser.core.model import NodePolicy
 from purser.core.placement.evaluate import Evaluation
 from purser.core.placement.policy import DEFAULT_POLICY, Authority, Policy
-
-_score_of = attrgetter("score")
 
 MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""
@@ -21,27 +18,20 @@ def rank(evaluation: Evaluation, policy: Policy = DEFAULT_POLICY) -> dict[str, i
     if policy.authority is Authority.EXCLUSIVE:
         chosen = best(evaluation)
         return {name: MAX_SCORE if name == chosen else 0 for name in evaluation.fits}
-    scores = _spread_out(_ascending(evaluation))
-    found = map(_score_of, evaluation.fits.values())
-    return dict(zip(evaluation.fits, map(scores.__getitem__, found), strict=True))
+    ascending, place = np.unique(evaluation.scores, return_inverse=True)
+    return dict(zip(evaluation.fits, _spread_out(len(ascending))[place].tolist(), strict=True))
 
 
 def best(evaluation: Evaluation) -> str | None:
     """The best node, first by name among equals; None when none fits."""
-    order = _ascending(evaluation)
-    if not order:
+    if not evaluation.fits:
         return None
-    return min(name for name, fit in evaluation.fits.items() if fit.score == order[-1])
+    places = (evaluation.scores == evaluation.scores.max()).nonzero()[0]
+    return min(evaluation.fits[place] for place in places.tolist())
 
 
-def _ascending(evaluation: Evaluation) -> list[float]:
-    """The distinct scores from worst to best."""
-    fullest_last = evaluation.node_policy is NodePolicy.BINPACK
-    return sorted(set(map(_score_of, evaluation.fits.values())), reverse=not fullest_last)
-
-
-def _spread_out(ascending: list[float]) -> dict[float, int]:
+def _spread_out(levels: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """Ranks laid over the whole range: the worst gets 0 and the best 10, however close their scores are."""
-    steps = max(len(ascending) - 1, 1)
-    lowest = MAX_SCORE if len(ascending) == 1 else 0
-    return {score: lowest or MAX_SCORE * place // steps for place, score in enumerate(ascending)}
+    if levels == 1:
+        return np.array([MAX_SCORE])
+    return MAX_SCORE * np.arange(levels) // max(levels - 1, 1)

@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
 from purser.core.fleet.facts import MANY, Take
-from purser.core.model import PodRequest
+from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement import kernels
+from purser.core.placement.feasibility import names_model
 from purser.core.placement.kernels.arguments import Ints, Stock, Wanted
 
 _FULL_PERCENT = 100
@@ -33,7 +34,10 @@ class PodShape(msgspec.Struct, frozen=True):
     gpu_cores_percent: int = 0
     """0: not limited, and not counted."""
     models: tuple[str, ...] = ()
-    """Of which one must be in the model's name, case aside; with ``=`` in front it must be the name. Empty: any."""
+    """Words of which one must name the model, see `names_model`. Empty: any model."""
+    models_denied: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    """Empty: any mode."""
 
     @property
     def is_alone(self) -> bool:
@@ -42,33 +46,50 @@ class PodShape(msgspec.Struct, frozen=True):
 
     def takes_model(self, model: str) -> bool:
         """Whether the pod may run on this model."""
-        return not self.models or any(_is_model(word, model) for word in self.models)
+        if any(names_model(word, model) for word in self.models_denied):
+            return False
+        return not self.models or any(names_model(word, model) for word in self.models)
+
+    def takes(self, model: Model) -> bool:
+        """Whether the pod may run on this model in this mode."""
+        return self.takes_model(model.name) and (not self.modes or model.mode in self.modes)
 
 
-def _is_model(word: str, model: str) -> bool:
-    return word[1:] == model if word.startswith("=") else word.lower() in model.lower()
+def shape_of(request: PodRequest) -> PodShape | None:
+    """The shape of a request that is nothing but a size: one container, any device of the models and modes it allows.
 
-
-def shape_of(request: PodRequest, cpu_milli: int = 0, memory_mib: int = 0) -> PodShape | None:
-    """The shape of a request that is nothing but a size: one container, any device of the models it allows.
-
-    None for one that names uuids, modes or NUMA nodes, or has several containers with devices.
+    None for one that names uuids or NUMA nodes, or has several containers with devices.
     """
     if len(request.containers) != 1:
         return None
     asked = request.containers[0].devices
-    named = asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or asked.modes_allowed
-    if named or asked.numa_bind or asked.models_denied:
+    if asked.uuids_allowed or asked.uuids_denied or asked.uuids_required or asked.numa_bind:
         return None
+    return container_shape(asked, request)
+
+
+def lead_shape(request: PodRequest) -> PodShape:
+    """The shape of the container that asks for the most, with what the whole pod asks of CPU and memory."""
+    return max((container_shape(container.devices, request) for container in request.containers), key=_size)
+
+
+def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
+    """What one container asks of devices, with what the whole pod asks of CPU and memory."""
     return PodShape(
-        min(cpu_milli, _MOST),
-        min(memory_mib, _MOST),
+        min(request.cpu_milli, _MOST),
+        min(request.memory_mib, _MOST),
         min(asked.count, _MOST),
         min(asked.memory_mib or 0, _MOST),
         asked.memory_percent or 0,
         min(asked.cores_percent, _FULL_PERCENT),
         asked.models_allowed,
+        asked.models_denied,
+        tuple(asked.modes_allowed),
     )
+
+
+def _size(shape: PodShape) -> tuple[int, ...]:
+    return (shape.gpu_count, shape.gpu_memory_percent, shape.gpu_memory_mib, shape.gpu_cores_percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,7 @@ class View:
 
 def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
     """What a shape finds on these rows."""
-    left, after, takes, fits = kernels.used.look(_stock(fleet), rows, _wanted(shape, fleet.models))
+    left, after, takes, fits = kernels.used.look(_stock(fleet), rows, wanted(shape, fleet.models))
     model = fleet.node_model[rows].astype(np.int64)
     return View(fleet, shape, rows, left, after, takes, fits, fleet.cpu_free_milli[rows], model)
 
@@ -177,9 +198,9 @@ def _stock(fleet: FleetArrays) -> Stock:
 
 
 @lru_cache(4096)
-def _wanted(shape: PodShape, models: tuple[Model, ...]) -> Wanted:
-    """One model more than there are, so that there is one to look up where there is no GPU."""
-    allowed = np.array([*(shape.takes_model(model.name) for model in models), False])
+def wanted(shape: PodShape, models: tuple[Model, ...]) -> Wanted:
+    """For kernels. One model more than there are, so that there is one to look up where there is no GPU."""
+    allowed = np.array([*(shape.takes(model) for model in models), False])
     cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
     of_gpu = (shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, allowed)
     return Wanted(shape.cpu_milli, shape.memory_mib, shape.gpu_count, *of_gpu)

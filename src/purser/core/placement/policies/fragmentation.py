@@ -64,6 +64,16 @@ class Fragmentation:
             return (int(self.first(view)[0]),)
         return BEST_FIT_GPUS.choose(view)
 
+    def why(self, view: View, gpus: tuple[int, ...]) -> str:
+        """See `Policy.why`."""
+        then = view.left.copy()
+        then[list(gpus)] = view.after[list(gpus)]
+        known = self.fragments.tables(view.fleet.models)
+        cpu = view.cpu_free_milli
+        before = kernels.used.fragments(view.left, cpu, view.model, known)[0]
+        more = float(kernels.used.fragments(then, cpu - view.shape.cpu_milli, view.model, known)[0] - before)
+        return f"{'adds' if more > 0 else 'does away with'} fragments of {abs(more) / 1000:.2f} GPUs"
+
 
 def _score(gained: float) -> int:
     return int((1 / (1 + math.exp(-gained / 1000))) * 100)

@@ -31,3 +31,7 @@ class Pair:
     def choose(self, view: View) -> tuple[int, ...]:
         """See `Policy.choose`."""
         return self.gpu.choose(view)
+
+    def why(self, view: View, gpus: tuple[int, ...]) -> str:
+        """See `Policy.why`."""
+        return ""

@@ -52,6 +52,9 @@ class Policy(Steady, Protocol):
     def choose(self, view: View) -> tuple[int, ...]:
         """The GPUs for a pod on a view of one row, which fits."""
 
+    def why(self, view: View, gpus: tuple[int, ...]) -> str:
+        """What speaks for and against these GPUs, on a view of one row that they are in; empty: nothing but scores."""
+
 
 class Setting(msgspec.Struct, frozen=True):
     """What some policies have to be told."""

@@ -1,0 +1,85 @@
+"""A live fleet as arrays: what changed since the last decision is written anew, row by row."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.facts import node_facts
+from purser.core.fleet.fleet import Fleet, NodeState
+from purser.core.model import Grant
+
+
+class LiveArrays:
+    """The arrays of one `Fleet`, as of the last `refresh`."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.arrays = FleetArrays()
+        self._uuids: dict[str, tuple[str, ...]] = {}
+        self._nodes_with: dict[str, set[str]] = defaultdict(set)
+        self._is_looked_into: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+
+    def refresh(self) -> FleetArrays:
+        """The arrays, brought up to the fleet as it now is."""
+        for name in self.fleet.take_changed():
+            node = self.fleet.node(name)
+            self._forget(name)
+            if node is None:
+                self.arrays.remove_node(name)
+            else:
+                self._put(node)
+        return self.arrays
+
+    def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
+        """The row of each of these nodes, -1 for one that is not here."""
+        known = self.arrays.rows
+        try:
+            return np.array(list(map(known.__getitem__, names)), np.intp)
+        except KeyError:
+            return np.array([known.get(name, -1) for name in names], np.intp)
+
+    def places(self, uuids: Iterable[str]) -> Iterator[tuple[int, int]]:
+        """(row, place among the node's GPUs) of each of these devices that is here."""
+        for uuid in uuids:
+            for name in self._nodes_with.get(uuid, ()):
+                yield self.arrays.rows[name], self._uuids[name].index(uuid)
+
+    @property
+    def is_looked_into(self) -> npt.NDArray[np.bool_]:
+        """By row, whether it is known of the node's kubelet what it may refuse."""
+        return self._is_looked_into
+
+    def _put(self, node: NodeState) -> None:
+        kinds = tuple(sorted(_kinds(node, self.fleet.ledger.grants(node.name)).items()))
+        row = self.arrays.put_node(node_facts(node, self.fleet.room(node.name), kinds))
+        if len(self._is_looked_into) < len(self.arrays.live):
+            grown = np.zeros(len(self.arrays.live), np.bool_)
+            grown[: len(self._is_looked_into)] = self._is_looked_into
+            self._is_looked_into = grown
+        self._is_looked_into[row] = node.outlook is not None
+        self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
+        for uuid in self._uuids[node.name]:
+            self._nodes_with[uuid].add(node.name)
+
+    def _forget(self, name: str) -> None:
+        for uuid in self._uuids.pop(name, ()):
+            self._nodes_with[uuid].discard(name)
+            if not self._nodes_with[uuid]:
+                del self._nodes_with[uuid]
+
+
+def _kinds(node: NodeState, grants: Iterable[Grant]) -> "Counter[int]":
+    """How many pods of each kind the node has (see `Take.kind`)."""
+    memory = {state.device.uuid: state.device.memory_mib for state in node.devices}
+    return Counter(_kind(grant, memory) for grant in grants)
+
+
+def _kind(grant: Grant, memory: dict[str, int]) -> int:
+    shares = {share.uuid: share for part in grant.containers for share in part.shares}
+    if len(shares) != 1:
+        return len(shares)
+    ((uuid, share),) = shares.items()
+    return int(share.cores_percent >= 100 or share.memory_mib >= memory.get(uuid, 0))
