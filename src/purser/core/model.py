@@ -170,6 +170,10 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     kubelet_pod: KubeletPod | None = None
     """The pod as its node's kubelet will see it; None where nobody asks what kubelet would do."""
+    cpu_milli: int = 0
+    """Of the whole pod, as kube-scheduler counts; for policies, 0 where it cannot be read."""
+    memory_mib: int = 0
+    """The same."""
 
 
 class DeviceShare(msgspec.Struct, frozen=True):
