@@ -230,3 +230,66 @@ class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
     """Its pod is of an older template."""
     reason: str = ""
     message: str = ""
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes with equal OS, kernel and driver profile: one driver DaemonSet."""
+
+    name: str
+    """Value of `purser.dev/driver-pool`, and the end of the DaemonSet's name."""
+    os_id: str
+    os_version: str
+    kernel: str
+    profile: str
+    """Of spec.driver.profiles; empty: the driver's own section."""
+    version: str
+    """Driver version."""
+    daemon_set: str
+    template: str
+    """Hash of the pod template that the policy leads to."""
+
+    @property
+    def target(self) -> str:
+        """What an upgrade leads to: equal for nodes whose driver is the same one."""
+        return f"{self.name}.{self.template}"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a GPU node stands in one round: found once, and read by gates, upgrade, MIG and status alike."""
+
+    node: NodeView
+    pool: Pool | None = None
+    """Where it belongs; None: the driver is the node's own, or cannot be told (`obstacle` says why)."""
+    obstacle: str = ""
+    """Why it gets no driver, in one sentence: an unknown OS, a requirement that rules the version out."""
+    operands: dict[Operand, OperandOnNode] = {}
+    """Of every enabled operand."""
+    pods: tuple[PodView, ...] = ()
+    """Of operands, on this node; those that are going included."""
+    mig_capable: bool = False
+
+    def pod_of(self, operand: Operand) -> PodView | None:
+        """The operand's newest pod that is not going."""
+        found = [pod for pod in self.pods if pod.operand == operand and not pod.going]
+        return max(found, key=lambda pod: (pod.created, pod.name), default=None)
+
+    @property
+    def driver_is_current(self) -> bool:
+        """The driver's pod comes from the template that the policy leads to. True without a pool."""
+        pod = self.pod_of(Operand.DRIVER)
+        if self.pool is None:
+            return True
+        return pod is not None and (pod.daemon_set, pod.template) == (self.pool.daemon_set, self.pool.template)
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    """What a state machine does in one round, at most one patch per node. The kernel merges it with the gates' labels
+    into one write per node."""
+
+    patches: dict[str, PatchNode] = {}
+    """By node."""
+    deletions: tuple[DeletePod, ...] = ()
+    evictions: tuple[Evict, ...] = ()
+    events: tuple[Say, ...] = ()
+    gauges: dict[str, float] = {}
+    look_again_s: float | None = None
