@@ -10,7 +10,7 @@ import msgspec
 
 from purser.core.fleet import Fleet
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.model import NodePolicy, PodRequest
+from purser.core.model import PodRequest
 from purser.core.placement.place import Fit, decide
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import UNREGISTERED, Refusal
@@ -24,7 +24,7 @@ class Evaluation(msgspec.Struct, frozen=True):
 
     fits: Mapping[str, Fit]
     refusals: Mapping[str, Refusal]
-    node_policy: NodePolicy
+    node_policy: str
     """Which of those that fit is best."""
 
 

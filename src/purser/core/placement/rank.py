@@ -36,8 +36,9 @@ def best(evaluation: Evaluation) -> str | None:
 
 def _ascending(evaluation: Evaluation) -> list[float]:
     """The distinct scores from worst to best."""
-    fullest_last = evaluation.node_policy is NodePolicy.BINPACK
-    return sorted(set(map(_score_of, evaluation.fits.values())), reverse=not fullest_last)
+    # A score says how full a node is. Where the policy is not spread, the fullest is the best.
+    emptiest_last = evaluation.node_policy == NodePolicy.SPREAD
+    return sorted(set(map(_score_of, evaluation.fits.values())), reverse=emptiest_last)
 
 
 def _spread_out(ascending: list[float]) -> dict[float, int]:
