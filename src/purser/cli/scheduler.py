@@ -1,5 +1,6 @@
 """`purser scheduler`: the webhook and extender servers."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -35,9 +36,19 @@ def scheduler(
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of metrics and health; 0: any free one.")
     ] = 9401,
-    node_policy: Annotated[str, typer.Option(help="binpack or spread, where a pod does not say.")] = "binpack",
+    node_policy: Annotated[
+        str,
+        typer.Option(
+            help="Which node, where a pod does not say: random, binpack, spread, best-fit, dot-product, packing, "
+            "clustering, fragmentation or purser, or up to four with weights: fragmentation=3,spread=1."
+        ),
+    ] = "binpack",
     gpu_policy: Annotated[
-        str, typer.Option(help="binpack, spread, mutex, numa, topology-aware or a comma chain.")
+        str,
+        typer.Option(
+            help="Which of its GPUs, likewise: binpack, spread, mutex, numa, topology-aware or a comma chain of these; "
+            "or random, best-fit, fragmentation or purser, alone or with mutex."
+        ),
     ] = "binpack",
     authority: Annotated[
         str, typer.Option(help="shared: kube-scheduler's scores count too; exclusive: best node only.")
@@ -88,7 +99,7 @@ def scheduler(
         server=ServerSettings(bind_address, port, metrics_address, metrics_port, client_ca_file, bearer_token_file),
         webhook=WebhookSettings(
             _target(namespace, webhook_service, webhook_url),
-            _failure_policy(webhook_failure_policy),
+            _one_of("--webhook-failure-policy", webhook_failure_policy, ("Ignore", "Fail")),
             scheduler_user=webhook_scheduler_user,
         )
         if webhook
@@ -112,18 +123,26 @@ def scheduler(
 
 
 def _policy(node: str, gpu: str, authority: str) -> "Policy":
-    from purser.core.model import GpuPolicy, NodePolicy
     from purser.core.placement import Authority, Policy
+    from purser.core.policy_words import canonical_node_policy, gpu_policies
 
+    return Policy(
+        _read("--node-policy", canonical_node_policy, node),
+        _read("--gpu-policy", gpu_policies, gpu),
+        Authority(_one_of("--authority", authority, [*Authority])),
+    )
+
+
+def _read(option: str, reader: Callable[[str], T], text: str) -> T:
     try:
-        return Policy(NodePolicy(node), tuple(GpuPolicy(word.strip()) for word in gpu.split(",")), Authority(authority))
+        return reader(text)
     except ValueError as error:
-        fail(f"{error}: see purser scheduler --help for the words that there are", MISUSED)
+        fail(f"{option}: {error}", MISUSED)
 
 
-def _failure_policy(word: str) -> str:
-    if word not in ("Ignore", "Fail"):
-        fail(f"--webhook-failure-policy is {word}: give Ignore or Fail", MISUSED)
+def _one_of(option: str, word: str, words: Sequence[str]) -> str:
+    if word not in words:
+        fail(f"{option} is {word}: give {' or '.join(words)}", MISUSED)
     return word
 
 

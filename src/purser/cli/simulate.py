@@ -204,9 +204,9 @@ def _tasks(policies: Sequence[str], orders: "list[Order]", learns: bool, bound: 
 
 
 def _all_policies() -> list[str]:
-    from purser.core.placement.policies import NODE_POLICIES
+    from purser.core.model import NodePolicy
 
-    return list(NODE_POLICIES)
+    return [policy.value for policy in NodePolicy]
 
 
 def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":

@@ -131,20 +131,31 @@ class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodePolicy(StrEnum):
-    """Which of the nodes that fit is best."""
+    """Which of the nodes that fit is best; several can be weighed (`purser.core.policy_words`)."""
 
+    RANDOM = "random"
     BINPACK = "binpack"
     SPREAD = "spread"
+    BEST_FIT = "best-fit"
+    DOT_PRODUCT = "dot-product"
+    PACKING = "packing"
+    CLUSTERING = "clustering"
+    FRAGMENTATION = "fragmentation"
+    PURSER = "purser"
 
 
 class GpuPolicy(StrEnum):
-    """One word of the chain that orders or filters a node's devices."""
+    """One word of the chain that orders, filters or names a node's devices."""
 
     BINPACK = "binpack"
     SPREAD = "spread"
     MUTEX = "mutex"
     NUMA = "numa"
     TOPOLOGY_AWARE = "topology-aware"
+    RANDOM = "random"
+    BEST_FIT = "best-fit"
+    FRAGMENTATION = "fragmentation"
+    PURSER = "purser"
 
 
 class ScoreWeights(msgspec.Struct, frozen=True):
@@ -162,14 +173,18 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str
     name: str
     containers: tuple[ContainerRequest, ...]
-    node_policy: NodePolicy | None = None
-    """None: the scheduler's default."""
+    node_policy: str = ""
+    """As `purser.core.policy_words.canonical_node_policy` writes it; empty: the scheduler's default."""
     gpu_policy: tuple[GpuPolicy, ...] = ()
     """Empty: the scheduler's default."""
     weights: ScoreWeights = ScoreWeights()
     priority: int = 0
     kubelet_pod: KubeletPod | None = None
     """The pod as its node's kubelet will see it; None where nobody asks what kubelet would do."""
+    cpu_milli: int = 0
+    """Of the whole pod, as kube-scheduler counts; for policies, 0 where it cannot be read."""
+    memory_mib: int = 0
+    """The same."""
 
 
 class DeviceShare(msgspec.Struct, frozen=True):

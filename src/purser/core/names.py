@@ -26,10 +26,10 @@ ROOM_ANNOTATION = "purser.dev/room-found"
 """On a pod that was refused, written by the scheduler: when it was found to fit after all."""
 
 NODE_POLICY_ANNOTATION = "purser.dev/node-policy"
-"""On a pod: ``binpack`` or ``spread`` between nodes."""
+"""On a pod: which node is best, as `purser.core.policy_words.node_policies` reads it."""
 
 GPU_POLICY_ANNOTATION = "purser.dev/gpu-policy"
-"""On a pod: ``binpack``, ``spread``, ``mutex``, ``numa``, ``topology-aware`` or a comma chain between a node's GPUs."""
+"""On a pod: which GPUs of a node are best, as `purser.core.policy_words.gpu_policies` reads it."""
 
 WEBHOOK_LABELS = ("purser.dev/webhook", "hami.io/webhook")
 """On a pod or namespace: the value `IGNORE_WEBHOOK` keeps Purser's webhook away."""
@@ -51,3 +51,12 @@ GRANT_KEY_CONFIGMAP = "purser-grant-keys"
 
 GRANT_KEY_CONFIGMAP_FIELD = "keys"
 """In it: the public keys, PEM, one after another."""
+
+NODE_FACTS_ANNOTATION = "purser.dev/node-facts"
+"""On a node, written by Purser's discovery: the JSON of `NodeFacts`, written only when it changed."""
+
+MIG_WANTED_ANNOTATION = "purser.dev/mig-wanted"
+"""On a node, written by the operator: the JSON of a `MigRequest` for the node's MIG worker."""
+
+MIG_RESULT_ANNOTATION = "purser.dev/mig-result"
+"""On a node, written by its MIG worker: the JSON of the `MigResult` of its last request."""

@@ -41,3 +41,5 @@ class PodSpec(msgspec.Struct, frozen=True):
     priority: int = 0
     node_name: str = ""
     scheduler_name: str = ""
+    overhead: Mapping[str, str] = {}
+    """What its RuntimeClass adds to what its containers ask for."""

@@ -48,5 +48,10 @@ def quantity_milli(value: QuantityLike) -> int:
     return _ceil(_EXACT.multiply(parse_quantity(value), _MILLI))
 
 
+def quantity_mib(value: QuantityLike) -> int:
+    """Bytes as whole MiB: a part of a byte counts as a byte, and a part of a MiB as nothing. Raises `QuantityError`."""
+    return quantity_ceil(value) >> 20
+
+
 def _ceil(value: Decimal) -> int:
     return int(value.to_integral_value(rounding=ROUND_CEILING, context=_EXACT))

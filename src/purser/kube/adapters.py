@@ -5,10 +5,11 @@ Here and nowhere else is known where in a Pod or Node the kernel finds what it r
 
 import msgspec
 
+from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import ContainerKind, GrantState, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
-from purser.core.quantities import QuantityLike
+from purser.core.quantities import QuantityLike, quantity_ceil, quantity_mib, quantity_milli
 from purser.kube.objects import Container, Node, Pod
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -36,6 +37,7 @@ def pod_spec(pod: Pod) -> PodSpec:
         priority=pod.spec.priority,
         node_name=pod.spec.node_name,
         scheduler_name=pod.spec.scheduler_name,
+        overhead=_quantities(pod.spec.overhead),
     )
 
 
@@ -58,6 +60,16 @@ def inventory_of(node: Node) -> NodeInventory | None:
     inventory = _decode_inventory(text)
     _check_inventory(inventory, node.metadata.name)
     return inventory
+
+
+def allocatable(node: Node) -> NodeRoom:
+    """What a node has for pods; what it does not name is not limited. Raises `QuantityError`."""
+    amounts = node.status.allocatable
+    return NodeRoom(
+        quantity_milli(amounts["cpu"]) if "cpu" in amounts else MANY,
+        quantity_mib(amounts["memory"]) if "memory" in amounts else MANY,
+        quantity_ceil(amounts["pods"]) if "pods" in amounts else MANY,
+    )
 
 
 def is_terminal(pod: Pod) -> bool:

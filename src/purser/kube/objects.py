@@ -79,6 +79,8 @@ class PodSpec(_Slim, frozen=True, gc=False):
     priority: int = 0
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, QuantityLike] = {}
+    """What its RuntimeClass adds to what its containers ask for."""
 
 
 class PodStatus(_Slim, frozen=True, gc=False):

@@ -5,21 +5,20 @@ their CPU and memory stays taken. The pods are those that hold a grant, and thos
 the annotations state them; their signatures are not checked: this is for comparing, not for deciding.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
-
-import msgspec
 
 from purser.core import signing
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import node_state
-from purser.core.fleet.facts import MANY, NodeFacts, node_facts
+from purser.core.fleet.facts import NodeFacts, node_facts
 from purser.core.model import Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
-from purser.core.quantities import QuantityError, QuantityLike, quantity_ceil, quantity_milli
-from purser.kube.adapters import InventoryError, inventory_of, is_terminal, pod_spec
+from purser.core.pod_resources import PodResources, pod_resources
+from purser.core.quantities import QuantityError
+from purser.kube.adapters import InventoryError, allocatable, inventory_of, is_terminal, pod_spec
 from purser.kube.client import Client
-from purser.kube.objects import Container, Node, Pod
+from purser.kube.objects import Node, Pod
 from purser.kube.resources import NODES, PODS
 from purser.simulator.workload import SimPod, Workload
 
@@ -38,14 +37,14 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
     """The same of what was read. Raises `NothingToSimulate`."""
     notes: list[str] = []
     found: list[SimPod] = []
-    taken: dict[str, Counter[str]] = {}
+    others: defaultdict[str, list[PodResources]] = defaultdict(list)
     for pod in pods:
         simulated = _sim_pod(pod, notes)
         if simulated is not None:
             found.append(simulated)
         elif pod.spec.node_name:
-            taken.setdefault(pod.spec.node_name, Counter()).update(_asked(pod, notes))
-    facts = [f for node in nodes if (f := _node_facts(node, taken.get(node.metadata.name, Counter()), notes))]
+            others[pod.spec.node_name].append(_asked(pod, notes))
+    facts = [f for node in nodes if (f := _node_facts(node, others[node.metadata.name], notes))]
     if not facts:
         raise NothingToSimulate("no node of the cluster has an inventory: is purser's agent running?")
     if not found:
@@ -53,25 +52,18 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
     return Workload("a cluster as it is now", tuple(facts), tuple(found), tuple(notes))
 
 
-def _node_facts(node: Node, taken: "Counter[str]", notes: list[str]) -> NodeFacts | None:
+def _node_facts(node: Node, others: list[PodResources], notes: list[str]) -> NodeFacts | None:
     name = node.metadata.name
     try:
         inventory = inventory_of(node)
         if inventory is None:
             notes.append(f"node {name} is left out: it has no inventory")
             return None
-        room = node.status.allocatable
-        cpu, memory = _amount(room, "cpu", MANY), _amount(room, "memory", MANY)
-        pods = quantity_ceil(room["pods"]) if "pods" in room else MANY
+        room = allocatable(node).less(sum(others, PodResources()), len(others))
     except (InventoryError, QuantityError) as error:
         notes.append(f"node {name} is left out: {error}")
         return None
-    return msgspec.structs.replace(
-        node_facts(node_state(inventory, {})),
-        cpu_free_milli=max(cpu - taken["cpu"], 0),
-        memory_free_mib=max(memory - taken["memory"], 0),
-        pods_free=max(pods - taken["pods"], 0),
-    )
+    return node_facts(node_state(inventory, {}), room)
 
 
 def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:
@@ -79,7 +71,7 @@ def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     asked = _asked(pod, notes)
     request = _request(pod, name, notes)
-    shape = shape_of(request, asked["cpu"], asked["memory"]) if request is not None else None
+    shape = shape_of(request, asked.cpu_milli, asked.memory_mib) if request is not None else None
     if shape is None and (grant := _grant(pod, name, notes)) is not None:
         shape = _held(grant, asked)
         notes.append(f"pod {name} asks for more than a size: it is simulated as what it holds, wherever that fits")
@@ -105,42 +97,17 @@ def _grant(pod: Pod, name: str, notes: list[str]) -> Grant | None:
         return None
 
 
-def _held(grant: Grant, asked: "Counter[str]") -> PodShape:
+def _held(grant: Grant, asked: PodResources) -> PodShape:
     shares = [share for part in grant.containers for share in part.shares]
     gpus = len({share.uuid for share in shares})
     memory = max((share.memory_mib for share in shares), default=0)
     cores = max((share.cores_percent for share in shares), default=0)
-    return PodShape(asked["cpu"], asked["memory"], gpus, memory, gpu_cores_percent=cores)
+    return PodShape(asked.cpu_milli, asked.memory_mib, gpus, memory, gpu_cores_percent=cores)
 
 
-def _asked(pod: Pod, notes: list[str]) -> "Counter[str]":
-    """CPU in thousandths, memory in MiB, one pod: as kube-scheduler counts, without pod overhead."""
+def _asked(pod: Pod, notes: list[str]) -> PodResources:
     try:
-        return Counter({word: _asked_of(pod, word) for word in ("cpu", "memory")} | {"pods": 1})
+        return pod_resources(pod_spec(pod))
     except QuantityError as error:
         notes.append(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
-        return Counter(pods=1)
-
-
-def _asked_of(pod: Pod, word: str) -> int:
-    """Containers run together; init containers one after the other before them, and sidecars from their turn on."""
-    sidecars = peak = 0
-    for container in pod.spec.init_containers:
-        if container.restart_policy == "Always":
-            sidecars += _requested(container, word)
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + _requested(container, word))
-    return max(peak, sidecars + sum(_requested(container, word) for container in pod.spec.containers))
-
-
-def _requested(container: Container, word: str) -> int:
-    """The request, which is the limit where only that is given."""
-    amounts = container.resources
-    return _amount(amounts.requests if word in amounts.requests else amounts.limits, word, 0)
-
-
-def _amount(amounts: "dict[str, QuantityLike]", word: str, default: int) -> int:
-    if word not in amounts:
-        return default
-    return quantity_milli(amounts[word]) if word == "cpu" else quantity_ceil(amounts[word]) >> 20
+        return PodResources()

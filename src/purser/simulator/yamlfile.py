@@ -21,7 +21,7 @@ import yaml
 from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
 from purser.core.placement.shape import PodShape
-from purser.core.quantities import QuantityError, quantity_ceil, quantity_milli
+from purser.core.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.simulator.files import read_text
 from purser.simulator.openb import MOST, MOST_GPUS
 from purser.simulator.problems import InputError, Problem, Problems
@@ -179,7 +179,7 @@ def _nodes(entry: _Entry, count: int) -> list[NodeFacts]:
     gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
     if gpus and not model:
         entry.wrong(entry.node, f"has {gpus} GPUs of no model")
-    cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, _mib)
+    cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus
     return [NodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
 
@@ -190,7 +190,7 @@ def _pods(entry: _Entry, count: int) -> list[SimPod]:
     if not gpus and "gpu_milli" in entry.values:
         entry.wrong(entry.values["gpu_milli"], "gpu_milli is of each GPU: give gpus too")
     models = tuple(f"={word}" for word in entry.words("models")) if gpus else ()
-    cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, _mib)
+    cpu, memory = entry.quantity("cpu", 0, quantity_milli), entry.quantity("memory", 0, quantity_mib)
     shape = PodShape(cpu, memory, gpus, milli, models=models)
     arrives, every, lasts = entry.seconds("arrives"), entry.seconds("every"), entry.seconds("lasts")
     if ("arrives" in entry.values) is not ("lasts" in entry.values):
@@ -203,7 +203,3 @@ def _pods(entry: _Entry, count: int) -> list[SimPod]:
 
 def _names(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}-{place}" for place in range(count)]
-
-
-def _mib(text: str) -> int:
-    return quantity_ceil(text) >> 20

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from purser.cli.scheduler import _host_and_port
+from purser.cli.scheduler import _host_and_port, _policy
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,27 @@ def test_what_is_no_address_is_refused_with_the_option_and_the_fix(
         _host_and_port("--webhook-url", text)
     assert ended.value.exit_code == 2
     assert "--webhook-url is " + text + ": give HOST" in capsys.readouterr().err
+
+
+def test_policies_are_read_as_in_pods_annotations() -> None:
+    read = _policy("fragmentation = 3, spread", "mutex, topology", "exclusive")
+    assert read.node == "fragmentation=3,spread=1"
+    assert (read.gpu, read.authority) == (("mutex", "topology-aware"), "exclusive")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("best", "binpack", "shared"), "--node-policy: no policy for nodes is called 'best': there are best-fit, "),
+        (("spread=x", "binpack", "shared"), "--node-policy: the weight of policy 'spread' is 'x'"),
+        (("spread", "purser,numa", "shared"), "--gpu-policy: policy 'purser' for GPUs stands beside 'numa'"),
+        (("spread", "binpack", "none"), "--authority is none: give shared or exclusive"),
+    ],
+)
+def test_policies_without_sense_are_refused_with_the_option(
+    options: tuple[str, str, str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        _policy(*options)
+    assert ended.value.exit_code == 2
+    assert says in capsys.readouterr().err

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from purser.core.fleet import Fleet
+from purser.core.fleet import Fleet, NodeRoom
+from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, Link, NodeInventory, PcieLevel
 
 
@@ -125,3 +126,44 @@ def test_a_node_without_some_pods_is_what_it_would_be_after_preemption() -> None
     assert fleet.without("n", {"a"}).devices[0].usage.memory_mib == 100
     assert fleet.node("n").devices[0].usage.memory_mib == 200
     assert fleet.without("nobody", ()) is None
+
+
+def test_what_is_free_beside_gpus_is_remembered_with_and_without_inventory() -> None:
+    fleet, room = Fleet(), NodeRoom(1000, 2000, 3)
+    fleet.set_room("n", room)
+    fleet.set_inventory(inventory("n"))
+    assert (fleet.room("n"), fleet.room("unheard of")) == (room, NodeRoom())
+    fleet.remove_node("n")
+    assert fleet.room("n") == room
+    fleet.forget_room("n")
+    assert fleet.room("n") == NodeRoom()
+
+
+def test_whoever_follows_the_fleet_is_told_each_change_once() -> None:
+    fleet = Fleet()
+    changes = [
+        (lambda: fleet.set_inventory(inventory("a")), {"a"}),
+        (lambda: fleet.ledger.reserve(grant("p", "a")), {"a"}),
+        (lambda: fleet.ledger.adopt(grant("q", "without inventory")), set()),
+        (lambda: fleet.ledger.release("p"), {"a"}),
+        (lambda: fleet.set_room("b", NodeRoom(1000)), {"b"}),
+        (lambda: fleet.set_room("b", NodeRoom(1000)), set()),
+        (lambda: fleet.put_pod("a", KubeletPod("r", ())), {"a"}),
+        (lambda: fleet.forget_room("b"), {"b"}),
+        (lambda: fleet.forget_room("b"), set()),
+        (lambda: fleet.remove_node("a"), {"a"}),
+        (lambda: fleet.remove_node("a"), set()),
+    ]
+    for change, told in changes:
+        change()
+        assert fleet.take_changed() == told
+        assert fleet.take_changed() == set()
+
+
+def test_a_change_that_somebody_has_looked_at_is_still_told() -> None:
+    fleet = Fleet()
+    fleet.set_inventory(inventory("a"))
+    fleet.take_changed()
+    fleet.ledger.reserve(grant("p", "a"))
+    assert fleet.node("a").devices[0].usage.memory_mib == 100
+    assert fleet.take_changed() == {"a"}

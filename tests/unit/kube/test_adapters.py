@@ -1,8 +1,10 @@
 import msgspec
 import pytest
 
+from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import ContainerKind, Device, GrantState, NodeInventory
-from purser.kube.adapters import InventoryError, grant_state, inventory_of, is_terminal, pod_spec
+from purser.core.quantities import QuantityError
+from purser.kube.adapters import InventoryError, allocatable, grant_state, inventory_of, is_terminal, pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.resources import NODES, PODS
 
@@ -105,3 +107,23 @@ def test_an_inventory_without_sense_is_refused(text, says):
     with pytest.raises(InventoryError) as caught:
         inventory_of(read_node(text))
     assert says in str(caught.value)
+
+
+def test_what_a_runtime_class_adds_is_read():
+    spec = {**POD["spec"], "overhead": {"cpu": "250m", "memory": 1024}}
+    assert pod_spec(read_pod({**POD, "spec": spec})).overhead == {"cpu": "250m", "memory": "1024"}
+
+
+def node_with(**amounts):
+    body = {"metadata": {"name": "n1"}, "status": {"allocatable": amounts}}
+    return codec_of(NODES).object(msgspec.json.encode(body))
+
+
+def test_what_a_node_has_for_pods_is_read_and_what_it_does_not_name_is_not_limited():
+    assert allocatable(node_with(cpu="3920m", memory="64Gi", pods=110)) == NodeRoom(3920, 65536, 110)
+    assert allocatable(node_with(pods="10")) == NodeRoom(MANY, MANY, 10)
+
+
+def test_an_amount_that_is_no_quantity_is_an_error():
+    with pytest.raises(QuantityError, match="'plenty' is no quantity"):
+        allocatable(node_with(cpu="4", memory="plenty"))

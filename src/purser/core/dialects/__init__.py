@@ -22,6 +22,7 @@ from purser.core.dialects.selectors import Selectors, read_selectors
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.model import ContainerKind, ContainerRequest, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
+from purser.core.pod_resources import PodResources, pod_resources
 from purser.core.podspec import ContainerSpec, PodSpec
 from purser.core.quantities import QuantityError
 
@@ -57,7 +58,7 @@ def parse(pod: PodSpec) -> PodRequest | None:
     """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
     if not asks_for_devices(pod):
         return None
-    seen_by_kubelet = _seen_by_kubelet(pod)
+    seen_by_kubelet, asked = _seen_by_kubelet(pod), _asked(pod)
     pod = restored(pod)
     problems = Problems()
     selectors = read_selectors(pod.annotations, problems)
@@ -74,6 +75,8 @@ def parse(pod: PodSpec) -> PodRequest | None:
         weights=read_weights(pod.annotations, problems),
         priority=pod.priority,
         kubelet_pod=seen_by_kubelet,
+        cpu_milli=asked.cpu_milli,
+        memory_mib=asked.memory_mib,
     )
     problems.raise_if_any()
     return request
@@ -93,6 +96,14 @@ def _seen_by_kubelet(pod: PodSpec) -> KubeletPod | None:
         return kubelet_pod(msgspec.structs.replace(pod, containers=containers))
     except QuantityError:
         return None
+
+
+def _asked(pod: PodSpec) -> PodResources:
+    """An amount that is no quantity is told by the API server."""
+    try:
+        return pod_resources(pod)
+    except QuantityError:
+        return PodResources()
 
 
 def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:

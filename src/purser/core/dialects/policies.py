@@ -1,15 +1,16 @@
 """Pod annotations that say which node and which devices are best, in Purser's names and in HAMi's.
 
-HAMi takes an unknown word for its default without a sound; here it is a problem, for its author meant something.
+Both may name any of Purser's policies. HAMi takes an unknown word for its default without a sound; here it is a
+problem, for its author meant something.
 """
 
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from purser.core.dialects.errors import Problems
-from purser.core.model import GpuPolicy, NodePolicy, ScoreWeights
+from purser.core.model import GpuPolicy, ScoreWeights
 from purser.core.names import GPU_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
+from purser.core.policy_words import canonical_node_policy, gpu_policies
 
 HAMI_NODE_POLICY = "hami.io/node-scheduler-policy"
 HAMI_GPU_POLICY = "hami.io/gpu-scheduler-policy"
@@ -17,20 +18,19 @@ HAMI_WEIGHTS = "hami.io/device-scoring-weights"
 
 _MAX_WEIGHT = 1_000_000
 
-Word = TypeVar("Word", bound=StrEnum)
+T = TypeVar("T")
 
 
-def read_node_policy(annotations: Mapping[str, str], problems: Problems) -> NodePolicy | None:
-    """The pod's node policy, None for the scheduler's default."""
+def read_node_policy(annotations: Mapping[str, str], problems: Problems) -> str:
+    """The pod's node policy in one way of writing, empty for the scheduler's default."""
     key, value = _one_of(annotations, NODE_POLICY_ANNOTATION, HAMI_NODE_POLICY, problems)
-    return _word(NodePolicy, key, value, problems) if value else None
+    return _read(canonical_node_policy, key, value, problems) or ""
 
 
 def read_gpu_policy(annotations: Mapping[str, str], problems: Problems) -> tuple[GpuPolicy, ...]:
     """The pod's chain of device policies in written order, empty for the scheduler's default."""
     key, value = _one_of(annotations, GPU_POLICY_ANNOTATION, HAMI_GPU_POLICY, problems)
-    words = (_word(GpuPolicy, key, part.strip(), problems) for part in value.split(",")) if value else ()
-    return tuple(dict.fromkeys(word for word in words if word is not None))
+    return _read(gpu_policies, key, value, problems) or ()
 
 
 def read_weights(annotations: Mapping[str, str], problems: Problems) -> ScoreWeights:
@@ -54,11 +54,14 @@ def _one_of(annotations: Mapping[str, str], own: str, other: str, problems: Prob
     return (own, ours) if ours else (other, theirs)
 
 
-def _word(words: type[Word], key: str, value: str, problems: Problems) -> Word | None:
+def _read(reader: Callable[[str], T], key: str, value: str, problems: Problems) -> T | None:
+    """None for no value, and for one without sense, which is a problem."""
+    if not value:
+        return None
     try:
-        return words(value)
-    except ValueError:
-        problems.add(f'annotation {key}: "{value[:64]}" is no policy: write one of {", ".join(words)}')
+        return reader(value)
+    except ValueError as error:
+        problems.add(f"annotation {key}: {error}")
         return None
 
 

@@ -1,12 +1,13 @@
 """The fleet: every node's devices together with what is taken of them, in two forms.
 
 `Fleet` is what the live scheduler knows, node by node, built from inventories, the book and what kubelets report
-(`fleet`). `FleetArrays` is what decisions are made from: one array per fact over all nodes, GPU axis first, changed row
+(`fleet`), with what is free beside GPUs (`room`). `FleetArrays` is what decisions are made from: one array per fact over all nodes, GPU axis first, changed row
 by row (`arrays`, fed with `facts`); the simulator has only that.
 
 Not here: who holds what (`purser.core.ledger`), and which node is best (`purser.core.placement`).
 """
 
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState, node_state
+from purser.core.fleet.room import NodeRoom
 
-__all__ = ["DeviceState", "Fleet", "NodeState", "node_state"]
+__all__ = ["DeviceState", "Fleet", "NodeRoom", "NodeState", "node_state"]

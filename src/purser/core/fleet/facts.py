@@ -3,10 +3,9 @@
 import msgspec
 
 from purser.core.fleet.fleet import DeviceState, NodeState
+from purser.core.fleet.room import MANY as MANY
+from purser.core.fleet.room import NO_LIMIT, NodeRoom
 from purser.core.interconnect import Topology, topology
-
-MANY = 1 << 30
-"""Of what is not limited; nothing counts for more, so that no sum leaves the arrays' integers."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True):
@@ -57,14 +56,22 @@ class Take(msgspec.Struct, frozen=True):
     """0 for a share of one GPU, n for n GPUs, None without GPUs."""
 
 
-def node_facts(node: NodeState) -> NodeFacts:
-    """A live node's GPUs. CPU and memory are kube-scheduler's to count, and are not limited here."""
+def node_facts(node: NodeState, room: NodeRoom = NO_LIMIT, kinds: tuple[tuple[int, int], ...] = ()) -> NodeFacts:
+    """A live node with what is left of it; without a word on that, only its GPUs are limited."""
     devices = [state.device for state in node.devices]
-    links = topology(devices) if any(device.links for device in devices) else None
-    return NodeFacts(node.name, tuple(map(_gpu_facts, node.devices)), links=links)
+    return NodeFacts(
+        node.name,
+        tuple(map(gpu_facts, node.devices)),
+        _bounded(room.cpu_free_milli),
+        _bounded(room.memory_free_mib),
+        _bounded(room.pods_free),
+        kinds,
+        topology(devices) if any(device.links for device in devices) else None,
+    )
 
 
-def _gpu_facts(state: DeviceState) -> GpuFacts:
+def gpu_facts(state: DeviceState) -> GpuFacts:
+    """One device, and what is taken of it."""
     device, used = state.device, state.usage
     return GpuFacts(
         device.model,

@@ -14,6 +14,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 
 import msgspec
 
+from purser.core.fleet.room import NO_LIMIT, NodeRoom
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import Node
@@ -136,6 +137,8 @@ class Fleet:
         self._outdated: set[str] = set()
         self._classes = _Classes()
         self._hardware = _Classes()
+        self._rooms: dict[str, NodeRoom] = {}
+        self._changed: set[str] = set()
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
@@ -148,7 +151,8 @@ class Fleet:
     def remove_node(self, name: str) -> None:
         """Forget a node; grants on it stay on the book until its pods are gone."""
         self.ledger.forget_node(name)
-        self._nodes.pop(name, None)
+        if self._nodes.pop(name, None) is not None:
+            self._changed.add(name)
         self._classes.remove(name)
         self._hardware.remove(name)
 
@@ -194,6 +198,27 @@ class Fleet:
     def pod_node(self, uid: str) -> str | None:
         """The node that a pod was put on, None for one that was not."""
         return self._outlooks.node_of(uid)
+
+    def set_room(self, name: str, room: NodeRoom) -> None:
+        """Take what is free of a node beside its GPUs; it is remembered for nodes without inventory as well."""
+        if self._rooms.get(name) != room:
+            self._rooms[name] = room
+            self._changed.add(name)
+
+    def forget_room(self, name: str) -> None:
+        """Nothing is known of what a node has beside its GPUs any more."""
+        if self._rooms.pop(name, None) is not None:
+            self._changed.add(name)
+
+    def room(self, name: str) -> NodeRoom:
+        """What is free of a node beside its GPUs; no limits where nobody told of any."""
+        return self._rooms.get(name, NO_LIMIT)
+
+    def take_changed(self) -> set[str]:
+        """The nodes whose state or room changed, or that are gone, since the last call: how arrays are kept fresh."""
+        self._refresh()
+        changed, self._changed = self._changed, set()
+        return changed
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -247,3 +272,4 @@ class Fleet:
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)
         self._nodes[node.name] = node
+        self._changed.add(node.name)

@@ -14,7 +14,7 @@ Not here: the book itself (`purser.core.ledger`), what pods' resource names mean
 rules (`purser.core.kubelet`). Nothing here changes anything: values in, values out.
 """
 
-from purser.core.placement.evaluate import Evaluation, VerdictCache, evaluate
+from purser.core.placement.evaluate import Evaluation, Evaluator
 from purser.core.placement.explain import explain
 from purser.core.placement.grants import to_grant
 from purser.core.placement.place import ContainerPlacement, Fit, Placement, decide, place, placement_of
@@ -28,15 +28,14 @@ __all__ = [
     "Authority",
     "ContainerPlacement",
     "Evaluation",
+    "Evaluator",
     "Fit",
     "Placement",
     "Policy",
     "Reason",
     "Refusal",
-    "VerdictCache",
     "best",
     "decide",
-    "evaluate",
     "explain",
     "place",
     "placement_of",

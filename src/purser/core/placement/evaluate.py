@@ -29,6 +29,7 @@ from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, shape_of, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Ask, Bools, Quota, Verdicts
+from purser.core.policy_words import ARRAY_WORDS
 from purser.core.quota import UNLIMITED, Demand, Room
 
 Verdict = Fit | Refusal
@@ -231,12 +232,9 @@ def _recall(known: "OrderedDict[K, V]", key: K, make: Callable[[], V], most: int
     return known[key]
 
 
-_ARRAY_WORDS = {GpuPolicy.RANDOM, GpuPolicy.BEST_FIT, GpuPolicy.FRAGMENTATION, GpuPolicy.PURSER}
-
-
 def _array_word(words: Sequence[GpuPolicy]) -> str:
     """The word of a chain that arrays know by themselves; empty where the chain is of words that order devices."""
-    return next((str(word) for word in words if word in _ARRAY_WORDS), "")
+    return next((str(word) for word in words if word in ARRAY_WORDS), "")
 
 
 def _ask(request: PodRequest, devices: DeviceRequest, idle_only: bool, left: Room) -> Ask:

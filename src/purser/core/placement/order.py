@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from purser.core.model import Device, GpuPolicy
+from purser.core.policy_words import ARRAY_WORDS
 
 Key = tuple[float, ...]
 
@@ -37,8 +38,12 @@ _WORDS: dict[GpuPolicy, Callable[[Candidate], float]] = {
 
 
 def order_key(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
-    """The sort key of a policy or chain, smallest for the device to take first."""
-    return _single(policy[0], numa_bind) if len(policy) == 1 else _chain(policy, numa_bind)
+    """The sort key of a policy or chain, smallest for the device to take first.
+
+    What goes by the fleet as arrays (`ARRAY_WORDS`) is binpack here, where no arrays are at hand.
+    """
+    words = [GpuPolicy.BINPACK if word in ARRAY_WORDS else word for word in policy]
+    return _single(words[0], numa_bind) if len(words) == 1 else _chain(words, numa_bind)
 
 
 def _single(word: GpuPolicy, numa_bind: bool) -> Callable[[Candidate], Key]:

@@ -19,12 +19,13 @@ class Authority(StrEnum):
 class Policy(msgspec.Struct, frozen=True):
     """Defaults for pods that do not say otherwise."""
 
-    node: NodePolicy = NodePolicy.BINPACK
+    node: str = NodePolicy.BINPACK
+    """As `purser.core.policy_words.canonical_node_policy` writes it."""
     gpu: tuple[GpuPolicy, ...] = (GpuPolicy.BINPACK,)
     authority: Authority = Authority.SHARED
 
-    def node_policy(self, request: PodRequest) -> NodePolicy:
-        """The pod's own word, else the default."""
+    def node_policy(self, request: PodRequest) -> str:
+        """The pod's own, else the default."""
         return request.node_policy or self.node
 
     def gpu_policy(self, request: PodRequest) -> tuple[GpuPolicy, ...]:

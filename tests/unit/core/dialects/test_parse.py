@@ -132,24 +132,54 @@ def test_policies_and_weights_are_read_in_either_vocabulary():
         )
     )
     both = parse(pod(container(gpu=1), node_policy="spread", hami_node_policy="spread"))
-    assert own.node_policy is theirs.node_policy is both.node_policy is NodePolicy.SPREAD
+    assert own.node_policy == theirs.node_policy == both.node_policy == NodePolicy.SPREAD
     assert own.gpu_policy == theirs.gpu_policy == (GpuPolicy.NUMA, GpuPolicy.BINPACK)
     assert theirs.weights == ScoreWeights(slot=0, core=1, memory=3)
     assert own.weights == ScoreWeights()
 
 
+@pytest.mark.parametrize(
+    ("annotations", "node", "gpus"),
+    [
+        ({"node_policy": "purser"}, "purser", ()),
+        ({"node_policy": " fragmentation = 3, spread "}, "fragmentation=3,spread=1", ()),
+        ({"hami_node_policy": "best-fit"}, "best-fit", ()),
+        ({"gpu_policy": "fragmentation, mutex"}, "", (GpuPolicy.FRAGMENTATION, GpuPolicy.MUTEX)),
+        ({"hami_gpu_policy": "topology,spread"}, "", (GpuPolicy.TOPOLOGY_AWARE, GpuPolicy.SPREAD)),
+        ({"node_policy": " ", "gpu_policy": ""}, "", ()),
+    ],
+    ids=str,
+)
+def test_any_policy_may_be_named_in_either_vocabulary(annotations, node, gpus):
+    parsed = parse(pod(container(gpu=1), **annotations))
+    assert (parsed.node_policy, parsed.gpu_policy) == (node, gpus)
+
+
 def test_without_annotations_the_defaults_are_the_schedulers():
     parsed = parse(pod(container(gpu=1)))
-    assert (parsed.node_policy, parsed.gpu_policy) == (None, ())
+    assert (parsed.node_policy, parsed.gpu_policy) == ("", ())
 
 
 @pytest.mark.parametrize(
     ("annotations", "says"),
     [
-        ({"node_policy": "binpak"}, 'purser.dev/node-policy: "binpak" is no policy: write one of binpack, spread'),
-        ({"hami_gpu_policy": "binpack,frgamentation"}, 'hami.io/gpu-scheduler-policy: "frgamentation" is no policy'),
-        ({"gpu_policy": "binpack,"}, '"" is no policy'),
+        (
+            {"node_policy": "binpak"},
+            "purser.dev/node-policy: no policy for nodes is called 'binpak': there are best-fit, bin",
+        ),
+        (
+            {"hami_gpu_policy": "binpack,frgamentation"},
+            "hami.io/gpu-scheduler-policy: no policy for GPUs is called 'frgamentation'",
+        ),
+        ({"gpu_policy": "binpack,"}, "no policy for GPUs is called ''"),
         ({"gpu_policy": "spread", "hami_gpu_policy": "numa"}, "differ: write one of them"),
+        (
+            {"node_policy": "spread=0"},
+            "purser.dev/node-policy: the weight of policy 'spread' is '0': it must be a number",
+        ),
+        ({"node_policy": "spread,spread=2"}, "policy 'spread' is named twice"),
+        ({"hami_node_policy": "spread," * 50}, "hami.io/node-scheduler-policy: 350 characters are too many"),
+        ({"gpu_policy": "purser,numa"}, "purser.dev/gpu-policy: policy 'purser' for GPUs stands beside 'numa'"),
         ({"numa": "yes"}, 'nvidia.com/numa-bind "yes" is neither true nor false'),
         ({"mode": "passthrough"}, '"passthrough" is no mode: write hami-core, mig, mps'),
         ({"weights": "slot=1,core=1"}, "write slot=1,core=1,memory=1"),
@@ -246,7 +276,10 @@ quantities = st.one_of(
     st.text(max_size=8),
 )
 texts = st.one_of(
-    st.sampled_from(["binpack", "spread,numa", "slot=1,core=1,memory=1", "true", "A100,"]), st.text(max_size=12)
+    st.sampled_from(
+        ["binpack", "spread,numa", "purser,mutex", "spread=2,purser", "slot=1,core=1,memory=1", "true", "A100,"]
+    ),
+    st.text(max_size=12),
 )
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from purser.core.model import GpuPolicy as GpuWord
+from purser.core.model import NodePolicy as NodeWord
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.binpack import BINPACK_GPUS, SPREAD_GPUS, BinpackNodes, SpreadNodes
 from purser.core.placement.policies.clustering import ClusteringNodes
@@ -14,68 +16,67 @@ from purser.core.placement.policies.purser import Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
+from purser.core.policy_words import gpu_policies, node_policies
 
-NODE_POLICIES: dict[str, Callable[[Setting], NodePolicy]] = {
-    "random": lambda setting: RandomNodes(setting.seed),
-    "binpack": lambda _: BinpackNodes(),
-    "spread": lambda _: SpreadNodes(),
-    "best-fit": lambda _: BestFitNodes(),
-    "dot-product": lambda _: DotProductNodes(),
-    "packing": lambda _: PackingNodes(),
-    "clustering": lambda _: ClusteringNodes(),
-    "fragmentation": lambda setting: Fragmentation(setting.mix),
-    "purser": lambda setting: Purser(setting.mix),
+NODE_POLICIES: dict[NodeWord, Callable[[Setting], NodePolicy]] = {
+    NodeWord.RANDOM: lambda setting: RandomNodes(setting.seed),
+    NodeWord.BINPACK: lambda _: BinpackNodes(),
+    NodeWord.SPREAD: lambda _: SpreadNodes(),
+    NodeWord.BEST_FIT: lambda _: BestFitNodes(),
+    NodeWord.DOT_PRODUCT: lambda _: DotProductNodes(),
+    NodeWord.PACKING: lambda _: PackingNodes(),
+    NodeWord.CLUSTERING: lambda _: ClusteringNodes(),
+    NodeWord.FRAGMENTATION: lambda setting: Fragmentation(setting.mix),
+    NodeWord.PURSER: lambda setting: Purser(setting.mix),
 }
 
-GPU_POLICIES: dict[str, Callable[[Setting], GpuPolicy]] = {
-    "random": lambda setting: random_gpus(setting.seed),
-    "binpack": lambda _: BINPACK_GPUS,
-    "spread": lambda _: SPREAD_GPUS,
-    "best-fit": lambda _: BEST_FIT_GPUS,
-    "fragmentation": lambda setting: Fragmentation(setting.mix),
-    "purser": lambda setting: Purser(setting.mix),
-    "topology": lambda _: TopologyGpus(),
+GPU_POLICIES: dict[GpuWord, Callable[[Setting], GpuPolicy]] = {
+    GpuWord.RANDOM: lambda setting: random_gpus(setting.seed),
+    GpuWord.BINPACK: lambda _: BINPACK_GPUS,
+    GpuWord.SPREAD: lambda _: SPREAD_GPUS,
+    GpuWord.BEST_FIT: lambda _: BEST_FIT_GPUS,
+    GpuWord.FRAGMENTATION: lambda setting: Fragmentation(setting.mix),
+    GpuWord.PURSER: lambda setting: Purser(setting.mix),
+    GpuWord.TOPOLOGY_AWARE: lambda _: TopologyGpus(),
 }
 
-WHOLE_POLICIES: dict[str, Callable[[Setting], Policy]] = {
-    "fragmentation": lambda setting: Fragmentation(setting.mix),
-    "purser": lambda setting: Purser(setting.mix),
+WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], Policy]] = {
+    GpuWord.FRAGMENTATION: lambda setting: Fragmentation(setting.mix),
+    GpuWord.PURSER: lambda setting: Purser(setting.mix),
 }
 """Those that choose the node for the sake of the GPU."""
 
+_OWN_WAY: dict[str, GpuWord] = {word.value: word for word in GPU_POLICIES}
+"""By the name of a policy for nodes, its own way with GPUs."""
 
 _UNTOLD = Setting()
 
 
 def policy(node: str, gpu: str = "", setting: Setting = _UNTOLD) -> Policy:
-    """A policy by the names of its halves; ``node`` may weigh several: ``fragmentation=3,spread=1``.
+    """A policy by the names of its halves, as `purser.core.policy_words` reads them: ``node`` may weigh several.
 
-    Without a name for GPUs: the policy's own way, or best fit. Raises ValueError for a name that there is none of, or a
-    weight that is no positive number.
+    Without a name for GPUs: the policy's own way, or best fit; ``topology`` is best fit for nodes and topology
+    for GPUs. Raises ValueError for a name that there is none of, a weight that makes no sense, and words for GPUs that
+    are no policy over arrays: those that filter, and chains.
     """
-    gpu = gpu or (node if node in GPU_POLICIES else "best-fit")
-    if gpu not in GPU_POLICIES:
-        raise ValueError(f"no policy for GPUs is called {gpu!r}: there are {', '.join(sorted(GPU_POLICIES))}")
-    if node == gpu and node in WHOLE_POLICIES:
-        return WHOLE_POLICIES[node](setting)
     if node == "topology":
-        node = "best-fit"
-    return Pair(_nodes(node, setting), GPU_POLICIES[gpu](setting))
+        node, gpu = NodeWord.BEST_FIT, gpu or GpuWord.TOPOLOGY_AWARE
+    parts = node_policies(node)
+    name = parts[0][0].value if len(parts) == 1 else ""
+    word = _gpu_word(gpu) if gpu else _OWN_WAY.get(name, GpuWord.BEST_FIT)
+    if name == word.value and word in WHOLE_POLICIES:
+        return WHOLE_POLICIES[word](setting)
+    return Pair(_nodes(parts, setting), GPU_POLICIES[word](setting))
 
 
-def _nodes(words: str, setting: Setting) -> NodePolicy:
-    parts = tuple(_part(word, setting) for word in words.split(","))
-    return parts[0][0] if len(parts) == 1 else WeightedNodes(parts)
+def _gpu_word(text: str) -> GpuWord:
+    words = gpu_policies(text)
+    if len(words) > 1 or words[0] not in GPU_POLICIES:
+        there_are = ", ".join(sorted(GPU_POLICIES))
+        raise ValueError(f"{text!r} is not one policy that chooses GPUs by itself: there are {there_are}")
+    return words[0]
 
 
-def _part(word: str, setting: Setting) -> tuple[NodePolicy, float]:
-    name, _, weight = word.strip().partition("=")
-    if name not in NODE_POLICIES:
-        raise ValueError(f"no policy for nodes is called {name!r}: there are {', '.join(sorted(NODE_POLICIES))}")
-    try:
-        value = float(weight or "1")
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise ValueError(f"the weight of policy {name!r} is {weight!r}: it must be a number above 0")
-    return NODE_POLICIES[name](setting), value
+def _nodes(parts: tuple[tuple[NodeWord, float], ...], setting: Setting) -> NodePolicy:
+    made = tuple((NODE_POLICIES[name](setting), weight) for name, weight in parts)
+    return made[0][0] if len(made) == 1 else WeightedNodes(made)

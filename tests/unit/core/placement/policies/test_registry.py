@@ -2,6 +2,7 @@
 
 import pytest
 
+from purser.core import model
 from purser.core.placement.policies import GPU_POLICIES, NODE_POLICIES, Pair, policy
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
 from purser.core.placement.policies.fragmentation import Fragmentation
@@ -43,6 +44,8 @@ def test_several_are_weighed() -> None:
         pytest.param("bestfit", "", r"no policy for nodes is called 'bestfit': there are best-fit, binpack", id="node"),
         pytest.param("best-fit", "best", r"no policy for GPUs is called 'best': there are best-fit", id="gpu"),
         pytest.param("spread=much", "", r"the weight of policy 'spread' is 'much'", id="weight that is no number"),
+        pytest.param("best-fit", "mutex", r"'mutex' is not one policy that chooses GPUs", id="gpu word that filters"),
+        pytest.param("best-fit", "numa,spread", r"'numa,spread' is not one policy", id="chain"),
         pytest.param("spread=-1", "", r"must be a number above 0", id="negative weight"),
         pytest.param("spread=nan", "", r"must be a number above 0", id="weight that is not a number"),
     ],
@@ -50,6 +53,22 @@ def test_several_are_weighed() -> None:
 def test_what_there_is_none_of_is_refused(node: str, gpu: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         policy(node, gpu)
+
+
+def test_a_weight_for_a_single_policy_changes_nothing() -> None:
+    assert isinstance(policy("fragmentation=3"), Fragmentation)
+    assert pair("spread=2").gpu is pair("spread").gpu
+
+
+def test_topology_alone_is_for_gpus() -> None:
+    assert isinstance(pair("topology").node, BestFitNodes)
+    assert isinstance(pair("topology").gpu, TopologyGpus)
+    assert isinstance(pair("best-fit", "topology-aware").gpu, TopologyGpus)
+
+
+def test_every_word_has_its_policy_but_for_those_that_only_chain() -> None:
+    assert set(NODE_POLICIES) == set(model.NodePolicy)
+    assert set(GPU_POLICIES) == set(model.GpuPolicy) - {model.GpuPolicy.MUTEX, model.GpuPolicy.NUMA}
 
 
 def test_every_name_makes_a_policy() -> None:

@@ -1,0 +1,49 @@
+"""How much of a node's CPU and memory a pod takes, as kube-scheduler counts it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.core.podspec import ContainerKind, PodSpec
+from purser.core.quantities import quantity_mib, quantity_milli
+
+
+class PodResources(msgspec.Struct, frozen=True, gc=False):
+    """CPU and memory of a whole pod."""
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def __add__(self, other: "PodResources") -> "PodResources":
+        return PodResources(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
+
+    def __sub__(self, other: "PodResources") -> "PodResources":
+        return PodResources(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
+
+    def peak(self, other: "PodResources") -> "PodResources":
+        """The larger of the two in each dimension."""
+        return PodResources(max(self.cpu_milli, other.cpu_milli), max(self.memory_mib, other.memory_mib))
+
+
+def pod_resources(spec: PodSpec) -> PodResources:
+    """The most that a pod asks for at any time, and its overhead (PodRequests in k8s.io/component-helpers).
+
+    App containers run together; init containers one after the other before them, and sidecars from their turn on. What
+    counts is the request, which is the limit where only that is given. CPU is rounded up to thousandths; memory to
+    bytes, and then down to MiB, container by container. A pod's own ``resources`` (Kubernetes 1.34) and resizes under
+    way are not looked at. Raises `purser.core.quantities.QuantityError`.
+    """
+    sidecars = apps = peak = PodResources()
+    for container in spec.containers:
+        asked = _read({**container.limits, **container.requests})
+        if container.kind is ContainerKind.INIT:
+            peak = peak.peak(sidecars + asked)
+        elif container.kind is ContainerKind.SIDECAR:
+            sidecars += asked
+        else:
+            apps += asked
+    return peak.peak(sidecars + apps) + _read(spec.overhead)
+
+
+def _read(amounts: Mapping[str, str]) -> PodResources:
+    return PodResources(quantity_milli(amounts.get("cpu", "0")), quantity_mib(amounts.get("memory", "0")))

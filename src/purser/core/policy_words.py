@@ -1,0 +1,99 @@
+"""The words that name placement policies: in pods' annotations, in the scheduler's options, in the simulator.
+
+Not here: what a policy does (`purser.core.placement`), and which annotation it stands in (`purser.core.dialects`).
+"""
+
+import re
+from enum import StrEnum
+from typing import TypeVar
+
+from purser.core.model import GpuPolicy, NodePolicy
+
+MAX_LENGTH = 256
+"""Characters; four weighed names need a third of it."""
+
+MAX_WEIGHED = 4
+"""Policies weighed against one another: each costs the scheduler a decision of its own."""
+
+MAX_WEIGHT = 1000
+
+ARRAY_WORDS = frozenset({GpuPolicy.RANDOM, GpuPolicy.BEST_FIT, GpuPolicy.FRAGMENTATION, GpuPolicy.PURSER})
+"""GPU policies that name the GPUs themselves, by the fleet as arrays; the other words order or filter, and chain."""
+
+_WEIGHT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def node_policies(text: str) -> tuple[tuple[NodePolicy, float], ...]:
+    """Policies for nodes and their weights: ``fragmentation=3,spread=1``, or one name; a weight left out is 1.
+
+    Raises ValueError for a name that there is none of or that occurs twice, a weight that is no number above 0 and up
+    to `MAX_WEIGHT` with at most three decimals, more than `MAX_WEIGHED` names, and more than `MAX_LENGTH` characters.
+    """
+    words = _words(text)
+    if len(words) > MAX_WEIGHED:
+        raise ValueError(f"{len(words)} policies for nodes are weighed: give at most {MAX_WEIGHED}")
+    parts = tuple(map(_weighed, words))
+    names = [name for name, _ in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"policy {name.value!r} is named twice: give each once")
+    return parts
+
+
+def canonical_node_policy(text: str) -> str:
+    """The same policies in one way of writing: no spaces, every weight of several told. Raises as `node_policies`."""
+    parts = node_policies(text)
+    if len(parts) == 1:
+        return parts[0][0].value
+    return ",".join(f"{name}={weight:g}" for name, weight in parts)
+
+
+def gpu_policies(text: str) -> tuple[GpuPolicy, ...]:
+    """Policies for the GPUs of a node: a chain such as ``mutex,numa,spread``, each word once, in written order.
+
+    ``topology`` is read as ``topology-aware``. Raises ValueError for a word that there is none of, for `ARRAY_WORDS`
+    beside anything but ``mutex``, and for more than `MAX_LENGTH` characters.
+    """
+    words = tuple(dict.fromkeys(map(_gpu_policy, _words(text))))
+    for word in words:
+        others = [other.value for other in words if other not in (word, GpuPolicy.MUTEX)]
+        if word in ARRAY_WORDS and others:
+            raise ValueError(
+                f"policy {word.value!r} for GPUs stands beside {others[0]!r}: give it alone, or with mutex only"
+            )
+    return words
+
+
+def _words(text: str) -> list[str]:
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"{len(text)} characters are too many for policies: give at most {MAX_LENGTH}")
+    return [word.strip() for word in text.split(",")]
+
+
+def _weighed(word: str) -> tuple[NodePolicy, float]:
+    name, equals, weight = (part.strip() for part in word.partition("="))
+    return _named(NodePolicy, "nodes", name), _weight(name, weight) if equals else 1.0
+
+
+def _weight(name: str, text: str) -> float:
+    value = float(text) if _WEIGHT.fullmatch(text) else 0.0
+    if not 0 < value <= MAX_WEIGHT:
+        raise ValueError(
+            f"the weight of policy {name!r} is {text[:64]!r}: it must be a number above 0 and up to {MAX_WEIGHT}, "
+            "with at most three decimals"
+        )
+    return value
+
+
+def _gpu_policy(word: str) -> GpuPolicy:
+    return GpuPolicy.TOPOLOGY_AWARE if word == "topology" else _named(GpuPolicy, "GPUs", word)
+
+
+def _named(words: type[Word], of_what: str, name: str) -> Word:
+    try:
+        return words(name)
+    except ValueError:
+        there_are = ", ".join(sorted(words))
+        raise ValueError(f"no policy for {of_what} is called {name[:64]!r}: there are {there_are}") from None

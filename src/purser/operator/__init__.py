@@ -1,0 +1,17 @@
+"""The operator: a GPU stack rolled out node by node, in order, as one ClusterPolicy says.
+
+Everything that decides is pure. An edge takes a `Snapshot` of policies, nodes, owned objects and pods (``observing``),
+one function turns it into an `Outcome` (``kernel``), and another edge writes that (``acting``). Nothing is remembered
+between two rounds but what stands in the API: labels and annotations of nodes, and owned objects. That is why the
+operator may be killed between any two writes, and why `plan`, `--dry-run` and the tests call what production calls.
+
+- ``policy``: the ClusterPolicy as types, its defaults and checks; the CRD is generated from them.
+- ``names``, ``order``: labels and annotations; which operand needs which.
+- ``model``: the nouns that pass between edges and kernel.
+
+A node gets an operand by its label ``nvidia.com/gpu.deploy.<operand>``, which the kernel sets once everything that the
+operand needs is ready on that very node. So nodes never wait for one another.
+
+Not here: what runs on the node (discovery and the MIG worker are ``purser.agent``'s), which pod gets which GPU, and the
+API client (``purser.kube``).
+"""

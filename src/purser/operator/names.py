@@ -1,0 +1,113 @@
+"""Labels, annotations and other names that the operator writes or reads. NVIDIA's where its ecosystem knows one."""
+
+from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
+
+GROUP = "purser.dev"
+VERSION = "v1alpha1"
+KIND = "ClusterPolicy"
+PLURAL = "clusterpolicies"
+
+FIELD_MANAGER = "purser-operator"
+"""Of server-side apply, and the value of `MANAGED_BY_LABEL` on everything that the operator owns."""
+
+LEASE = "purser-operator"
+"""In the operator's namespace: who leads."""
+
+FINALIZER = "purser.dev/operator-cleanup"
+"""On a ClusterPolicy: its objects and the nodes' labels are removed before it may go."""
+
+# --- on objects
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+OPERAND_LABEL = "purser.dev/operand"
+"""On owned objects and their pods: which operand they belong to."""
+
+POOL_LABEL = "purser.dev/driver-pool"
+"""On a node and on a driver DaemonSet: the pool of equal OS, kernel and profile."""
+
+TEMPLATE_LABEL = "purser.dev/template"
+"""On the pods of a DaemonSet: hash of the template they come from. A pod is outdated when its DaemonSet's differs."""
+
+APPLIED_HASH_ANNOTATION = "purser.dev/applied-hash"
+"""On an owned object: hash of what was applied."""
+
+RESUME_UPGRADE_ANNOTATION = "purser.dev/resume-upgrade"
+"""On a ClusterPolicy, written by people: the target whose halted upgrade goes on, as its status names it."""
+
+# --- on nodes: what is there
+
+GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
+DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
+DEPLOY_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
+"""On a node, written by people: ``false`` takes all operands away."""
+
+NFD_PREFIX = "feature.node.kubernetes.io/"
+NFD_GPU_LABELS = tuple(f"{NFD_PREFIX}pci-{which}.present" for which in ("10de", "0300_10de", "0302_10de"))
+NFD_OS_ID_LABEL = f"{NFD_PREFIX}system-os_release.ID"
+NFD_OS_VERSION_LABEL = f"{NFD_PREFIX}system-os_release.VERSION_ID"
+NFD_KERNEL_LABEL = f"{NFD_PREFIX}kernel-version.full"
+
+GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
+MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"
+
+GPU_MISSING_SINCE_ANNOTATION = "purser.dev/gpu-missing-since"
+"""On a node that had a GPU: since when nobody sees one; RFC 3339."""
+
+OPENED_BOOT_ANNOTATION = "purser.dev/opened-boot"
+"""On a node: the boot id for which operands were let in. After a reboot its driver has to be ready again first."""
+
+DEPLOY = "true"
+PAUSED_FOR_UPGRADE = "paused-for-driver-upgrade"
+PAUSED_FOR_MIG = "paused-for-mig-change"
+
+# --- on nodes: driver upgrade (the names of k8s-operator-libs)
+
+UPGRADE_STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
+UPGRADE_SKIP_LABEL = "nvidia.com/gpu-driver-upgrade.skip"
+UPGRADE_DRAIN_SKIP_LABEL = "nvidia.com/gpu-driver-upgrade-drain.skip"
+"""On a pod: it is not drained."""
+
+UPGRADE_INITIAL_CORDON_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
+UPGRADE_WAIT_START_ANNOTATION = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
+UPGRADE_VALIDATION_START_ANNOTATION = "nvidia.com/gpu-driver-upgrade-validation-start-time"
+UPGRADE_REQUESTED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-requested"
+UPGRADE_ENABLED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-enabled"
+
+UPGRADE_STEP_START_ANNOTATION = "purser.dev/driver-upgrade-step-start"
+"""On a node: when its present upgrade state began; seconds since the epoch."""
+
+UPGRADE_TARGET_ANNOTATION = "purser.dev/driver-upgrade-target"
+"""On a node: which template its upgrade leads to, or led to."""
+
+UPGRADE_FAILURE_ANNOTATION = "purser.dev/driver-upgrade-failure"
+"""On a node: why its upgrade failed, in one sentence."""
+
+CORDONED_BY_ANNOTATION = "purser.dev/cordoned-by"
+"""On a node: the cordon is Purser's (``driver-upgrade`` or ``mig-change``). A cordon without it is never lifted."""
+
+# --- on nodes: MIG
+
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+MIG_STATE_LABEL = "nvidia.com/mig.config.state"
+MIG_STEP_ANNOTATION = "purser.dev/mig-step"
+"""On a node: step, profile and start of a change that is under way; removed in the write that ends it."""
+
+OWNED_NODE_LABELS = (GPU_PRESENT_LABEL, POOL_LABEL, UPGRADE_STATE_LABEL, MIG_STATE_LABEL)
+"""Besides ``nvidia.com/gpu.deploy.<operand>``: labels that uninstalling removes. `MIG_CONFIG_LABEL` is the user's."""
+
+OWNED_NODE_ANNOTATIONS = (
+    GPU_MISSING_SINCE_ANNOTATION,
+    OPENED_BOOT_ANNOTATION,
+    UPGRADE_INITIAL_CORDON_ANNOTATION,
+    UPGRADE_WAIT_START_ANNOTATION,
+    UPGRADE_VALIDATION_START_ANNOTATION,
+    UPGRADE_STEP_START_ANNOTATION,
+    UPGRADE_TARGET_ANNOTATION,
+    UPGRADE_FAILURE_ANNOTATION,
+    CORDONED_BY_ANNOTATION,
+    MIG_STEP_ANNOTATION,
+    MIG_WANTED_ANNOTATION,
+    MIG_RESULT_ANNOTATION,
+    NODE_FACTS_ANNOTATION,
+)
+"""Annotations that uninstalling removes; a cordon of Purser's is lifted with its mark."""

@@ -1,0 +1,62 @@
+"""The operands, and which of them needs which to be ready on the same node."""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from purser.operator.names import DEPLOY_PREFIX
+
+
+class Operand(StrEnum):
+    """What the operator runs on nodes; the values end the labels ``nvidia.com/gpu.deploy.<operand>``."""
+
+    DRIVER = "driver"
+    TOOLKIT = "container-toolkit"
+    DEVICE_PLUGIN = "device-plugin"
+    """Purser's agent, or NVIDIA's plugin."""
+    GFD = "gpu-feature-discovery"
+    VALIDATOR = "operator-validator"
+    DCGM = "dcgm"
+    DCGM_EXPORTER = "dcgm-exporter"
+    NODE_STATUS_EXPORTER = "node-status-exporter"
+    MIG_MANAGER = "mig-manager"
+
+    @property
+    def deploy_label(self) -> str:
+        """On a node: ``true`` where the operand runs."""
+        return DEPLOY_PREFIX + self.value
+
+
+NEEDS: dict[Operand, tuple[Operand, ...]] = {
+    Operand.DRIVER: (),
+    Operand.TOOLKIT: (Operand.DRIVER,),
+    Operand.DEVICE_PLUGIN: (Operand.TOOLKIT,),
+    Operand.GFD: (Operand.TOOLKIT,),
+    Operand.VALIDATOR: (Operand.DEVICE_PLUGIN,),
+    Operand.DCGM: (Operand.VALIDATOR,),
+    Operand.DCGM_EXPORTER: (Operand.VALIDATOR, Operand.DCGM),
+    Operand.NODE_STATUS_EXPORTER: (Operand.VALIDATOR,),
+    # Not after validation: a node in MIG mode without instances offers no GPU, and would never be valid.
+    Operand.MIG_MANAGER: (Operand.TOOLKIT,),
+}
+"""In the order in which they are shown. Every operand comes after what it needs."""
+
+
+def prerequisites(operand: Operand, enabled: Collection[Operand]) -> frozenset[Operand]:
+    """Enabled operands that must be ready on a node before it gets this one.
+
+    What a disabled operand would have needed is needed in its stead: with the driver on the host, the toolkit waits for
+    nothing; without a toolkit, the device plugin waits for the driver.
+    """
+    found: frozenset[Operand] = frozenset()
+    for needed in NEEDS[operand]:
+        found |= {needed} if needed in enabled else prerequisites(needed, enabled)
+    return found
+
+
+def dependents(operand: Operand) -> tuple[Operand, ...]:
+    """Everything that needs this operand, at whatever remove, in order."""
+    found: list[Operand] = []
+    for other, needed in NEEDS.items():
+        if operand in needed or any(each in found for each in needed):
+            found.append(other)
+    return tuple(found)

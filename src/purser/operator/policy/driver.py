@@ -1,0 +1,206 @@
+"""The driver's section: images, versions per pool, and how upgrades go."""
+
+from typing import Literal
+
+from purser.operator.policy.fields import Component, Count, EnvVar, Image, Name, Percent, Seconds, Section
+
+KernelModuleType = Literal["auto", "open", "proprietary"]
+
+
+class WaitForCompletion(Section, frozen=True, kw_only=True):
+    """Jobs that a node's upgrade waits for."""
+
+    pod_selector: str = ""
+    """Label selector of their pods; empty: it waits for none."""
+    timeout_seconds: Seconds = 0
+    """How long it waits; 0: for ever."""
+
+
+class PodDeletion(Section, frozen=True, kw_only=True):
+    """How pods that use a GPU leave a node before its driver is replaced. Disruption budgets are always respected."""
+
+    force: bool = False
+    """Whether pods without a controller are evicted too; they do not come back."""
+    timeout_seconds: Seconds = 300
+    """How long pods may take to leave."""
+    delete_empty_dir: bool = False
+    """Whether pods with emptyDir volumes are evicted too; what is in them is lost."""
+
+
+class Drain(Section, frozen=True, kw_only=True):
+    """Eviction of all other pods as well, where that of GPU pods did not succeed."""
+
+    enable: bool = False
+    """Whether nodes are drained."""
+    force: bool = False
+    """Whether pods without a controller are evicted too; they do not come back."""
+    pod_selector: str = ""
+    """Label selector of the pods to evict; empty: all."""
+    timeout_seconds: Seconds = 300
+    """How long pods may take to leave."""
+    delete_empty_dir: bool = False
+    """Whether pods with emptyDir volumes are evicted too; what is in them is lost."""
+
+
+class Canary(Section, frozen=True, kw_only=True):
+    """Nodes that are upgraded first. The others follow once all of these have done well for a while."""
+
+    node_selector: dict[str, str] = {}
+    """Labels of these nodes; empty: there are none."""
+    soak_seconds: Seconds = 0
+    """How long they must have done well."""
+
+
+class UpgradePolicy(Section, frozen=True, kw_only=True):
+    """How nodes go from one driver to another."""
+
+    auto_upgrade: bool = True
+    """Whether the operator does it; otherwise drivers are replaced when somebody deletes their pods."""
+    max_parallel_upgrades: Count = 1
+    """How many nodes at a time; 0: no limit of its own."""
+    max_unavailable: int | Percent = "25%"
+    """How many GPU nodes may be cordoned, NotReady or in upgrade at a time; a percentage is rounded up."""
+    wait_for_completion: WaitForCompletion = WaitForCompletion()
+    """Jobs to wait for."""
+    gpu_pod_deletion: PodDeletion = PodDeletion()
+    """How GPU pods leave."""
+    drain: Drain = Drain()
+    """Whether the rest leaves, too."""
+    canary: Canary = Canary()
+    """Who goes first."""
+    halt_after_failures: Count = 1
+    """After so many nodes whose new driver does not work no further node begins; 0: the upgrade never halts."""
+    validation_timeout_seconds: Seconds = 600
+    """How long a node may take from its new driver to valid."""
+    retry_after_seconds: Seconds = 600
+    """After which time a node whose pods could not leave is tried again."""
+
+
+class Profile(Section, frozen=True, kw_only=True):
+    """Another driver for some nodes."""
+
+    name: Name
+    """Of the profile; part of its DaemonSets' names."""
+    node_selector: dict[str, str]
+    """Labels of its nodes. Of several profiles that select a node the first counts."""
+    repository: str = ""
+    """Instead of the driver's."""
+    image: str = ""
+    """Instead of the driver's."""
+    version: str = ""
+    """Instead of the driver's."""
+    kernel_module_type: Literal["", "auto", "open", "proprietary"] = ""
+    """Instead of the driver's."""
+
+
+class Requirement(Section, frozen=True, kw_only=True):
+    """Which driver versions some nodes can do with. A node gets no driver that a requirement rules out."""
+
+    node_selector: dict[str, str]
+    """Labels of these nodes, such as nvidia.com/gpu.product."""
+    minimum: str = ""
+    """The oldest version that works; empty: any."""
+    excluded: tuple[str, ...] = ()
+    """Versions that do not work: whole ones, or beginnings such as 570.86."""
+    reason: str = ""
+    """Why, for people."""
+
+
+class Probe(Section, frozen=True, kw_only=True):
+    """Timing of a probe, in Kubernetes' words; 0: Purser's default."""
+
+    initial_delay_seconds: Seconds = 0
+    """Before the first try."""
+    period_seconds: Seconds = 0
+    """Between two tries."""
+    timeout_seconds: Seconds = 0
+    """Of one try."""
+    failure_threshold: Count = 0
+    """After so many failures in a row it has failed."""
+    success_threshold: Count = 0
+    """After so many successes in a row it has succeeded."""
+
+
+class Rdma(Section, frozen=True, kw_only=True):
+    """GPUDirect RDMA."""
+
+    enabled: bool = False
+    """Whether nvidia-peermem is loaded."""
+    use_host_mofed: bool = False
+    """Whether the MOFED driver is the host's."""
+
+
+class Manager(Image, frozen=True, kw_only=True):
+    """The init container that unloads an old driver."""
+
+    env: tuple[EnvVar, ...] = ()
+    """More variables."""
+
+
+class ConfigMapRef(Section, frozen=True, kw_only=True):
+    """A ConfigMap in the operator's namespace."""
+
+    name: str = ""
+    """Its name; empty: none."""
+
+
+class RepoConfig(Section, frozen=True, kw_only=True):
+    """Package repositories for the driver container."""
+
+    config_map_name: str = ""
+    """ConfigMap with the repository files; empty: none."""
+
+
+class Licensing(Section, frozen=True, kw_only=True):
+    """Licences of vGPU guest drivers."""
+
+    secret_name: str = ""
+    """Secret with the licence; empty: none."""
+    nls_enabled: bool = True
+    """Whether the NVIDIA License System is used."""
+
+
+class VirtualTopology(Section, frozen=True, kw_only=True):
+    """Virtual topology of vGPU guests."""
+
+    config: str = ""
+    """ConfigMap with the daemon's configuration; empty: none."""
+
+
+class DriverSpec(Component, frozen=True, kw_only=True):
+    """The driver container. One DaemonSet per pool of nodes with equal OS, kernel and profile."""
+
+    enabled: bool = True
+    """Where the driver is the nodes' own: false."""
+    use_precompiled: bool = False
+    """Whether images with modules for the very kernel are used."""
+    kernel_module_type: KernelModuleType = "auto"
+    """Which kernel modules."""
+    startup_probe: Probe = Probe()
+    """Of the driver container."""
+    liveness_probe: Probe = Probe()
+    """Of the driver container."""
+    readiness_probe: Probe = Probe()
+    """Of the driver container."""
+    rdma: Rdma = Rdma()
+    """GPUDirect RDMA."""
+    manager: Manager = Manager()
+    """The init container that unloads an old driver."""
+    repo_config: RepoConfig = RepoConfig()
+    """Package repositories."""
+    cert_config: ConfigMapRef = ConfigMapRef()
+    """ConfigMap with certificates for them."""
+    licensing_config: Licensing = Licensing()
+    """Licences of vGPU guests."""
+    virtual_topology: VirtualTopology = VirtualTopology()
+    """Virtual topology of vGPU guests."""
+    kernel_module_config: ConfigMapRef = ConfigMapRef()
+    """ConfigMap with parameters of the kernel modules."""
+    secret_env: str = ""
+    """Secret whose keys become variables; empty: none."""
+    profiles: tuple[Profile, ...] = ()
+    """Other drivers for some nodes."""
+    requirements: tuple[Requirement, ...] = ()
+    """Which versions some nodes can do with."""
+    upgrade_policy: UpgradePolicy = UpgradePolicy()
+    """How nodes go from one driver to another."""

@@ -1,0 +1,92 @@
+"""What sections of a ClusterPolicy have in common."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A section, or a part of one. Docstrings below fields become the CRD's descriptions."""
+
+
+PullPolicy = Literal["", "Always", "IfNotPresent", "Never"]
+Percent = Annotated[str, msgspec.Meta(pattern=r"^(100|[0-9]{1,2})%$")]
+Seconds = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+
+
+class EnvVar(Section, frozen=True, kw_only=True):
+    """An environment variable."""
+
+    name: str
+    """Its name."""
+    value: str = ""
+    """Its value."""
+
+
+class Toleration(Section, frozen=True, kw_only=True):
+    """A taint that pods may be scheduled in spite of."""
+
+    key: str = ""
+    """Of the taint; empty with Exists: every taint."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """How the value is compared."""
+    value: str = ""
+    """Of the taint."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """Of the taint; empty: every effect."""
+    toleration_seconds: int | None = None
+    """How long a NoExecute taint is tolerated; absent: for ever."""
+
+
+class Resources(Section, frozen=True, kw_only=True):
+    """Resources of a container, as Kubernetes counts them."""
+
+    limits: dict[str, int | str] = {}
+    """At most so much."""
+    requests: dict[str, int | str] = {}
+    """At least so much."""
+
+
+class Image(Section, frozen=True, kw_only=True):
+    """Which image a container is made of. What is left out is Purser's default."""
+
+    repository: str = ""
+    """Registry and path, without the image's name."""
+    image: str = ""
+    """The image's name, or a whole reference with a tag or digest."""
+    version: str = ""
+    """The tag, or a digest that begins with sha256:."""
+    image_pull_policy: PullPolicy = ""
+    """When to pull; empty: Kubernetes' default."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets to pull with."""
+
+
+class Component(Image, frozen=True, kw_only=True):
+    """What every operand can be told."""
+
+    resources: Resources = Resources()
+    """Of its main container."""
+    args: tuple[str, ...] = ()
+    """More arguments of its main container."""
+    env: tuple[EnvVar, ...] = ()
+    """More variables of its main container; they win over Purser's own."""
+    host_network: bool = False
+    """Whether its pods use the node's network."""
+
+
+class ServiceMonitor(Section, frozen=True, kw_only=True):
+    """A ServiceMonitor of the Prometheus operator."""
+
+    enabled: bool = False
+    """Whether there is one; it needs the Prometheus operator's CRDs."""
+    interval: str = "15s"
+    """Between two scrapes."""
+    scrape_timeout: str = ""
+    """Of one scrape; empty: Prometheus' default."""
+    honor_labels: bool = False
+    """Whether scraped labels win over Prometheus' own."""
+    additional_labels: dict[str, str] = {}
+    """On the ServiceMonitor, so that Prometheus selects it."""

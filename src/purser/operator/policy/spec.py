@@ -1,0 +1,106 @@
+"""The ClusterPolicy, whole."""
+
+import msgspec
+
+from purser.kube.objects import ObjectMeta
+from purser.kube.resources import Resource
+from purser.operator.names import GROUP, KIND, PLURAL, VERSION
+from purser.operator.order import Operand
+from purser.operator.policy.driver import DriverSpec
+from purser.operator.policy.fields import Section
+from purser.operator.policy.sections import (
+    Cdi,
+    DaemonSets,
+    DcgmExporterSpec,
+    DcgmSpec,
+    DevicePluginSpec,
+    Discovery,
+    GfdSpec,
+    HostPaths,
+    MigManagerSpec,
+    MigSection,
+    NodeStatusExporterSpec,
+    OperatorSection,
+    Psa,
+    Sidecar,
+    ToolkitSpec,
+    ValidatorSpec,
+)
+from purser.operator.policy.status import ClusterPolicyStatus
+
+
+class ClusterPolicySpec(Section, frozen=True, kw_only=True):
+    """The GPU stack of a cluster. Everything has a default: an empty spec is a whole stack."""
+
+    operator: OperatorSection = OperatorSection()
+    """What concerns all operands."""
+    daemonsets: DaemonSets = DaemonSets()
+    """What all DaemonSets have in common."""
+    discovery: Discovery = Discovery()
+    """How GPU nodes are found."""
+    driver: DriverSpec = DriverSpec()
+    """The driver."""
+    toolkit: ToolkitSpec = ToolkitSpec()
+    """The container toolkit."""
+    device_plugin: DevicePluginSpec = DevicePluginSpec()
+    """Purser's agent, or NVIDIA's device plugin."""
+    gfd: GfdSpec = GfdSpec()
+    """GPU feature discovery."""
+    validator: ValidatorSpec = ValidatorSpec()
+    """Validation of each node."""
+    dcgm: DcgmSpec = DcgmSpec()
+    """A host engine of its own for DCGM."""
+    dcgm_exporter: DcgmExporterSpec = DcgmExporterSpec()
+    """Metrics of GPUs."""
+    node_status_exporter: NodeStatusExporterSpec = NodeStatusExporterSpec()
+    """Metrics of validation."""
+    mig: MigSection = MigSection()
+    """How MIG devices are offered."""
+    mig_manager: MigManagerSpec = MigManagerSpec()
+    """Changes MIG layouts."""
+    gds: Sidecar = Sidecar()
+    """GPUDirect Storage, beside the driver."""
+    gdrcopy: Sidecar = Sidecar()
+    """GDRCopy, beside the driver."""
+    cdi: Cdi = Cdi()
+    """The Container Device Interface."""
+    psa: Psa = Psa()
+    """Pod Security Admission."""
+    host_paths: HostPaths = HostPaths()
+    """Where things are on the nodes."""
+
+    @property
+    def enabled(self) -> tuple[Operand, ...]:
+        """The operands that are wanted, in order."""
+        wanted = {
+            Operand.DRIVER: self.driver.enabled,
+            Operand.TOOLKIT: self.toolkit.enabled,
+            Operand.DEVICE_PLUGIN: self.device_plugin.enabled,
+            Operand.GFD: self.gfd.enabled,
+            Operand.VALIDATOR: self.validator.enabled,
+            Operand.DCGM: self.dcgm.enabled,
+            Operand.DCGM_EXPORTER: self.dcgm_exporter.enabled,
+            Operand.NODE_STATUS_EXPORTER: self.node_status_exporter.enabled,
+            Operand.MIG_MANAGER: self.mig_manager.enabled,
+        }
+        return tuple(operand for operand in Operand if wanted[operand])
+
+
+class PolicyMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    """Metadata of a ClusterPolicy: more of it than others need."""
+
+    generation: int = 0
+    creation_timestamp: str = ""
+    finalizers: tuple[str, ...] = ()
+
+
+class ClusterPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One ClusterPolicy of the cluster."""
+
+    metadata: PolicyMeta = PolicyMeta()
+    spec: ClusterPolicySpec = ClusterPolicySpec()
+    status: ClusterPolicyStatus = ClusterPolicyStatus()
+
+
+CLUSTER_POLICIES: Resource[dict[str, object]] = Resource(GROUP, VERSION, PLURAL, KIND, False, dict)
+"""Read raw, and decoded one by one: a policy that cannot be read must not hide the others."""

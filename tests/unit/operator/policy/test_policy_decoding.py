@@ -1,0 +1,80 @@
+"""A ClusterPolicy is read with its defaults, or refused with a sentence that names the field."""
+
+from typing import Any
+
+import pytest
+
+from purser.operator.order import Operand
+from purser.operator.policy import PolicyError, decode
+
+
+def spec(**sections: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "gpus", "generation": 3}, "spec": sections}
+
+
+def test_an_empty_spec_is_a_whole_stack() -> None:
+    policy = decode(spec())
+    assert policy.metadata.name == "gpus"
+    assert policy.metadata.generation == 3
+    off = {Operand.DCGM, Operand.NODE_STATUS_EXPORTER}
+    assert set(policy.spec.enabled) == set(Operand) - off
+    assert policy.spec.driver.upgrade_policy.max_unavailable == "25%"
+    assert [t.key for t in policy.spec.daemonsets.tolerations] == ["nvidia.com/gpu"]
+
+
+def test_sections_and_fields_have_the_names_that_users_know() -> None:
+    policy = decode(
+        spec(
+            driver={"enabled": False, "upgradePolicy": {"gpuPodDeletion": {"deleteEmptyDir": True}}},
+            dcgmExporter={"enablePodUID": True, "hostPID": True},
+            hostPaths={"rootFS": "/host"},
+            daemonsets={"rollingUpdate": {"maxUnavailable": "10%"}},
+        )
+    )
+    assert Operand.DRIVER not in policy.spec.enabled
+    assert policy.spec.driver.upgrade_policy.gpu_pod_deletion.delete_empty_dir
+    assert policy.spec.dcgm_exporter.enable_pod_uid
+    assert policy.spec.dcgm_exporter.host_pid
+    assert policy.spec.host_paths.root_fs == "/host"
+    assert policy.spec.daemonsets.rolling_update.max_unavailable == "10%"
+
+
+def test_null_counts_as_absent() -> None:
+    assert decode(spec(driver={"enabled": None, "env": None}, toolkit=None)) == decode(spec())
+
+
+def test_what_a_newer_version_writes_is_left_alone() -> None:
+    assert decode(spec(holograms={"enabled": True})) == decode(spec())
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        pytest.param({"driver": {"enabled": "yes"}}, "spec.driver.enabled: Expected `bool`", id="a wrong type"),
+        pytest.param({"devicePlugin": {"flavor": "amd"}}, "spec.devicePlugin.flavor", id="an unknown word"),
+        pytest.param({"devicePlugin": {"slots": 0}}, "spec.devicePlugin.slots is 0", id="no slots"),
+        pytest.param(
+            {"driver": {"upgradePolicy": {"maxUnavailable": "x"}}}, "upgradePolicy.maxUnavailable", id="no percentage"
+        ),
+        pytest.param(
+            {"driver": {"upgradePolicy": {"maxUnavailable": 0}}}, "no node could ever be upgraded", id="a bound of none"
+        ),
+        pytest.param(
+            {"driver": {"profiles": [{"name": "a", "nodeSelector": {"x": "y"}}] * 2}}, "a is there twice", id="names"
+        ),
+        pytest.param({"driver": {"profiles": [{"name": "a", "nodeSelector": {}}]}}, "is empty", id="an empty profile"),
+        pytest.param({"driver": {"profiles": [{"name": "A b", "nodeSelector": {}}]}}, "profiles[0].name", id="a name"),
+        pytest.param(
+            {"driver": {"requirements": [{"nodeSelector": {}, "minimum": "new"}]}}, "no driver version", id="a version"
+        ),
+        pytest.param(
+            {"migManager": {"enabled": False, "config": {"default": "all-disabled"}}},
+            "MIG manager is disabled",
+            id="MIG",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_field(sections: dict[str, Any], says: str) -> None:
+    with pytest.raises(PolicyError) as refusal:
+        decode(spec(**sections))
+    assert says in str(refusal.value)

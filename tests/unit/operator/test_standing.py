@@ -1,0 +1,55 @@
+"""What is read off a node's standing."""
+
+from purser.operator.model import NodeView, PodView, Pool, Standing
+from purser.operator.order import Operand
+
+POOL = Pool(
+    name="p",
+    os_id="ubuntu",
+    os_version="22.04",
+    kernel="6.8",
+    profile="",
+    version="595.1",
+    daemon_set="purser-driver-p",
+    template="new",
+)
+
+
+def pod(
+    name: str, template: str, *, created: float, going: bool = False, daemon_set: str = "purser-driver-p"
+) -> PodView:
+    return PodView(
+        namespace="ns",
+        name=name,
+        uid=name,
+        node="n",
+        operand="driver",
+        daemon_set=daemon_set,
+        template=template,
+        created=created,
+        going=going,
+    )
+
+
+def standing(*pods: PodView, pool: Pool | None = POOL) -> Standing:
+    return Standing(node=NodeView(name="n"), pool=pool, pods=pods)
+
+
+def test_the_newest_pod_that_stays_counts() -> None:
+    found = standing(pod("a", "old", created=1), pod("b", "new", created=2), pod("c", "x", created=3, going=True))
+    chosen = found.pod_of(Operand.DRIVER)
+    assert chosen is not None
+    assert chosen.name == "b"
+    assert found.driver_is_current
+    assert found.pod_of(Operand.TOOLKIT) is None
+
+
+def test_a_driver_is_current_in_its_own_pool_and_template_only() -> None:
+    assert not standing().driver_is_current
+    assert not standing(pod("a", "old", created=1)).driver_is_current
+    assert not standing(pod("a", "new", created=1, daemon_set="purser-driver-q")).driver_is_current
+    assert standing(pool=None).driver_is_current
+
+
+def test_an_upgrades_target_names_pool_and_template() -> None:
+    assert POOL.target == "p.new"
