@@ -16,6 +16,7 @@ from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import (
     Evaluation,
     Evaluator,
+    Policy,
     Refusal,
     explain,
     rank,
@@ -26,6 +27,7 @@ from purser.kube import Client, Clock, EventRecorder, SystemClock, ref_of
 from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
+from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.binding import RESOLVE_EVERY_S, Binder, BindError
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import (
@@ -62,7 +64,8 @@ class KubeExtender:
         cache: ClusterCache,
         client: Client,
         keys: GrantKeys,
-        evaluator: Evaluator,
+        arrivals: Arrivals,
+        policy: Policy,
         metrics: SchedulerMetrics,
         events: EventRecorder,
         *,
@@ -73,7 +76,8 @@ class KubeExtender:
         self._scheduler_name = scheduler_name
         self._cache = cache
         self._keys = keys
-        self._evaluator = evaluator
+        self._arrivals = arrivals
+        self._evaluator = evaluator = Evaluator(cache.fleet, policy, arrivals.mix)
         self._metrics = metrics
         self._events = events
         self._clock = clock or SystemClock()
@@ -128,6 +132,7 @@ class KubeExtender:
         request = parse(pod)
         if request is None:
             return ExtenderFilterResult(node_names=names)
+        self._arrivals.put_pod(args.pod)  # kube-scheduler may have heard of it first
         with self._metrics.stage("filter", "evaluate"):
             evaluation = self._evaluate(request, names)
         self._latest = (request, evaluation)

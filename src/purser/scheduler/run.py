@@ -19,6 +19,7 @@ from purser.kube.leases import LeaseFollower
 from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore, SecretStore
 from purser.scheduler.extender import KubeExtender
@@ -126,10 +127,13 @@ async def _make_parts(
     cache.attach(pods, nodes, quotas)
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
+    arrivals = Arrivals(settings.scheduler_name)
+    arrivals.attach(pods)
     extender = KubeExtender(
         cache,
         client,
         keys,
+        arrivals,
         settings.policy,
         metrics,
         events,

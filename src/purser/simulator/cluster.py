@@ -71,7 +71,7 @@ def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     asked = _asked(pod, notes)
     request = _request(pod, name, notes)
-    shape = shape_of(request, asked.cpu_milli, asked.memory_mib) if request is not None else None
+    shape = shape_of(request) if request is not None else None
     if shape is None and (grant := _grant(pod, name, notes)) is not None:
         shape = _held(grant, asked)
         notes.append(f"pod {name} asks for more than a size: it is simulated as what it holds, wherever that fits")

@@ -56,9 +56,13 @@ class Take(msgspec.Struct, frozen=True):
     """0 for a share of one GPU, n for n GPUs, None without GPUs."""
 
 
-def node_facts(node: NodeState, room: NodeRoom = NO_LIMIT, kinds: tuple[tuple[int, int], ...] = ()) -> NodeFacts:
+def node_facts(
+    node: NodeState,
+    room: NodeRoom = NO_LIMIT,
+    kinds: tuple[tuple[int, int], ...] = (),
+    links: Topology | None = None,
+) -> NodeFacts:
     """A live node with what is left of it; without a word on that, only its GPUs are limited."""
-    devices = [state.device for state in node.devices]
     return NodeFacts(
         node.name,
         tuple(map(gpu_facts, node.devices)),
@@ -66,8 +70,14 @@ def node_facts(node: NodeState, room: NodeRoom = NO_LIMIT, kinds: tuple[tuple[in
         _bounded(room.memory_free_mib),
         _bounded(room.pods_free),
         kinds,
-        topology(devices) if any(device.links for device in devices) else None,
+        links,
     )
+
+
+def links_of(node: NodeState) -> Topology | None:
+    """How a node's devices are connected, None where that is not known."""
+    devices = [state.device for state in node.devices]
+    return topology(devices) if any(device.links for device in devices) else None
 
 
 def gpu_facts(state: DeviceState) -> GpuFacts:

@@ -7,31 +7,38 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import node_facts
+from purser.core.fleet.facts import links_of, node_facts
 from purser.core.fleet.fleet import Fleet, NodeState
-from purser.core.model import Grant
+from purser.core.interconnect import Topology
+from purser.core.model import Grant, NodeInventory
 
 
 class LiveArrays:
-    """The arrays of one `Fleet`, as of the last `refresh`."""
+    """The arrays of one `Fleet`, as of the last `refresh`. A fleet has one follower: it tells of each change once."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.arrays = FleetArrays()
+        self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self._is_looked_into: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._write(fleet.names())
 
     def refresh(self) -> FleetArrays:
         """The arrays, brought up to the fleet as it now is."""
-        for name in self.fleet.take_changed():
+        self._write(sorted(self.fleet.take_changed()))
+        return self.arrays
+
+    def _write(self, names: Iterable[str]) -> None:
+        for name in names:
             node = self.fleet.node(name)
             self._forget(name)
             if node is None:
                 self.arrays.remove_node(name)
+                self._links.pop(name, None)
             else:
                 self._put(node)
-        return self.arrays
 
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
         """The row of each of these nodes, -1 for one that is not here."""
@@ -54,7 +61,8 @@ class LiveArrays:
 
     def _put(self, node: NodeState) -> None:
         kinds = tuple(sorted(_kinds(node, self.fleet.ledger.grants(node.name)).items()))
-        row = self.arrays.put_node(node_facts(node, self.fleet.room(node.name), kinds))
+        facts = node_facts(node, self.fleet.room(node.name), kinds, self._links_of(node))
+        row = self.arrays.put_node(facts)
         if len(self._is_looked_into) < len(self.arrays.live):
             grown = np.zeros(len(self.arrays.live), np.bool_)
             grown[: len(self._is_looked_into)] = self._is_looked_into
@@ -63,6 +71,14 @@ class LiveArrays:
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
+
+    def _links_of(self, node: NodeState) -> Topology | None:
+        """They change with the inventory, and only what is taken changes often."""
+        inventory, links = self._links.get(node.name, (None, None))
+        if inventory is not node.inventory:
+            links = links_of(node)
+            self._links[node.name] = node.inventory, links
+        return links
 
     def _forget(self, name: str) -> None:
         for uuid in self._uuids.pop(name, ()):

@@ -27,7 +27,7 @@ def best(evaluation: Evaluation) -> str | None:
     if not evaluation.fits:
         return None
     places = (evaluation.scores == evaluation.scores.max()).nonzero()[0]
-    return min(evaluation.fits[place] for place in places.tolist())
+    return min(map(evaluation.fits.__getitem__, map(int, places)))
 
 
 def _spread_out(levels: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

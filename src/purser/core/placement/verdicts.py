@@ -112,7 +112,7 @@ class Verdicts:
             digits[_QUOTA] = np.where(exceeds, wanted_count, 0)
         self._kind[rows] = self._number([*digits, counts, resolvable])
         for short, code, field in ((self._memory_free, _MEMORY, "memory_free"), (self._cores_free, _CORES, "cores_free")):
-            short[rows] = np.where(found.codes == code, getattr(found, field), -_MOST).max(axis=0, initial=-_MOST)
+            short[rows] = _most(np.where(found.codes == code, getattr(found, field).astype(np.int64), -_MOST))
         self._memory_needed[rows] = np.where(found.codes == _MEMORY, found.memory, 0).max(axis=0, initial=0)
 
     def _number(self, digits: Sequence[npt.NDArray[Any]]) -> Ints:
@@ -219,3 +219,8 @@ def _key(digits: Sequence[npt.NDArray[Any]]) -> Ints:
             key, span = np.unique(key, return_inverse=True)[1].astype(np.int64), len(key)
         key, span = key * base + digit, span * base
     return key
+
+
+def _most(amounts: Ints) -> Ints:
+    found: Ints = amounts.max(axis=0, initial=-_MOST)
+    return found

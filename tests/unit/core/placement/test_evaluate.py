@@ -1,4 +1,4 @@
-"""A pod on many nodes: shared verdicts, ranks, and the sentence when none fits."""
+"""A pod on many nodes: what is computed once, ranks, and the sentence when none fits."""
 
 import importlib
 
@@ -18,10 +18,12 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import Authority, Policy, VerdictCache, best, evaluate, explain, rank
+from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, best, explain, rank
 from purser.core.quota import Room
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
+
+BINPACK = Policy(node=NodePolicy.BINPACK)
 
 
 def fleet(nodes: int, cards: int = 2, memory: int = 8192) -> Fleet:
@@ -32,8 +34,8 @@ def fleet(nodes: int, cards: int = 2, memory: int = 8192) -> Fleet:
     return built
 
 
-def use(state: Fleet, node: str, memory: int) -> None:
-    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(f"{node}-0", memory, 0),))
+def use(state: Fleet, node: str, memory: int, card: int = 0) -> None:
+    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(f"{node}-{card}", memory, 0),))
     state.ledger.reserve(Grant(f"on-{node}", "ns", "p", node, (part,)))
 
 
@@ -42,9 +44,13 @@ def pod(memory: int = 1024, count: int = 1, **more: object) -> PodRequest:
     return PodRequest("u", "ns", "p", (ContainerRequest("c", ContainerKind.APP, request),))
 
 
+def evaluate(state: Fleet, request: PodRequest, names: list[str], policy: Policy = BINPACK) -> Evaluation:
+    return Evaluator(state, policy).evaluate(request, names)
+
+
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The nodes on which the kernel really decided."""
+    """The nodes that were looked at one by one."""
     names: list[str] = []
     original = evaluate_module.decide
 
@@ -56,65 +62,107 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_equal_nodes_cost_one_decision(decided: list[str]) -> None:
+def of_two_containers() -> PodRequest:
+    part = pod().containers[0]
+    return msgspec.structs.replace(pod(), containers=(part, msgspec.structs.replace(part, name="d")))
+
+
+def test_no_node_is_looked_at_by_itself_for_a_request_that_is_a_size(decided: list[str]) -> None:
     state = fleet(50)
     use(state, "n7", 100)
-    evaluation = evaluate(state, pod(), state.names())
-    assert len(evaluation.fits) == 50
-    assert len(decided) == 2
+    assert len(evaluate(state, pod(), state.names()).fits) == 50
+    assert evaluate(state, pod(uuids_allowed=("n1-0",)), state.names()).fits == ["n1"]
+    assert not evaluate(state, pod(9000), state.names()).fits
+    assert not decided
 
 
-def test_a_cache_carries_verdicts_over_to_the_next_pod_until_a_node_changes(decided: list[str]) -> None:
-    state, cache = fleet(50), VerdictCache()
-    for uid in "abc":
-        evaluate(state, msgspec.structs.replace(pod(), uid=uid, name=uid), state.names(), cache=cache)
-    assert len(decided) == 1
+def test_of_nodes_that_must_be_looked_at_equal_ones_cost_one_decision(decided: list[str]) -> None:
+    state = fleet(50)
     use(state, "n7", 100)
-    evaluate(state, pod(), state.names(), cache=cache)
-    assert decided[1:] == ["n7"]
+    evaluator = Evaluator(state, BINPACK)
+    for uid in "abc":
+        request = msgspec.structs.replace(of_two_containers(), uid=uid, name=uid)
+        assert len(evaluator.evaluate(request, state.names()).fits) == 50
+    assert len(decided) == 2
+    state.ledger.release("on-n7")
+    use(state, "n7", 200)
+    evaluator.evaluate(of_two_containers(), state.names())
+    assert decided[2:] == ["n7"]
+
+
+def test_nodes_on_which_one_container_has_no_room_need_not_be_looked_at(decided: list[str]) -> None:
+    state = fleet(3)
+    use(state, "n1", 8000)
+    use(state, "n2", 8000)
+    part = pod(8192, 2).containers[0]
+    request = msgspec.structs.replace(pod(), containers=(pod().containers[0], msgspec.structs.replace(part, name="d")))
+    evaluation = evaluate(state, request, state.names())
+    assert decided == ["n0"]
+    assert {name: refusal.container for name, refusal in evaluation.refusals.items()} == {"n0": "d", "n1": "d", "n2": "d"}
 
 
 def test_another_request_is_another_verdict() -> None:
-    state, cache = fleet(2), VerdictCache()
-    assert evaluate(state, pod(1024), state.names(), cache=cache).fits
-    assert not evaluate(state, pod(9000), state.names(), cache=cache).fits
+    state = fleet(2)
+    evaluator = Evaluator(state, BINPACK)
+    assert evaluator.evaluate(pod(1024), state.names()).fits
+    assert not evaluator.evaluate(pod(9000), state.names()).fits
 
 
 def test_a_verdict_is_not_carried_over_to_another_quota() -> None:
-    state, cache = fleet(1), VerdictCache()
+    state = fleet(1)
+    evaluator = Evaluator(state, BINPACK)
     for room, fits in ((Room(500), False), (Room(5000), True), (Room(500), False)):
-        assert bool(evaluate(state, pod(1024), ["n0"], left=room, cache=cache).fits) is fits
+        assert bool(evaluator.evaluate(pod(1024), ["n0"], room).fits) is fits
 
 
-def test_the_cache_forgets_the_oldest_shapes() -> None:
-    state, cache = fleet(1), VerdictCache()
-    for memory in range(VerdictCache.MAX_SHAPES + 10):
-        evaluate(state, pod(memory), state.names(), cache=cache)
-    assert len(cache._by_shape) == VerdictCache.MAX_SHAPES
+def test_the_shapes_that_were_not_asked_for_the_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate_module, "_MOST_ASKS", 8)
+    state = fleet(1)
+    evaluator = Evaluator(state, BINPACK)
+    for memory in range(1, 20):
+        evaluator.evaluate(pod(memory), state.names())
+    assert len(evaluator._verdicts) == 8
 
 
-def test_the_cache_forgets_states_that_no_node_has_any_more(decided: list[str]) -> None:
-    state, cache = fleet(2), VerdictCache()
+def test_states_that_no_node_has_any_more_are_forgotten(decided: list[str]) -> None:
+    state = fleet(2)
+    evaluator = Evaluator(state, BINPACK)
     for memory in range(2000):
         state.ledger.release("on-n0")
         use(state, "n0", memory)
-        evaluate(state, pod(), state.names(), cache=cache)
-    (verdicts,) = cache._by_shape.values()
+        evaluator.evaluate(of_two_containers(), state.names())
+    (verdicts,) = evaluator._judged._by_shape.values()
     assert len(verdicts) < 1100
     assert decided.count("n1") == 1
-
-
-def test_requests_that_name_uuids_are_judged_node_by_node(decided: list[str]) -> None:
-    state = fleet(3)
-    evaluation = evaluate(state, pod(uuids_allowed=("n1-0",)), state.names(), cache=VerdictCache())
-    assert list(evaluation.fits) == ["n1"]
-    assert len(decided) == 3
 
 
 def test_a_node_without_inventory_is_refused_for_good() -> None:
     evaluation = evaluate(fleet(1), pod(), ["n0", "cpu-only"])
     refusal = evaluation.refusals["cpu-only"]
     assert (refusal.message, refusal.resolvable) == ("node unregistered", False)
+    assert evaluation.fits == ["n0"]
+
+
+def test_a_node_that_went_and_came_back_is_what_it_is_now() -> None:
+    state = fleet(3)
+    evaluator = Evaluator(state, BINPACK)
+    evaluator.evaluate(pod(), state.names())
+    state.remove_node("n1")
+    assert evaluator.evaluate(pod(), ["n0", "n1", "n2"]).fits == ["n0", "n2"]
+    state.set_inventory(NodeInventory("n1", (Device("other", 0, "NVIDIA", 512, slots=4),)))
+    assert evaluator.evaluate(pod(), ["n0", "n1", "n2"]).refusals["n1"].message == "1/1 CardInsufficientMemory"
+    assert evaluator.evaluate(pod(100, uuids_allowed=("other",)), ["n0", "n1"]).fits == ["n1"]
+    assert evaluator.evaluate(pod(100, uuids_allowed=("n1-0",)), ["n0", "n1"]).fits == []
+
+
+def test_what_the_pod_holds_itself_does_not_stand_in_its_way() -> None:
+    state = fleet(2, cards=1)
+    use(state, "n0", 8000)
+    own = state.ledger.grant("on-n0")
+    evaluator = Evaluator(state, BINPACK)
+    assert evaluator.evaluate(pod(8000), ["n0", "n1"]).fits == ["n1"]
+    evaluation = evaluator.evaluate(pod(8000), ["n0", "n1"], own=own)
+    assert (evaluation.fits, dict(evaluation.refusals), len(evaluation.scores)) == (["n0", "n1"], {}, 2)
 
 
 def three_levels() -> Fleet:
@@ -136,8 +184,16 @@ def test_shared_authority_lays_ranks_over_the_whole_range(node_policy: NodePolic
     assert rank(evaluate(three_levels(), pod(), ["n0", "n1", "n2", "n3"], policy), policy) == expected
 
 
+@pytest.mark.parametrize("node_policy", NodePolicy)
+def test_every_policy_ranks_live_nodes(node_policy: NodePolicy) -> None:
+    state, policy = three_levels(), Policy(node=node_policy)
+    ranks = rank(evaluate(state, pod(), state.names(), policy), policy)
+    assert ranks.keys() == set(state.names())
+    assert max(ranks.values()) == 10
+
+
 def test_exclusive_authority_scores_only_the_best_first_by_name() -> None:
-    policy = Policy(authority=Authority.EXCLUSIVE)
+    policy = Policy(NodePolicy.BINPACK, authority=Authority.EXCLUSIVE)
     evaluation = evaluate(three_levels(), pod(), ["n3", "n2", "n1", "n0"], policy)
     assert rank(evaluation, policy) == {"n3": 0, "n2": 10, "n1": 0, "n0": 0}
     assert best(evaluation) == "n2"
@@ -156,6 +212,13 @@ def test_equal_nodes_all_score_best() -> None:
 def test_nothing_fits_nothing_is_ranked() -> None:
     evaluation = evaluate(fleet(1), pod(9000), ["n0"])
     assert (rank(evaluation), best(evaluation)) == ({}, None)
+
+
+def test_the_default_policy_says_in_a_sentence_why_it_chose() -> None:
+    evaluator = Evaluator(fleet(2), Policy())
+    placement = evaluator.place("n1", pod())
+    assert isinstance(placement, Placement)
+    assert evaluator.why(pod(), placement) == "no pods are known to expect, so the tightest fit is the best"
 
 
 def test_the_sentence_counts_nodes_and_devices_per_reason() -> None:

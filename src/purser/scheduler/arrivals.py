@@ -1,0 +1,54 @@
+"""The mix of pods that a cluster sees, learnt from those that arrive: what policies expect to come next.
+
+Pods that ask for GPUs count, and of the others those that this scheduler places. After a restart the mix is that of the
+pods there are, in the order in which the API server lists them.
+"""
+
+from contextlib import suppress
+
+from purser.core.dialects import DialectError, asks_for_devices, parse
+from purser.core.placement.mix import LearnedMix
+from purser.core.placement.shape import PodShape, lead_shape
+from purser.core.pod_resources import pod_resources
+from purser.core.podspec import PodSpec
+from purser.core.quantities import QuantityError
+from purser.kube import Informer
+from purser.kube.adapters import is_terminal, pod_spec
+from purser.kube.objects import Pod
+
+
+class Arrivals:
+    """Tells a mix of each pod once."""
+
+    def __init__(self, scheduler_name: str) -> None:
+        self.mix = LearnedMix()
+        self._scheduler_name = scheduler_name
+        self._known: set[str] = set()
+
+    def attach(self, pods: Informer[Pod]) -> None:
+        """Follow this informer."""
+        pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod is there; it counts when it is heard of first."""
+        uid = pod.metadata.uid
+        if uid in self._known or is_terminal(pod):
+            return
+        self._known.add(uid)
+        if shape := self._shape(pod_spec(pod)):
+            self.mix.arrived(shape)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """It is gone; that it came still counts."""
+        self._known.discard(pod.metadata.uid)
+
+    def _shape(self, pod: PodSpec) -> PodShape | None:
+        """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""
+        with suppress(DialectError, QuantityError):
+            if asks_for_devices(pod):
+                request = parse(pod)
+                return lead_shape(request) if request is not None and request.containers else None
+            if pod.scheduler_name == self._scheduler_name:
+                asked = pod_resources(pod)
+                return PodShape(asked.cpu_milli, asked.memory_mib)
+        return None

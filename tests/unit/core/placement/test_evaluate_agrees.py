@@ -1,0 +1,131 @@
+"""All nodes at once or each by itself: the same fit, and the others are refused in the same words."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purser.core.fleet import Fleet
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    DeviceShare,
+    GpuPolicy,
+    Grant,
+    NodeInventory,
+    NodePolicy,
+    PodRequest,
+)
+from purser.core.placement import Evaluator, Fit, Placement, Policy, Refusal, decide, explain
+from purser.core.quota import UNLIMITED, Room
+
+NAMES = [f"n{number}" for number in range(5)]
+UUIDS = [f"{name}-{index}" for name in NAMES for index in range(4)]
+
+DEVICES = st.builds(
+    Device,
+    uuid=st.just(""),
+    index=st.just(0),
+    model=st.sampled_from(["NVIDIA A100", "NVIDIA A10", "Tesla T4"]),
+    memory_mib=st.sampled_from([0, 1000, 15360, 40537]),
+    slots=st.sampled_from([0, 1, 2, 10]),
+    cores_percent=st.sampled_from([0, 100, 100, 100, 200]),
+    mode=st.sampled_from(DeviceMode),
+    healthy=st.sampled_from([True, True, True, False]),
+)
+SHARES = st.tuples(
+    st.sampled_from(UUIDS), st.sampled_from([0, 500, 1000, 40537, 50000]), st.sampled_from([0, 30, 100, 130])
+)
+
+
+@st.composite
+def inventories(draw: st.DrawFn, name: str) -> NodeInventory:
+    devices = tuple(
+        msgspec.structs.replace(device, uuid=f"{name}-{index}", index=index)
+        for index, device in enumerate(draw(st.lists(DEVICES, max_size=4)))
+    )
+    return NodeInventory(name, devices, cordoned=tuple(d.uuid for d in devices if draw(st.integers(0, 9)) == 0))
+
+
+@st.composite
+def device_requests(draw: st.DrawFn) -> DeviceRequest:
+    in_percent = draw(st.booleans())
+    return DeviceRequest(
+        count=draw(st.sampled_from([1, 1, 1, 2, 3, 8])),
+        memory_mib=None if in_percent else draw(st.sampled_from([0, 1, 500, 1000, 15360, 10**12])),
+        memory_percent=draw(st.sampled_from([1, 50, 100])) if in_percent else None,
+        cores_percent=draw(st.sampled_from([0, 0, 30, 100, 130])),
+        models_allowed=draw(st.sampled_from([(), (), ("a10",), ("=Tesla T4",), ("T4", "A100")])),
+        models_denied=draw(st.sampled_from([(), (), ("T4",)])),
+        uuids_allowed=draw(st.sampled_from([(), (), ("n0-0", "n1-0", "n2-1"), ("nowhere",)])),
+        uuids_denied=draw(st.sampled_from([(), (), ("n0-0", "n1-1")])),
+        numa_bind=draw(st.integers(0, 9)) == 0,
+        modes_allowed=draw(st.sampled_from([(), (), (DeviceMode.WHOLE, DeviceMode.SHARED)])),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> PodRequest:
+    parts = draw(st.lists(device_requests(), min_size=1, max_size=draw(st.sampled_from([1, 1, 1, 3]))))
+    containers = tuple(
+        ContainerRequest(f"c{place}", draw(st.sampled_from(ContainerKind)), part) for place, part in enumerate(parts)
+    )
+    words = draw(st.sampled_from([(), (GpuPolicy.MUTEX,), (GpuPolicy.SPREAD,), (GpuPolicy.PURSER,)]))
+    return PodRequest("new", "ns", "p", containers, gpu_policy=words, cpu_milli=draw(st.sampled_from([0, 4000])))
+
+
+ROOMS = st.sampled_from([UNLIMITED, UNLIMITED, Room(800), Room(1000, 50), Room(None, 30), Room(0, 0)])
+
+
+def put(fleet: Fleet, number: int, share: tuple[str, int, int]) -> None:
+    uuid, memory, cores = share
+    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare(uuid, memory, cores),))
+    fleet.ledger.adopt(Grant(f"pod-{number}", "ns", "p", uuid.partition("-")[0], (part,)), fleet_state())
+
+
+def fleet_state():  # type: ignore[no-untyped-def]
+    from purser.core.model import GrantState
+
+    return GrantState.RUNNING
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
+    fleet, policy = Fleet(), Policy(data.draw(st.sampled_from([NodePolicy.BINPACK, NodePolicy.PURSER])))
+    evaluator = Evaluator(fleet, policy)
+    for step in range(data.draw(st.integers(1, 4))):  # what is kept from the step before must not show
+        for name in data.draw(st.lists(st.sampled_from(NAMES), unique=True)):
+            fleet.set_inventory(data.draw(inventories(name)))
+        for number, share in enumerate(data.draw(st.lists(SHARES, max_size=6))):
+            put(fleet, number, share)
+        request, left = data.draw(requests()), data.draw(ROOMS)
+        found = evaluator.evaluate(request, NAMES, left)
+        for name in NAMES:
+            check(fleet, evaluator, name, request, left, found)
+        assert found.fits == [name for name in NAMES if name in found.fits]
+        assert len(found.scores) == len(found.fits)
+
+
+def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, left: Room, found) -> None:  # type: ignore[no-untyped-def]
+    node = fleet.node(name)
+    if node is None:
+        assert found.refusals[name].message == "node unregistered"
+        return
+    verdict = decide(node, request, evaluator.policy, left)
+    assert (name in found.fits) == isinstance(verdict, Fit) != (name in found.refusals)
+    if isinstance(verdict, Fit):
+        placement = evaluator.place(name, request, left)
+        assert isinstance(placement, Placement)
+        evaluator.why(request, placement)
+    elif len(request.containers) == 1:  # of several, the one that is refused by itself is told of
+        assert told(found.refusals[name]) == told(verdict)
+        alone = evaluator.evaluate(request, [name], left)
+        assert explain(alone.refusals) == explain({name: verdict})
+
+
+def told(refusal: Refusal) -> object:
+    return (refusal.message, refusal.counts, refusal.container, refusal.resolvable, refusal.count_needed)
