@@ -187,6 +187,7 @@ class Binder:
         except LedgerError as error:
             raise BindError("book", str(error)) from error
         self._cache.kubelets.expect(args.node, request)
+        self._cache.node_rooms.expect(args.node, request)
         return grant
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
@@ -290,6 +291,7 @@ class Binder:
         if self._cache.ledger.grant(grant.pod_uid) == grant:
             self._cache.ledger.release(grant.pod_uid)
             self._cache.kubelets.expect_no_more(grant)
+            self._cache.node_rooms.expect_no_more(grant)
 
 
 def _is_lost(error: KubeError) -> bool:
