@@ -42,14 +42,14 @@ def scheduler(
             help="Which node, where a pod does not say: random, binpack, spread, best-fit, dot-product, packing, "
             "clustering, fragmentation or purser, or up to four with weights: fragmentation=3,spread=1."
         ),
-    ] = "binpack",
+    ] = "purser",
     gpu_policy: Annotated[
         str,
         typer.Option(
             help="Which of its GPUs, likewise: binpack, spread, mutex, numa, topology-aware or a comma chain of these; "
             "or random, best-fit, fragmentation or purser, alone or with mutex."
         ),
-    ] = "binpack",
+    ] = "purser",
     authority: Annotated[
         str, typer.Option(help="shared: kube-scheduler's scores count too; exclusive: best node only.")
     ] = "shared",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from purser.operator.order import Operand
+from purser.operator.policy.spec import ClusterPolicy
 from purser.operator.policy.status import ClusterPolicyStatus
 
 Raw = Mapping[str, Any]
@@ -254,6 +255,39 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}.{self.template}"
 
 
+class RuntimeKind(msgspec.Struct, frozen=True, order=True):
+    """Nodes on which configuration and sockets of runtime and kubelet are at the same paths."""
+
+    runtime: Literal["containerd", "crio", "docker"]
+    distribution: Literal["", "k3s", "rke2", "k0s", "microk8s"] = ""
+
+    @property
+    def label(self) -> str:
+        """Value of `purser.dev/runtime`, and the end of the names of DaemonSets: ``containerd-k3s``."""
+        return f"{self.runtime}-{self.distribution}" if self.distribution else self.runtime
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What manifests are rendered from."""
+
+    policy: ClusterPolicy
+    namespace: str
+    purser_image: str
+    pools: tuple[Pool, ...] = ()
+    """Without templates: those come out of rendering. Those of GPU nodes, and those that a node still carries."""
+    runtimes: tuple[RuntimeKind, ...] = ()
+    """Of GPU nodes."""
+    service_monitors: bool = False
+
+
+class Rendered(msgspec.Struct, frozen=True):
+    """A manifest: with owner, labels and hash annotation; a DaemonSet also with its template's hash on its pods."""
+
+    object: Raw
+    operand: str
+    """An `Operand`, or ``gpu-discovery`` or ``operator`` for what belongs to none."""
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How a GPU node stands in one round: found once, and read by gates, upgrade, MIG and status alike."""
 
@@ -266,6 +300,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Of every enabled operand."""
     pods: tuple[PodView, ...] = ()
     """Of operands, on this node; those that are going included."""
+    runtime: RuntimeKind | None = None
     mig_capable: bool = False
 
     def pod_of(self, operand: Operand) -> PodView | None:

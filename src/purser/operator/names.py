@@ -25,6 +25,9 @@ OPERAND_LABEL = "purser.dev/operand"
 POOL_LABEL = "purser.dev/driver-pool"
 """On a node and on a driver DaemonSet: the pool of equal OS, kernel and profile."""
 
+RUNTIME_LABEL = "purser.dev/runtime"
+"""On a node and on DaemonSets that depend on it: value of `RuntimeKind.label`."""
+
 TEMPLATE_LABEL = "purser.dev/template"
 """On the pods of a DaemonSet: hash of the template they come from. A pod is outdated when its DaemonSet's differs."""
 
@@ -92,7 +95,7 @@ MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 MIG_STEP_ANNOTATION = "purser.dev/mig-step"
 """On a node: step, profile and start of a change that is under way; removed in the write that ends it."""
 
-OWNED_NODE_LABELS = (GPU_PRESENT_LABEL, POOL_LABEL, UPGRADE_STATE_LABEL, MIG_STATE_LABEL)
+OWNED_NODE_LABELS = (GPU_PRESENT_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE_LABEL, MIG_STATE_LABEL)
 """Besides ``nvidia.com/gpu.deploy.<operand>``: labels that uninstalling removes. `MIG_CONFIG_LABEL` is the user's."""
 
 OWNED_NODE_ANNOTATIONS = (

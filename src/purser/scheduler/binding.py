@@ -201,6 +201,7 @@ class Binder:
         except LedgerError as error:
             raise BindError("book", str(error)) from error
         self._cache.kubelets.expect(args.node, request)
+        self._cache.node_rooms.expect(args.node, request)
         return grant, why
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
@@ -304,6 +305,7 @@ class Binder:
         if self._cache.ledger.grant(grant.pod_uid) == grant:
             self._cache.ledger.release(grant.pod_uid)
             self._cache.kubelets.expect_no_more(grant)
+            self._cache.node_rooms.expect_no_more(grant)
 
 
 def _is_lost(error: KubeError) -> bool:

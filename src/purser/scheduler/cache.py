@@ -26,6 +26,7 @@ from purser.kube.objects import Node, Pod
 from purser.scheduler.extender_quota import Quotas, ResourceQuota
 from purser.scheduler.kubelets import Kubelets
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.noderooms import NodeRooms
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -45,6 +46,7 @@ class ClusterCache:
     def __init__(self, keys: PublicKeys, metrics: SchedulerMetrics | None = None) -> None:
         self.fleet = Fleet()
         self.kubelets = Kubelets(self.fleet)
+        self.node_rooms = NodeRooms(self.fleet)
         self._keys = keys
         self._metrics = metrics or SchedulerMetrics()
         self._quotas = Quotas()
@@ -128,6 +130,7 @@ class ClusterCache:
     def put_node(self, node: Node) -> None:
         """Take a node's inventory where it changed; nodes are written every few seconds for other reasons."""
         self.kubelets.put_node(node)
+        self.node_rooms.put_node(node)
         name, text = node.metadata.name, node.metadata.annotations.get(INVENTORY_ANNOTATION, "")
         if self._inventory_texts.get(name, "") == text:
             return
@@ -148,6 +151,7 @@ class ClusterCache:
         self._inventory_texts.pop(node.metadata.name, None)
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
+        self.node_rooms.remove_node(node)
 
     def put_pod(self, pod: Pod) -> None:
         """Take a pod's grant, or its end."""
@@ -155,6 +159,7 @@ class ClusterCache:
             self.remove_pod(pod)
         elif pod.spec.node_name:
             self.kubelets.put_pod(pod)
+            self.node_rooms.put_pod(pod)
             self._put_bound(pod)
 
     def remove_pod(self, pod: Pod) -> None:
@@ -162,6 +167,7 @@ class ClusterCache:
         uid = pod.metadata.uid
         self.ledger.release(uid)
         self.kubelets.remove_pod(pod)
+        self.node_rooms.remove_pod(pod)
         self._verified.pop(uid, None)
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)

@@ -13,7 +13,9 @@ import yaml
 
 from purser.agent.settings import MAX_SLOTS
 from purser.core.dialects import RESOURCES
+from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GPU_RESOURCE
+from purser.core.policy_words import gpu_policies, node_policies
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "purser"
 VERSIONS = ["1.25", "1.28", "1.32", "1.36", "1.37"]
@@ -33,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
         },
         "scheduler": {
-            "nodePolicy": "spread",
+            "nodePolicy": "fragmentation=3,spread=0.5",
             "gpuPolicy": "numa,spread",
             "authority": "exclusive",
             "nodeSelector": {"control": "plane"},
@@ -78,13 +80,38 @@ def test_helm_lint_finds_nothing() -> None:
     [
         pytest.param({"agent": {"mode": "split"}}, id="an unknown mode"),
         pytest.param({"agent": {"slots": 0}}, id="no slots"),
-        pytest.param({"scheduler": {"gpuPolicy": "best"}}, id="an unknown policy"),
+        pytest.param({"scheduler": {"nodePolicy": "best"}}, id="an unknown policy for nodes"),
+        pytest.param({"scheduler": {"nodePolicy": "spread=-1"}}, id="a weight that is no number"),
+        pytest.param({"scheduler": {"nodePolicy": "spread,"}}, id="no policy after a comma"),
+        pytest.param({"scheduler": {"nodePolicy": ",".join(list(NodePolicy)[:5])}}, id="too many policies"),
+        pytest.param({"scheduler": {"gpuPolicy": "best"}}, id="an unknown policy for GPUs"),
+        pytest.param({"scheduler": {"gpuPolicy": "purser,numa"}}, id="policies for GPUs that do not chain"),
         pytest.param({"sheduler": {}}, id="a misspelt section"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(helm_python.HelmError), helm_python.Chart.load(CHART) as chart:
         chart.validate_schema(values)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        *({"nodePolicy": name.value} for name in NodePolicy),
+        *({"gpuPolicy": name.value} for name in GpuPolicy),
+        *({"gpuPolicy": text} for text in ("mutex,purser", "purser,mutex", "topology", "mutex,numa,spread")),
+        {"nodePolicy": "fragmentation=3,spread=0.5,purser=1000,best-fit"},
+    ],
+    ids=lambda values: next(iter(values.values())),
+)
+def test_policies_that_the_scheduler_reads_are_values(scheduler: dict[str, str]) -> None:
+    with helm_python.Chart.load(CHART) as chart:
+        chart.validate_schema({"scheduler": scheduler})
+    spec = find(render({"scheduler": scheduler}), "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
+    given = dict(argument.partition("=")[::2] for argument in spec["containers"][0]["args"])
+    assert set(scheduler.values()) <= {given["--node-policy"], given["--gpu-policy"]}
+    assert node_policies(given["--node-policy"])
+    assert gpu_policies(given["--gpu-policy"])
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from purser.core.dialects import parse
+from purser.core.fleet import NodeRoom
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.signing import verify
 from purser.kube import ApiUnavailableError, Client, ServerError
 from purser.kube.adapters import pod_spec
-from purser.kube.resources import PODS
+from purser.kube.resources import NODES, PODS
 from purser.scheduler.binding import SETTLE_S
 from purser.scheduler.extender_api import ExtenderBindingArgs
 
@@ -107,6 +108,22 @@ async def test_a_pod_that_goes_while_its_binding_is_on_the_way_leaves_nothing_be
         world.client.gate.set()
         assert "refused" in await attempt
         assert world.memory_used("n1") == 0
+
+
+async def test_a_pod_on_its_way_takes_of_its_node_beside_gpus_and_gives_back_what_came_to_nothing():
+    async with server() as api, replica(api, Faulty) as world:
+        await world.add_node("n1")
+        size = {"cpu": "8", "memory": "64Gi", "pods": "110"}
+        await world.client.patch_merge(NODES, "n1", {"status": {"allocatable": size}}, subresource="status")
+        await eventually(lambda: world.cache.fleet.room("n1").pods_free == 110)
+        pod = await world.add_pod("p", cpu="2")
+        world.client.gate = asyncio.Event()
+        attempt = asyncio.create_task(world.bind(pod, "n1"))
+        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(6000, 64 * 1024, 109))
+        world.client.before = ApiUnavailableError("refused", outcome_unknown=False)
+        world.client.gate.set()
+        assert "refused" in await attempt
+        assert world.cache.fleet.room("n1") == NodeRoom(8000, 64 * 1024, 110)
 
 
 @pytest.mark.parametrize("node", ["unknown", "n1"])

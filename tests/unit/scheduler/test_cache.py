@@ -3,6 +3,7 @@
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from purser.core.fleet import NodeRoom
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.core.signing import sign
@@ -150,3 +151,25 @@ async def test_a_grant_whose_key_is_published_later_counts_after_the_next_relist
         await world.cache.relist()
         assert world.memory_used("n1") == 1000
         assert not world.cache.untrusted
+
+
+async def allow(world, node, **amounts):
+    """What the node has for pods, as its kubelet says."""
+    await world.client.patch_merge(NODES, node, {"status": {"allocatable": amounts}}, subresource="status")
+    await eventually(lambda: world.cache.fleet.room(node) != NodeRoom())
+
+
+async def test_every_bound_pod_takes_of_its_node_beside_gpus_until_it_ends():
+    async with server() as api, replica(api) as world:
+        await world.add_node("n1")
+        await allow(world, "n1", cpu="8", memory="64Gi", pods="110")
+        await world.bind(await world.add_pod("gpu", cpu="2"), "n1")
+        plain = await world.add_pod("plain", None, cpu="1")
+        await bind_by_hand(world, plain, "n1", {})
+        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(5000, 64 * 1024, 108))
+        await world.client.patch_merge(PODS, "plain", {"status": {"phase": "Failed"}}, "default", subresource="status")
+        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(6000, 64 * 1024, 109))
+        await world.client.delete(PODS, "gpu", "default", grace_period_seconds=0)
+        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom(8000, 64 * 1024, 110))
+        await world.client.delete(NODES, "n1")
+        await eventually(lambda: world.cache.fleet.room("n1") == NodeRoom())

@@ -114,7 +114,7 @@ class Evaluator:
             refused = (fits & ~verdicts.fits[rows]).nonzero()[0]
             if len(refused):
                 names = map(asked.__getitem__, refused.tolist())
-                refusals.update(zip(names, verdicts.refusals(rows[refused], container.name), strict=True))
+                refusals.update(zip(names, verdicts.refusals(rows[refused], container), strict=True))
                 fits[refused] = False
         return fits, refusals
 

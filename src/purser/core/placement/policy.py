@@ -19,9 +19,9 @@ class Authority(StrEnum):
 class Policy(msgspec.Struct, frozen=True):
     """Defaults for pods that do not say otherwise."""
 
-    node: str = NodePolicy.BINPACK
+    node: str = NodePolicy.PURSER
     """As `purser.core.policy_words.canonical_node_policy` writes it."""
-    gpu: tuple[GpuPolicy, ...] = (GpuPolicy.BINPACK,)
+    gpu: tuple[GpuPolicy, ...] = (GpuPolicy.PURSER,)
     authority: Authority = Authority.SHARED
 
     def node_policy(self, request: PodRequest) -> str:

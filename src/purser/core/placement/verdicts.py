@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.fleet.live import LiveArrays
+from purser.core.model import ContainerRequest, DeviceRequest
 from purser.core.placement.kernels.arguments import Ints
 from purser.core.placement.reasons import Reason, Refusal
 from purser.core.placement.shape import PodShape, wanted
@@ -83,7 +84,7 @@ class Verdicts:
             self._judge((arrays.changed_at > self._as_of).nonzero()[0])
             self._as_of = arrays.clock
 
-    def refusals(self, rows: Rows, container: str) -> list[Refusal]:
+    def refusals(self, rows: Rows, container: ContainerRequest) -> list[Refusal]:
         """Why the container does not fit each of these rows, of which it fits none. Equal ones are one object."""
         kinds = self._kind[rows]
         refusals = {int(kind): self._refusal(int(kind), rows[kinds == kind], container) for kind in np.unique(kinds)}
@@ -123,11 +124,11 @@ class Verdicts:
         self._patterns = list(self._numbers)
         return np.array(numbers, np.int64)[place]
 
-    def _refusal(self, kind: int, rows: Rows, container: str) -> Refusal:
+    def _refusal(self, kind: int, rows: Rows, container: ContainerRequest) -> Refusal:
         *by_reason, devices, resolvable = self._patterns[kind]
-        shape = self._ask.shape
+        asked = container.devices  # the shape's amounts are bounded
         if not devices:
-            return Refusal(((Reason.NO_DEVICES, 1),), container=container)
+            return Refusal(((Reason.NO_DEVICES, 1),), container=container.name)
         counts = {reason: count for reason, count in zip(_REASONS, by_reason, strict=True) if count}
         suiting = devices - sum(by_reason)
         if suiting and not (self._ask.quota is Quota.PART and by_reason[_QUOTA]):
@@ -136,14 +137,17 @@ class Verdicts:
         return Refusal(
             counts=tuple(sorted(counts.items())),
             devices=devices,
-            container=container,
+            container=container.name,
             resolvable=bool(resolvable),
-            memory_needed_mib=int(self._memory_needed[rows].max()),
+            memory_needed_mib=self._memory_short(rows, asked) if memory_free > -_MOST else 0,
             memory_free_mib=memory_free if memory_free > -_MOST else 0,
-            cores_needed_percent=shape.gpu_cores_percent if cores_free > -_MOST else 0,
+            cores_needed_percent=min(asked.cores_percent, 100) if cores_free > -_MOST else 0,
             cores_free_percent=cores_free if cores_free > -_MOST else 0,
-            count_needed=shape.gpu_count,
+            count_needed=asked.count,
         )
+
+    def _memory_short(self, rows: Rows, asked: DeviceRequest) -> int:
+        return asked.memory_mib if asked.memory_mib is not None else int(self._memory_needed[rows].max())
 
 
 class _Found:
