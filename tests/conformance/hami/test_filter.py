@@ -16,7 +16,7 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import Placement, best, evaluate, place
+from purser.core.placement import Evaluator, Placement, best
 
 APP, INIT = ContainerKind.APP, ContainerKind.INIT
 NODES = {"node1": ("device1", "device2"), "node2": ("device3", "device4")}
@@ -48,11 +48,10 @@ def pod(node_policy: str, gpu_policy: str, *containers: tuple[ContainerKind, int
 
 def decide(request: PodRequest) -> tuple[str, list[str]]:
     state = fleet()
-    chosen = best(evaluate(state, request, NODES))
+    evaluator = Evaluator(state)
+    chosen = best(evaluator.evaluate(request, list(NODES)))
     assert chosen is not None
-    node = state.node(chosen)
-    assert node is not None
-    placement = place(node, request)
+    placement = evaluator.place(chosen, request)
     assert isinstance(placement, Placement)
     return chosen, [share.uuid for container in placement.containers for share in container.shares]
 
@@ -76,7 +75,7 @@ def test_an_init_container_and_its_app_share_the_card_that_holds_the_larger() ->
 
 def test_all_nodes_that_fit_are_kept_for_kube_scheduler_to_weigh() -> None:
     """Better than HAMi, which returns one node and so silences kube-scheduler's own scores (HAMi#2264)."""
-    assert list(evaluate(fleet(), pod("binpack", "binpack"), NODES).fits) == ["node1", "node2"]
+    assert Evaluator(fleet()).evaluate(pod("binpack", "binpack"), list(NODES)).fits == ["node1", "node2"]
 
 
 def test_equal_nodes_are_decided_by_name() -> None:
@@ -84,4 +83,4 @@ def test_equal_nodes_are_decided_by_name() -> None:
     state = Fleet()
     for name in ("node-b", "node-a", "node-c"):
         state.set_inventory(NodeInventory(name, (Device(f"{name}-0", 0, "NVIDIA", 8000, slots=10),)))
-    assert best(evaluate(state, pod("binpack", "binpack"), ["node-c", "node-b", "node-a"])) == "node-a"
+    assert best(Evaluator(state).evaluate(pod("binpack", "binpack"), ["node-c", "node-b", "node-a"])) == "node-a"

@@ -4,13 +4,18 @@ Source: its policy/gpu_policy_test.go and node_policy_test.go. Requests of anoth
 ignore, have no counterpart here: a container's request is judged by one vocabulary only.
 """
 
+import numpy as np
 import pytest
 
 from purser.core.fleet import NodeState, node_state
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.facts import node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, DeviceRequest, GpuPolicy, NodeInventory, ScoreWeights
-from purser.core.placement.order import Candidate, preference
-from purser.core.placement.scores import device_score, node_score
+from purser.core.placement.order import Candidate, order_key
+from purser.core.placement.policies.binpack import BinpackNodes
+from purser.core.placement.scores import device_score
+from purser.core.placement.shape import PodShape, view
 
 BINPACK, SPREAD, MUTEX = GpuPolicy.BINPACK, GpuPolicy.SPREAD, GpuPolicy.MUTEX
 NUMA, TOPOLOGY = GpuPolicy.NUMA, GpuPolicy.TOPOLOGY_AWARE
@@ -85,7 +90,7 @@ def test_weights_decide_which_card_is_taken(
     request = [DeviceRequest(1, memory_percent=40)]
     a = Candidate(0, device_score(CARD, A_USED, request, weights), numas[0], A_USED.slots)
     b = Candidate(1, device_score(CARD, B_USED, request, weights), numas[1], B_USED.slots)
-    first = min((a, b), key=preference((policy,), numa_bind))
+    first = min((a, b), key=order_key((policy,), numa_bind))
     assert first is {"a": a, "b": b}[picked]
 
 
@@ -119,7 +124,7 @@ def test_order_of_two_cards(
     policy: tuple[GpuPolicy, ...], numa_bind: bool, first: Candidate, second: Candidate, less: bool
 ) -> None:
     """HAMi's ``Less(first, second)``: what is less comes earlier in its list, and is taken later."""
-    key = preference(policy, numa_bind)
+    key = order_key(policy, numa_bind)
     assert (key(first) > key(second)) is less
 
 
@@ -148,4 +153,7 @@ def node(*cards: tuple[Device, Usage]) -> NodeState:
     ],
 )
 def test_node_score(state: NodeState, score: float) -> None:
-    assert node_score(state) == pytest.approx(score)
+    arrays = FleetArrays()
+    row = arrays.put_node(node_facts(state))
+    found = BinpackNodes().score(view(arrays, PodShape(), np.array([row], np.intp)))
+    assert 0.3 * found[0] == pytest.approx(score)  # HAMi's scale ends at 30

@@ -9,14 +9,25 @@ from typing import Any
 
 import msgspec
 
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
-from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceShare,
+    GpuPolicy,
+    Grant,
+    GrantState,
+    NodeInventory,
+    NodePolicy,
+)
+from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Policy
 from purser.core.signing import read
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
+from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
@@ -25,6 +36,8 @@ from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 
 PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+
+BINPACK = Policy(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
 
 
 class Clock(SystemClock):
@@ -49,7 +62,15 @@ class World:
         self.quotas = Informer(client, RESOURCE_QUOTAS)
         self.cache.attach(self.pods, self.nodes, self.quotas)
         self.extender = KubeExtender(
-            self.cache, client, keys, Policy(), self.metrics, self.events, may_bind=may_bind, clock=self.clock
+            self.cache,
+            client,
+            keys,
+            Arrivals(SCHEDULER_NAME),
+            BINPACK,
+            self.metrics,
+            self.events,
+            may_bind=may_bind,
+            clock=self.clock,
         )
 
     @property

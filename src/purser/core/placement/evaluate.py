@@ -16,7 +16,7 @@ from purser.core.fleet import Fleet
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.model import DeviceRequest, Grant, GpuPolicy, PodRequest
+from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import Fit, Placement, decide, place
@@ -98,7 +98,9 @@ class Evaluator:
         held = next(part for part in placement.containers if len(part.shares) == shape.gpu_count)
         gpus = tuple(place for _, place in self._live.places(share.uuid for share in held.shares))
         found = view(self._live.arrays, shape, np.array([row], np.intp))
-        return self._table(request).policy.why(found, gpus) if found.fits[0] and found.takes[list(gpus), 0].all() else ""
+        return (
+            self._table(request).policy.why(found, gpus) if found.fits[0] and found.takes[list(gpus), 0].all() else ""
+        )
 
     def _by_arrays(
         self, request: PodRequest, asked: list[str], rows: Rows, left: Room
@@ -109,7 +111,7 @@ class Evaluator:
             if not is_here:
                 refusals[name] = UNREGISTERED
         idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
-        for container in request.containers:
+        for container in () if _depends_on_device(request, left) else request.containers:
             verdicts = self._verdict(_ask(request, container.devices, idle_only, left))
             refused = (fits & ~verdicts.fits[rows]).nonzero()[0]
             if len(refused):
@@ -239,15 +241,11 @@ def _array_word(words: Sequence[GpuPolicy]) -> str:
 
 def _ask(request: PodRequest, devices: DeviceRequest, idle_only: bool, left: Room) -> Ask:
     quota = _quota(devices, left) if len(request.containers) == 1 else Quota.ALL
-    return Ask(
-        container_shape(devices, request), idle_only, quota, devices.uuids_allowed, devices.uuids_denied
-    )
+    return Ask(container_shape(devices, request), idle_only, quota, devices.uuids_allowed, devices.uuids_denied)
 
 
 def _quota(devices: DeviceRequest, left: Room) -> Quota:
-    """How much of it the quota holds; where that depends on the device, nothing is held against the container here."""
-    if left == UNLIMITED or devices.memory_percent:
-        return Quota.ALL
+    """How much of it the quota holds."""
     one = Demand(devices.memory_mib or 0, min(devices.cores_percent, 100))
     if not left.holds(one):
         return Quota.NOTHING
@@ -256,6 +254,7 @@ def _quota(devices: DeviceRequest, left: Room) -> Quota:
 
 
 def _depends_on_device(request: PodRequest, left: Room) -> bool:
+    """Whether it takes the devices themselves to know what the quota holds."""
     return left != UNLIMITED and any(container.devices.memory_percent for container in request.containers)
 
 

@@ -1,13 +1,12 @@
-"""Scores of devices and nodes, by HAMi's formulas (its policy/gpu_policy.go and node_policy.go).
+"""Scores of devices, by HAMi's formula (its policy/gpu_policy.go).
 
-Both sum the shares of slots, compute and memory, times ten. A device's score counts the request as if it were placed,
+The shares of slots, compute and memory are summed, times ten. A device's score counts the request as if it were placed,
 which is what HAMi's tests fix, although its production code never does so (it compares the vendor's name with the
-model's). A node's score is of its state before the request.
+model's).
 """
 
 from collections.abc import Iterable
 
-from purser.core.fleet import DeviceState, NodeState
 from purser.core.ledger import Usage
 from purser.core.model import Device, DeviceRequest, ScoreWeights
 
@@ -37,27 +36,3 @@ def device_score(
         + weights.core * cores / device.cores_percent
         + weights.memory * memory / device.memory_mib
     )
-
-
-def node_score(node: NodeState) -> float:
-    """How full a node is, 0 (empty, or nothing to fill) to 30."""
-    return 10 * (
-        _share((s.usage.slots, s.device.slots) for s in node.devices)
-        + _share((s.usage.cores_percent, s.device.cores_percent) for s in node.devices)
-        + _share((s.usage.memory_mib, s.device.memory_mib) for s in node.devices)
-        if _all_positive(node.devices)
-        else 0.0
-    )
-
-
-def _all_positive(states: Iterable[DeviceState]) -> bool:
-    totals = [(s.device.slots, s.device.cores_percent, s.device.memory_mib) for s in states]
-    return all(sum(column) > 0 for column in zip(*totals, strict=True)) if totals else False
-
-
-def _share(pairs: Iterable[tuple[int, int]]) -> float:
-    used = total = 0
-    for taken, capacity in pairs:
-        used += taken
-        total += capacity
-    return used / total

@@ -112,7 +112,10 @@ class Verdicts:
             digits = [np.where(exceeds, 0, digit) for digit in digits]
             digits[_QUOTA] = np.where(exceeds, wanted_count, 0)
         self._kind[rows] = self._number([*digits, counts, resolvable])
-        for short, code, field in ((self._memory_free, _MEMORY, "memory_free"), (self._cores_free, _CORES, "cores_free")):
+        for short, code, field in (
+            (self._memory_free, _MEMORY, "memory_free"),
+            (self._cores_free, _CORES, "cores_free"),
+        ):
             short[rows] = _most(np.where(found.codes == code, getattr(found, field).astype(np.int64), -_MOST))
         self._memory_needed[rows] = np.where(found.codes == _MEMORY, found.memory, 0).max(axis=0, initial=0)
 
@@ -165,7 +168,9 @@ class _Found:
         self.gpu_count = arrays.gpu_count[rows].astype(np.int64)
         there = np.arange(len(size))[:, None] < self.gpu_count
         self.memory = (
-            size * np.int64(asked.memory_percent) // 100 if asked.memory_percent else np.full(size.shape, asked.memory_mib)
+            size * np.int64(asked.memory_percent) // 100
+            if asked.memory_percent
+            else np.full(size.shape, asked.memory_mib)
         )
         other = ~asked.allowed[of_gpus("gpu_model")]
         foreign = ~_named(live, ask)[:, rows] if ask.uuids_allowed or ask.uuids_denied else None

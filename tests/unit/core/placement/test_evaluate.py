@@ -23,7 +23,7 @@ from purser.core.quota import Room
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
 
-BINPACK = Policy(node=NodePolicy.BINPACK)
+BINPACK = Policy(NodePolicy.BINPACK)
 
 
 def fleet(nodes: int, cards: int = 2, memory: int = 8192) -> Fleet:
@@ -98,7 +98,11 @@ def test_nodes_on_which_one_container_has_no_room_need_not_be_looked_at(decided:
     request = msgspec.structs.replace(pod(), containers=(pod().containers[0], msgspec.structs.replace(part, name="d")))
     evaluation = evaluate(state, request, state.names())
     assert decided == ["n0"]
-    assert {name: refusal.container for name, refusal in evaluation.refusals.items()} == {"n0": "d", "n1": "d", "n2": "d"}
+    assert {name: refusal.container for name, refusal in evaluation.refusals.items()} == {
+        "n0": "d",
+        "n1": "d",
+        "n2": "d",
+    }
 
 
 def test_another_request_is_another_verdict() -> None:
@@ -180,13 +184,13 @@ def three_levels() -> Fleet:
     ],
 )
 def test_shared_authority_lays_ranks_over_the_whole_range(node_policy: NodePolicy, expected: dict[str, int]) -> None:
-    policy = Policy(node=node_policy)
+    policy = Policy(node_policy)
     assert rank(evaluate(three_levels(), pod(), ["n0", "n1", "n2", "n3"], policy), policy) == expected
 
 
 @pytest.mark.parametrize("node_policy", NodePolicy)
 def test_every_policy_ranks_live_nodes(node_policy: NodePolicy) -> None:
-    state, policy = three_levels(), Policy(node=node_policy)
+    state, policy = three_levels(), Policy(node_policy)
     ranks = rank(evaluate(state, pod(), state.names(), policy), policy)
     assert ranks.keys() == set(state.names())
     assert max(ranks.values()) == 10

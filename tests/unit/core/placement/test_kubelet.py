@@ -21,7 +21,7 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.names import GPU_RESOURCE
-from purser.core.placement import Fit, Placement, Reason, Refusal, decide, evaluate, explain, kubelet, place, to_grant
+from purser.core.placement import Evaluator, Fit, Placement, Reason, Refusal, decide, explain, kubelet, place, to_grant
 from purser.core.placement.foresight import foresee
 from purser.core.placement.kubelet import MAX_TRIES, settle
 from purser.core.placement.policy import Policy
@@ -219,10 +219,8 @@ def test_equal_nodes_with_equal_kubelets_share_a_verdict_and_part_when_one_fills
 
 
 def test_pods_that_differ_in_cpus_alone_have_verdicts_of_their_own():
-    from purser.core.placement import VerdictCache
-
-    fleet, cache = fleet_of(config(TopologyPolicy.RESTRICTED)), VerdictCache()
-    wide, narrow = (evaluate(fleet, pod(f"u{c}", 8, c), ["n"], cache=cache) for c in (48, 16))
+    evaluator = Evaluator(fleet_of(config(TopologyPolicy.RESTRICTED)))
+    wide, narrow = (evaluator.evaluate(pod(f"u{c}", 8, c), ["n"]) for c in (48, 16))
     assert wide.fits
     assert narrow.refusals
 
