@@ -24,9 +24,11 @@ from typing import Any
 
 from purser.core.dialects import parse
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
-from purser.core.placement import Policy, VerdictCache, evaluate, rank
+from purser.core.placement import Evaluator, Policy, rank
 from purser.kube import Client, ClusterConfig, EventRecorder
 from purser.kube.adapters import pod_spec
+from purser.core.names import SCHEDULER_NAME
+from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
 from purser.scheduler.extender import KubeExtender
@@ -88,10 +90,10 @@ def body(names: list[str]) -> bytes:
 def kernel(cache: ClusterCache, names: list[str], pods: int) -> list[float]:
     request = parse(pod_spec(decode_args(body(names[:1])).pod))
     assert request is not None
-    verdicts, changes, times = VerdictCache(), churn(cache, names), []
+    evaluator, changes, times = Evaluator(cache.fleet), churn(cache, names), []
     for _ in range(pods + 1):
         started = time.perf_counter()
-        rank(evaluate(cache.fleet, request, names, cache=verdicts))
+        rank(evaluator.evaluate(request, names))
         times.append(time.perf_counter() - started)
         next(changes)
     return times
@@ -176,6 +178,7 @@ async def run(nodes: int, pods: int) -> None:
                 cache,
                 client,
                 NoKeys(),  # type: ignore[arg-type]
+                Arrivals(SCHEDULER_NAME),
                 Policy(),
                 SchedulerMetrics(),
                 EventRecorder(client, "bench", "bench"),

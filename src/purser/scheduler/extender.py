@@ -223,9 +223,8 @@ class KubeExtender:
 
     def _among(self, request: PodRequest, names: list[str]) -> Evaluation:
         """The evaluation of these nodes: that of the filter just before, unless kube-scheduler narrowed it further."""
-        if self._latest is not None and self._latest[0] == request:
-            if self._latest[1].fits == names:
-                return self._latest[1]
+        if self._latest is not None and self._latest[0] == request and self._latest[1].fits == names:
+            return self._latest[1]
         return self._evaluate(request, names)
 
     def _preempt_on(self, node: str, request: PodRequest, chosen: MetaVictims) -> MetaVictims | None:

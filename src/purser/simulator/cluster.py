@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from purser.core import signing
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import node_state
-from purser.core.fleet.facts import NodeFacts, node_facts
+from purser.core.fleet.facts import NodeFacts, links_of, node_facts
 from purser.core.model import Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
 from purser.core.pod_resources import PodResources, pod_resources
@@ -63,7 +63,8 @@ def _node_facts(node: Node, others: list[PodResources], notes: list[str]) -> Nod
     except (InventoryError, QuantityError) as error:
         notes.append(f"node {name} is left out: {error}")
         return None
-    return node_facts(node_state(inventory, {}), room)
+    state = node_state(inventory, {})
+    return node_facts(state, room, links=links_of(state))
 
 
 def _sim_pod(pod: Pod, notes: list[str]) -> SimPod | None:

@@ -22,7 +22,7 @@ class LiveArrays:
         self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
-        self._is_looked_into: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         self._write(fleet.names())
 
     def refresh(self) -> FleetArrays:

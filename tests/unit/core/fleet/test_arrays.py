@@ -10,7 +10,7 @@ from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
 from purser.core.fleet.arrays import KINDS, FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts, Take, node_facts
+from purser.core.fleet.facts import GpuFacts, NodeFacts, Take, links_of, node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, Link, NodeInventory, PcieLevel
 
@@ -199,10 +199,10 @@ def test_facts_of_a_live_node() -> None:
         for index, (uuid, peer) in enumerate([("a", "b"), ("b", "a")])
     )
     state = node_state(NodeInventory("node-0", devices, cordoned=("b",)), {"a": Usage(2, 4000, 30, 2, 0)})
-    facts = node_facts(state)
+    facts = node_facts(state, links=links_of(state))
     assert facts.gpus == (
-        GpuFacts("T4", 16_000, 10, memory_taken_mib=4000, cores_taken_percent=30, slots_taken=2),
-        GpuFacts("T4", 16_000, 10, usable=False),
+        GpuFacts("T4", 16_000, 10, mode="shared", memory_taken_mib=4000, cores_taken_percent=30, slots_taken=2),
+        GpuFacts("T4", 16_000, 10, mode="shared", usable=False, cordoned=True),
     )
     assert facts.links is not None
     assert facts.links.scores[0][1] > 0

@@ -97,7 +97,7 @@ def fleet_state():  # type: ignore[no-untyped-def]
 def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
     fleet, policy = Fleet(), Policy(data.draw(st.sampled_from([NodePolicy.BINPACK, NodePolicy.PURSER])))
     evaluator = Evaluator(fleet, policy)
-    for step in range(data.draw(st.integers(1, 4))):  # what is kept from the step before must not show
+    for _ in range(data.draw(st.integers(1, 4))):  # what is kept from the step before must not show
         for name in data.draw(st.lists(st.sampled_from(NAMES), unique=True)):
             fleet.set_inventory(data.draw(inventories(name)))
         for number, share in enumerate(data.draw(st.lists(SHARES, max_size=6))):

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from purser.core.model import GpuPolicy
-from purser.core.placement.order import Candidate, preference
+from purser.core.placement.order import Candidate, order_key
 from purser.core.policy_words import ARRAY_WORDS
 
 CANDIDATES = [Candidate(place, score, numa, used) for place, (score, numa, used) in enumerate(
@@ -22,7 +22,7 @@ def test_words_of_the_arrays_are_binpack_where_there_are_none(word: GpuPolicy, n
 
 
 def ordered(chain: tuple[GpuPolicy, ...], numa_bind: bool) -> list[int]:
-    key = preference(chain, numa_bind)
+    key = order_key(chain, numa_bind)
     orders = [[c.position for c in sorted(some, key=key)] for some in permutations(CANDIDATES)]
     assert all(order == orders[0] for order in orders)
     return orders[0]

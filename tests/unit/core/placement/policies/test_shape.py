@@ -4,9 +4,10 @@ import msgspec
 import pytest
 from tests.unit.core.placement.policies.fleets import PAIRS, fleet_of, named
 
+from purser.core.fleet.arrays import Model
 from purser.core.fleet.facts import GpuFacts, NodeFacts
 from purser.core.model import ContainerRequest, DeviceMode, DeviceRequest, PodRequest
-from purser.core.placement.shape import PodShape, need_milli, shape_of
+from purser.core.placement.shape import PodShape, lead_shape, need_milli, shape_of
 from purser.core.placement.table import ShapeTable, place
 from purser.core.podspec import ContainerKind
 
@@ -19,7 +20,8 @@ def pod(*requests: DeviceRequest) -> PodRequest:
 
 
 def test_a_request_that_is_a_size_is_a_shape() -> None:
-    assert shape_of(pod(REQUEST), 500, 64) == PodShape(500, 64, 2, 4000, 0, 30, ("T4",))
+    request = msgspec.structs.replace(pod(REQUEST), cpu_milli=500, memory_mib=64)
+    assert shape_of(request) == PodShape(500, 64, 2, 4000, 0, 30, ("T4",))
 
 
 @pytest.mark.parametrize(
@@ -29,13 +31,30 @@ def test_a_request_that_is_a_size_is_a_shape() -> None:
         {"uuids_denied": ("a",)},
         {"uuids_required": ("a",)},
         {"numa_bind": True},
-        {"models_denied": ("T4",)},
-        {"modes_allowed": (DeviceMode.MIG,)},
     ],
     ids=str,
 )
 def test_one_that_is_more_than_a_size_is_none(change: dict[str, object]) -> None:
     assert shape_of(pod(msgspec.structs.replace(REQUEST, **change))) is None
+
+
+def test_models_and_modes_are_of_the_shape() -> None:
+    asked = msgspec.structs.replace(REQUEST, models_denied=("T4-x",), modes_allowed=(DeviceMode.WHOLE,))
+    shape = shape_of(pod(asked))
+    assert shape is not None
+    models = [
+        Model("T4", 1000, "whole"),
+        Model("T4-X", 1000, "whole"),
+        Model("T4", 1000, "mig"),
+        Model("A10", 1, "whole"),
+    ]
+    assert [shape.takes(model) for model in models] == [True, False, False, False]
+
+
+def test_the_lead_of_several_containers_is_the_one_that_asks_for_the_most() -> None:
+    shares = [DeviceRequest(1, memory_mib=900), DeviceRequest(2, memory_mib=100), DeviceRequest(1, memory_mib=1000)]
+    request = msgspec.structs.replace(pod(*shares), cpu_milli=500)
+    assert lead_shape(request) == PodShape(500, 0, 2, 100)
 
 
 def test_neither_is_one_of_several_containers() -> None:
@@ -55,7 +74,7 @@ def test_however_much_is_asked_for_it_just_does_not_fit(pair: tuple[str, str]) -
         DeviceRequest(10**30, memory_mib=10**30),
         DeviceRequest(1, memory_mib=10**30, cores_percent=10**30),
     ):
-        shape = shape_of(pod(request), 10**30, 10**30)
+        shape = shape_of(msgspec.structs.replace(pod(request), cpu_milli=10**30, memory_mib=10**30))
         assert shape is not None
         assert place(ShapeTable(fleet, named(pair)), shape) is None
 
