@@ -78,19 +78,25 @@ class LearnedMix:
 
     The mix is renewed only once enough has arrived to matter, as everything computed from it has to be anew then. It
     depends on nothing but the arrivals and their order.
+
+    As long as little has arrived, pods that want a whole GPU are expected: a fleet that has only seen shares would
+    spread them over its GPUs, as if idle ones were worth no more than rests.
     """
 
     RENEWED_AFTER = 1 / 8
     """Of all arrivals that count. Early, when each pod tells much, that is often."""
 
+    EXPECTED = 16
+    """Pods that count as arrived before any has: enough for shares to be packed until there are a hundred of them."""
+
     def __init__(self, half_life: int = 4096) -> None:
-        self.mix = Mix()
         self.epoch = 0
         self._growth = 2.0 ** (1 / half_life)
         self._weight = 1.0
-        self._counts: dict[PodShape, float] = {}
-        self._total = 0.0
+        self._counts: dict[PodShape, float] = {PodShape(gpu_count=1, gpu_memory_percent=100): float(self.EXPECTED)}
+        self._total = float(self.EXPECTED)
         self._unheeded = 0.0
+        self.mix = Mix.of(self._counts)
 
     def arrived(self, shape: PodShape) -> None:
         """A pod of this shape asks for a place, whether or not it gets one. One that is tried again does not count."""

@@ -99,8 +99,8 @@ def test_scores_are_renewed_once_the_mix_has_changed() -> None:
     fleet = fleet_of([NodeFacts(name, (GpuFacts("T4", 1000, 10),) * 2) for name in "ab"])
     table, pod = ShapeTable(fleet, policy), PodShape(0, 0, 1, gpu_memory_mib=250)
     before = table.scores(pod).max()
-    for _ in range(20):
-        learned.arrived(PodShape(0, 0, 1, gpu_memory_mib=1000))
-    assert before == 50.0
-    assert table.scores(pod).max() < 50.0
+    for _ in range(200):
+        learned.arrived(pod)
+    assert before < 50.0
+    assert table.scores(pod).max() == 50.0
     assert policy.fragments.total(fleet) == 0.0

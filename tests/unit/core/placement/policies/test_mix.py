@@ -53,10 +53,14 @@ def test_it_learns_what_it_would_have_been_told() -> None:
     assert frequency(learned.mix, SMALL) == pytest.approx(frequency(told, SMALL), abs=0.01)
 
 
-def test_the_first_pod_counts_at_once() -> None:
+def test_before_any_arrives_whole_gpus_are_expected_and_soon_what_has_arrived() -> None:
     learned = LearnedMix()
-    learned.arrived(SMALL)
-    assert frequency(learned.mix, SMALL) == 1.0
+    (whole,) = learned.mix.typical
+    assert (whole.shape.gpu_memory_percent, whole.frequency) == (100, 1.0)
+    arrivals(learned, SMALL, 3)
+    assert 0.0 < frequency(learned.mix, SMALL) < 0.2
+    arrivals(learned, SMALL, 200)
+    assert frequency(learned.mix, SMALL) > 0.9
 
 
 def test_half_is_forgotten_after_the_half_life() -> None:
