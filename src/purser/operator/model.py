@@ -66,6 +66,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """Value of its label `purser.dev/template`."""
     ready: bool = False
     """Its Ready condition is True."""
+    ready_changed: float = 0.0
+    """When that last changed; 0: since it was created."""
     going: bool = False
     """It was asked to go."""
     restarts: int = 0
