@@ -34,6 +34,8 @@ class MigRequest(msgspec.Struct, frozen=True):
     profile: str
     attempt: str
     """Tells this request from others for the same profile."""
+    check_only: bool = False
+    """Nothing is changed: the result tells whether there is anything to change."""
 
 
 class MigResult(msgspec.Struct, frozen=True):
@@ -43,6 +45,8 @@ class MigResult(msgspec.Struct, frozen=True):
     attempt: str
     error: str = ""
     """In one sentence; empty: it is applied."""
+    differs: bool = False
+    """Of a request that only checks: the node's GPUs have another layout."""
 
 
 T = TypeVar("T")

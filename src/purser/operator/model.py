@@ -66,6 +66,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """Value of its label `purser.dev/template`."""
     ready: bool = False
     """Its Ready condition is True."""
+    ready_changed: float = 0.0
+    """When that last changed; 0: since it was created."""
     going: bool = False
     """It was asked to go."""
     restarts: int = 0
@@ -260,11 +262,13 @@ class RuntimeKind(msgspec.Struct, frozen=True, order=True):
 
     runtime: Literal["containerd", "crio", "docker"]
     distribution: Literal["", "k3s", "rke2", "k0s", "microk8s"] = ""
+    cdi: bool = True
+    """It can do the Container Device Interface: containerd from 1.7, CRI-O from 1.23. Docker never gets it anyway."""
 
     @property
     def label(self) -> str:
         """Value of `purser.dev/runtime`, and the end of the names of DaemonSets: ``containerd-k3s``."""
-        return f"{self.runtime}-{self.distribution}" if self.distribution else self.runtime
+        return "-".join(filter(None, (self.runtime, self.distribution, "" if self.cdi else "nocdi")))
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

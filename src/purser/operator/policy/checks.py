@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from purser.operator.policy.driver import DriverSpec, UpgradePolicy
 from purser.operator.policy.spec import ClusterPolicySpec
+from purser.operator.selectors import SelectorError, parse
 
 MAX_SLOTS = 1000
 _VERSION = re.compile(r"^[0-9]+(\.[0-9]+)*$")
@@ -39,3 +40,11 @@ def _upgrade(policy: UpgradePolicy) -> Iterator[str]:
     bound = policy.max_unavailable
     if bound in (0, "0%") or (isinstance(bound, int) and bound < 0):
         yield f"spec.driver.upgradePolicy.maxUnavailable is {bound}: no node could ever be upgraded, give 1 or more"
+    for section, selector in (
+        ("waitForCompletion", policy.wait_for_completion.pod_selector),
+        ("drain", policy.drain.pod_selector),
+    ):
+        try:
+            parse(selector)
+        except SelectorError as error:
+            yield f"spec.driver.upgradePolicy.{section}.podSelector: {error}"

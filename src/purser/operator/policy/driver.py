@@ -70,6 +70,8 @@ class UpgradePolicy(Section, frozen=True, kw_only=True):
     """Who goes first."""
     halt_after_failures: Count = 1
     """After so many nodes whose new driver does not work no further node begins; 0: the upgrade never halts."""
+    driver_timeout_seconds: Seconds = 1800
+    """How long a new driver may take to be ready: its modules may have to be built first."""
     validation_timeout_seconds: Seconds = 600
     """How long a node may take from its new driver to valid."""
     retry_after_seconds: Seconds = 600

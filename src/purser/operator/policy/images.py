@@ -4,16 +4,16 @@ from purser.operator.policy.fields import Image
 
 DEFAULTS: dict[str, tuple[str, str, str]] = {
     "driver": ("nvcr.io/nvidia", "driver", "595.91.07"),
-    "driver-manager": ("nvcr.io/nvidia/cloud-native", "k8s-driver-manager", "v0.11.0"),
+    "driver-manager": ("nvcr.io/nvidia/cloud-native", "k8s-driver-manager", "v0.12.0"),
     "container-toolkit": ("nvcr.io/nvidia/k8s", "container-toolkit", "v1.20.0"),
     "device-plugin": ("nvcr.io/nvidia", "k8s-device-plugin", "v0.20.0"),
     "gpu-feature-discovery": ("nvcr.io/nvidia", "k8s-device-plugin", "v0.20.0"),
     "operator-validator": ("nvcr.io/nvidia", "gpu-operator", "v26.7.0"),
     "node-status-exporter": ("nvcr.io/nvidia", "gpu-operator", "v26.7.0"),
-    "dcgm": ("nvcr.io/nvidia/cloud-native", "dcgm", "4.6.0-1-ubuntu22.04"),
+    "dcgm": ("nvcr.io/nvidia/cloud-native", "dcgm", "4.6.0-1-ubuntu24.04"),
     "dcgm-exporter": ("nvcr.io/nvidia/k8s", "dcgm-exporter", "4.6.0-4.8.3-distroless"),
-    "gds": ("nvcr.io/nvidia/cloud-native", "nvidia-fs", "2.27.3"),
-    "gdrcopy": ("nvcr.io/nvidia/cloud-native", "gdrdrv", "v2.5.2"),
+    "gds": ("nvcr.io/nvidia/cloud-native", "nvidia-fs", "2.29.4"),
+    "gdrcopy": ("nvcr.io/nvidia/cloud-native", "gdrdrv", "v2.6"),
 }
 """Repository, image and version by container. Images that are not here are Purser's own."""
 
