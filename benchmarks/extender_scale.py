@@ -2,14 +2,16 @@
 
     python benchmarks/extender_scale.py [--nodes 5000] [--pods 200]
 
-Two fleets: all nodes in equal state, and all in different states. Between two pods one node's usage changes, as after
-a Binding. "cold" is the first pod of a shape, the other numbers are of the pods that follow. Three cuts: the kernel
-alone; over HTTPS on loopback, from a client in another process; and the floor of the latter: the same server with an
-extender that answers at once, which is what JSON and TLS cost whatever decides.
+Two fleets: all nodes in equal state, and all in different states. Pods are of seven sizes in turn, the mix is learnt
+from them, and between two pods one node's usage changes, as after a Binding. "cold" is the slowest of the first pods of
+each size, the other numbers are of the pods that follow. Three cuts: the kernel alone; over HTTPS on loopback, from a
+client in another process; and the floor of the latter: the same server with an extender that answers at once, which is
+what JSON and TLS cost whatever decides. PURSER_KERNELS=numpy measures without numba.
 """
 
 import argparse
 import asyncio
+import gc
 import http.client
 import json
 import multiprocessing
@@ -78,20 +80,30 @@ def churn(cache: ClusterCache, names: list[str]) -> Iterator[None]:
         yield
 
 
-def body(names: list[str]) -> bytes:
-    limits = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "16384", "nvidia.com/gpucores": "30"}
+SIZES = ((1, 4096, 10), (1, 8192, 0), (1, 16384, 30), (1, 40960, 50), (1, 81920, 100), (2, 81920, 100), (4, 81920, 100))
+"""Of the pods in turn: cards, MiB and percent of compute of each."""
+
+
+def body(names: list[str], number: int) -> bytes:
+    """What kube-scheduler sends for the pod of that number."""
+    cards, memory, cores = SIZES[number % len(SIZES)]
+    limits = {"nvidia.com/gpu": str(cards), "nvidia.com/gpumem": str(memory), "nvidia.com/gpucores": str(cores)}
     pod = {
-        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},
+        "metadata": {"name": f"p{number}", "namespace": "default", "uid": f"u{number}"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "4", **limits}}}]},
     }
     return json.dumps({"Pod": pod, "NodeNames": names}).encode()
 
 
 def kernel(cache: ClusterCache, names: list[str], pods: int) -> list[float]:
-    request = parse(pod_spec(decode_args(body(names[:1])).pod))
-    assert request is not None
-    evaluator, changes, times = Evaluator(cache.fleet), churn(cache, names), []
-    for _ in range(pods + 1):
+    arrivals = Arrivals(SCHEDULER_NAME)
+    evaluator, changes, times = Evaluator(cache.fleet, mix=arrivals.mix), churn(cache, names), []
+    evaluator.refresh()
+    for number in range(pods + len(SIZES)):
+        pod = decode_args(body(names[:1], number)).pod
+        arrivals.put_pod(pod)
+        request = parse(pod_spec(pod))
+        assert request is not None
         started = time.perf_counter()
         rank(evaluator.evaluate(request, names))
         times.append(time.perf_counter() - started)
@@ -125,13 +137,14 @@ class Churning:
     bind = preempt = None
 
 
-def ask(port: int, ca_file: str, data: bytes, pods: int, results: Connection) -> None:
+def ask(port: int, ca_file: str, names: list[str], pods: int, results: Connection) -> None:
     """The client's process: one connection, as kube-scheduler keeps it."""
     connection = http.client.HTTPSConnection(
         "127.0.0.1", port, context=ssl.create_default_context(cafile=ca_file), timeout=60
     )
     times = []
-    for _ in range(pods + 1):
+    for number in range(pods + len(SIZES)):
+        data = body(names, number)
         started = time.perf_counter()
         for verb in ("filter", "prioritize"):
             connection.request("POST", f"/{verb}", data, {"Content-Type": "application/json"})
@@ -142,7 +155,7 @@ def ask(port: int, ca_file: str, data: bytes, pods: int, results: Connection) ->
     results.send(times)
 
 
-async def over_https(extender: Any, data: bytes, pods: int) -> list[float]:
+async def over_https(extender: Any, names: list[str], pods: int) -> list[float]:
     keeper = CertificateKeeper(MemoryStore(), ["127.0.0.1"])
     await keeper.refresh()
     backends = Backends(extender, Mutation(), Validation(), SchedulerMetrics(), list)
@@ -152,7 +165,7 @@ async def over_https(extender: Any, data: bytes, pods: int) -> list[float]:
         ca_file.write_bytes(keeper.ca_bundle)
         async with listening(https_app(backends), "127.0.0.1", 0, keeper.context) as port:
             client = multiprocessing.get_context("spawn").Process(
-                target=ask, args=(port, str(ca_file), data, pods, theirs)
+                target=ask, args=(port, str(ca_file), names, pods, theirs)
             )
             client.start()
             times: list[float] = await asyncio.to_thread(ours.recv)
@@ -161,7 +174,8 @@ async def over_https(extender: Any, data: bytes, pods: int) -> list[float]:
 
 
 def report(what: str, times: list[float]) -> None:
-    cold, *warm = (seconds * 1000 for seconds in times)
+    milliseconds = [seconds * 1000 for seconds in times]
+    cold, warm = max(milliseconds[: len(SIZES)]), milliseconds[len(SIZES) :]
     percentiles = statistics.quantiles(warm, n=100, method="inclusive")
     print(f"{what:<44} cold {cold:8.2f} ms   p50 {percentiles[49]:6.2f} ms   p99 {percentiles[98]:6.2f} ms", flush=True)
 
@@ -183,9 +197,11 @@ async def run(nodes: int, pods: int) -> None:
                 SchedulerMetrics(),
                 EventRecorder(client, "bench", "bench"),
             )
-            times = await over_https(Churning(extender, churn(cache, names)), body(names), pods)
+            await extender.warm_up()
+            gc.freeze()  # as the process does once it is ready
+            times = await over_https(Churning(extender, churn(cache, names)), names, pods)
             report(f"{title}: filter + prioritize, HTTPS", times)
-        report("no decision: filter + prioritize, HTTPS", await over_https(AtOnce(), body(names), pods))
+        report("no decision: filter + prioritize, HTTPS", await over_https(AtOnce(), names, pods))
 
 
 if __name__ == "__main__":
@@ -193,5 +209,5 @@ if __name__ == "__main__":
     arguments.add_argument("--nodes", type=int, default=5000)
     arguments.add_argument("--pods", type=int, default=200)
     options = arguments.parse_args()
-    print(f"{options.nodes} nodes x {GPUS} GPUs, {options.pods} pods of one shape", flush=True)
+    print(f"{options.nodes} nodes x {GPUS} GPUs, {options.pods} pods", flush=True)
     asyncio.run(run(options.nodes, options.pods))

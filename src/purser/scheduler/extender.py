@@ -4,6 +4,7 @@
 their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
 """
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from purser.core.placement import (
     rank,
     tally,
 )
+from purser.core.placement.warmup import warm_up
 from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, room
 from purser.kube import Client, Clock, EventRecorder, SystemClock, ref_of
 from purser.kube.adapters import pod_spec
@@ -91,6 +93,11 @@ class KubeExtender:
         """The lease was won or lost."""
         self._fence.leadership_changed(held)
 
+    async def warm_up(self) -> None:
+        """Do beforehand what the first decision would wait for."""
+        await asyncio.to_thread(warm_up)
+        self._evaluator.refresh()
+
     def not_ready(self) -> list[str]:
         """Why this part cannot answer yet; empty when it can. Not being the active replica is no reason."""
         return self._cache.not_ready()
@@ -125,11 +132,13 @@ class KubeExtender:
         pod = pod_spec(args.pod)
         if not asks_for_devices(pod):
             return ExtenderFilterResult(node_names=names)
-        if objection := first_objection(pod, PLACEMENT_RULES):
+        with self._metrics.stage("filter", "parse"):
+            objection = first_objection(pod, PLACEMENT_RULES)
+            request = None if objection else parse(pod)
+        if objection:
             self._say(args.pod, objection.message)
             failed = dict.fromkeys(names, objection.message)
             return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
-        request = parse(pod)
         if request is None:
             return ExtenderFilterResult(node_names=names)
         self._arrivals.put_pod(args.pod)  # kube-scheduler may have heard of it first
@@ -148,15 +157,20 @@ class KubeExtender:
         """0 to 10 for every node asked about; 0 where the pod does not fit or asks for nothing."""
         names = args.node_names or []
         try:
-            request = parse(pod_spec(args.pod))
+            with self._metrics.stage("prioritize", "parse"):
+                request = parse(pod_spec(args.pod))
         except DialectError:
             request = None
         if request is None:
             return [HostPriority(name, 0) for name in names]
-        found = self._among(request, names)
+        with self._metrics.stage("prioritize", "evaluate"):
+            found = self._among(request, names)
         with self._metrics.stage("prioritize", "rank"):
             scores = rank(found, self._evaluator.policy)
-        return [HostPriority(name, scores.get(name, 0)) for name in names]
+        if found.fits == names:
+            return list(map(HostPriority, names, scores))
+        by_name = dict(zip(found.fits, scores, strict=True))
+        return [HostPriority(name, by_name.get(name, 0)) for name in names]
 
     async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
         """Reserve the pod's devices on the node and post its Binding."""

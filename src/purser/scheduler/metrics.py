@@ -80,7 +80,7 @@ class SchedulerMetrics:
 
     @contextmanager
     def stage(self, verb: str, stage: str) -> Iterator[None]:
-        """Measures one stage: ``decode``, ``parse``, ``evaluate``, ``rank``, ``explain``, ``encode``."""
+        """Measures one stage: ``decode``, ``parse``, ``evaluate``, ``rank``, ``encode``."""
         started = perf_counter()
         yield
         self._stages.labels(verb, stage).observe(perf_counter() - started)

@@ -98,6 +98,7 @@ async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: C
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
+            await parts.extender.warm_up()
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
             mutation = Mutation(settings.scheduler_name, parts.cache.largest_node)

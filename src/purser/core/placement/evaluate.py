@@ -7,6 +7,7 @@ containers, devices on one NUMA node, and nodes whose kubelet may refuse what ha
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import TypeVar
 
 import msgspec
@@ -64,6 +65,10 @@ class Evaluator:
         self._verdicts: OrderedDict[Ask, Verdicts] = OrderedDict()
         self._judged = VerdictCache()
 
+    def refresh(self) -> None:
+        """Take in what changed of the fleet: else the next decision does."""
+        self._live.refresh()
+
     def evaluate(
         self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None
     ) -> Evaluation:
@@ -79,7 +84,7 @@ class Evaluator:
             self._judge_without(own, request, asked, left, fits, refusals)
         table = self._table(request)
         scores = table.scores(lead_shape(request))[rows[fits]]
-        return Evaluation([name for name, fit in zip(asked, fits.tolist(), strict=True) if fit], scores, refusals)
+        return Evaluation(list(compress(asked, fits.tolist())), scores, refusals)
 
     def place(self, name: str, request: PodRequest, left: Room = UNLIMITED) -> Placement | Refusal:
         """Where the pod would go on a node: the devices that the policy likes best."""

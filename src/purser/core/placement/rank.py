@@ -13,13 +13,14 @@ MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""
 
 
-def rank(evaluation: Evaluation, policy: Policy = DEFAULT_POLICY) -> dict[str, int]:
-    """A score of 0 to 10 for every node that fits."""
+def rank(evaluation: Evaluation, policy: Policy = DEFAULT_POLICY) -> list[int]:
+    """A score of 0 to 10 for each node that fits, in their order."""
     if policy.authority is Authority.EXCLUSIVE:
         chosen = best(evaluation)
-        return {name: MAX_SCORE if name == chosen else 0 for name in evaluation.fits}
+        return [MAX_SCORE if name == chosen else 0 for name in evaluation.fits]
     ascending, place = np.unique(evaluation.scores, return_inverse=True)
-    return dict(zip(evaluation.fits, _spread_out(len(ascending))[place].tolist(), strict=True))
+    scores: list[int] = _spread_out(len(ascending))[place].tolist()
+    return scores
 
 
 def best(evaluation: Evaluation) -> str | None:

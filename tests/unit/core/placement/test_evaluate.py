@@ -48,6 +48,10 @@ def evaluate(state: Fleet, request: PodRequest, names: list[str], policy: Policy
     return Evaluator(state, policy).evaluate(request, names)
 
 
+def ranks(evaluation: Evaluation, policy: Policy) -> dict[str, int]:
+    return dict(zip(evaluation.fits, rank(evaluation, policy), strict=True))
+
+
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The nodes that were looked at one by one."""
@@ -185,21 +189,21 @@ def three_levels() -> Fleet:
 )
 def test_shared_authority_lays_ranks_over_the_whole_range(node_policy: NodePolicy, expected: dict[str, int]) -> None:
     policy = Policy(node_policy)
-    assert rank(evaluate(three_levels(), pod(), ["n0", "n1", "n2", "n3"], policy), policy) == expected
+    assert ranks(evaluate(three_levels(), pod(), ["n0", "n1", "n2", "n3"], policy), policy) == expected
 
 
 @pytest.mark.parametrize("node_policy", NodePolicy)
 def test_every_policy_ranks_live_nodes(node_policy: NodePolicy) -> None:
     state, policy = three_levels(), Policy(node_policy)
-    ranks = rank(evaluate(state, pod(), state.names(), policy), policy)
-    assert ranks.keys() == set(state.names())
-    assert max(ranks.values()) == 10
+    found = ranks(evaluate(state, pod(), state.names(), policy), policy)
+    assert found.keys() == set(state.names())
+    assert max(found.values()) == 10
 
 
 def test_exclusive_authority_scores_only_the_best_first_by_name() -> None:
     policy = Policy(NodePolicy.BINPACK, authority=Authority.EXCLUSIVE)
     evaluation = evaluate(three_levels(), pod(), ["n3", "n2", "n1", "n0"], policy)
-    assert rank(evaluation, policy) == {"n3": 0, "n2": 10, "n1": 0, "n0": 0}
+    assert ranks(evaluation, policy) == {"n3": 0, "n2": 10, "n1": 0, "n0": 0}
     assert best(evaluation) == "n2"
 
 
@@ -210,12 +214,12 @@ def test_the_pods_own_node_policy_wins() -> None:
 
 def test_equal_nodes_all_score_best() -> None:
     state = fleet(3)
-    assert set(rank(evaluate(state, pod(), state.names())).values()) == {10}
+    assert set(rank(evaluate(state, pod(), state.names()))) == {10}
 
 
 def test_nothing_fits_nothing_is_ranked() -> None:
     evaluation = evaluate(fleet(1), pod(9000), ["n0"])
-    assert (rank(evaluation), best(evaluation)) == ({}, None)
+    assert (rank(evaluation), best(evaluation)) == ([], None)
 
 
 def test_the_default_policy_says_in_a_sentence_why_it_chose() -> None:
