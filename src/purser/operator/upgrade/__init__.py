@@ -1,7 +1,31 @@
 """The driver upgrade: a state machine over one snapshot of the fleet. It says what to do next, and does nothing.
 
 A node's state stands in its label ``nvidia.com/gpu-driver-upgrade-state``; everything else that must outlive a round is
-an annotation beside it, written in the same patch.
+an annotation beside it, written in the same patch. A node goes through `State` from top to bottom::
+
+    upgrade-required       another driver is due; it waits for its turn (`budget`, `canary`)
+    cordon-required        it is its turn
+    wait-for-jobs-required, pod-deletion-required, drain-required
+                           cordoned; pods leave by eviction (`evicting`); the old driver is untouched
+    pod-restart-required   operands that need the driver are paused; once nothing uses the old driver, it is replaced
+    validation-required    the new driver is ready, operands come back in order
+    uncordon-required, upgrade-done
+    upgrade-failed         before the old driver was touched: given back, tried again later;
+                           after: it stays cordoned and counts towards halting the upgrade
 
 Not here: which driver a node should have (``kernel``), and the writing (``acting``).
 """
+
+from purser.operator.upgrade.advance import advance, upgrade_status
+from purser.operator.upgrade.states import Fleet, State, is_under_way, needs_workloads, pause_of, state_of
+
+__all__ = [
+    "Fleet",
+    "State",
+    "advance",
+    "is_under_way",
+    "needs_workloads",
+    "pause_of",
+    "state_of",
+    "upgrade_status",
+]

@@ -1,0 +1,146 @@
+"""Finds out what kind of node this is, and writes it to the node: for clusters without node-feature-discovery.
+
+Looks at the host's files only: no driver, no GPU library. Written is what differs from what stands there.
+"""
+
+import asyncio
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.node_facts import NodeFacts, PciGpu, decode_facts, encode
+from purser.kube import Client, KubeError
+from purser.kube.racing import until
+from purser.kube.resources import NODES
+
+log = structlog.get_logger("purser.agent")
+
+NVIDIA = "0x10de"
+DISPLAY_CLASS = "0x03"
+"""First byte of a display controller's PCI class: VGA 0x0300, 3D 0x0302."""
+
+DISTRIBUTIONS = {
+    "k3s": ("var/lib/rancher/k3s", "etc/rancher/k3s"),
+    "rke2": ("var/lib/rancher/rke2", "etc/rancher/rke2"),
+    "k0s": ("var/lib/k0s", "etc/k0s"),
+    "microk8s": ("var/snap/microk8s",),
+}
+"""Folders that these distributions of Kubernetes keep on a host."""
+
+_OS_RELEASE = ("etc/os-release", "usr/lib/os-release")  # in this order: os-release(5)
+_MAX_OS_RELEASE_BYTES = 64 * 1024
+_REREAD = 10  # looks between two at what stands at the node: somebody may have removed it
+
+
+@dataclass(frozen=True)
+class DiscoverySettings:
+    """What discovery is told."""
+
+    node_name: str
+    host_root: Path = Path("/")
+    """Where the host's file system is mounted."""
+    sysfs_root: Path = Path("/sys")
+    interval_s: float = 60.0
+    """Between two looks. GPUs come and go with the machine's power, or by hand."""
+
+
+async def run(settings: DiscoverySettings, client: Client, stop: asyncio.Event) -> None:
+    """Keep the node's facts as they are until ``stop`` is set; what was written stays."""
+    await until(_run(settings, client), stop.wait())
+
+
+async def _run(settings: DiscoverySettings, client: Client) -> None:
+    written: NodeFacts | None = None
+    looks = 0
+    while True:
+        facts = await asyncio.to_thread(look, settings)
+        if facts != written or looks % _REREAD == 0:
+            written = facts if await _publish(settings.node_name, facts, client) else None
+        looks += 1
+        await asyncio.sleep(settings.interval_s)
+
+
+async def _publish(node_name: str, facts: NodeFacts, client: Client) -> bool:
+    """Whether the facts stand at the node now."""
+    try:
+        node = await client.get(NODES, node_name)
+        if decode_facts(node.metadata.annotations.get(NODE_FACTS_ANNOTATION)) != facts:
+            annotations = {NODE_FACTS_ANNOTATION: encode(facts)}
+            await client.patch_merge(NODES, node_name, {"metadata": {"annotations": annotations}})
+            log.info("The node's facts were written", node=node_name, gpus=len(facts.gpus), os=facts.os_id)
+    except KubeError as error:
+        log.warning("The node's facts could not be written", node=node_name, error=str(error))
+        return False
+    return True
+
+
+def look(settings: DiscoverySettings) -> NodeFacts:
+    """What the host's files say. What cannot be read is as if it were not there: the other facts still count."""
+    os_release = _os_release(settings.host_root)
+    return NodeFacts(
+        os_id=os_release.get("ID", ""),
+        os_version=os_release.get("VERSION_ID", ""),
+        gpus=_gpus(settings.sysfs_root),
+        distribution=_distribution(settings.host_root),
+    )
+
+
+def _gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
+    devices = sorted((sysfs_root / "bus/pci/devices").glob("*"))
+    return tuple(PciGpu(_text(device / "device").removeprefix("0x").lower()) for device in devices if _is_gpu(device))
+
+
+def _is_gpu(device: Path) -> bool:
+    return _text(device / "vendor").lower() == NVIDIA and _text(device / "class").lower().startswith(DISPLAY_CLASS)
+
+
+def _distribution(host_root: Path) -> str:
+    for name, folders in DISTRIBUTIONS.items():
+        if any((host_root / folder).is_dir() for folder in folders):
+            return name
+    return ""
+
+
+def _os_release(host_root: Path) -> dict[str, str]:
+    for name in _OS_RELEASE:
+        text = _text(_within(host_root, host_root / name))
+        if text:
+            return dict(_assignments(text))
+    return {}
+
+
+def _within(host_root: Path, path: Path) -> Path:
+    """A link to an absolute path means the host's, not this container's."""
+    if path.is_symlink():
+        target = path.readlink()
+        if target.is_absolute():
+            return host_root / target.relative_to("/")
+    return path
+
+
+def _assignments(text: str) -> list[tuple[str, str]]:
+    """os-release's lines: NAME=value, quoted as a shell would; lines that make no sense are passed over."""
+    found = []
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if equals and not name.startswith("#"):
+            found.append((name, _unquoted(value)))
+    return found
+
+
+def _unquoted(value: str) -> str:
+    try:
+        return "".join(shlex.split(value)[:1])
+    except ValueError:
+        return value
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_OS_RELEASE_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,43 @@
+"""`purser discover`: tells the operator what kind of node this is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from purser.cli.serving import LogLevel
+
+HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
+
+The operator runs it on nodes without node-feature-discovery.
+
+Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
+"""
+
+
+def discover(
+    node_name: Annotated[str, typer.Option(help="This node's name in Kubernetes.", envvar="NODE_NAME")],
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    host_root: Annotated[Path, typer.Option(help="Where the host's file system is mounted.")] = Path("/"),
+    sysfs_root: Annotated[Path, typer.Option(help="Where sysfs is mounted.")] = Path("/sys"),
+    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+) -> None:
+    """Run until it is told to stop."""
+    import asyncio
+
+    from purser.agent.discovery import DiscoverySettings, run
+    from purser.cli.serving import configure_logs, serve
+    from purser.kube import Client, ClusterConfig
+
+    settings = DiscoverySettings(node_name, host_root, sysfs_root)
+    configure_logs(log_level)
+
+    async def main(stop: asyncio.Event) -> None:
+        config = ClusterConfig.load(kubeconfig, context)
+        async with Client(config, field_manager="purser-discovery", user_agent="purser-discovery") as client:
+            await run(settings, client, stop)
+
+    serve(main)

@@ -1,0 +1,51 @@
+"""What a write would change, as people read it: unified diffs of YAML."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from purser.operator.model import NodeView, PatchNode
+
+
+def text_diff(title: str, before: Any, after: Any) -> str:
+    """A unified diff of two values as YAML; None stands for nothing. Empty where they are equal."""
+    lines = difflib.unified_diff(
+        _lines(before),
+        _lines(after),
+        fromfile="/dev/null" if before is None else f"live/{title}",
+        tofile="/dev/null" if after is None else f"wanted/{title}",
+    )
+    return "".join(lines)
+
+
+def node_before_and_after(node: NodeView | None, patch: PatchNode) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a patch changes of a node, and nothing else of it."""
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    there = {"labels": node.labels, "annotations": node.annotations} if node is not None else {}
+    for field, changes in (("labels", patch.labels), ("annotations", patch.annotations)):
+        known = there.get(field, {})
+        before[field] = {key: known[key] for key in changes if key in known}
+        after[field] = {key: value for key, value in changes.items() if value is not None}
+    if patch.unschedulable is not None:
+        before["unschedulable"] = node.unschedulable if node is not None else False
+        after["unschedulable"] = patch.unschedulable
+    return before, after
+
+
+def _lines(value: Any) -> list[str]:
+    if value is None:
+        return []
+    text: str = yaml.safe_dump(_plain(value), sort_keys=True, allow_unicode=True, width=10_000)
+    return text.splitlines(keepends=True)
+
+
+def _plain(value: Any) -> Any:
+    """YAML's safe writer knows dicts and lists only; what is empty says nothing."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,162 @@
+"""What the operator reads of nodes, pods and budgets, beyond what other rooms read: slim Structs, for reading only."""
+
+from typing import Any
+
+import msgspec
+
+from purser.core.quantities import QuantityLike
+from purser.kube import Resource
+from purser.kube.objects import ObjectMeta, ResourceRequirements
+from purser.kube.resources import NODES, PODS
+
+
+class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pass
+
+
+class Condition(_Slim, frozen=True, gc=False):
+    """A condition of a node or pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class NodeInfo(_Slim, frozen=True, gc=False):
+    """What kubelet says of its machine."""
+
+    os_image: str = ""
+    kernel_version: str = ""
+    container_runtime_version: str = ""
+    boot_id: str = msgspec.field(default="", name="bootID")
+    kubelet_version: str = ""
+
+
+class NodeStatus(_Slim, frozen=True, gc=False):
+    """What kubelet says of its node."""
+
+    allocatable: dict[str, QuantityLike] = {}
+    conditions: tuple[Condition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
+
+
+class NodeSpec(_Slim, frozen=True, gc=False):
+    """What is wanted of a node."""
+
+    unschedulable: bool = False
+
+
+class Node(_Slim, frozen=True, gc=False):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    """A pod's identity, and its age."""
+
+    creation_timestamp: str = ""
+
+
+class Waiting(_Slim, frozen=True, gc=False):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(_Slim, frozen=True, gc=False):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(_Slim, frozen=True, gc=False):
+    """One of these, or neither where it runs."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Slim, frozen=True, gc=False):
+    """How a container is doing."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(_Slim, frozen=True, gc=False):
+    """How a pod is doing."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Container(_Slim, frozen=True, gc=False):
+    """What a container asks for."""
+
+    resources: ResourceRequirements = ResourceRequirements()
+
+
+class Volume(_Slim, frozen=True, gc=False):
+    """A volume; only whether it is an emptyDir."""
+
+    empty_dir: dict[str, Any] | None = None
+
+
+class PodSpec(_Slim, frozen=True, gc=False):
+    """Where a pod runs, and what it uses."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+
+
+class Pod(_Slim, frozen=True, gc=False):
+    """A pod."""
+
+    metadata: PodMeta = PodMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class BudgetSpec(_Slim, frozen=True, gc=False):
+    """Which pods a budget is about."""
+
+    selector: dict[str, Any] | None = None
+
+
+class BudgetStatus(_Slim, frozen=True, gc=False):
+    """What a budget allows now."""
+
+    disruptions_allowed: int = 0
+
+
+class DisruptionBudget(_Slim, frozen=True, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+OPERATOR_NODES = NODES.as_type(Node)
+OPERATOR_PODS = PODS.as_type(Pod)
+
+
+def budgets_resource(version: str) -> Resource[DisruptionBudget]:
+    """PodDisruptionBudgets of ``v1`` or ``v1beta1``."""
+    return Resource("policy", version, "poddisruptionbudgets", "PodDisruptionBudget", True, DisruptionBudget)

@@ -1,0 +1,53 @@
+"""The manifests: from a policy and what the nodes are to the objects that should be there. Pure.
+
+One module per operand, each with ``render(wanted)``; what they are put together from is in ``parts``. Functions build
+plain objects: a template language would be a second one, without types and without a debugger.
+
+- ``paths``: where runtimes and kubelets keep their files, by distribution.
+- ``grants``: what the operands' accounts may do.
+- ``prerequisites``: accounts, roles, the RuntimeClass; ``monitoring``: the Prometheus operator's objects.
+
+Which node gets an operand is said by labels alone, so that a DaemonSet never changes because of a node that joins: a
+new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of those that depend on it.
+
+Not here: whether an object has to be written (``kernel``), and the writing (``acting``).
+"""
+
+from purser.operator.model import Rendered, Wanted
+from purser.operator.operands import (
+    dcgm,
+    dcgm_exporter,
+    device_plugin,
+    discovery,
+    driver,
+    gfd,
+    mig_manager,
+    monitoring,
+    node_status_exporter,
+    prerequisites,
+    toolkit,
+    validator,
+)
+
+_ORDER = (
+    prerequisites,
+    discovery,
+    driver,
+    toolkit,
+    device_plugin,
+    gfd,
+    validator,
+    dcgm,
+    dcgm_exporter,
+    node_status_exporter,
+    mig_manager,
+    monitoring,
+)
+
+
+def render(wanted: Wanted) -> tuple[Rendered, ...]:
+    """Everything that should be there: of enabled operands, for the given pools and kinds of runtime."""
+    return tuple(each for operand in _ORDER for each in operand.render(wanted))
+
+
+__all__ = ["render"]

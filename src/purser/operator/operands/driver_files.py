@@ -1,0 +1,114 @@
+"""What the driver's containers see of the host and of ConfigMaps."""
+
+import msgspec
+
+from purser.operator.model import Pool
+from purser.operator.operands.parts import Mount, config_map, host_path
+from purser.operator.policy.driver import DriverSpec
+from purser.operator.policy.spec import ClusterPolicySpec
+
+RUN_NVIDIA = host_path("run-nvidia", "/run/nvidia", type="DirectoryOrCreate", propagation="Bidirectional")
+VAR_LOG = host_path("var-log", "/var/log")
+DEV_LOG = host_path("dev-log", "/dev/log")
+MELLANOX = host_path(
+    "run-mellanox-drivers", "/run/mellanox/drivers", type="DirectoryOrCreate", propagation="HostToContainer"
+)
+
+_MOFED = "/run/mellanox/drivers/usr/src"
+_DEBIAN = ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates")
+_RED_HAT = ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem")
+_SUSE = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
+PACKAGES = {
+    **dict.fromkeys(("debian", "ubuntu"), _DEBIAN),
+    **dict.fromkeys(("centos", "rhel", "rocky", "ol", "almalinux", "amzn", "fedora"), _RED_HAT),
+    **dict.fromkeys(("sles", "sl-micro"), _SUSE),
+}
+"""By OS: where it keeps package repositories and certificates."""
+
+SUBSCRIPTIONS = {
+    "rhel": (
+        host_path("etc-pki-entitlement", "/etc/pki/entitlement", "/run/secrets/etc-pki-entitlement", read_only=True),
+        host_path("redhat-repo", "/etc/yum.repos.d/redhat.repo", "/run/secrets/redhat.repo", read_only=True),
+        host_path("rhsm", "/etc/rhsm", "/run/secrets/rhsm", read_only=True),
+    ),
+    **dict.fromkeys(
+        ("sles", "sl-micro"),
+        (
+            host_path("zypp-credentials", "/etc/zypp/credentials.d", read_only=True),
+            host_path("suse-connect", "/etc/SUSEConnect", type="FileOrCreate", read_only=True),
+        ),
+    ),
+}
+"""By OS: what of the host's subscription is needed to install packages."""
+
+
+def driver_mounts(spec: ClusterPolicySpec, pool: Pool) -> list[Mount]:
+    """Of the driver container."""
+    driver = spec.driver
+    mofed = host_path("mlnx-ofed-usr-src", _MOFED, type="DirectoryOrCreate", propagation="HostToContainer")
+    if driver.rdma.enabled and driver.rdma.use_host_mofed:
+        mofed = msgspec.structs.replace(mofed, source={"hostPath": {"path": "/usr/src", "type": "DirectoryOrCreate"}})
+    firmware = f"{spec.host_paths.driver_install_dir}/lib/firmware"
+    return [
+        RUN_NVIDIA,
+        host_path("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager", type="DirectoryOrCreate"),
+        host_path("run-nvidia-topologyd", "/run/nvidia-topologyd", type="DirectoryOrCreate"),
+        VAR_LOG,
+        DEV_LOG,
+        host_path("host-os-release", "/etc/os-release", "/host-etc/os-release", read_only=True),
+        mofed,
+        MELLANOX,
+        host_path("host-sys-devices-system", "/sys/devices/system", type="Directory"),
+        host_path("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
+        host_path("nv-firmware", firmware, "/lib/firmware", type="DirectoryOrCreate"),
+        *modules(spec),
+        *_licences(driver),
+        *_topology(driver),
+        *(_precompiled(pool) if driver.use_precompiled else _building(driver, pool)),
+    ]
+
+
+def modules(spec: ClusterPolicySpec) -> list[Mount]:
+    """Parameters of the kernel modules."""
+    name = spec.driver.kernel_module_config.name
+    return [config_map("kernel-module-config", name, "/drivers")] if name else []
+
+
+def _licences(driver: DriverSpec) -> list[Mount]:
+    config = driver.licensing_config
+    if not config.secret_name:
+        return []
+    known = {"gridd.conf": "/drivers/gridd.conf"}
+    if config.nls_enabled:
+        token = "client_configuration_token.tok"
+        known[token] = f"/drivers/ClientConfigToken/{token}"
+    items = [{"key": key, "path": key} for key in known]
+    source = {"secret": {"secretName": config.secret_name, "items": items}}
+    return [
+        Mount(name="licensing-config", at=at, source=source, read_only=True, sub_path=key) for key, at in known.items()
+    ]
+
+
+def _topology(driver: DriverSpec) -> list[Mount]:
+    name, key = driver.virtual_topology.config, "nvidia-topologyd.conf"
+    return [config_map("topology-config", name, f"/etc/nvidia/{key}", key=key)] if name else []
+
+
+def _precompiled(pool: Pool) -> list[Mount]:
+    """Precompiled modules need no packages; on SUSE they use the host's own modules."""
+    if pool.os_id not in ("sles", "sl-micro"):
+        return []
+    return [host_path("lib-modules", "/lib/modules", "/run/host/lib/modules", type="Directory", read_only=True)]
+
+
+def _building(driver: DriverSpec, pool: Pool) -> list[Mount]:
+    """Packages are installed: from given repositories, or with the host's subscription. What is mounted over a folder
+    replaces what the image has there."""
+    repositories, certificates = PACKAGES.get(pool.os_id, _RED_HAT)
+    given = driver.repo_config.config_map_name
+    found = [config_map("repo-config", given, repositories)] if given else []
+    if driver.cert_config.name:
+        found.append(config_map("cert-config", driver.cert_config.name, certificates))
+    if not (given and pool.os_id == "rhel"):
+        found.extend(SUBSCRIPTIONS.get(pool.os_id, ()))
+    return found

@@ -1,0 +1,61 @@
+"""GPU feature discovery: what a node's GPUs are, in a file that node-feature-discovery makes labels of."""
+
+from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.operands.parts import (
+    NAMESPACE,
+    NODE_NAME,
+    Pod,
+    container,
+    host_network,
+    host_path,
+    per_runtime,
+    runtime_class,
+)
+from purser.operator.operands.plugin_config import configured
+from purser.operator.order import Operand
+from purser.operator.policy.images import reference
+
+ACCOUNT = "purser-gpu-feature-discovery"
+FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
+
+
+def render(wanted: Wanted) -> list[Rendered]:
+    """A DaemonSet per kind of runtime."""
+    if Operand.GFD not in wanted.policy.spec.enabled:
+        return []
+    return per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.GFD)
+
+
+def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+    spec = wanted.policy.spec
+    found = configured(spec, "gpu-feature-discovery")
+    main = container(
+        "gpu-feature-discovery",
+        reference("gpu-feature-discovery", spec.gfd),
+        spec.gfd,
+        command=["gpu-feature-discovery"],
+        env={
+            "GFD_SLEEP_INTERVAL": "60s",
+            "GFD_FAIL_ON_INIT_ERROR": "true",
+            "USE_NODE_FEATURE_API": "false",
+            "NAMESPACE": NAMESPACE,
+            "NODE_NAME": NODE_NAME,
+            "MIG_STRATEGY": spec.mig.strategy,
+            "NVIDIA_MIG_MONITOR_DEVICES": "all",
+            "NVIDIA_VISIBLE_DEVICES": "all",
+            **found.env,
+        },
+        mounts=[
+            host_path("output-dir", FEATURES, type="DirectoryOrCreate"),
+            host_path("host-sys", "/sys", type="Directory", read_only=True),
+            *found.mounts,
+        ],
+        privileged=True,
+    )
+    return Pod(
+        account=ACCOUNT,
+        init=found.init,
+        containers=[main, *found.beside],
+        more={**runtime_class(wanted, kind), **host_network(spec.gfd), **found.pod},
+        labels={"app": "gpu-feature-discovery"},
+    )

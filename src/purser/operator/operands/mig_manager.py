@@ -1,0 +1,68 @@
+"""The MIG worker: applies the layout that the operator asks for, on one node. Layouts come from a ConfigMap."""
+
+from purser.operator.mig.layouts import DEFAULT_LAYOUTS
+from purser.operator.model import Rendered, Wanted
+from purser.operator.operands.device_plugin import agent_driver_root
+from purser.operator.operands.own_images import purser_reference
+from purser.operator.operands.parts import (
+    NODE_NAME,
+    Pod,
+    config_map,
+    container,
+    daemon_set,
+    host_network,
+    host_path,
+    owned,
+)
+from purser.operator.order import Operand
+
+ACCOUNT = "purser-mig-manager"
+LAYOUTS = "purser-mig-layouts"
+"""The ConfigMap with Purser's own layouts."""
+_FOLDER = "/etc/purser/mig"
+
+
+def render(wanted: Wanted) -> list[Rendered]:
+    """The DaemonSet, and the ConfigMap where the policy names none."""
+    spec = wanted.policy.spec
+    if Operand.MIG_MANAGER not in spec.enabled:
+        return []
+    own = [] if spec.mig_manager.config.name else [_layouts(wanted)]
+    return [*own, daemon_set(wanted, Operand.MIG_MANAGER, f"purser-{Operand.MIG_MANAGER}", _pod(wanted))]
+
+
+def _layouts(wanted: Wanted) -> Rendered:
+    metadata = {"name": LAYOUTS, "namespace": wanted.namespace}
+    data = {"config.yaml": DEFAULT_LAYOUTS}
+    return owned(
+        wanted, Operand.MIG_MANAGER, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    )
+
+
+def _pod(wanted: Wanted) -> Pod:
+    spec = wanted.policy.spec
+    section = spec.mig_manager
+    main = container(
+        "mig-worker",
+        purser_reference(wanted.purser_image, section),
+        section,
+        args=[
+            "mig-worker",
+            "--node-name=$(NODE_NAME)",
+            "--host-root=/host",
+            f"--driver-root={agent_driver_root(spec)}",
+            f"--config={_FOLDER}/config.yaml",
+        ],
+        env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "void"},
+        mounts=[
+            host_path("host", spec.host_paths.root_fs, "/host", type="Directory", propagation="HostToContainer"),
+            config_map("layouts", section.config.name or LAYOUTS, _FOLDER),
+        ],
+        more={"securityContext": {"privileged": True, "runAsUser": 0}},
+    )
+    return Pod(
+        account=ACCOUNT,
+        containers=[main],
+        more={"hostPID": True, **host_network(section)},
+        labels={"app": "nvidia-mig-manager"},
+    )

@@ -1,0 +1,115 @@
+"""How Prometheus finds the metrics, and alerts: objects of the Prometheus operator, where its kinds are there."""
+
+from purser.operator.model import Rendered, Wanted
+from purser.operator.operands import dcgm_exporter, node_status_exporter
+from purser.operator.operands.parts import OPERATOR, Raw, owned
+from purser.operator.order import Operand
+from purser.operator.policy.fields import ServiceMonitor
+
+_API = "monitoring.coreos.com/v1"
+OPERATOR_SERVICE = "purser-operator"
+"""The Service of the operator's own metrics, and the value of its label app; the Helm chart makes it."""
+
+
+def render(wanted: Wanted) -> list[Rendered]:
+    """Monitors that are enabled, and alerts."""
+    if not wanted.service_monitors:
+        return []
+    return [*_monitors(wanted), *_rules(wanted)]
+
+
+def _monitors(wanted: Wanted) -> list[Rendered]:
+    spec = wanted.policy.spec
+    exporter, own = spec.dcgm_exporter.service_monitor, spec.operator.metrics.service_monitor
+    found = []
+    if Operand.DCGM_EXPORTER in spec.enabled and exporter.enabled:
+        found.append(_monitor(wanted, Operand.DCGM_EXPORTER, dcgm_exporter.SERVICE, "gpu-metrics", exporter))
+    if Operand.NODE_STATUS_EXPORTER in spec.enabled and own.enabled:
+        operand = Operand.NODE_STATUS_EXPORTER
+        found.append(_monitor(wanted, operand, node_status_exporter.SERVICE, "node-status", own))
+    if own.enabled:
+        found.append(_monitor(wanted, OPERATOR, OPERATOR_SERVICE, "metrics", own))
+    return found
+
+
+def _monitor(wanted: Wanted, operand: str, service: str, port: str, given: ServiceMonitor) -> Rendered:
+    endpoint: Raw = {"port": port, "path": "/metrics", "interval": given.interval, "honorLabels": given.honor_labels}
+    if given.scrape_timeout:
+        endpoint["scrapeTimeout"] = given.scrape_timeout
+    spec = {
+        "endpoints": [endpoint],
+        "jobLabel": "app",
+        "namespaceSelector": {"matchNames": [wanted.namespace]},
+        "selector": {"matchLabels": {"app": service}},
+    }
+    metadata = {"name": service, "namespace": wanted.namespace}
+    obj = {"apiVersion": _API, "kind": "ServiceMonitor", "metadata": metadata, "spec": spec}
+    return owned(wanted, operand, obj, labels={"app": service, **given.additional_labels})
+
+
+def _rules(wanted: Wanted) -> list[Rendered]:
+    own = wanted.policy.spec.operator.metrics
+    if not own.prometheus_rules:
+        return []
+    alerts = [_alert(*each) for each in _ALERTS]
+    metadata = {"name": OPERATOR_SERVICE, "namespace": wanted.namespace}
+    spec = {"groups": [{"name": "purser-operator", "rules": alerts}]}
+    obj = {"apiVersion": _API, "kind": "PrometheusRule", "metadata": metadata, "spec": spec}
+    return [owned(wanted, OPERATOR, obj, labels=own.service_monitor.additional_labels)]
+
+
+def _alert(name: str, expression: str, lasts: str, severity: str, summary: str) -> Raw:
+    return {
+        "alert": name,
+        "expr": expression,
+        "for": lasts,
+        "labels": {"severity": severity},
+        "annotations": {"summary": summary},
+    }
+
+
+_ALERTS = (
+    (
+        "GPUOperatorReconciliationFailed",
+        "gpu_operator_reconciliation_status != 1",
+        "1h",
+        "warning",
+        "The GPU stack has not been ready for an hour; the ClusterPolicy's status names operand, node and reason.",
+    ),
+    (
+        "GPUOperatorDriverAutoUpgradeFailures",
+        "gpu_operator_nodes_upgrades_failed > 0",
+        "30m",
+        "warning",
+        "The driver upgrade failed on nodes: their annotation purser.dev/driver-upgrade-failure says why.",
+    ),
+    (
+        "GPUOperatorNodeDeploymentDriverFailed",
+        "gpu_operator_node_driver_ready == 0",
+        "30m",
+        "warning",
+        "A node's driver is not ready.",
+    ),
+    (
+        "GPUOperatorNodeDeploymentFailed",
+        "gpu_operator_node_plugin_ready == 0",
+        "30m",
+        "warning",
+        "A node's device plugin is not ready.",
+    ),
+    (
+        "GPUOperatorNodeToolkitFailed",
+        "gpu_operator_node_toolkit_ready == 0",
+        "30m",
+        "warning",
+        "A node's container toolkit is not ready.",
+    ),
+    (
+        "GPUOperatorNodeCudaFailed",
+        "gpu_operator_node_cuda_ready == 0",
+        "30m",
+        "warning",
+        "CUDA does not work on a node.",
+    ),
+)
+"""Name, expression, for how long, severity, and what it means."""

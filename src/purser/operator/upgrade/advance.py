@@ -1,0 +1,138 @@
+"""One round of the upgrade over the whole fleet: what is done, and how it stands."""
+
+from collections.abc import Mapping
+
+from purser.operator.model import Moves, PatchNode, Say
+from purser.operator.policy.status import UpgradeStatus
+from purser.operator.upgrade.budget import Turn, fleet_target, turn
+from purser.operator.upgrade.evicting import Desk
+from purser.operator.upgrade.states import (
+    UNDER_WAY,
+    Fleet,
+    State,
+    is_managed,
+    passed_over,
+    stale_pod,
+    state_of,
+)
+from purser.operator.upgrade.steps import Step, begin, step
+from purser.operator.upgrade.writing import EVENT_REASON, release
+
+NAMED = 3
+"""So many nodes are named in a status message."""
+
+
+def advance(fleet: Fleet) -> Moves:
+    """What to do next on every node: at most one patch each.
+
+    Nodes that are under way go on whatever happens; new ones begin as far as the bounds allow.
+    """
+    if not fleet.policy.auto_upgrade:
+        return Moves(patches=_released(fleet), gauges=_gauges(fleet, Turn()))
+    now = turn(fleet)
+    steps = _steps(fleet)
+    steps |= {each.node.name: begin(each, fleet) for each in now.begin}
+    return Moves(
+        patches={name: each.patch for name, each in steps.items() if each.patch is not None},
+        deletions=tuple(deletion for each in steps.values() for deletion in each.deletions),
+        evictions=tuple(eviction for each in steps.values() for eviction in each.evictions),
+        events=(*_news_of_policy(fleet, now), *(told for each in steps.values() for told in each.says)),
+        gauges=_gauges(fleet, now),
+        look_again_s=_look_again(fleet, steps, now),
+    )
+
+
+def upgrade_status(fleet: Fleet) -> UpgradeStatus:
+    """How far the upgrade is, and what is in the way."""
+    now = turn(fleet) if fleet.policy.auto_upgrade else Turn()
+    counts = _counts(fleet)
+    return UpgradeStatus(
+        **counts,
+        halted=bool(now.halted) and counts["pending"] > 0,
+        target=fleet_target(fleet.standings),
+        message=_message(fleet, now, counts),
+    )
+
+
+def _steps(fleet: Fleet) -> dict[str, Step]:
+    desk = Desk(fleet.budgets)
+    return {each.node.name: step(each, fleet, desk) for each in sorted(fleet.standings, key=lambda s: s.node.name)}
+
+
+def _released(fleet: Fleet) -> dict[str, PatchNode]:
+    """Automatic upgrades are off: nodes are given back as they are."""
+    made = (release(each.node, "automatic upgrades are off") for each in fleet.standings)
+    return {each.node: each for each in made if each is not None}
+
+
+def _look_again(fleet: Fleet, steps: Mapping[str, Step], now: Turn) -> float | None:
+    times = [each.until for each in steps.values() if each.until is not None]
+    if now.hold.until is not None and now.waiting:
+        times.append(now.hold.until)
+    return max(0.0, min(times) - fleet.now) if times else None
+
+
+def _news_of_policy(fleet: Fleet, now: Turn) -> tuple[Say, ...]:
+    if not now.halted or not now.waiting:
+        return ()
+    name, uid = fleet.policy_ref
+    return (
+        Say("ClusterPolicy", name, uid, f"{EVENT_REASON}Halted", f"the driver upgrade is halted: {now.halted}", True),
+    )
+
+
+# --- in numbers and words
+
+
+def _counts(fleet: Fleet) -> dict[str, int]:
+    counts = dict.fromkeys(("pending", "in_progress", "done", "failed", "skipped"), 0)
+    for standing in fleet.standings:
+        if is_managed(standing) or state_of(standing.node) in UNDER_WAY:
+            state = state_of(standing.node)
+            if state in UNDER_WAY:
+                counts["in_progress"] += 1
+            elif state is State.FAILED:
+                counts["failed"] += 1
+            elif state is not State.REQUIRED and stale_pod(standing) is None:
+                counts["done"] += 1
+            else:
+                counts["skipped" if passed_over(standing) else "pending"] += 1
+    return counts
+
+
+def _gauges(fleet: Fleet, now: Turn) -> dict[str, float]:
+    counts = _counts(fleet)
+    return {
+        "driver_auto_upgrade_enabled": float(fleet.policy.auto_upgrade),
+        "nodes_upgrades_in_progress": float(counts["in_progress"]),
+        "nodes_upgrades_done": float(counts["done"]),
+        "nodes_upgrades_failed": float(counts["failed"]),
+        "nodes_upgrades_available": float(now.slots),
+        "nodes_upgrades_pending": float(counts["pending"]),
+    }
+
+
+def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
+    if not fleet.policy.auto_upgrade:
+        left = counts["pending"] + counts["skipped"]
+        return f"automatic upgrades are off; {left} nodes keep another driver" if left else ""
+    parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
+    if now.hold.why and now.waiting and not now.halted:
+        parts.append(now.hold.why)
+    parts += _named(_stuck(fleet))
+    parts += _named({name: f"is skipped: {why}" for name, why in now.skipped.items()})
+    return "; ".join(parts)
+
+
+def _stuck(fleet: Fleet) -> dict[str, str]:
+    """What nodes that are under way or failed wait for."""
+    told = (*UNDER_WAY, State.FAILED)
+    steps = _steps(fleet)
+    names = [each.node.name for each in fleet.standings if state_of(each.node) in told]
+    return {name: steps[name].waits for name in sorted(names) if steps[name].waits}
+
+
+def _named(whys: Mapping[str, str]) -> list[str]:
+    """The first few, and how many more."""
+    said = [f"node {name}: {why}" for name, why in list(whys.items())[:NAMED]]
+    return [*said, f"and {len(whys) - NAMED} more"] if len(whys) > NAMED else said

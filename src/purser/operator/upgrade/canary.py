@@ -1,0 +1,51 @@
+"""Who goes first, and whether the others may follow."""
+
+import msgspec
+
+from purser.operator.model import Standing
+from purser.operator.order import Operand
+from purser.operator.upgrade.states import (
+    Fleet,
+    State,
+    is_managed,
+    passed_over,
+    stale_pod,
+    state_name,
+    state_of,
+    step_start,
+)
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Why nodes that are no canaries do not begin."""
+
+    why: str = ""
+    """Empty: they may."""
+    until: float | None = None
+    """When time alone ends it."""
+
+
+def is_canary(standing: Standing, fleet: Fleet) -> bool:
+    """It goes first."""
+    selector = fleet.policy.canary.node_selector
+    return bool(selector) and selector.items() <= standing.node.labels.items()
+
+
+def hold(fleet: Fleet) -> Hold:
+    """Whether the canaries have done well. Those that cannot be upgraded are not waited for, as long as one was."""
+    if not fleet.policy.canary.node_selector:
+        return Hold()
+    canaries = [each for each in fleet.standings if is_managed(each) and is_canary(each, fleet)]
+    counted = [each for each in canaries if not (stale_pod(each) is not None and passed_over(each))]
+    if not counted:
+        return Hold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
+    unwell = sorted(each.node.name for each in counted if not _has_done_well(each))
+    if unwell:
+        return Hold(f"the canary {unwell[0]} has not done well yet")
+    until = max((step_start(each.node) or 0.0) for each in counted) + fleet.policy.canary.soak_seconds
+    return Hold("the canaries are being watched for a while", until) if fleet.now < until else Hold()
+
+
+def _has_done_well(standing: Standing) -> bool:
+    is_done = state_of(standing.node) is State.DONE and stale_pod(standing) is None
+    return is_done and standing.node.ready and state_name(Operand.DRIVER, standing) != "failing"

@@ -1,0 +1,134 @@
+"""The patches of an upgrade. Each is one write that is valid by itself: a state and its effect travel together."""
+
+from purser.operator.model import NodeView, PatchNode, Say, Standing
+from purser.operator.names import (
+    CORDONED_BY_ANNOTATION,
+    UPGRADE_FAILURE_ANNOTATION,
+    UPGRADE_INITIAL_CORDON_ANNOTATION,
+    UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UPGRADE_STEP_START_ANNOTATION,
+    UPGRADE_TARGET_ANNOTATION,
+    UPGRADE_VALIDATION_START_ANNOTATION,
+    UPGRADE_WAIT_START_ANNOTATION,
+)
+from purser.operator.upgrade.states import CORDON_MARK, REQUESTED, State, cordon_is_ours, target_of
+
+EVENT_REASON = "DriverUpgrade"
+
+Texts = dict[str, str | None]
+
+
+def patch(
+    node: NodeView,
+    why: str,
+    *,
+    labels: Texts | None = None,
+    annotations: Texts | None = None,
+    unschedulable: bool | None = None,
+) -> PatchNode:
+    """A patch of what differs from what is there."""
+    return PatchNode(
+        node=node.name,
+        labels=_different(labels or {}, node.labels),
+        annotations=_different(annotations or {}, node.annotations),
+        unschedulable=None if unschedulable == node.unschedulable else unschedulable,
+        why=why,
+    )
+
+
+def _different(wanted: Texts, there: dict[str, str]) -> Texts:
+    return {key: value for key, value in wanted.items() if there.get(key) != value}
+
+
+def enter(
+    standing: Standing,
+    state: State,
+    now: float,
+    why: str,
+    *,
+    annotations: Texts | None = None,
+    unschedulable: bool | None = None,
+) -> PatchNode:
+    """Into a state, with the time and the target beside it."""
+    told: Texts = {
+        UPGRADE_STEP_START_ANNOTATION: clock_text(now),
+        UPGRADE_TARGET_ANNOTATION: target_of(standing),
+        UPGRADE_WAIT_START_ANNOTATION: f"{now:.0f}" if state is State.JOBS else None,
+        UPGRADE_VALIDATION_START_ANNOTATION: f"{now:.0f}" if state is State.VALIDATION else None,
+    }
+    return patch(
+        standing.node,
+        why,
+        labels={UPGRADE_STATE_LABEL: state.value},
+        annotations=told | (annotations or {}),
+        unschedulable=unschedulable,
+    )
+
+
+def clock_text(now: float) -> str:
+    """A time as it stands in an annotation."""
+    return f"{now:.3f}"
+
+
+def cordoned(node: NodeView) -> Texts:
+    """The marks of a cordon: whose it is. One that is there without a mark of ours is somebody else's."""
+    if node.unschedulable and not cordon_is_ours(node):
+        return {UPGRADE_INITIAL_CORDON_ANNOTATION: "true"}
+    return {CORDONED_BY_ANNOTATION: CORDON_MARK, UPGRADE_INITIAL_CORDON_ANNOTATION: None}
+
+
+def uncordoned(node: NodeView) -> tuple[Texts, bool | None]:
+    """Marks and cordon after an upgrade: lifted where it is ours, left where it is not."""
+    if not cordon_is_ours(node):
+        return {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, None
+    return {CORDONED_BY_ANNOTATION: None, UPGRADE_INITIAL_CORDON_ANNOTATION: None}, False
+
+
+def finish(standing: Standing, now: float) -> PatchNode:
+    """The node has its driver and is given back."""
+    marks, unschedulable = uncordoned(standing.node)
+    why = (
+        "the driver is upgraded" if unschedulable is False else "the driver is upgraded; the cordon is somebody else's"
+    )
+    gone: Texts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(standing.node)}
+    return enter(standing, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
+
+
+def fail(standing: Standing, now: float, reason: str, *, touched: bool) -> PatchNode:
+    """The upgrade of this node failed. With its old driver untouched it is given back; otherwise it stays cordoned."""
+    marks, unschedulable = ({}, None) if touched else uncordoned(standing.node)
+    told: Texts = {UPGRADE_FAILURE_ANNOTATION: reason}
+    return enter(standing, State.FAILED, now, reason, annotations=told | marks, unschedulable=unschedulable)
+
+
+def release(node: NodeView, why: str) -> PatchNode | None:
+    """No upgrade concerns this node any more: every mark of one goes. None where there is none."""
+    marks, unschedulable = uncordoned(node)
+    gone: Texts = {
+        UPGRADE_STEP_START_ANNOTATION: None,
+        UPGRADE_TARGET_ANNOTATION: None,
+        UPGRADE_WAIT_START_ANNOTATION: None,
+        UPGRADE_VALIDATION_START_ANNOTATION: None,
+        UPGRADE_FAILURE_ANNOTATION: None,
+    }
+    made = patch(
+        node,
+        why,
+        labels={UPGRADE_STATE_LABEL: None},
+        annotations=gone | marks | _request_is_met(node),
+        unschedulable=unschedulable,
+    )
+    return made if made.labels or made.annotations or made.unschedulable is not None else None
+
+
+def _request_is_met(node: NodeView) -> Texts:
+    """A request that people made meanwhile stays."""
+    return (
+        {} if node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED else {UPGRADE_REQUESTED_ANNOTATION: None}
+    )
+
+
+def say(node: NodeView, message: str, *, warning: bool = False) -> Say:
+    """An event on a node."""
+    return Say("Node", node.name, node.uid, EVENT_REASON, message, warning)
