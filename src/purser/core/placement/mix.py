@@ -76,15 +76,18 @@ class MixSource(Protocol):
 class LearnedMix:
     """Learns from the pods that arrive, and forgets them: a pod counts half as much once so many others have come.
 
-    The mix is renewed only once enough has arrived to matter, as everything computed from it has to be anew then. It
-    depends on nothing but the arrivals and their order.
+    The mix is renewed only once what has arrived makes it another one, as everything computed from it has to be anew
+    then. It depends on nothing but the arrivals and their order.
 
     As long as little has arrived, pods that want a whole GPU are expected: a fleet that has only seen shares would
     spread them over its GPUs, as if idle ones were worth no more than rests.
     """
 
-    RENEWED_AFTER = 1 / 8
+    LOOKED_AT_AFTER = 1 / 8
     """Of all arrivals that count. Early, when each pod tells much, that is often."""
+
+    RENEWED_FROM = 0.05
+    """How much of the mix must be other pods by now. Chance alone makes it less than that once a thousand have come."""
 
     EXPECTED = 16
     """Pods that count as arrived before any has: enough for shares to be packed until there are a hundred of them."""
@@ -104,15 +107,26 @@ class LearnedMix:
         self._counts[shape] = self._counts.get(shape, 0.0) + self._weight
         self._total += self._weight
         self._unheeded += self._weight
-        if self._unheeded >= self.RENEWED_AFTER * self._total:
-            self._renew()
+        if self._unheeded >= self.LOOKED_AT_AFTER * self._total:
+            self._look()
 
-    def _renew(self) -> None:
+    def _look(self) -> None:
         self._counts = {shape: count / self._weight for shape, count in self._counts.items()}
         self._counts = {shape: count for shape, count in self._counts.items() if count > 1 / 64}
         self._total, self._weight, self._unheeded = sum(self._counts.values()), 1.0, 0.0
-        self.mix = Mix.of(self._counts)
-        self.epoch += 1
+        mix = Mix.of(self._counts)
+        if _difference(mix, self.mix) >= self.RENEWED_FROM:
+            self.mix = mix
+            self.epoch += 1
+
+
+def _difference(one: Mix, other: Mix) -> float:
+    """The part of a mix that is not in the other one: half the sum of how much frequencies differ."""
+    frequencies: Counter[PodShape] = Counter()
+    for mix, sign in ((one, 1), (other, -1)):
+        for typical in (*mix.typical, *mix.rare):
+            frequencies[typical.shape] += sign * typical.frequency  # type: ignore[assignment]
+    return sum(map(abs, frequencies.values())) / 2
 
 
 def _without_memory(counts: Mapping[PodShape, float]) -> dict[PodShape, float]:
