@@ -80,6 +80,9 @@ def churn(cache: ClusterCache, names: list[str]) -> Iterator[None]:
         yield
 
 
+HISTORY = 2000
+"""Pods that have come before."""
+
 SIZES = ((1, 4096, 10), (1, 8192, 0), (1, 16384, 30), (1, 40960, 50), (1, 81920, 100), (2, 81920, 100), (4, 81920, 100))
 """Of the pods in turn: cards, MiB and percent of compute of each."""
 
@@ -95,8 +98,16 @@ def body(names: list[str], number: int) -> bytes:
     return json.dumps({"Pod": pod, "NodeNames": names}).encode()
 
 
-def kernel(cache: ClusterCache, names: list[str], pods: int) -> list[float]:
+def with_history() -> Arrivals:
+    """As after some thousand pods: a mix that has just begun is another one after every few pods."""
     arrivals = Arrivals(SCHEDULER_NAME)
+    for number in range(HISTORY):
+        arrivals.put_pod(decode_args(body([], -1 - number)).pod)
+    return arrivals
+
+
+def kernel(cache: ClusterCache, names: list[str], pods: int) -> list[float]:
+    arrivals = with_history()
     evaluator, changes, times = Evaluator(cache.fleet, mix=arrivals.mix), churn(cache, names), []
     evaluator.refresh()
     for number in range(pods + len(SIZES)):
@@ -192,7 +203,7 @@ async def run(nodes: int, pods: int) -> None:
                 cache,
                 client,
                 NoKeys(),  # type: ignore[arg-type]
-                Arrivals(SCHEDULER_NAME),
+                with_history(),
                 Policy(),
                 SchedulerMetrics(),
                 EventRecorder(client, "bench", "bench"),
