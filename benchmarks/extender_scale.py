@@ -26,10 +26,10 @@ from typing import Any
 
 from purser.core.dialects import parse
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluator, Policy, rank
 from purser.kube import Client, ClusterConfig, EventRecorder
 from purser.kube.adapters import pod_spec
-from purser.core.names import SCHEDULER_NAME
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
