@@ -1,0 +1,105 @@
+"""Pools: nodes with equal operating system, kernel and driver profile share a driver DaemonSet.
+
+A node of a new kind makes a pool of its own and changes no other.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+
+from purser.operator.kernel.facts import os_of
+from purser.operator.model import NodeView, Pool
+from purser.operator.names import POOL_LABEL
+from purser.operator.policy.driver import DriverSpec, Profile, Requirement
+from purser.operator.policy.images import DEFAULTS
+
+MAX_NAME = 40
+_HASH = 8
+UNKNOWN_OS = (
+    "its operating system is not known, so no driver image fits: install node-feature-discovery, enable spec.discovery,"
+    " or set the label nvidia.com/gpu.deploy.driver=false and install the driver on the node"
+)
+
+
+def pool_of(node: NodeView, driver: DriverSpec) -> Pool | str:
+    """Where a node belongs, or in one sentence why it can get no driver."""
+    pool = unchecked_pool_of(node, driver)
+    if pool is None:
+        return UNKNOWN_OS
+    return requirement_obstacle(node, pool.version, driver.requirements) or pool
+
+
+def unchecked_pool_of(node: NodeView, driver: DriverSpec) -> Pool | None:
+    """Where a node belongs whatever requirements say; None: its operating system is unknown."""
+    profile = next((each for each in driver.profiles if _selects(each.node_selector, node)), None)
+    return _pool(node, driver, profile)
+
+
+def labelled_pool(node: NodeView, driver: DriverSpec) -> Pool | None:
+    """The pool that a node's label names, where the policy still knows it: of another profile, or ruled out by now."""
+    label = node.labels.get(POOL_LABEL)
+    if not label:
+        return None
+    candidates: Iterable[Profile | None] = (None, *driver.profiles)
+    pools = (_pool(node, driver, profile) for profile in candidates)
+    return next((pool for pool in pools if pool is not None and pool.name == label), None)
+
+
+def requirement_obstacle(node: NodeView, version: str, requirements: Collection[Requirement]) -> str:
+    """Why a driver version is ruled out on a node; empty: it is not."""
+    for requirement in requirements:
+        if _selects(requirement.node_selector, node) and (problem := _problem(version, requirement)):
+            return f"driver {version} {problem}" + (f": {requirement.reason}" if requirement.reason else "")
+    return ""
+
+
+def _problem(version: str, requirement: Requirement) -> str:
+    numbers = _numbers(version)
+    if numbers is None:
+        return "has no version that a requirement could be compared with, give spec.driver.version"
+    if requirement.minimum and numbers < (_numbers(requirement.minimum) or ()):
+        return f"is older than {requirement.minimum}, which this node needs at least"
+    for excluded in requirement.excluded:
+        beginning = _numbers(excluded) or ()
+        if numbers[: len(beginning)] == beginning:
+            return f"is excluded for this node by {excluded}"
+    return ""
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    found = re.match(r"\d+(?:\.\d+)*(?=-|$)", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else None
+
+
+def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool | None:
+    system = os_of(node)
+    if system is None:
+        return None
+    name = _name(*system, node.kernel, profile.name if profile else "")
+    return Pool(
+        name=name,
+        os_id=system[0],
+        os_version=system[1],
+        kernel=node.kernel,
+        profile=profile.name if profile else "",
+        version=_version(driver, profile),
+        daemon_set=f"purser-driver-{name}",
+        template="",
+    )
+
+
+def _version(driver: DriverSpec, profile: Profile | None) -> str:
+    given = (profile.version if profile else "") or driver.version
+    image = (profile.image if profile else "") or driver.image
+    whole = re.search(r"[@:]([^/]+)$", image)
+    return given or (whole[1] if whole else "" if "/" in image else DEFAULTS["driver"][2])
+
+
+def _name(os_id: str, os_version: str, kernel: str, profile: str) -> str:
+    key = "\n".join((os_id, os_version, kernel, profile))
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, kernel, profile))).lower())
+    return f"{slug[: MAX_NAME - _HASH - 1].strip('-')}-{sha256(key.encode()).hexdigest()[:_HASH]}"
+
+
+def _selects(selector: dict[str, str], node: NodeView) -> bool:
+    return all(node.labels.get(key) == value for key, value in selector.items())
