@@ -28,6 +28,7 @@ from purser.core.dialects import parse
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluator, Policy, rank
+from purser.core.placement.warmup import warm_up
 from purser.kube import Client, ClusterConfig, EventRecorder
 from purser.kube.adapters import pod_spec
 from purser.scheduler.arrivals import Arrivals
@@ -192,6 +193,7 @@ def report(what: str, times: list[float]) -> None:
 
 
 async def run(nodes: int, pods: int) -> None:
+    warm_up()
     async with Client(ClusterConfig.insecure("http://127.0.0.1:1")) as client:
         for title, different in (("equal states", False), ("different states", True)):
             cache = ClusterCache(NoKeys())  # type: ignore[arg-type]

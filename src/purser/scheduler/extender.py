@@ -85,7 +85,7 @@ class KubeExtender:
         self._clock = clock or SystemClock()
         self._fence = Fence(may_bind, self._catch_up)
         self._binder = Binder(client, cache, keys, evaluator, self._fence, self._clock, events)
-        self._wakeups = Wakeups(client, lambda request, names: bool(self._evaluate(request, names).fits), self._clock)
+        self._wakeups = Wakeups(client, self._has_room, self._clock)
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._said: OrderedDict[str, str] = OrderedDict()
 
@@ -228,6 +228,10 @@ class KubeExtender:
         """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""
         own = self._cache.ledger.grant(request.uid)
         return self._evaluator.evaluate(request, list(names), self._room(request), own)
+
+    def _has_room(self, request: PodRequest, names: list[str]) -> bool:
+        own = self._cache.ledger.grant(request.uid)
+        return self._evaluator.has_room(request, names, self._room(request), own)
 
     def _room(self, request: PodRequest) -> Room:
         """What the quota leaves, the pod's own reservation not counted."""

@@ -35,8 +35,11 @@ from purser.core.quota import UNLIMITED, Demand, Room
 
 Verdict = Fit | Refusal
 
-_MOST_ASKS = 512
+_MOST_ASKS = 128
 """Verdicts kept: each costs some 40 bytes a node."""
+
+_MOST_TABLES = 8
+"""Policies of which scores are kept: pods may weigh them in any way."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,7 +64,7 @@ class Evaluator:
         self._fleet = fleet
         self._live = LiveArrays(fleet)
         self._setting = Setting(mix if mix is not None else Mix())
-        self._tables: dict[tuple[str, str], ShapeTable] = {}
+        self._tables: OrderedDict[tuple[str, str], ShapeTable] = OrderedDict()
         self._verdicts: OrderedDict[Ask, Verdicts] = OrderedDict()
         self._judged = VerdictCache()
 
@@ -76,15 +79,15 @@ class Evaluator:
         already, which must not stand in its way.
         """
         asked = list(names)
-        self._live.refresh()
-        rows = self._live.rows(asked)
-        fits, refusals = self._by_arrays(request, asked, rows, left)
-        self._judge(request, asked, self._open(request, rows, fits, left), left, fits, refusals)
-        if own is not None and own.node in asked:
-            self._judge_without(own, request, asked, left, fits, refusals)
-        table = self._table(request)
-        scores = table.scores(lead_shape(request))[rows[fits]]
+        rows, fits, refusals = self._all(request, asked, left, own)
+        scores = self._table(request).scores(lead_shape(request))[rows[fits]]
         return Evaluation(list(compress(asked, fits.tolist())), scores, refusals)
+
+    def has_room(
+        self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None
+    ) -> bool:
+        """Whether any of these nodes fits; see `evaluate`."""
+        return bool(self._all(request, list(names), left, own)[1].any())
 
     def place(self, name: str, request: PodRequest, left: Room = UNLIMITED) -> Placement | Refusal:
         """Where the pod would go on a node: the devices that the policy likes best."""
@@ -106,6 +109,18 @@ class Evaluator:
         return (
             self._table(request).policy.why(found, gpus) if found.fits[0] and found.takes[list(gpus), 0].all() else ""
         )
+
+    def _all(
+        self, request: PodRequest, asked: list[str], left: Room, own: Grant | None
+    ) -> "tuple[Rows, Bools, dict[str, Refusal]]":
+        """(the row of each node, whether it fits, why not)."""
+        self._live.refresh()
+        rows = self._live.rows(asked)
+        fits, refusals = self._by_arrays(request, asked, rows, left)
+        self._judge(request, asked, self._open(request, rows, fits, left), left, fits, refusals)
+        if own is not None and own.node in asked:
+            self._judge_without(own, request, asked, left, fits, refusals)
+        return rows, fits, refusals
 
     def _by_arrays(
         self, request: PodRequest, asked: list[str], rows: Rows, left: Room
@@ -186,9 +201,11 @@ class Evaluator:
     def _table(self, request: PodRequest) -> ShapeTable:
         """The scores of nodes by the policy of a request."""
         words = (self.policy.node_policy(request), _array_word(self.policy.gpu_policy(request)))
-        if words not in self._tables:
-            self._tables[words] = ShapeTable(self._live.arrays, array_policy(*words, self._setting))
-        return self._tables[words]
+
+        def make() -> ShapeTable:
+            return ShapeTable(self._live.arrays, array_policy(*words, self._setting))
+
+        return _recall(self._tables, words, make, _MOST_TABLES)
 
     def _preference(self, request: PodRequest, row: int) -> Preference | None:
         if not _array_word(self.policy.gpu_policy(request)):

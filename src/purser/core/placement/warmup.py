@@ -1,5 +1,6 @@
-"""Has the kernels compiled before anybody waits for a decision: with numba seconds at the first start on a machine, half
-a second at later ones; without it nothing.
+"""Has the kernels compiled before anybody waits for a decision.
+
+With numba that takes seconds at the first start on a machine and half a second at later ones; without it nothing.
 """
 
 from purser.core.fleet import Fleet
