@@ -134,12 +134,24 @@ async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, 
         assert all(each.going for each in (await observer.snapshot(nothing)).pods)
 
 
-async def test_a_round_begins_even_if_an_effect_is_never_seen(cluster, observer, monkeypatch):
+async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkeypatch):
     monkeypatch.setattr(module, "SEEN_S", 0.05)
     await create_node(cluster.client, node("a"))
+    await eventually(lambda: observer._nodes.store.get("a"))
+    observer._nodes._apply = lambda event: None  # a watch that says nothing any more
+    await KubeWriter(observer._client, observer).do(PatchNode(node="a", labels={"x": "y"}))
+    assert (await observer.snapshot(nothing)).nodes[0].labels["x"] == "y"
     observer.expect(NODES, "a", lambda known: False)
-    assert await observer.snapshot(nothing)
-    assert await observer.snapshot(nothing), "what was not seen is forgotten"
+    assert await observer.snapshot(nothing), "what never comes does not hold rounds up for ever"
+
+
+async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observer):
+    await create_node(cluster.client, node("a"))
+    await eventually(lambda: observer._nodes.store.get("a"))
+    observer._nodes._apply = lambda event: None
+    await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}})
+    await observer.refresh()
+    assert (await observer.snapshot(nothing)).nodes[0].labels["x"] == "y"
 
 
 async def test_monitors_are_followed_from_when_their_definitions_are_installed(cluster, monkeypatch):
