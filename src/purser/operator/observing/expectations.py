@@ -64,15 +64,19 @@ class Expectations:
             del self._open[key]
             self._update()
 
-    async def met(self, seconds: float) -> bool:
-        """Whether all was seen, within this time. What was not is forgotten: a level-based round may begin anyway."""
-        seen = await until(self._met.wait(), asyncio.sleep(seconds))
-        if not seen:
-            first = sorted(self._open)[:3]
-            log.warning("Effects of writes have not been seen in time", count=len(self._open), some=first)
-            self._open.clear()
-            self._update()
-        return bool(seen)
+    async def overdue(self, seconds: float) -> set[str]:
+        """Wait until all was seen, but no longer than this; gives the resources of what was not.
+
+        It is forgotten: whoever asks has to list these resources anew.
+        """
+        if await until(self._met.wait(), asyncio.sleep(seconds)):
+            return set()
+        first = sorted(self._open)[:3]
+        log.warning("Effects of writes have not been seen in time", count=len(self._open), some=first)
+        plurals = {plural for plural, _ in self._open}
+        self._open.clear()
+        self._update()
+        return plurals
 
     def _update(self) -> None:
         if self._open:

@@ -7,6 +7,10 @@ DAEMON_SETS = untyped("apps", "v1", "daemonsets", "DaemonSet")
 SERVICE_MONITORS = untyped("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
 PROMETHEUS_RULES = untyped("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
 
+DEFINITIONS = untyped(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
 OWNED = (
     untyped("", "v1", "serviceaccounts", "ServiceAccount"),
     untyped("rbac.authorization.k8s.io", "v1", "roles", "Role"),

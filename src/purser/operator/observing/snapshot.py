@@ -6,7 +6,18 @@ from typing import Any, Generic, Never, TypeVar
 
 import structlog
 
-from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, SystemClock, key_of
+from purser.kube import (
+    ApiUnavailableError,
+    Client,
+    Clock,
+    Informer,
+    KubeError,
+    NotFoundError,
+    Raw,
+    Resource,
+    SystemClock,
+    key_of,
+)
 from purser.operator.model import Budget, NodeView, ObjectKey, PodView, Settled, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
@@ -20,6 +31,8 @@ log = structlog.get_logger("purser.operator")
 
 LOOK_S = 60.0
 """How often it is looked whether an optional definition is installed."""
+LIST_S = 60.0
+"""How long it may take to list a resource anew."""
 SEEN_S = 5.0
 """How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
 
@@ -113,7 +126,7 @@ class Observer:
 
     async def snapshot(self, look_into: LookInto) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
-        await self._expectations.met(SEEN_S)
+        await self._list_anew(await self._expectations.overdue(SEEN_S))
         nodes = tuple(self._node_views[name] for name in sorted(self._node_views))
         return Snapshot(
             now=self._clock.now().timestamp(),
@@ -128,6 +141,10 @@ class Observer:
             budgets=self._budget_views(),
             service_monitors=SERVICE_MONITORS in self._served,
         )
+
+    async def refresh(self) -> None:
+        """Have nodes and operands' pods listed anew: another process may have written to them. Raises `KubeError`."""
+        await self._list_anew({self._nodes.resource.plural, self._pods.resource.plural})
 
     # --- what writers tell: see `purser.operator.acting.kube.Notes`
 
@@ -171,6 +188,16 @@ class Observer:
         known: list[Informer[Any]] = [self._policies, self._nodes, self._pods]
         known += [self._owned[each] for each in self._owned if each in self._served]
         return next((each for each in known if _place(each.resource) == _place(resource)), None)
+
+    async def _list_anew(self, plurals: Collection[str]) -> None:
+        known: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
+        try:
+            async with asyncio.timeout(LIST_S):
+                for informer in known:
+                    if informer.resource.plural in plurals:
+                        await informer.relist()
+        except TimeoutError:
+            raise ApiUnavailableError(f"{', '.join(sorted(plurals))} were not listed within {LIST_S:g} s") from None
 
     async def _find_policy_version(self) -> str:
         while True:

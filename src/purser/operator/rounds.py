@@ -1,0 +1,123 @@
+"""One round after the other: observe, decide, write. Triggered by changes, and by time where the kernel asks for it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from purser.kube import Clock, KubeError, SystemClock, WorkQueue
+from purser.kube.objects import ObjectReference
+from purser.operator.acting import Result, Writer, perform
+from purser.operator.kernel import nodes_to_look_into, reconcile
+from purser.operator.metrics import OperatorMetrics
+from purser.operator.model import Outcome, Say, Snapshot
+from purser.operator.names import GROUP, VERSION
+from purser.operator.observing.snapshot import LookInto
+
+log = structlog.get_logger("purser.operator")
+
+CLUSTER = "cluster"
+"""The queue's one key: a round looks at the whole cluster."""
+
+_API_VERSIONS = {"ClusterPolicy": f"{GROUP}/{VERSION}", "Node": "v1"}
+
+
+class RoundError(KubeError):
+    """A round whose writes did not all go well; the message says how many."""
+
+
+class Observing(Protocol):
+    """Where snapshots come from."""
+
+    async def snapshot(self, look_into: LookInto) -> Snapshot:
+        """What there is now. Raises `KubeError`."""
+        ...
+
+    async def refresh(self) -> None:
+        """Look anew, for what others wrote before this. Raises `KubeError`."""
+        ...
+
+
+class Events(Protocol):
+    """Where events go."""
+
+    def event(self, about: ObjectReference, reason: str, message: str, type: str = "Normal") -> None:
+        """Say something about an object."""
+        ...
+
+
+class Rounds:
+    """Works the queue's key off, and asks for the next round in time."""
+
+    def __init__(
+        self,
+        observer: Observing,
+        writer: Writer,
+        events: Events,
+        metrics: OperatorMetrics,
+        *,
+        apart_s: float,
+        may_write: Callable[[], bool],
+        clock: Clock | None = None,
+    ):
+        self.queue: WorkQueue[str] = WorkQueue(initial_s=max(apart_s, 0.1), cap_s=30.0, clock=clock)
+        self._observer = observer
+        self._writer = writer
+        self._events = events
+        self._metrics = metrics
+        self._apart_s = apart_s
+        self._may_write = may_write
+        self._clock = clock or SystemClock()
+        self._next = self._clock.monotonic()
+        self._said: frozenset[Say] = frozenset()
+        self._is_fresh = False
+
+    def trigger(self) -> None:
+        """Have a round soon; those that are asked for in the meantime are the same one."""
+        self.queue.add_after(CLUSTER, max(0.0, self._next - self._clock.monotonic()))
+
+    def leads(self, now: bool) -> None:
+        """This process leads from now on, or no longer. What the last leader wrote at its end has to be seen first."""
+        self._is_fresh = False
+        if now:
+            self.trigger()
+
+    async def round(self, key: str = CLUSTER) -> None:
+        """One round, where this process leads. Raises `KubeError` when it is to be tried again."""
+        if not self._may_write():
+            return
+        try:
+            await self._round()
+        finally:
+            self._next = self._clock.monotonic() + self._apart_s
+
+    async def _round(self) -> None:
+        started = self._clock.monotonic()
+        try:
+            if not self._is_fresh:
+                await self._observer.refresh()
+                self._is_fresh = True
+            snapshot = await self._observer.snapshot(nodes_to_look_into)
+            outcome = reconcile(snapshot)
+        except Exception:
+            self._metrics.round_failed()
+            raise
+        result = await perform(outcome.actions, self._writer, self._may_write)
+        self._metrics.round_ended(snapshot, outcome, result, self._clock.monotonic() - started)
+        self._say(outcome)
+        if outcome.look_again_s is not None:
+            self.queue.add_after(CLUSTER, max(self._apart_s, outcome.look_again_s))
+        _raise_failures(result)
+
+    def _say(self, outcome: Outcome) -> None:
+        """A thing is said once, and not in each round in which it is so."""
+        for say in outcome.events:
+            if say not in self._said:
+                about = ObjectReference(_API_VERSIONS[say.kind], say.kind, "", say.name, say.uid)
+                self._events.event(about, say.reason, say.message, "Warning" if say.warning else "Normal")
+        self._said = frozenset(outcome.events)
+
+
+def _raise_failures(result: Result) -> None:
+    if result.failures:
+        raise RoundError(f"{len(result.failures)} of {len(result.failures) + len(result.done)} writes were not done")

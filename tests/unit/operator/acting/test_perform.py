@@ -1,0 +1,100 @@
+"""All actions of a round are tried, in order, until somebody else leads."""
+
+import asyncio
+
+import pytest
+
+from purser.kube import ConflictError, NotFoundError, ServerError, TooManyRequestsError
+from purser.operator.acting import perform
+from purser.operator.acting.perform import AT_A_TIME
+from purser.operator.model import Apply, Evict, PatchNode, Workload, WriteStatus
+from purser.operator.policy import ClusterPolicyStatus
+
+
+def made(name):
+    return Apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}, "created")
+
+
+def patches(count):
+    return [PatchNode(node=f"n{number}", labels={"x": "y"}) for number in range(count)]
+
+
+EVICT = Evict(Workload(namespace="n", name="w", uid="u", node="a"), "upgrade")
+
+
+class Recorder:
+    """Notes what is begun, and how much at once."""
+
+    def __init__(self):
+        self.begun = []
+        self.at_once = self.most = 0
+
+    async def do(self, action):
+        self.begun.append(action)
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+
+
+async def test_objects_are_applied_one_by_one_and_nodes_side_by_side():
+    objects, nodes = Recorder(), Recorder()
+    await perform([made("a"), made("b"), made("c")], objects)
+    await perform(patches(100), nodes)
+    assert (objects.most, nodes.most) == (1, AT_A_TIME)
+    assert len(nodes.begun) == 100
+
+
+async def test_one_kind_of_actions_is_done_before_the_next_begins():
+    writer = Recorder()
+    actions = [made("a"), *patches(20), WriteStatus("p", ClusterPolicyStatus())]
+    result = await perform(actions, writer)
+    assert writer.begun == actions
+    assert result.is_clean
+    assert set(map(id, result.done)) == set(map(id, actions))
+
+
+@pytest.mark.parametrize("error", [ServerError(500, "", "no"), LookupError("no such kind")], ids=str)
+async def test_a_failure_keeps_nothing_else_from_being_done(error):
+    first, *others = [made("a"), *patches(3)]
+    writer = Recorder()
+    writer.do = raising(writer.do, first, error)
+    result = await perform([first, *others], writer)
+    assert [each.action for each in result.failures] == [first]
+    assert not result.failures[0].expected
+    assert list(result.done) == others
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "expected"),
+    [
+        (EVICT, TooManyRequestsError(429, "TooManyRequests", "budget"), True),
+        (PatchNode(node="a"), NotFoundError(404, "NotFound", "gone"), True),
+        (PatchNode(node="a"), ConflictError(409, "Conflict", "changed"), True),
+        (PatchNode(node="a"), ServerError(503, "", "down"), False),
+        (made("a"), NotFoundError(404, "NotFound", "no namespace"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_what_a_changing_world_brings_about_is_expected(action, error, expected):
+    writer = Recorder()
+    writer.do = raising(writer.do, action, error)
+    result = await perform([action], writer)
+    assert [each.expected for each in result.failures] == [expected]
+
+
+async def test_nothing_is_written_once_another_leads():
+    writer = Recorder()
+    result = await perform([made("a"), made("b"), *patches(50)], writer, lambda: len(writer.begun) < 2)
+    assert len(writer.begun) == 2
+    assert result.stopped
+    assert not result.is_clean
+
+
+def raising(do, which, error):
+    async def instead(action):
+        if action == which:
+            raise error
+        await do(action)
+
+    return instead

@@ -1,0 +1,206 @@
+"""What a round sees, and when there is reason for one."""
+
+import asyncio
+
+import pytest
+from tests.unit.operator.embedded import (
+    IMAGE,
+    NAMESPACE,
+    create_node,
+    create_pod,
+    define_policies,
+    embedded,
+    eventually,
+    node,
+    operand_pod,
+    pod,
+    running,
+)
+
+from purser.kube import Client, NotFoundError
+from purser.kube.resources import CONFIG_MAPS, NODES, PODS
+from purser.operator.acting import KubeWriter
+from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode, PodView
+from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
+from purser.operator.observing import Observer
+from purser.operator.observing import snapshot as module
+from purser.operator.policy import CLUSTER_POLICIES
+
+GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}
+
+
+def config_map(name="made", **data):
+    labels = {MANAGED_BY_LABEL: FIELD_MANAGER}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with embedded(tmp_path) as found:
+        await define_policies(found.client)
+        yield found
+
+
+@pytest.fixture
+async def observer(cluster):
+    async with Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            async with asyncio.timeout(20):
+                await observer.ready()
+            yield observer
+
+
+def nothing(nodes):
+    return ()
+
+
+async def test_a_snapshot_has_policies_nodes_operands_owned_objects_and_budgets(cluster, observer):
+    client = cluster.client
+    await client.create(CLUSTER_POLICIES, GENERATION)
+    await create_node(client, node("a"))
+    await create_pod(client, operand_pod("driver-a", "a", "driver"))
+    await create_pod(client, pod("somebodys", "a"))
+    await client.create(CONFIG_MAPS, config_map())
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "foreign", "namespace": NAMESPACE}})
+
+    async def complete():
+        seen = await observer.snapshot(nothing)
+        return seen if seen.policies and seen.nodes and seen.pods and seen.objects else None
+
+    seen = await eventually(complete)
+    assert [each["metadata"]["name"] for each in seen.policies] == ["p"]
+    assert seen.policies[0]["kind"] == "ClusterPolicy"
+    assert [(each.name, each.runtime) for each in seen.nodes] == [("a", "containerd://1.7.22")]
+    assert [(each.name, each.operand, each.node) for each in seen.pods] == [("driver-a", "driver", "a")]
+    assert list(seen.objects) == [ObjectKey("v1", "ConfigMap", NAMESPACE, "made")]
+    assert (seen.namespace, seen.purser_image, seen.service_monitors) == (NAMESPACE, IMAGE, False)
+    assert cluster.writes == []
+
+
+async def test_other_pods_are_read_of_the_named_nodes_only(cluster, observer):
+    for name in ("a", "b"):
+        await create_node(cluster.client, node(name))
+        await create_pod(cluster.client, pod(f"on-{name}", name))
+        await create_pod(cluster.client, operand_pod(f"driver-{name}", name, "driver"))
+    seen = await observer.snapshot(lambda nodes: {"a"})
+    assert {key: [each.name for each in found] for key, found in seen.workloads.items()} == {"a": ["on-a"]}
+
+
+async def test_a_heartbeat_of_a_node_is_no_reason_for_a_round_but_a_label_is(cluster, observer):
+    await create_node(cluster.client, node("a"))
+    await eventually(lambda: observer._nodes.store.get("a"))
+    changes = []
+    observer.on_change(lambda: changes.append(1))
+    beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
+    written = await cluster.client.patch_merge(NODES, "a", {"status": {"conditions": [beat]}}, subresource="status")
+    version = written.metadata.resource_version
+    await eventually(lambda: observer._nodes.store["a"].metadata.resource_version == version)
+    assert changes == []
+    await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}})
+    await eventually(lambda: changes)
+
+
+async def test_a_snapshot_shows_the_effects_of_the_writes_before_it(cluster, observer):
+    """Fifty times, because a watch that happens to be fast would show them anyway."""
+    await create_node(cluster.client, node("a"))
+    writer = KubeWriter(observer._client, observer)
+    for number in range(50):
+        await writer.do(PatchNode(node="a", labels={"n": str(number)}))
+        await writer.do(Apply(config_map(n=str(number)), "changed"))
+        seen = await observer.snapshot(nothing)
+        assert seen.nodes[0].labels["n"] == str(number)
+        [(key, obj)] = seen.objects.items()
+        assert obj["data"] == {"n": str(number)}
+        assert seen.settled[key].came_out["data"] == {"n": str(number)}
+
+
+async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, observer):
+    await create_node(cluster.client, node("a"))
+    writer = KubeWriter(observer._client, observer)
+    for number in range(20):
+        await writer.do(Apply(config_map(), "created"))
+        [(key, obj)] = (await observer.snapshot(nothing)).objects.items()
+        await writer.do(Delete(key, obj["metadata"]["uid"], "not wanted"))
+        assert (await observer.snapshot(nothing)).objects == {}
+        await create_pod(cluster.client, operand_pod(f"d{number}", "a", "driver"))
+        made = await cluster.client.get(PODS, f"d{number}", NAMESPACE)
+        view = PodView(
+            namespace=NAMESPACE, name=f"d{number}", uid=made.metadata.uid, node="a", operand="driver", daemon_set=""
+        )
+        await eventually(lambda name=f"{NAMESPACE}/d{number}": observer._pods.store.get(name))
+        await writer.do(DeletePod(view, "outdated"))
+        assert all(each.going for each in (await observer.snapshot(nothing)).pods)
+
+
+async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkeypatch):
+    monkeypatch.setattr(module, "SEEN_S", 0.05)
+    await create_node(cluster.client, node("a"))
+    await eventually(lambda: observer._nodes.store.get("a"))
+    observer._nodes._apply = lambda event: None  # a watch that says nothing any more
+    await KubeWriter(observer._client, observer).do(PatchNode(node="a", labels={"x": "y"}))
+    assert (await observer.snapshot(nothing)).nodes[0].labels["x"] == "y"
+    observer.expect(NODES, "a", lambda known: False)
+    assert await observer.snapshot(nothing), "what never comes does not hold rounds up for ever"
+
+
+async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observer):
+    await create_node(cluster.client, node("a"))
+    await eventually(lambda: observer._nodes.store.get("a"))
+    observer._nodes._apply = lambda event: None
+    await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}})
+    await observer.refresh()
+    assert (await observer.snapshot(nothing)).nodes[0].labels["x"] == "y"
+
+
+async def test_monitors_are_followed_from_when_their_definitions_are_installed(cluster, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_S", 0.05)
+    async with Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            await observer.ready()
+            assert not (await observer.snapshot(nothing)).service_monitors
+            await cluster.client.create(module_definitions(), monitors_definition())
+
+            async def served():
+                return (await observer.snapshot(nothing)).service_monitors
+
+            await eventually(served)
+
+
+def module_definitions():
+    from purser.operator.observing.kinds import DEFINITIONS
+
+    return DEFINITIONS
+
+
+def monitors_definition():
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "servicemonitors", "kind": "ServiceMonitor", "singular": "servicemonitor"}
+    return {
+        "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
+        "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+async def test_without_the_definition_of_policies_nothing_is_ready(tmp_path):
+    """A server that says 404 once must not look like a cluster whose policies were all deleted."""
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            await eventually(lambda: observer._nodes.health.synced)
+            await asyncio.sleep(0.1)
+            assert not observer.is_ready
+        with pytest.raises(NotFoundError):
+            await client.list(CLUSTER_POLICIES)
+
+
+async def test_when_uninstalling_a_missing_definition_means_no_policies(tmp_path):
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, "", policies_may_be_unknown=True)
+        with running(observer.run()):
+            async with asyncio.timeout(10):
+                await observer.ready()
+            assert (await observer.snapshot(nothing)).policies == ()

@@ -1,0 +1,179 @@
+"""Where in a Node or Pod the kernel's nouns stand."""
+
+import msgspec
+import pytest
+
+from purser.core.names import INVENTORY_ANNOTATION
+from purser.operator.names import OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
+from purser.operator.observing.objects import DisruptionBudget, Node, Pod
+from purser.operator.observing.views import budget_view, node_view, pod_view, workload_view
+
+
+def pod_of(**fields):
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, Pod)
+
+
+def status(*, waiting=None, terminated=None, last=None, restarts=0):
+    return {
+        "name": "driver",
+        "restartCount": restarts,
+        "state": {"waiting": waiting} if waiting else {"terminated": terminated} if terminated else {"running": {}},
+        "lastState": {"terminated": last} if last else {},
+    }
+
+
+def trouble(*statuses, init=()):
+    view = pod_view(pod_of(status={"containerStatuses": list(statuses), "initContainerStatuses": list(init)}))
+    return view.trouble, view.message
+
+
+def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
+    raw = {
+        "metadata": {
+            "name": "a",
+            "uid": "u",
+            "labels": {"any": "label"},
+            "annotations": {OPENED_BOOT_ANNOTATION: "b", INVENTORY_ANNOTATION: "{}", "foreign.io/x": "y"},
+        },
+        "spec": {"unschedulable": True},
+        "status": {
+            "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "Unknown"}],
+            "nodeInfo": {
+                "osImage": "Ubuntu 22.04",
+                "kernelVersion": "5.15.0",
+                "containerRuntimeVersion": "cri-o://1.30",
+                "bootID": "b",
+                "kubeletVersion": "v1.30.1+k3s1",
+            },
+            "allocatable": {"cpu": "8", "hugepages-2Mi": "0", "nvidia.com/gpu": 8, "kubernetes.io/odd": "1"},
+        },
+    }
+    view = node_view(msgspec.convert(raw, Node))
+    assert (view.name, view.uid, view.labels, view.unschedulable) == ("a", "u", {"any": "label"}, True)
+    assert (view.os_image, view.kernel, view.runtime) == ("Ubuntu 22.04", "5.15.0", "cri-o://1.30")
+    assert (view.boot_id, view.kubelet_version, view.ready) == ("b", "v1.30.1+k3s1", False)
+    assert view.allocatable == {"nvidia.com/gpu": "8"}
+    assert view.annotations == {OPENED_BOOT_ANNOTATION: "b"}
+
+
+def test_an_operands_pod_is_read_with_its_daemon_set_and_template():
+    view = pod_view(
+        pod_of(
+            metadata={
+                "name": "p",
+                "namespace": "n",
+                "uid": "u",
+                "creationTimestamp": "2026-01-01T00:00:10Z",
+                "deletionTimestamp": "2026-01-01T00:01:00Z",
+                "labels": {OPERAND_LABEL: "driver", TEMPLATE_LABEL: "abc"},
+                "ownerReferences": [
+                    {"kind": "ClusterPolicy", "name": "x", "uid": "1"},
+                    {"kind": "DaemonSet", "name": "ds", "uid": "2", "controller": True},
+                ],
+            },
+            spec={"nodeName": "a"},
+            status={
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:30Z"}],
+                "containerStatuses": [status(restarts=2), status(restarts=4)],
+            },
+        )
+    )
+    assert (view.operand, view.daemon_set, view.template, view.node) == ("driver", "ds", "abc", "a")
+    assert (view.ready, view.going, view.restarts) == (True, True, 4)
+    assert view.ready_changed - view.created == 20
+
+
+@pytest.mark.parametrize(
+    ("statuses", "wanted"),
+    [
+        pytest.param([status()], ("", ""), id="a running container is no trouble"),
+        pytest.param([status(waiting={"reason": "ContainerCreating"})], ("", ""), id="nor is one on its way"),
+        pytest.param(
+            [status(waiting={"reason": "ErrImagePull", "message": "no such host"})],
+            ("ErrImagePull", "container driver: no such host"),
+            id="an image that cannot be pulled",
+        ),
+        pytest.param(
+            [
+                status(
+                    waiting={"reason": "CrashLoopBackOff", "message": "back-off 5m0s"},
+                    last={"exitCode": 3, "message": "no\nkernel headers"},
+                )
+            ],
+            ("CrashLoopBackOff", "container driver: exit code 3: no kernel headers"),
+            id="a crash loop says how the container ended",
+        ),
+        pytest.param(
+            [status(), status(terminated={"exitCode": 137, "reason": "OOMKilled"})],
+            ("OOMKilled", "container driver: exit code 137"),
+            id="a container that just ended badly",
+        ),
+        pytest.param([status(terminated={"exitCode": 0, "reason": "Completed"})], ("", ""), id="one that ended well"),
+    ],
+)
+def test_what_is_wrong_with_a_pod_is_said_in_a_word_and_a_sentence(statuses, wanted):
+    assert trouble(*statuses) == wanted
+
+
+def test_an_init_container_in_trouble_comes_first():
+    init = status(waiting={"reason": "ImagePullBackOff", "message": "m"})
+    assert trouble(status(waiting={"reason": "PodInitializing"}), init=[init])[0] == "ImagePullBackOff"
+
+
+def test_a_pod_that_finds_no_room_says_so():
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    view = pod_view(pod_of(status={"phase": "Pending", "conditions": [condition]}))
+    assert (view.trouble, view.message) == ("Unschedulable", "0/1 nodes")
+
+
+def test_an_evicted_pod_says_so():
+    view = pod_view(pod_of(status={"phase": "Failed", "reason": "Evicted", "message": "low on disk"}))
+    assert (view.trouble, view.message) == ("Evicted", "low on disk")
+
+
+@pytest.mark.parametrize(
+    ("resources", "uses_gpu"),
+    [
+        ({"limits": {"nvidia.com/gpu": 1}}, True),
+        ({"limits": {"nvidia.com/mig-1g.5gb": "1"}}, True),
+        ({"limits": {"volcano.sh/gpu-memory": "1024"}}, True),
+        ({"requests": {"nvidia.com/gpumem": "1024"}}, True),
+        ({"limits": {"cpu": "1", "amd.com/gpu": "1"}}, False),
+    ],
+    ids=str,
+)
+def test_a_workload_uses_a_gpu_in_whichever_words(resources, uses_gpu):
+    found = pod_of(spec={"nodeName": "a", "initContainers": [{"resources": resources}], "containers": [{}]})
+    assert workload_view(found).uses_gpu is uses_gpu
+
+
+def test_a_workload_is_read_with_what_decides_whether_it_may_go():
+    view = workload_view(
+        pod_of(
+            metadata={
+                "name": "p",
+                "namespace": "n",
+                "annotations": {"kubernetes.io/config.mirror": "x"},
+                "ownerReferences": [{"kind": "Job", "name": "j", "controller": True}],
+            },
+            spec={"volumes": [{"name": "x", "emptyDir": {}}]},
+            status={"phase": "Succeeded"},
+        )
+    )
+    assert (view.mirror, view.controller, view.empty_dir, view.phase) == (True, "Job", True, "Succeeded")
+
+
+@pytest.mark.parametrize(
+    ("selector", "version", "selects"),
+    [(None, "v1", False), ({}, "v1", True), ({}, "v1beta1", False), ({"matchLabels": {"a": "b"}}, "v1beta1", True)],
+    ids=str,
+)
+def test_a_budget_that_selects_nothing_is_none(selector, version, selects):
+    raw = {
+        "metadata": {"name": "b", "namespace": "n"},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": 2},
+    }
+    view = budget_view(msgspec.convert(raw, DisruptionBudget), version)
+    assert (view is not None) is selects
+    assert view is None or (view.namespace, view.name, view.allowed) == ("n", "b", 2)
