@@ -30,9 +30,11 @@ from purser.core.placement.policies.pair import Pair
 from purser.core.placement.policies.plan import Plan, plan
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import adjust
+from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import View
 
 _UNTOLD = Pair(BestFitNodes(), BEST_FIT_GPUS)
+_SEVERAL = TopologyGpus()
 _CHANGE = 64
 """The plan is made anew when the number of nodes has changed by more than one of so many."""
 
@@ -88,10 +90,10 @@ class Purser:
         return self.rate(view)[1]
 
     def choose(self, view: View) -> tuple[int, ...]:
-        """See `Policy.choose`. Several GPUs are those with the least left."""
+        """See `Policy.choose`. Several GPUs are well connected ones; without known links those with the least left."""
         if view.shape.gpu_count == 1:
             return (int(self.rate(view)[1][0]),)
-        return BEST_FIT_GPUS.choose(view)
+        return _SEVERAL.choose(view)
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
         """What speaks for and against these GPUs of a node, in a sentence: on a view of one row, which fits."""

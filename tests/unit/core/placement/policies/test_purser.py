@@ -9,6 +9,8 @@ from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, f
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
+from purser.core.interconnect import topology
+from purser.core.model import Device, Link, PcieLevel
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.policies.purser import Purser
@@ -210,3 +212,17 @@ def test_a_sentence_names_what_others_lose() -> None:
     sentence = own.why(view(kept.fleet, greedy, np.zeros(1, np.intp)), (0,))
     assert sentence.startswith("loses other pods 1")
     assert "\n" not in sentence
+
+
+def test_several_gpus_are_well_connected_ones_where_links_are_known() -> None:
+    gpus = (T4,) * 4
+    devices = [Device(uuid, place, "T4", 1000, links=_pairs(uuid)) for place, uuid in enumerate("abcd")]
+    fleet = fleet_of([NodeFacts("node", gpus, links=topology(devices))])
+    learned = LearnedMix()
+    assert Purser(learned).choose(view(fleet, PodShape(0, 0, 2, 1000), np.array([0], np.intp))) in {(0, 2), (1, 3)}
+
+
+def _pairs(uuid: str) -> tuple[Link, ...]:
+    partner = {"a": "c", "c": "a", "b": "d", "d": "b"}[uuid]
+    others = [other for other in "abcd" if other not in (uuid, partner)]
+    return (Link(partner, PcieLevel.SINGLE_SWITCH, 4), *(Link(other, PcieLevel.CROSS_CPU, 0) for other in others))
