@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from purser.core.names import MIG_RESULT_ANNOTATION
-from purser.core.node_facts import decode_result
+from purser.operator.mig import trouble_of
 from purser.operator.model import Standing
-from purser.operator.names import MIG_STATE_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
+from purser.operator.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
 
@@ -36,7 +35,5 @@ def _causes(standing: Standing) -> Iterator[FailingNode]:
     for operand, on_node in standing.operands.items():
         if on_node.state == "failing":
             yield FailingNode(name=node.name, operand=operand, reason=on_node.reason, message=on_node.message)
-    if node.labels.get(MIG_STATE_LABEL) == "failed":
-        result = decode_result(node.annotations.get(MIG_RESULT_ANNOTATION))
-        told = result.error if result is not None else ""
+    if told := trouble_of(node):
         yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigChangeFailed", message=told)

@@ -10,6 +10,7 @@ from purser.operator.kernel.facts import Presence, is_excluded, users_word, was_
 from purser.operator.kernel.leaving import stripped
 from purser.operator.kernel.standing import is_stale_validation, needs
 from purser.operator.kernel.times import spelled
+from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import DeletePod, NodeView, PatchNode, Standing
 from purser.operator.names import (
     DEPLOY,
@@ -22,16 +23,6 @@ from purser.operator.names import (
     RUNTIME_LABEL,
 )
 from purser.operator.order import Operand, dependents
-
-GPU_CLIENTS = (
-    Operand.DEVICE_PLUGIN,
-    Operand.GFD,
-    Operand.VALIDATOR,
-    Operand.DCGM,
-    Operand.DCGM_EXPORTER,
-    Operand.NODE_STATUS_EXPORTER,
-)
-"""What uses the GPUs while it runs: it pauses while a MIG layout changes."""
 
 PAUSES: Mapping[str, Collection[Operand]] = {
     PAUSED_FOR_UPGRADE: dependents(Operand.DRIVER),

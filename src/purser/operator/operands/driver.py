@@ -6,6 +6,7 @@ so that a driver container that restarts takes no GPU away from running pods.
 """
 
 from purser.operator.model import Pool, Rendered, Wanted
+from purser.operator.names import POOL_LABEL
 from purser.operator.operands import driver_files as files
 from purser.operator.operands.mounts import host_root
 from purser.operator.operands.own_images import is_whole
@@ -13,6 +14,7 @@ from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
     Container,
+    Placement,
     Pod,
     Raw,
     container,
@@ -20,7 +22,6 @@ from purser.operator.operands.parts import (
     digest,
     host_network,
     host_path,
-    pool_placement,
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec, Probe, Profile
@@ -45,9 +46,15 @@ def render(wanted: Wanted) -> list[Rendered]:
     if Operand.DRIVER not in spec.enabled:
         return []
     return [
-        daemon_set(wanted, Operand.DRIVER, pool.daemon_set, _pod(spec, pool), pool_placement(pool.name))
-        for pool in wanted.pools
+        daemon_set(wanted, Operand.DRIVER, pool.daemon_set, _pod(spec, pool), _placement(pool)) for pool in wanted.pools
     ]
+
+
+def _placement(pool: Pool) -> Placement:
+    """On its pool's nodes, away from other drivers, and replaced only when the operator says so."""
+    term = {"labelSelector": {"matchLabels": COMPONENT}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return Placement(label=(POOL_LABEL, pool.name), affinity=affinity, on_delete=True)
 
 
 def image_of(driver: DriverSpec, pool: Pool) -> str:

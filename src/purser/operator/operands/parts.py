@@ -16,7 +16,6 @@ from purser.operator.names import (
     KIND,
     MANAGED_BY_LABEL,
     OPERAND_LABEL,
-    POOL_LABEL,
     RUNTIME_LABEL,
     TEMPLATE_LABEL,
     VERSION,
@@ -217,11 +216,6 @@ def per_runtime(wanted: Wanted, build: Callable[[RuntimeKind], Pod], operand: Op
         )
         for kind in wanted.runtimes
     ]
-
-
-def pool_placement(pool: str) -> Placement:
-    """Of a driver: on its pool's nodes, and replaced only when the operator says so."""
-    return Placement(label=(POOL_LABEL, pool), on_delete=True)
 
 
 def runtime_class(wanted: Wanted, kind: RuntimeKind) -> Raw:

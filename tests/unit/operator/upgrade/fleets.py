@@ -1,0 +1,324 @@
+"""A small cluster for upgrades: just enough of DaemonSets, gates, kubelets and budgets, one write at a time."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from purser.operator.model import (
+    Budget,
+    DeletePod,
+    Evict,
+    Moves,
+    NodeView,
+    OperandOnNode,
+    PatchNode,
+    PodView,
+    Pool,
+    Standing,
+    Workload,
+)
+from purser.operator.names import CORDONED_BY_ANNOTATION, POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
+from purser.operator.order import NEEDS, Operand, dependents
+from purser.operator.policy.driver import UpgradePolicy
+from purser.operator.upgrade import Fleet, State, advance, is_under_way, pause_of, state_of
+from purser.operator.upgrade.budget import is_unavailable, max_unavailable
+from purser.operator.upgrade.evicting import gpu_pods
+
+ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
+START = 1_000_000.0
+
+Write = PatchNode | DeletePod | Evict
+
+
+def workload(name: str, node: str = "", **changes: Any) -> Workload:
+    given = {"namespace": "team", "name": name, "uid": name, "node": node, "uses_gpu": True, "controller": "ReplicaSet"}
+    return Workload(**(given | changes))
+
+
+class Cluster:
+    """Nodes with a driver of template ``old``; `release` has the policy want another."""
+
+    def __init__(self, *names: str, policy: UpgradePolicy | None = None) -> None:
+        self.now = START
+        self.policy = policy or UpgradePolicy()
+        self.resume = ""
+        self.template = "old"
+        self.pools = dict.fromkeys(names, "p")
+        self.nodes = {name: NodeView(name=name, uid=name, labels={POOL_LABEL: "p"}) for name in names}
+        self.pods: dict[str, PodView] = {}
+        self.workloads: list[Workload] = []
+        self.budgets: dict[str, Budget] = {}
+        self.broken: set[str] = set()
+        """Nodes on which the driver of template ``new`` does not come up."""
+        self.busy: frozenset[str] = frozenset()
+        self.obstacles: dict[str, str] = {}
+        self.foreign_cordons: set[str] = set()
+        self.writes = 0
+        self.violations: list[str] = []
+        self._made = 0
+        for _ in range(4):
+            self.live()
+
+    # --- what the operator sees
+
+    def standing(self, name: str) -> Standing:
+        pods = tuple(pod for pod in self.pods.values() if pod.node == name)
+        obstacle = self.obstacles.get(name, "")
+        bare = Standing(
+            node=self.nodes[name], pool=None if obstacle else self.pool(self.pools[name]), obstacle=obstacle, pods=pods
+        )
+        return msgspec.structs.replace(bare, operands={each: _operand(bare, each) for each in ENABLED})
+
+    def pool(self, name: str) -> Pool:
+        return Pool(
+            name=name,
+            os_id="ubuntu",
+            os_version="22.04",
+            kernel="6.8",
+            profile="",
+            version="570",
+            daemon_set=f"purser-driver-{name}",
+            template=self.template,
+        )
+
+    def fleet(self) -> Fleet:
+        return Fleet(
+            now=self.now,
+            policy=self.policy,
+            resume=self.resume,
+            policy_ref=("policy", "uid"),
+            standings=tuple(self.standing(name) for name in self.nodes),
+            workloads={name: tuple(pod for pod in self.workloads if pod.node == name) for name in self.nodes},
+            budgets=tuple(self.budgets.values()),
+            busy=self.busy,
+        )
+
+    def state(self, name: str) -> State:
+        return state_of(self.nodes[name])
+
+    def states(self) -> dict[str, State]:
+        return {name: state_of(node) for name, node in self.nodes.items()}
+
+    def failure(self, name: str) -> str:
+        return self.nodes[name].annotations.get(UPGRADE_FAILURE_ANNOTATION, "")
+
+    # --- what people do
+
+    def release(self, template: str = "new") -> None:
+        self.template = template
+
+    def change(self, name: str, **changes: Any) -> None:
+        self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
+
+    def label(self, name: str, **labels: str) -> None:
+        self.change(name, labels=self.nodes[name].labels | labels)
+
+    def cordon(self, name: str) -> None:
+        self.foreign_cordons.add(name)
+        self.change(name, unschedulable=True)
+
+    def run_pod(self, pod: Workload) -> None:
+        self.workloads.append(pod)
+
+    # --- what the operator does
+
+    def round(self, killed_after: int | None = None) -> Moves:
+        """One round; the operator dies after so many of its writes. Then the cluster goes on."""
+        moves = advance(self.fleet())
+        for write in [*moves.patches.values(), *moves.deletions, *moves.evictions][:killed_after]:
+            self.write(write)
+        self.live()
+        return moves
+
+    def run(self, rounds: int = 200, *, until: Callable[[], bool] | None = None) -> None:
+        """Rounds until nothing changes but time, which is passed then; or until something holds."""
+        for _ in range(rounds):
+            if until is not None and until():
+                return
+            before = (dict(self.nodes), dict(self.pods), list(self.workloads))
+            moves = self.round()
+            if before == (self.nodes, self.pods, self.workloads) and not moves.patches:
+                if moves.look_again_s is None:
+                    return
+                self.now += max(moves.look_again_s, 1.0)
+        assert until is None, f"never came to it: {self.states()}"
+
+    def write(self, write: Write) -> None:
+        self.writes += 1
+        match write:
+            case PatchNode():
+                self._patch(write)
+            case DeletePod():
+                self._delete(write)
+            case Evict():
+                self._evict(write)
+
+    def _patch(self, patch: PatchNode) -> None:
+        before = self.fleet()
+        node = self.nodes[patch.node]
+        was_unavailable, was_under_way = is_unavailable(self.standing(patch.node)), is_under_way(node)
+        self.nodes[patch.node] = patched(node, patch)
+        after = self.nodes[patch.node]
+        if patch.unschedulable is False and patch.node in self.foreign_cordons:
+            self.violations.append(f"{patch.node}: a foreign cordon was lifted")
+        standings = self.fleet().standings
+        if is_under_way(after) and not was_under_way:
+            running = sum(is_under_way(each.node) and each.node.ready for each in standings)
+            if self.policy.max_parallel_upgrades and running > self.policy.max_parallel_upgrades:
+                self.violations.append(f"{patch.node}: {running} upgrades at a time")
+            if not after.ready:
+                self.violations.append(f"{patch.node}: begun while NotReady")
+        if is_unavailable(self.standing(patch.node)) and not was_unavailable:
+            unavailable = sum(map(is_unavailable, standings))
+            if unavailable > max_unavailable(before):
+                self.violations.append(f"{patch.node}: {unavailable} nodes are unavailable")
+
+    def _delete(self, deletion: DeletePod) -> None:
+        name = deletion.pod.node
+        if not self.nodes[name].unschedulable:
+            self.violations.append(f"{name}: its driver went while it was not cordoned")
+        users = [
+            pod.name for pod in self.pods.values() if pod.node == name and pod.operand in dependents(Operand.DRIVER)
+        ]
+        users += [pod.name for pod in gpu_pods(pod for pod in self.workloads if pod.node == name)]
+        if users:
+            self.violations.append(f"{name}: its driver went while in use by {users}")
+        pod = self.pods.get(deletion.pod.uid)
+        if pod is not None:
+            self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+
+    def _evict(self, eviction: Evict) -> None:
+        for place, pod in enumerate(self.workloads):
+            if pod.uid == eviction.workload.uid and self._budgets_allow(pod):
+                self.workloads[place] = msgspec.structs.replace(pod, going=True)
+
+    def _budgets_allow(self, pod: Workload) -> bool:
+        for name, budget in self.budgets.items():
+            if budget.selector["matchLabels"].items() <= pod.labels.items():
+                if budget.allowed <= 0:
+                    return False
+                self.budgets[name] = msgspec.structs.replace(budget, allowed=budget.allowed - 1)
+        return True
+
+    # --- what the cluster does meanwhile
+
+    def live(self) -> None:
+        self.now += 1.0
+        for name, node in self.nodes.items():
+            if node.ready:
+                self._kubelet(name)
+        for name in self.nodes:
+            self._daemon_sets(name)
+
+    def _kubelet(self, name: str) -> None:
+        """What was asked to go goes; what is there becomes ready."""
+        for pod in [pod for pod in self.pods.values() if pod.node == name]:
+            if pod.going:
+                del self.pods[pod.uid]
+            elif not (pod.operand == Operand.DRIVER and pod.template == "new" and name in self.broken):
+                self.pods[pod.uid] = msgspec.structs.replace(pod, ready=True)
+        gone = [pod for pod in self.workloads if pod.node == name and pod.going]
+        self.workloads = [pod for pod in self.workloads if pod not in gone]
+        for pod in gone:
+            self._come_back(pod)
+
+    def _come_back(self, pod: Workload) -> None:
+        self._made += 1
+        fresh = msgspec.structs.replace(pod, going=False, uid=f"{pod.uid}+", name=f"{pod.name}-{self._made}")
+        if pod.controller == "DaemonSet":
+            if pod_of(self, pod.node, Operand.DEVICE_PLUGIN) is not None:  # without it kubelet offers no GPU
+                self.workloads.append(fresh)
+        elif pod.controller:
+            free = [node.name for node in self.nodes.values() if not node.unschedulable and node.ready]
+            for name in free[:1]:
+                self.workloads.append(msgspec.structs.replace(fresh, node=name))
+                self._give_back(pod)
+
+    def _give_back(self, pod: Workload) -> None:
+        for name, budget in self.budgets.items():
+            if budget.selector["matchLabels"].items() <= pod.labels.items():
+                self.budgets[name] = msgspec.structs.replace(budget, allowed=budget.allowed + 1)
+
+    def _daemon_sets(self, name: str) -> None:
+        node = self.nodes[name]
+        daemon_set = f"purser-driver-{node.labels[POOL_LABEL]}"
+        for pod in [pod for pod in self.pods.values() if pod.node == name]:
+            is_paused = pod.operand in dependents(Operand.DRIVER) and pause_of(node) is not None
+            is_misplaced = pod.operand == Operand.DRIVER and pod.daemon_set != daemon_set
+            if is_paused or is_misplaced:
+                self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+        for operand in ENABLED:
+            there = [pod for pod in self.pods.values() if pod.node == name and pod.operand == operand]
+            if not there and self._is_wanted(name, operand):
+                self._make(name, operand, daemon_set if operand is Operand.DRIVER else f"purser-{operand}")
+            driver = pod_of(self, name, Operand.DRIVER)
+            if operand is Operand.VALIDATOR and driver is not None:  # an older one proves nothing of this driver
+                for pod in there:
+                    if pod.created < driver.created:
+                        self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+
+    def _is_wanted(self, name: str, operand: Operand) -> bool:
+        if operand is Operand.DRIVER:
+            return True
+        needed = [pod_of(self, name, each) for each in NEEDS[operand]]
+        return pause_of(self.nodes[name]) is None and all(pod is not None and pod.ready for pod in needed)
+
+    def _make(self, name: str, operand: Operand, daemon_set: str) -> None:
+        self._made += 1
+        uid = f"{operand}-{name}-{self._made}"
+        self.pods[uid] = PodView(
+            namespace="purser-system",
+            name=uid,
+            uid=uid,
+            node=name,
+            operand=operand,
+            daemon_set=daemon_set,
+            template=self.template if operand is Operand.DRIVER else "t",
+            created=self.now,
+        )
+
+
+def patched(node: NodeView, patch: PatchNode) -> NodeView:
+    return msgspec.structs.replace(
+        node,
+        labels=_merged(node.labels, patch.labels),
+        annotations=_merged(node.annotations, patch.annotations),
+        unschedulable=node.unschedulable if patch.unschedulable is None else patch.unschedulable,
+    )
+
+
+def _merged(there: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    merged = there | changes
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def pod_of(cluster: Cluster, name: str, operand: Operand) -> PodView | None:
+    return next((p for p in cluster.pods.values() if p.node == name and p.operand == operand and not p.going), None)
+
+
+def _operand(standing: Standing, operand: Operand) -> OperandOnNode:
+    pod = standing.pod_of(operand)
+    return OperandOnNode(operand=operand, state="ready" if pod is not None and pod.ready else "progressing")
+
+
+def marks(node: NodeView) -> set[str]:
+    """What an upgrade left on a node, beside the label and annotations that say how it ended."""
+    return {
+        key
+        for key in node.annotations
+        if key == CORDONED_BY_ANNOTATION or "unschedulable" in key or "start-time" in key
+    }
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number:02}" for number in range(count)]
+
+
+def all_done(cluster: Cluster, among: Iterable[str] | None = None) -> bool:
+    return all(
+        cluster.nodes[name].labels.get(UPGRADE_STATE_LABEL) == State.DONE
+        and (pod := pod_of(cluster, name, Operand.DRIVER)) is not None
+        and pod.template == cluster.template
+        for name in among or cluster.nodes
+    )

@@ -1,0 +1,286 @@
+"""How many nodes at a time, which ones first, and when no further one begins."""
+
+import pytest
+from tests.unit.operator.upgrade.fleets import Cluster, all_done, names, workload
+
+from purser.operator.model import Budget
+from purser.operator.names import UPGRADE_SKIP_LABEL
+from purser.operator.policy.driver import Canary, UpgradePolicy
+from purser.operator.upgrade import State, advance, upgrade_status
+from purser.operator.upgrade.budget import fleet_target
+
+
+def most_at_a_time(cluster: Cluster) -> int:
+    most = 0
+    for _ in range(300):
+        cluster.round()
+        states = cluster.states().values()
+        most = max(
+            most, sum(state not in (State.UNKNOWN, State.REQUIRED, State.DONE, State.FAILED) for state in states)
+        )
+    return most
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (UpgradePolicy(), 1),
+        (UpgradePolicy(max_parallel_upgrades=3, max_unavailable="100%"), 3),
+        (UpgradePolicy(max_parallel_upgrades=0, max_unavailable=4), 4),
+        (UpgradePolicy(max_parallel_upgrades=0, max_unavailable="25%"), 3),  # of 10: rounded up
+        (UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%"), 10),
+    ],
+    ids=["one at a time is the default", "parallel", "unavailable", "a percentage is rounded up", "all"],
+)
+def test_so_many_at_a_time_and_no_more(policy: UpgradePolicy, expected: int) -> None:
+    cluster = Cluster(*names(10), policy=policy)
+    cluster.release()
+    assert most_at_a_time(cluster) == expected
+    assert all_done(cluster)
+    assert not cluster.violations
+
+
+def test_a_not_ready_node_is_skipped_and_reported_and_blocks_nobody() -> None:
+    """P9."""
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable=2))
+    cluster.change("n00", ready=False)
+    cluster.release()
+    cluster.run()
+    assert all_done(cluster, ["n01", "n02", "n03"])
+    status = upgrade_status(cluster.fleet())
+    assert (status.done, status.skipped, status.pending) == (3, 1, 0)
+    assert "node n00: is skipped: it is NotReady" in status.message
+    cluster.change("n00", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_nodes_that_are_away_count_as_unavailable() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable=1))
+    cluster.change("n00", ready=False)
+    cluster.release()
+    cluster.run()
+    assert set(cluster.states().values()) == {State.REQUIRED}
+    cluster.change("n00", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_a_node_that_goes_away_in_the_middle_holds_no_slot() -> None:
+    cluster = Cluster(*names(3), policy=UpgradePolicy(max_unavailable="100%"))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("n00") is State.RESTART)
+    cluster.change("n00", ready=False)
+    cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
+    cluster.change("n00", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.violations
+
+
+def test_a_node_that_is_cordoned_already_needs_no_room() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_parallel_upgrades=2, max_unavailable=1))
+    cluster.cordon("n03")
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster, ["n03"]))
+    assert set(cluster.states().values()) == {State.REQUIRED, State.DONE}
+    assert not cluster.violations
+
+
+def test_a_label_takes_a_node_out() -> None:
+    cluster = Cluster("a", "b")
+    cluster.label("a", **{UPGRADE_SKIP_LABEL: "true"})
+    cluster.release()
+    cluster.run()
+    assert (cluster.state("a"), cluster.state("b")) == (State.REQUIRED, State.DONE)
+    assert upgrade_status(cluster.fleet()).skipped == 1
+
+
+def test_a_node_in_a_mig_change_is_not_begun() -> None:
+    cluster = Cluster("a")
+    cluster.busy = frozenset({"a"})
+    cluster.release()
+    cluster.run()
+    assert cluster.state("a") is State.REQUIRED
+    cluster.busy = frozenset()
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_a_node_that_failed_before_comes_after_the_others() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(retry_after_seconds=0))
+    cluster.run_pod(workload("stays", "n00", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
+
+
+# --- halting
+
+
+def test_one_bad_driver_halts_the_upgrade() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable="100%"))
+    cluster.broken = set(cluster.nodes)
+    cluster.release()
+    cluster.run()
+    assert list(cluster.states().values()) == [State.FAILED, *[State.REQUIRED] * 3]
+    status = upgrade_status(cluster.fleet())
+    assert status.halted
+    assert status.message.startswith("halted: the new driver does not work on 1 node (n00)")
+    assert (status.failed, status.pending) == (1, 3)
+    assert [say.reason for say in advance(cluster.fleet()).events] == ["DriverUpgradeHalted"]
+
+
+def test_a_halted_upgrade_goes_on_when_somebody_says_so() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable="100%"))
+    cluster.broken = {"n00"}
+    cluster.release()
+    cluster.run()
+    assert cluster.state("n01") is State.REQUIRED
+    cluster.resume = "something else"
+    cluster.run()
+    assert cluster.state("n01") is State.REQUIRED
+    cluster.resume = upgrade_status(cluster.fleet()).target
+    cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
+    assert cluster.state("n00") is State.FAILED
+
+
+def test_a_halted_upgrade_goes_on_when_the_node_recovers() -> None:
+    cluster = Cluster(*names(3))
+    cluster.broken = {"n00"}
+    cluster.release()
+    cluster.run()
+    assert upgrade_status(cluster.fleet()).halted
+    cluster.broken.clear()
+    cluster.run(until=lambda: all_done(cluster))
+    assert not upgrade_status(cluster.fleet()).halted
+
+
+def test_a_halted_upgrade_goes_on_with_another_driver() -> None:
+    cluster = Cluster(*names(3), policy=UpgradePolicy(max_unavailable=2))
+    cluster.broken = set(cluster.nodes)
+    cluster.release()
+    cluster.run()
+    cluster.release("newer")
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_pods_that_could_not_leave_halt_nothing() -> None:
+    cluster = Cluster(*names(3))
+    cluster.run_pod(workload("stays", "n00", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
+
+
+@pytest.mark.parametrize(("halt_after", "failed"), [(1, 1), (2, 2), (0, 3)])
+def test_so_many_failures_halt_it(halt_after: int, failed: int) -> None:
+    policy = UpgradePolicy(halt_after_failures=halt_after, max_unavailable="100%")
+    cluster = Cluster(*names(3), policy=policy)
+    cluster.broken = set(cluster.nodes)
+    cluster.release()
+    cluster.run()
+    assert list(cluster.states().values()).count(State.FAILED) == failed
+
+
+def test_what_the_upgrade_leads_to_names_every_pool_once() -> None:
+    cluster = Cluster("a", "b", "c")
+    cluster.pools |= {"b": "q"}
+    assert fleet_target(cluster.fleet().standings) == "p.old,q.old"
+
+
+# --- canaries
+
+
+CANARY = {"pool": "canary"}
+
+
+def canaries(*which: str, soak_seconds: int = 0) -> Cluster:
+    policy = UpgradePolicy(
+        max_parallel_upgrades=0,
+        max_unavailable="100%",
+        canary=Canary(node_selector=CANARY, soak_seconds=soak_seconds),
+    )
+    cluster = Cluster(*names(4), policy=policy)
+    for name in which:
+        cluster.label(name, **CANARY)
+    cluster.run()
+    cluster.release()
+    return cluster
+
+
+def test_the_canary_goes_first_and_is_watched_for_a_while() -> None:
+    cluster = canaries("n02", soak_seconds=1000)
+    cluster.run(until=lambda: all_done(cluster, ["n02"]))
+    done_at = cluster.now
+    assert cluster.state("n00") is State.REQUIRED
+    cluster.run(until=lambda: cluster.state("n00") is not State.REQUIRED)
+    assert cluster.now - done_at >= 990
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_a_canary_that_fails_keeps_the_others_from_it() -> None:
+    cluster = canaries("n02")
+    cluster.broken = {"n02"}
+    cluster.run()
+    assert cluster.state("n02") is State.FAILED
+    assert cluster.state("n00") is State.REQUIRED
+
+
+def test_a_canary_that_goes_away_while_it_is_watched_keeps_the_others_from_it() -> None:
+    cluster = canaries("n02", soak_seconds=1000)
+    cluster.run(until=lambda: all_done(cluster, ["n02"]))
+    cluster.change("n02", ready=False)
+    cluster.now += 10_000
+    cluster.run()
+    assert cluster.state("n00") is State.REQUIRED
+    assert "the canary n02 has not done well yet" in upgrade_status(cluster.fleet()).message
+
+
+def test_a_canary_that_cannot_go_first_is_not_waited_for_as_long_as_another_can() -> None:
+    cluster = canaries("n01", "n02")
+    cluster.change("n01", ready=False)
+    cluster.run(until=lambda: all_done(cluster, ["n00", "n02", "n03"]))
+
+
+@pytest.mark.parametrize(
+    ("which", "why"),
+    [((), "no GPU node is a canary"), (("n01",), "there is no canary node that could go first")],
+    ids=["a selector that selects nothing", "all canaries are away"],
+)
+def test_without_a_canary_nobody_begins(which: tuple[str, ...], why: str) -> None:
+    cluster = canaries(*which)
+    for name in which:
+        cluster.change(name, ready=False)
+    cluster.run()
+    assert set(cluster.states().values()) == {State.REQUIRED}
+    assert why in upgrade_status(cluster.fleet()).message
+
+
+# --- disruption budgets
+
+
+def test_a_budget_is_counted_over_all_nodes_within_one_round() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%"))
+    for name in cluster.nodes:
+        cluster.run_pod(workload(f"w-{name}", name, labels={"app": "w"}))
+    cluster.budgets["w"] = Budget(namespace="team", name="w", selector={"matchLabels": {"app": "w"}}, allowed=1)
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("n00") is State.PODS)
+    moves = advance(cluster.fleet())
+    assert [each.workload.name for each in moves.evictions] == ["w-n00"]
+    assert "pod team/w-n01 is held by its disruption budget w" in upgrade_status(cluster.fleet()).message
+
+
+def test_the_status_says_what_is_in_the_way() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("stays", "a", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.PODS)
+    assert upgrade_status(cluster.fleet()).message == (
+        "node a: pod team/stays has no controller and would not come back (force is off)"
+    )
+
+
+def test_switched_off_the_status_says_what_is_left() -> None:
+    cluster = Cluster("a", policy=UpgradePolicy(auto_upgrade=False))
+    cluster.release()
+    cluster.run()
+    assert "1 nodes keep another driver" in upgrade_status(cluster.fleet()).message
+    gauges = advance(cluster.fleet()).gauges
+    assert gauges["driver_auto_upgrade_enabled"] == 0.0
+    assert gauges["nodes_upgrades_pending"] == 1.0

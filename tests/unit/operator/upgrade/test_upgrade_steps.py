@@ -1,0 +1,406 @@
+"""What an upgrade does on one node, step by step."""
+
+import msgspec
+import pytest
+from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, pod_of, workload
+
+from purser.operator.model import Budget, PatchNode
+from purser.operator.names import (
+    CORDONED_BY_ANNOTATION,
+    POOL_LABEL,
+    UPGRADE_INITIAL_CORDON_ANNOTATION,
+    UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
+from purser.operator.order import Operand
+from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
+from purser.operator.upgrade import State, advance, pause_of
+
+
+def path(cluster: Cluster, name: str = "a", rounds: int = 40) -> list[State]:
+    """The states that a node goes through."""
+    seen = [cluster.state(name)]
+    for _ in range(rounds):
+        cluster.round()
+        if cluster.state(name) is not seen[-1]:
+            seen.append(cluster.state(name))
+    return seen
+
+
+def test_a_fresh_node_is_done_before_it_has_a_driver() -> None:
+    cluster = Cluster("a")
+    cluster.pods.clear()
+    cluster.round()
+    assert cluster.state("a") is State.DONE
+    assert not cluster.nodes["a"].annotations
+
+
+def test_nothing_is_written_when_nothing_is_due() -> None:
+    cluster = Cluster("a", "b")
+    cluster.run()
+    before = cluster.writes
+    cluster.run()
+    assert cluster.writes == before
+
+
+def test_a_node_goes_through_every_state_in_order() -> None:
+    cluster = Cluster("a")
+    cluster.run()
+    cluster.release()
+    assert path(cluster) == [
+        State.DONE,
+        State.REQUIRED,
+        State.CORDON,
+        State.PODS,
+        State.RESTART,
+        State.VALIDATION,
+        State.UNCORDON,
+        State.DONE,
+    ]
+    assert all_done(cluster)
+    assert not cluster.nodes["a"].unschedulable
+    assert not marks(cluster.nodes["a"])
+    assert not cluster.violations
+
+
+def test_cordon_and_its_mark_are_one_write() -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.CORDON)
+    assert not cluster.nodes["a"].unschedulable
+    patch = cluster.round().patches["a"]
+    assert patch.unschedulable
+    assert patch.annotations[CORDONED_BY_ANNOTATION] == "driver-upgrade"
+    assert patch.labels[UPGRADE_STATE_LABEL] == State.PODS
+
+
+def test_operands_are_paused_while_the_driver_is_replaced_and_only_then() -> None:
+    cluster = Cluster("a")
+    cluster.run()
+    cluster.release()
+    paused = set()
+    for _ in range(30):
+        cluster.round()
+        if pause_of(cluster.nodes["a"]):
+            paused.add(cluster.state("a"))
+    assert paused == {State.RESTART}
+    assert pod_of(cluster, "a", Operand.VALIDATOR) is not None
+
+
+def test_the_driver_stays_as_long_as_a_gpu_pod_does() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("stays", "a", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    assert cluster.failure("a") == (
+        "GPU pods did not leave within 300 s: pod team/stays has no controller and would not come back (force is off)"
+    )
+    driver = pod_of(cluster, "a", Operand.DRIVER)
+    assert driver is not None
+    assert driver.template == "old"
+    assert not cluster.nodes["a"].unschedulable, "its old driver works: the node is given back"
+    assert not marks(cluster.nodes["a"])
+
+
+def test_a_node_whose_pods_could_not_leave_is_tried_again() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("stays", "a", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    failed_at = cluster.now
+    cluster.workloads.clear()
+    cluster.run(until=lambda: all_done(cluster))
+    assert cluster.now - failed_at >= cluster.policy.retry_after_seconds
+    assert not cluster.failure("a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"controller": ""}, "has no controller"),
+        ({"empty_dir": True}, "has an emptyDir volume"),
+        ({"mirror": True}, "is a static pod"),
+    ],
+)
+def test_a_pod_with_which_something_is_lost_is_not_evicted(changes: dict[str, object], reason: str) -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("w", "a", **changes))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    assert reason in cluster.failure("a")
+    assert [pod.name for pod in cluster.workloads] == ["w"]
+
+
+def test_force_and_delete_empty_dir_let_such_pods_go() -> None:
+    policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(force=True, delete_empty_dir=True))
+    cluster = Cluster("a", policy=policy)
+    cluster.run_pod(workload("w", "a", controller="", empty_dir=True))
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.workloads
+
+
+def test_idle_gpu_pods_leave_too_and_come_back_nowhere_before_the_driver() -> None:
+    """P11: they hold the old driver's files open; on the node they would crash for ever."""
+    cluster = Cluster("a", "b")
+    cluster.run_pod(workload("idle", "a"))
+    cluster.release()
+    seen = set()
+    for _ in range(60):
+        cluster.round()
+        driver = pod_of(cluster, "a", Operand.DRIVER)
+        if driver is None or not driver.ready:
+            seen |= {pod.name for pod in cluster.workloads if pod.node == "a"}
+    assert all_done(cluster)
+    assert not seen
+    assert len(cluster.workloads) == 1
+    assert not cluster.violations
+
+
+def test_gpu_pods_of_a_daemon_set_leave_once_the_device_plugin_is_gone() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("monitor", "a", controller="DaemonSet"))
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.violations
+
+
+def test_pods_that_use_no_gpu_stay_without_a_drain() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("web", "a", uses_gpu=False))
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster))
+    assert [pod.uid for pod in cluster.workloads] == ["web"]
+
+
+def test_a_drain_comes_where_gpu_pods_did_not_leave() -> None:
+    policy = UpgradePolicy(drain=Drain(enable=True, force=True))
+    cluster = Cluster("a", "b", policy=policy)
+    cluster.run_pod(workload("bare", "a", controller=""))
+    cluster.run_pod(workload("web", "a", uses_gpu=False))
+    skipped = {"nvidia.com/gpu-driver-upgrade-drain.skip": "true"}
+    cluster.run_pod(workload("told", "a", uses_gpu=False, labels=skipped))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.DRAIN)
+    cluster.run(until=lambda: all_done(cluster, ["a"]))
+    assert sorted((pod.uid, pod.node) for pod in cluster.workloads) == [("told", "a"), ("web+", "b")]
+
+
+def test_a_drain_honours_its_selector_and_gives_up_in_time() -> None:
+    policy = UpgradePolicy(drain=Drain(enable=True, pod_selector="app=train", timeout_seconds=50))
+    cluster = Cluster("a", policy=policy)
+    cluster.run_pod(workload("bare", "a", controller="", labels={"app": "train"}))
+    cluster.run_pod(workload("web", "a", uses_gpu=False))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    assert "not drained within 50 s" in cluster.failure("a")
+    assert {pod.uid for pod in cluster.workloads} == {"bare", "web"}
+
+
+def test_jobs_are_waited_for_as_long_as_the_policy_says() -> None:
+    policy = UpgradePolicy(wait_for_completion=WaitForCompletion(pod_selector="job=yes"))
+    cluster = Cluster("a", policy=policy)
+    cluster.run_pod(workload("j", "a", labels={"job": "yes"}))
+    cluster.release()
+    cluster.run(60)
+    assert cluster.state("a") is State.JOBS
+    cluster.workloads.clear()
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_a_job_that_takes_too_long_is_evicted() -> None:
+    waits = WaitForCompletion(pod_selector="job=yes", timeout_seconds=100)
+    cluster = Cluster("a", "b", policy=UpgradePolicy(wait_for_completion=waits))
+    cluster.run_pod(workload("j", "a", labels={"job": "yes"}))
+    cluster.release()
+    began = cluster.now
+    cluster.run(until=lambda: cluster.state("a") is State.PODS)
+    assert cluster.now - began >= 100
+    cluster.run(until=lambda: all_done(cluster, ["a"]))
+
+
+def test_a_disruption_budget_is_waited_for_even_with_force() -> None:
+    policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(force=True, timeout_seconds=0))
+    cluster = Cluster("a", "b", policy=policy)
+    cluster.run_pod(workload("db", "a", labels={"app": "db"}))
+    cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0)
+    cluster.release()
+    cluster.run(60)
+    assert cluster.state("a") is State.PODS
+    assert [pod.uid for pod in cluster.workloads] == ["db"]
+    cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=1)
+    cluster.run(until=lambda: all_done(cluster, ["a"]))
+
+
+def test_a_foreign_cordon_is_used_and_left() -> None:
+    """P9."""
+    cluster = Cluster("a")
+    cluster.run()
+    cluster.cordon("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
+    assert UPGRADE_INITIAL_CORDON_ANNOTATION in cluster.nodes["a"].annotations
+    assert CORDONED_BY_ANNOTATION not in cluster.nodes["a"].annotations
+    cluster.run(until=lambda: all_done(cluster))
+    assert cluster.nodes["a"].unschedulable
+    assert not marks(cluster.nodes["a"])
+
+
+def test_a_cordon_that_somebody_lifts_meanwhile_is_set_again() -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
+    cluster.change("a", unschedulable=False)
+    cluster.round()
+    assert cluster.nodes["a"].unschedulable
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.nodes["a"].unschedulable
+
+
+def test_a_driver_that_does_not_come_up_fails_and_keeps_the_node_cordoned() -> None:
+    cluster = Cluster("a")
+    cluster.broken = {"a"}
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    assert "not ready within 1800 s" in cluster.failure("a")
+    assert cluster.nodes["a"].unschedulable
+    assert pause_of(cluster.nodes["a"]) is None
+
+
+def test_a_driver_that_is_restarted_too_often_fails_before_its_time() -> None:
+    cluster = Cluster("a")
+    cluster.broken = {"a"}
+    cluster.release()
+    cluster.run(until=lambda: (pod := pod_of(cluster, "a", Operand.DRIVER)) is not None and pod.template == "new")
+    began = cluster.now
+    pod = pod_of(cluster, "a", Operand.DRIVER)
+    assert pod is not None
+    trouble = {"restarts": 11, "trouble": "CrashLoopBackOff", "message": "no such module"}
+    cluster.pods[pod.uid] = msgspec.structs.replace(pod, **trouble)
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    assert cluster.now - began < 10
+    assert cluster.failure("a") == "the new driver was restarted 11 times: no such module"
+
+
+def test_a_failed_node_recovers_with_its_driver() -> None:
+    cluster = Cluster("a")
+    cluster.broken = {"a"}
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    cluster.broken.clear()
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.nodes["a"].unschedulable
+    assert not cluster.failure("a")
+
+
+def test_a_failed_node_gets_the_next_driver() -> None:
+    cluster = Cluster("a")
+    cluster.broken = {"a"}
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    cluster.release("newer")
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.nodes["a"].unschedulable
+
+
+def test_a_policy_that_goes_back_before_the_driver_was_touched_gives_the_node_back() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("stays", "a", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.PODS)
+    driver = pod_of(cluster, "a", Operand.DRIVER)
+    cluster.release("old")
+    cluster.run(until=lambda: all_done(cluster))
+    assert pod_of(cluster, "a", Operand.DRIVER) == driver
+    assert not cluster.nodes["a"].unschedulable
+
+
+def test_a_policy_that_changes_during_validation_replaces_the_driver_again() -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.VALIDATION)
+    cluster.release("newer")
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.violations
+
+
+def test_a_node_that_is_away_is_not_failed_for_it() -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.VALIDATION)
+    cluster.change("a", ready=False)
+    cluster.round()
+    cluster.now += 100_000
+    cluster.round()
+    assert cluster.state("a") is State.VALIDATION
+    cluster.change("a", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_a_restart_that_is_asked_for_is_done_once() -> None:
+    cluster = Cluster("a")
+    cluster.run()
+    before = pod_of(cluster, "a", Operand.DRIVER)
+    cluster.change("a", annotations={UPGRADE_REQUESTED_ANNOTATION: "true"})
+    cluster.run()
+    after = pod_of(cluster, "a", Operand.DRIVER)
+    assert before is not None
+    assert after is not None
+    assert before.uid != after.uid
+    assert all_done(cluster)
+    assert UPGRADE_REQUESTED_ANNOTATION not in cluster.nodes["a"].annotations
+
+
+def test_a_node_that_belongs_elsewhere_by_now_moves_by_its_label() -> None:
+    cluster = Cluster("a")
+    cluster.run()
+    cluster.pools["a"] = "q"
+    cluster.run(until=lambda: cluster.nodes["a"].labels[POOL_LABEL] == "q")
+    assert cluster.state("a") is State.RESTART
+    cluster.run(until=lambda: cluster.state("a") is State.DONE)
+    driver = pod_of(cluster, "a", Operand.DRIVER)
+    assert driver is not None
+    assert driver.daemon_set == "purser-driver-q"
+    assert not cluster.violations
+
+
+@pytest.mark.parametrize("state", [State.PODS, State.RESTART, State.VALIDATION])
+def test_switched_off_in_the_middle_it_leaves_nothing_behind(state: State) -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is state)
+    cluster.policy = UpgradePolicy(auto_upgrade=False)
+    cluster.run()
+    assert not cluster.nodes["a"].unschedulable
+    assert not cluster.nodes["a"].annotations
+    assert UPGRADE_STATE_LABEL not in cluster.nodes["a"].labels
+
+
+def test_a_node_that_may_have_no_driver_is_released() -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.PODS)
+    cluster.obstacles["a"] = "570 is ruled out"
+    cluster.run()
+    assert not cluster.nodes["a"].unschedulable
+    assert UPGRADE_STATE_LABEL not in cluster.nodes["a"].labels
+
+
+def test_what_is_not_known_is_waited_for() -> None:
+    """A node whose pods nobody listed may be full of them."""
+    cluster = Cluster("a")
+    cluster.release()
+    for state in (State.PODS, State.RESTART):
+        cluster.run(until=lambda state=state: cluster.state("a") is state)  # type: ignore[misc]
+        fleet = msgspec.structs.replace(cluster.fleet(), workloads={})
+        moves = advance(fleet)
+        assert not moves.patches
+        assert not moves.deletions
+
+
+def test_a_word_of_somebody_elses_counts_as_unknown() -> None:
+    cluster = Cluster("a")
+    cluster.label("a", **{UPGRADE_STATE_LABEL: "node-maintenance-required"})
+    assert cluster.round().patches["a"] == PatchNode(
+        node="a", labels={UPGRADE_STATE_LABEL: "upgrade-done"}, why="nothing to upgrade"
+    )
