@@ -210,7 +210,7 @@ async def run(nodes: int, pods: int) -> None:
                 SchedulerMetrics(),
                 EventRecorder(client, "bench", "bench"),
             )
-            await extender.warm_up()
+            extender.refresh()
             gc.freeze()  # as the process does once it is ready
             times = await over_https(Churning(extender, churn(cache, names)), names, pods)
             report(f"{title}: filter + prioritize, HTTPS", times)

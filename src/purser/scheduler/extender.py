@@ -4,7 +4,6 @@
 their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
 """
 
-import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,7 +22,6 @@ from purser.core.placement import (
     rank,
     tally,
 )
-from purser.core.placement.warmup import warm_up
 from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, room
 from purser.kube import Client, Clock, EventRecorder, SystemClock, ref_of
 from purser.kube.adapters import pod_spec
@@ -93,9 +91,8 @@ class KubeExtender:
         """The lease was won or lost."""
         self._fence.leadership_changed(held)
 
-    async def warm_up(self) -> None:
-        """Do beforehand what the first decision would wait for."""
-        await asyncio.to_thread(warm_up)
+    def refresh(self) -> None:
+        """Take in the fleet as it was listed: else the first decision does."""
         self._evaluator.refresh()
 
     def not_ready(self) -> list[str]:

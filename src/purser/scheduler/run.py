@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from purser.core.placement.warmup import warm_up
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import ConfigError, KubeError
@@ -95,14 +96,16 @@ async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: C
             client = await stack.enter_async_context(Client(config, field_manager=COMPONENT))
             events = await stack.enter_async_context(EventRecorder(client, COMPONENT, host))
             spawn = (await stack.enter_async_context(asyncio.TaskGroup())).create_task
+            compiled = spawn(asyncio.to_thread(warm_up))
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
-            await parts.extender.warm_up()
+            parts.extender.refresh()
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
             mutation = Mutation(settings.scheduler_name, parts.cache.largest_node)
             validation = Validation(settings.scheduler_name, lambda: user)
+            await compiled
             backends = Backends(parts.extender, mutation, validation, metrics, readiness.reasons)
             app = https_app(backends, _client_auth(server, keeper))
             port = await stack.enter_async_context(listening(app, server.bind_address, server.port, keeper.context))
