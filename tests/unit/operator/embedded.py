@@ -119,7 +119,7 @@ def node(name: str, labels: dict[str, str] | None = None, **info: str) -> dict[s
         "status": {
             "nodeInfo": node_info,
             "conditions": [{"type": "Ready", "status": "True"}],
-            "allocatable": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "8"},
+            "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "8"},
         },
     }
 
