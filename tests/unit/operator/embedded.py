@@ -163,7 +163,7 @@ async def eventually(what: Callable[[], Any], seconds: float = 15.0) -> Any:
             found = await found if asyncio.iscoroutine(found) else found
             if found:
                 return found
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.01)
 
 
 def builtins(value: Any) -> Any:
