@@ -119,7 +119,7 @@ def node(name: str, labels: dict[str, str] | None = None, **info: str) -> dict[s
         "status": {
             "nodeInfo": node_info,
             "conditions": [{"type": "Ready", "status": "True"}],
-            "allocatable": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "8"},
+            "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "8"},
         },
     }
 
@@ -163,7 +163,7 @@ async def eventually(what: Callable[[], Any], seconds: float = 15.0) -> Any:
             found = await found if asyncio.iscoroutine(found) else found
             if found:
                 return found
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.01)
 
 
 def builtins(value: Any) -> Any:

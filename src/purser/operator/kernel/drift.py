@@ -10,6 +10,7 @@ LIST_KEYS = ("mountPath", "containerPort", "uid", "name", "key")
 """By which items of a list are told apart, if all items of it have one and no two are equal. A mount's name comes
 twice where a volume is mounted twice, therefore its path comes first."""
 
+_LISTS = (list, tuple)
 SHOWN_PATHS = 3
 
 
@@ -43,16 +44,19 @@ def hash_of(obj: Raw) -> str:
 def projection(live: Any, desired: Any) -> Any:
     """The live value, of the fields only that the desired one has. Servers drop empty values, so that an empty one
     that is wanted is there if nothing else is."""
-    if isinstance(desired, Mapping) and isinstance(live, Mapping):
+    if live == desired:
+        return live
+    if isinstance(desired, dict) and isinstance(live, dict):
         return {key: _part(live, key, value) for key, value in desired.items() if key in live or _is_empty(value)}
-    if isinstance(desired, Sequence) and isinstance(live, Sequence) and not isinstance(desired, str):
+    if isinstance(desired, _LISTS) and isinstance(live, _LISTS):
         return _list(live, desired)
     return live
 
 
 def difference(live: Any, desired: Any) -> list[str]:
     """Paths at which a live object is not as desired, in order."""
-    return list(_differences(projection(live, desired), desired, ""))
+    found = projection(live, desired)
+    return [] if found == desired else list(_differences(found, desired, ""))
 
 
 def _part(live: Mapping[str, Any], key: str, desired: Any) -> Any:
@@ -66,7 +70,7 @@ def _is_empty(value: Any) -> bool:
 
 def _list(live: Sequence[Any], desired: Sequence[Any]) -> Any:
     key = _list_key(desired)
-    if key is not None and all(isinstance(item, Mapping) for item in live):
+    if key is not None and all(isinstance(item, dict) for item in live):
         by_key = {item.get(key): item for item in live}
         return [projection(by_key[item[key]], item) for item in desired if item[key] in by_key]
     if len(live) == len(desired):
@@ -75,7 +79,7 @@ def _list(live: Sequence[Any], desired: Sequence[Any]) -> Any:
 
 
 def _list_key(items: Sequence[Any]) -> str | None:
-    if not items or not all(isinstance(item, Mapping) for item in items):
+    if not items or not all(isinstance(item, dict) for item in items):
         return None
     for key in LIST_KEYS:
         values = [item.get(key) for item in items]
@@ -85,15 +89,11 @@ def _list_key(items: Sequence[Any]) -> str | None:
 
 
 def _differences(have: Any, want: Any, path: str) -> Iterator[str]:
-    if isinstance(want, Mapping) and isinstance(have, Mapping):
+    if isinstance(want, dict) and isinstance(have, dict):
         for key, value in want.items():
             yield from _differences(have.get(key), value, f"{path}.{key}" if path else str(key))
-    elif _is_list(want) and _is_list(have) and len(want) == len(have):
+    elif isinstance(want, _LISTS) and isinstance(have, _LISTS) and len(want) == len(have):
         for place, (one, other) in enumerate(zip(have, want, strict=True)):
             yield from _differences(one, other, f"{path}[{place}]")
     elif have != want:
         yield path
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -97,7 +97,7 @@ def _version(driver: DriverSpec, profile: Profile | None) -> str:
 
 def _name(os_id: str, os_version: str, kernel: str, profile: str) -> str:
     key = "\n".join((os_id, os_version, kernel, profile))
-    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, kernel, profile))).lower())
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, profile, kernel))).lower())
     return f"{slug[: MAX_NAME - _HASH - 1].strip('-')}-{sha256(key.encode()).hexdigest()[:_HASH]}"
 
 

@@ -66,7 +66,8 @@ def _is_worse(standing: Standing) -> bool:
     state = state_of(standing.node)
     if state is State.FAILED:
         return stale_pod(standing) is None  # the old driver is gone; otherwise it was never touched
-    return state is State.DONE and state_name(Operand.DRIVER, standing) == "failing"
+    # A node that is away later, for whatever reason, tells nothing about its driver.
+    return state is State.DONE and standing.node.ready and state_name(Operand.DRIVER, standing) == "failing"
 
 
 def halt(fleet: Fleet) -> str:
@@ -85,7 +86,7 @@ def turn(fleet: Fleet) -> Turn:
     due = [each for each in fleet.standings if state_of(each.node) is State.REQUIRED and is_due(each)]
     skipped = {each.node.name: why for each in due if (why := passed_over(each))}
     ready = [each for each in due if each.node.name not in skipped]
-    ready.sort(key=lambda each: _order(each, fleet))
+    ready.sort(key=lambda each: order(each, fleet))
     halted, held = halt(fleet), hold(fleet)
     parallel, room = _parallel_slots(fleet), max_unavailable(fleet) - sum(map(is_unavailable, fleet.standings))
     slots = max(0, min(parallel, room))
@@ -110,8 +111,8 @@ def _parallel_slots(fleet: Fleet) -> int:
     return fleet.policy.max_parallel_upgrades - busy
 
 
-def _order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, str]:
-    """Canaries first; nodes that failed before come after the others."""
+def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, str]:
+    """By which nodes have their turn: canaries first; those that failed before come after the others."""
     failed_before = UPGRADE_FAILURE_ANNOTATION in standing.node.annotations
     return not is_canary(standing, fleet), failed_before, standing.node.name
 

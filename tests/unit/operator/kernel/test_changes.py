@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.unit.operator.world import NAMESPACE, World
 
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode
 from purser.operator.order import Operand
-from tests.unit.operator.world import NAMESPACE, World
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """From nothing to a ready stack, node by node and in order."""
 
+import itertools
+
 import pytest
+from tests.unit.operator.world import World, same_order
 
 from purser.operator.model import Apply, PatchNode, WriteStatus
 from purser.operator.order import Operand, prerequisites
-from tests.unit.operator.world import World, same_order
 
 NVIDIA = {"devicePlugin": {"flavor": "nvidia"}, "dcgm": {"enabled": True}, "nodeStatusExporter": {"enabled": True}}
 
@@ -126,7 +128,7 @@ def test_the_status_tells_each_change_once(world: World) -> None:
     world.add_node("a")
     world.settle()
     statuses = [each.status for each in world.history if isinstance(each, WriteStatus)]
-    assert all(one != other for one, other in zip(statuses, statuses[1:], strict=False))
+    assert all(one != other for one, other in itertools.pairwise(statuses))
     assert {each.conditions[0].last_transition_time for each in statuses[:-1]} == {
         statuses[0].conditions[0].last_transition_time
     }

@@ -1,0 +1,261 @@
+"""What an upgrade would do, before it happens: the machine itself, run over an optimistic copy of the fleet.
+
+In the copy every new driver works at once, pods that are asked to leave leave, jobs end, and budgets have room again
+as soon as pods are back elsewhere. What does not work out even there is what people have to know beforehand.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from purser.operator.model import Moves, NodeView, OperandOnNode, PatchNode, PodView, Standing, Workload
+from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION
+from purser.operator.order import Operand, dependents
+from purser.operator.upgrade.advance import advance
+from purser.operator.upgrade.budget import fleet_target, is_unavailable, max_unavailable, order, turn
+from purser.operator.upgrade.canary import is_canary
+from purser.operator.upgrade.evicting import Desk, Rules, gpu_pods, jobs
+from purser.operator.upgrade.states import (
+    UNDER_WAY,
+    Fleet,
+    State,
+    is_due,
+    is_managed,
+    passed_over,
+    stale_pod,
+    state_name,
+    state_of,
+    target_of,
+)
+
+FAR_S = 10**9
+"""Later than anything that a plan tells of: in it nobody is tried again."""
+
+SPARE = 4
+"""So many more nodes than may begin are looked at in each step: the rest of a long line cannot be reached yet."""
+
+MAX_ROUNDS_PER_NODE = 40
+"""A node takes about ten, and one more per pod of a tight budget."""
+
+
+class PlannedPod(msgspec.Struct, frozen=True):
+    """A pod that an upgrade concerns."""
+
+    namespace: str
+    name: str
+    how: Literal["evicted", "waited for", "in the way"]
+    why: str = ""
+    """Of one that is in the way: why it stays."""
+
+
+class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens on one node."""
+
+    name: str
+    target: str
+    pods: tuple[PlannedPod, ...] = ()
+    fails: str = ""
+    """Why its upgrade would fail; empty: it would not."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upgrade would do."""
+
+    target: str
+    waves: tuple[tuple[PlannedNode, ...], ...] = ()
+    """Nodes that begin together, in order."""
+    skipped: dict[str, str] = {}
+    """By node that needs an upgrade and is left out: why."""
+    waiting: dict[str, str] = {}
+    """By node that needs one and never gets its turn: why."""
+    unmanaged: dict[str, str] = {}
+    """By node whose driver the operator does not replace: why."""
+    current: int = 0
+    """How many nodes have their driver already."""
+    off: bool = False
+    """Automatic upgrades are off: none of it would happen by itself."""
+
+
+def plan(fleet: Fleet) -> Plan:
+    """What the upgrade of this fleet would do. ``fleet.workloads`` has the pods of every node that needs one."""
+    course = _Course(fleet)
+    course.run()
+    final = turn(course.fleet())
+    begun = {name for wave in course.waves for name in wave}
+    due = [each for each in fleet.standings if is_due(each) and each.node.name not in begun]
+    return Plan(
+        target=fleet_target(fleet.standings),
+        waves=tuple(tuple(course.told(name) for name in wave) for wave in course.waves),
+        skipped={each.node.name: why for each in due if (why := passed_over(each))},
+        waiting={each.node.name: _why_waiting(each, final.waiting) for each in due if not passed_over(each)},
+        unmanaged={each.node.name: each.obstacle for each in fleet.standings if each.obstacle},
+        current=sum(is_managed(each) and stale_pod(each) is None for each in fleet.standings),
+        off=not fleet.policy.auto_upgrade,
+    )
+
+
+def _why_waiting(standing: Standing, whys: Mapping[str, str]) -> str:
+    if standing.node.name in whys:
+        return whys[standing.node.name]
+    failed = standing.node.annotations.get(UPGRADE_FAILURE_ANNOTATION)
+    return f"it failed, and is tried again later: {failed}" if failed else "it does not get its turn"
+
+
+class _Course:
+    """The optimistic copy, and what was seen on the way."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        policy = msgspec.structs.replace(
+            fleet.policy,
+            auto_upgrade=True,
+            retry_after_seconds=FAR_S,
+            max_unavailable=max_unavailable(fleet),  # of all nodes, also where only some are looked at
+        )
+        self._base = msgspec.structs.replace(fleet, policy=policy)
+        self._now = fleet.now
+        self._slots = policy.max_parallel_upgrades or len(fleet.standings)
+        self._workloads = dict(fleet.workloads)
+        self._standings = {each.node.name: each for each in fleet.standings if _matters(each, fleet)}
+        line = [each for each in fleet.standings if each.node.name not in self._standings and is_due(each)]
+        self._line = sorted(line, key=lambda each: order(each, fleet), reverse=True)
+        self._pods: dict[str, dict[str, PlannedPod]] = {}
+        self.waves: list[list[str]] = []
+
+    def fleet(self) -> Fleet:
+        """How it looks now, with those who could be next."""
+        waiting = sum(self._could_begin(each) for each in self._standings.values())
+        while self._line and waiting < self._slots + SPARE:
+            following = self._line.pop()
+            self._standings[following.node.name] = following
+            waiting += self._could_begin(following)
+        return msgspec.structs.replace(
+            self._base, now=self._now, standings=tuple(self._standings.values()), workloads=self._workloads
+        )
+
+    def run(self) -> None:
+        """Until nothing happens any more."""
+        for _ in range(MAX_ROUNDS_PER_NODE * (len(self._base.standings) + 1)):
+            fleet = self.fleet()
+            moves = advance(fleet)
+            wave = [name for name in moves.patches if self._begins(name, moves)]
+            if wave:
+                self.waves.append(wave)
+            changed = self._imagine(fleet, moves)
+            if not changed:
+                if moves.look_again_s is None or moves.look_again_s > FAR_S / 2:
+                    return
+                self._now += max(moves.look_again_s, 1.0)
+
+    def told(self, name: str) -> PlannedNode:
+        """What happened on a node."""
+        standing = self._standings.get(name) or next(s for s in self._base.standings if s.node.name == name)
+        failed = state_of(standing.node) is State.FAILED
+        left = self._in_the_way(name) if failed else ()
+        return PlannedNode(
+            name=name,
+            target=target_of(standing),
+            pods=(*self._pods.get(name, {}).values(), *left),
+            fails=standing.node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "") if failed else "",
+        )
+
+    def _could_begin(self, standing: Standing) -> bool:
+        waits = state_of(standing.node) in (State.UNKNOWN, State.DONE, State.REQUIRED) and is_due(standing)
+        return waits and not passed_over(standing) and standing.node.name not in self._base.busy
+
+    def _begins(self, name: str, moves: Moves) -> bool:
+        return State.CORDON.value in moves.patches[name].labels.values()
+
+    def _imagine(self, fleet: Fleet, moves: Moves) -> bool:
+        """Do what was decided, and what a cluster would do then. Whether anything changed."""
+        before = (dict(self._standings), dict(self._workloads))
+        for name, patch in moves.patches.items():
+            standing = self._standings[name]
+            self._standings[name] = msgspec.structs.replace(standing, node=_patched(standing.node, patch))
+        for deletion in moves.deletions:
+            standing = self._standings[deletion.pod.node]
+            pods = tuple(pod for pod in standing.pods if pod.uid != deletion.pod.uid)
+            self._standings[deletion.pod.node] = msgspec.structs.replace(standing, pods=pods)
+        for eviction in moves.evictions:
+            self._leaves(eviction.workload, "evicted")
+        for name, standing in list(self._standings.items()):
+            state = state_of(standing.node)
+            if state is State.JOBS:
+                for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
+                    self._leaves(pod, "waited for")
+            if state in UNDER_WAY:
+                self._standings[name] = _settled(standing, self._now)
+            elif name in moves.patches and not _matters(self._standings[name], fleet) and not is_due(standing):
+                del self._standings[name]  # done
+        return before != (self._standings, self._workloads)
+
+    def _leaves(self, pod: Workload, how: Literal["evicted", "waited for"]) -> None:
+        there = self._workloads.get(pod.node, ())
+        self._workloads[pod.node] = tuple(each for each in there if each.uid != pod.uid)
+        self._pods.setdefault(pod.node, {})[pod.uid] = PlannedPod(pod.namespace, pod.name, how)
+
+    def _in_the_way(self, name: str) -> Iterable[PlannedPod]:
+        policy = self._base.policy.gpu_pod_deletion
+        rules, desk = Rules(policy.force, policy.delete_empty_dir), Desk(self._base.budgets)
+        for pod in gpu_pods(self._workloads.get(name, ())):
+            why = rules.forbid(pod) or desk.let_go(pod)
+            if why:
+                yield PlannedPod(pod.namespace, pod.name, "in the way", why)
+
+
+def _matters(standing: Standing, fleet: Fleet) -> bool:
+    """It bears on whether others begin: it takes room, goes first, or fails."""
+    state = state_of(standing.node)
+    fails = state is State.FAILED or state_name(Operand.DRIVER, standing) == "failing"
+    return is_unavailable(standing) or is_canary(standing, fleet) or state in UNDER_WAY or fails
+
+
+def _settled(standing: Standing, now: float) -> Standing:
+    """What becomes of operands on a node that is under way: paused ones leave, others come back and are ready."""
+    swapping = state_of(standing.node) is State.RESTART
+    paused = dependents(Operand.DRIVER) if swapping else ()
+    pods = {pod.operand: pod for pod in standing.pods if pod.operand not in paused and not pod.going}
+    is_moved = standing.pool is not None and standing.node.labels.get(POOL_LABEL) == standing.pool.name
+    driver = pods.get(Operand.DRIVER)
+    if swapping and driver is not None and is_moved and driver.daemon_set != _daemon_set(standing, Operand.DRIVER):
+        del pods[Operand.DRIVER]
+    operands = {}
+    for operand, there in standing.operands.items():
+        if there.state == "excluded" or operand in paused:
+            operands[operand] = there
+            continue
+        pods.setdefault(operand, _new_pod(standing, operand, now))
+        operands[operand] = OperandOnNode(operand=operand, state="ready")
+    return msgspec.structs.replace(standing, pods=tuple(pods.values()), operands=operands)
+
+
+def _daemon_set(standing: Standing, operand: Operand) -> str:
+    is_driver = operand is Operand.DRIVER and standing.pool is not None
+    return standing.pool.daemon_set if is_driver and standing.pool is not None else f"purser-{operand}"
+
+
+def _new_pod(standing: Standing, operand: Operand, now: float) -> PodView:
+    return PodView(
+        namespace="",
+        name=f"{operand}-new",
+        uid=f"{operand}-new-{now}",
+        node=standing.node.name,
+        operand=operand,
+        daemon_set=_daemon_set(standing, operand),
+        template=standing.pool.template if standing.pool is not None else "",
+        ready=True,
+        created=now,
+    )
+
+
+def _patched(node: NodeView, patch: PatchNode) -> NodeView:
+    return msgspec.structs.replace(
+        node,
+        labels=_merged(node.labels, patch.labels),
+        annotations=_merged(node.annotations, patch.annotations),
+        unschedulable=node.unschedulable if patch.unschedulable is None else patch.unschedulable,
+    )
+
+
+def _merged(there: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**there, **changes}.items() if value is not None}

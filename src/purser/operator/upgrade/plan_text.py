@@ -1,0 +1,37 @@
+"""A plan in lines, as `purser operator plan` prints it."""
+
+from collections.abc import Iterator, Mapping
+
+from purser.operator.upgrade.plan import Plan, PlannedNode
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """For people: wave by wave, then who is left out and why."""
+    return list(_lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"driver: {plan.target or 'none of the operator'}"
+    if plan.off:
+        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this happens by itself"
+    if not plan.waves:
+        yield "no node would be upgraded"
+    for number, wave in enumerate(plan.waves, 1):
+        yield f"wave {number}: {len(wave)} node{'s' if len(wave) != 1 else ''}"
+        for node in wave:
+            yield from _node(node)
+    yield from _whys("skipped", plan.skipped)
+    yield from _whys("waiting", plan.waiting)
+    yield from _whys("no driver", plan.unmanaged)
+    yield f"{plan.current} node{'s have' if plan.current != 1 else ' has'} the driver already"
+
+
+def _node(node: PlannedNode) -> Iterator[str]:
+    yield f"  {node.name}{f'  WOULD FAIL: {node.fails}' if node.fails else ''}"
+    for pod in node.pods:
+        yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
+
+
+def _whys(what: str, whys: Mapping[str, str]) -> Iterator[str]:
+    for name, why in sorted(whys.items()):
+        yield f"{what}: {name}: {why}"

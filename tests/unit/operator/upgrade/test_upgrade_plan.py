@@ -1,0 +1,163 @@
+"""The plan of an upgrade: what it tells is what happens then."""
+
+import msgspec
+from tests.unit.operator.upgrade.fleets import Cluster, names, workload
+
+from purser.operator.model import Budget
+from purser.operator.names import UPGRADE_SKIP_LABEL
+from purser.operator.policy.driver import Canary, PodDeletion, UpgradePolicy, WaitForCompletion
+from purser.operator.upgrade import State, is_under_way, plan, plan_lines
+
+
+def order_of(cluster: Cluster, rounds: int = 400) -> list[str]:
+    """In which order nodes begin in truth, and who left."""
+    begun: list[str] = []
+    for _ in range(rounds):
+        moves = cluster.round()
+        begun += [n for n in cluster.nodes if is_under_way(cluster.nodes[n]) and n not in begun]
+        if not moves.patches:
+            cluster.now += 30
+    return begun
+
+
+def planned_order(cluster: Cluster) -> list[str]:
+    return [node.name for wave in plan(cluster.fleet()).waves for node in wave]
+
+
+def test_without_a_new_driver_nothing_is_planned() -> None:
+    cluster = Cluster(*names(3))
+    found = plan(cluster.fleet())
+    assert not found.waves
+    assert found.current == 3
+    assert plan_lines(found) == ["driver: p.old", "no node would be upgraded", "3 nodes have the driver already"]
+
+
+def test_waves_follow_the_bounds() -> None:
+    cluster = Cluster(*names(7), policy=UpgradePolicy(max_parallel_upgrades=3, max_unavailable="100%"))
+    cluster.release()
+    assert [len(wave) for wave in plan(cluster.fleet()).waves] == [3, 3, 1]
+
+
+def test_a_plan_changes_nothing() -> None:
+    cluster = Cluster(*names(3))
+    cluster.release()
+    before = cluster.fleet()
+    plan(before)
+    assert cluster.fleet() == before
+
+
+def test_nodes_begin_as_planned_and_the_planned_pods_leave() -> None:
+    policy = UpgradePolicy(
+        max_parallel_upgrades=2,
+        max_unavailable="100%",
+        canary=Canary(node_selector={"c": "y"}, soak_seconds=100),
+        wait_for_completion=WaitForCompletion(pod_selector="job=yes"),
+    )
+    cluster = Cluster(*names(9), policy=policy)
+    cluster.label("n05", c="y")
+    cluster.cordon("n02")
+    cluster.change("n03", ready=False)
+    cluster.label("n04", **{UPGRADE_SKIP_LABEL: "true"})
+    for name in ("n00", "n01", "n06"):
+        cluster.run_pod(workload(f"w-{name}", name))
+    cluster.run_pod(workload("bare", "n07", controller=""))
+    cluster.run_pod(workload("web", "n00", uses_gpu=False))
+    cluster.release()
+    found = plan(cluster.fleet())
+    assert [node.name for wave in found.waves for node in wave] == ["n05", "n00", "n01", "n02", "n06", "n07", "n08"]
+    assert found.skipped.keys() == {"n03", "n04"}
+    nodes = {node.name: node for wave in found.waves for node in wave}
+    evicted = {pod.name for node in nodes.values() for pod in node.pods if pod.how == "evicted"}
+    assert evicted == {"w-n00", "w-n01", "w-n06"}
+    assert [name for name, node in nodes.items() if node.fails] == ["n07"]
+    assert [(pod.name, pod.how) for pod in nodes["n07"].pods] == [("bare", "in the way")]
+
+    cluster.policy = msgspec.structs.replace(cluster.policy, retry_after_seconds=10**9)
+    assert sorted(order_of(cluster)) == sorted(nodes)
+    failed = [name for name, state in cluster.states().items() if state is State.FAILED]
+    assert failed == ["n07"]
+    uids = {pod.uid for pod in cluster.workloads}
+    assert not uids & evicted
+    assert {"bare", "web"} <= uids
+
+
+def test_one_by_one_the_order_is_exactly_the_planned_one() -> None:
+    cluster = Cluster(*names(6))
+    cluster.run_pod(workload("w", "n01"))
+    cluster.release()
+    expected = planned_order(cluster)
+    assert expected == names(6)
+    assert order_of(cluster) == expected
+
+
+def test_a_pod_that_its_budget_holds_is_named() -> None:
+    cluster = Cluster("a", "b")
+    cluster.run_pod(workload("db", "a", labels={"app": "db"}))
+    cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0)
+    cluster.release()
+    lines = plan_lines(plan(cluster.fleet()))
+    assert "    in the way: pod team/db (is held by its disruption budget db)" in lines
+    assert any(line.startswith("  a  WOULD FAIL: GPU pods did not leave within 300 s") for line in lines)
+    assert "  b" in lines
+
+
+def test_pods_of_a_tight_budget_leave_one_after_the_other() -> None:
+    cluster = Cluster("a", "b", policy=UpgradePolicy(gpu_pod_deletion=PodDeletion(timeout_seconds=0)))
+    for number in range(4):
+        cluster.run_pod(workload(f"db{number}", "a", labels={"app": "db"}))
+    cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=1)
+    cluster.release()
+    wave = plan(cluster.fleet()).waves[0]
+    assert [(pod.name, pod.how) for pod in wave[0].pods] == [(f"db{number}", "evicted") for number in range(4)]
+
+
+def test_jobs_are_named() -> None:
+    waits = WaitForCompletion(pod_selector="job=yes")
+    cluster = Cluster("a", policy=UpgradePolicy(wait_for_completion=waits))
+    cluster.run_pod(workload("j", "a", labels={"job": "yes"}))
+    cluster.release()
+    assert [(pod.name, pod.how) for pod in plan(cluster.fleet()).waves[0][0].pods] == [("j", "waited for")]
+
+
+def test_a_halted_upgrade_says_why_nobody_begins() -> None:
+    cluster = Cluster(*names(3))
+    cluster.broken = {"n00"}
+    cluster.release()
+    cluster.run()
+    found = plan(cluster.fleet())
+    assert not found.waves
+    assert found.waiting.keys() == {"n01", "n02"}
+    assert all("halted" in why for why in found.waiting.values())
+
+
+def test_a_node_that_may_have_no_driver_is_named() -> None:
+    cluster = Cluster("a", "b")
+    cluster.obstacles["a"] = "570 is ruled out"
+    cluster.release()
+    lines = plan_lines(plan(cluster.fleet()))
+    assert "no driver: a: 570 is ruled out" in lines
+    assert "  a" not in lines
+
+
+def test_it_can_be_asked_with_automatic_upgrades_off() -> None:
+    cluster = Cluster("a", policy=UpgradePolicy(auto_upgrade=False))
+    cluster.release()
+    found = plan(cluster.fleet())
+    assert found.off
+    assert [node.name for wave in found.waves for node in wave] == ["a"]
+
+
+def test_another_pool_is_planned_like_another_template() -> None:
+    cluster = Cluster("a")
+    cluster.pools["a"] = "q"
+    assert [node.target for wave in plan(cluster.fleet()).waves for node in wave] == ["q.old"]
+
+
+def test_a_long_line_of_which_some_fail_is_planned_to_its_end() -> None:
+    cluster = Cluster(*names(30))
+    for name in names(30)[:12]:
+        cluster.run_pod(workload(f"bare-{name}", name, controller=""))
+    cluster.release()
+    found = plan(cluster.fleet())
+    assert planned_order(cluster) == names(30)
+    assert sum(bool(node.fails) for wave in found.waves for node in wave) == 12
