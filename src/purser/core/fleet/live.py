@@ -23,6 +23,7 @@ class LiveArrays:
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self._is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        fleet.take_changed()  # all of it is read now
         self._write(fleet.names())
 
     def refresh(self) -> FleetArrays:

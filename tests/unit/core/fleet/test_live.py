@@ -1,0 +1,71 @@
+"""The live fleet as arrays: whatever happened to it, they are as if they had been built from it now."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.core.fleet.test_arrays import NAMES, node_contents
+
+from purser.core.fleet import Fleet, NodeRoom
+from purser.core.fleet.live import LiveArrays
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+
+KNOWN = NAMES[:6]
+EVENTS = st.tuples(
+    st.sampled_from(["inventory", "gone", "grant", "grant", "grant", "end", "room"]),
+    st.sampled_from(KNOWN),
+    st.integers(0, 4),
+    st.integers(0, 3),
+)
+
+
+def apply(fleet: Fleet, what: str, name: str, number: int, more: int) -> None:
+    if what == "inventory":
+        models = ("T4", "A100")
+        devices = tuple(
+            Device(f"{name}-{i}", i, models[more % 2], 1000 * (1 + more), slots=1 + more, healthy=i != more)
+            for i in range(number)
+        )
+        fleet.set_inventory(NodeInventory(name, devices, cordoned=(f"{name}-1",) if more == 3 else ()))
+    elif what == "gone":
+        fleet.remove_node(name)
+    elif what == "grant":
+        shares = tuple(DeviceShare(f"{name}-{i}", 300 * more, 50 * (more % 3)) for i in range(1 + number % 2))
+        part = ContainerGrant("c", ContainerKind.APP, shares)
+        fleet.ledger.adopt(Grant(f"pod-{number}-{name}", "ns", "p", name, (part,)), GrantState.BOUND)
+    elif what == "end":
+        fleet.ledger.release(f"pod-{number}-{name}")
+    else:
+        fleet.set_room(name, NodeRoom(1000 * number, 500 * more, more))
+
+
+def contents(live: LiveArrays) -> dict[str, object]:
+    arrays = live.arrays
+    rows = {name: row for name in KNOWN if (row := arrays.row_of(name)) is not None}
+    known: dict[str, object] = {name: node_contents(arrays, row) for name, row in rows.items()}
+    for name in KNOWN:
+        for place in range(4):
+            known[f"{name}-{place}"] = [(arrays.names[row], gpu) for row, gpu in live.places([f"{name}-{place}"])]
+    return known
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches=st.lists(st.lists(EVENTS, max_size=6), max_size=8))
+def test_after_any_events_they_are_as_if_built_now(batches: list[list[tuple[str, str, int, int]]]) -> None:
+    fleet = Fleet()
+    live = LiveArrays(fleet)
+    for events in batches:
+        for event in events:
+            apply(fleet, *event)
+        live.refresh()
+    assert contents(live) == contents(LiveArrays(fleet))
+    assert sorted(live.arrays.rows) == fleet.names()
+
+
+def test_a_node_that_did_not_change_is_not_written_again() -> None:
+    fleet = Fleet()
+    for name in KNOWN:
+        apply(fleet, "inventory", name, 2, 2)
+    live = LiveArrays(fleet)
+    before = live.refresh().clock
+    apply(fleet, "grant", KNOWN[3], 1, 1)
+    arrays = live.refresh()
+    assert [arrays.names[row] for row in (arrays.changed_at > before).nonzero()[0]] == [KNOWN[3]]
