@@ -1,0 +1,71 @@
+"""The worker's seam to GPUs that can be cut into MIG devices."""
+
+from typing import Protocol
+
+import msgspec
+
+
+class HardwareError(Exception):
+    """A GPU, or the driver, refused; the message says which one and what."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How one GPU is cut."""
+
+    enabled: bool
+    """MIG mode."""
+    devices: tuple[str, ...] = ()
+    """Profiles such as ``1g.10gb``, ordered; one per MIG device."""
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as it is now."""
+
+    index: int
+    device_id: str
+    """PCI device and vendor, as layouts name them: ``0x20B010DE``."""
+    capable: bool = True
+    """It knows MIG."""
+    layout: Layout = Layout(False)
+
+
+class MigHardware(Protocol):
+    """The node's GPUs. All calls block. Every method raises `HardwareError`."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """Every GPU, by index."""
+        ...
+
+    def set_mode(self, index: int, enabled: bool) -> None:
+        """Switch MIG mode. A GPU may be reset for it, and must be in nobody's use."""
+        ...
+
+    def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:
+        """Replace all MIG devices of a GPU in MIG mode."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        ...
+
+
+class NoHardware:
+    """A node whose driver cannot be opened: everything is refused, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def cards(self) -> tuple[Card, ...]:
+        """See `MigHardware.cards`."""
+        raise HardwareError(self._reason)
+
+    def set_mode(self, index: int, enabled: bool) -> None:
+        """See `MigHardware.set_mode`."""
+        raise HardwareError(self._reason)
+
+    def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:
+        """See `MigHardware.set_devices`."""
+        raise HardwareError(self._reason)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,75 @@
+"""Layouts by name, from a file in the form of NVIDIA's mig-parted, and what one of them means for a node's cards."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+import msgspec.yaml
+
+from purser.agent.mig.hardware import Card, Layout
+
+MAX_BYTES = 1 << 20
+MAX_DEVICES_OF_A_CARD = 64
+
+Index = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES_OF_A_CARD)]
+
+
+class LayoutError(ValueError):
+    """A layout that cannot be used; the message names it and says why."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a layout says of some cards."""
+
+    devices: Literal["all"] | tuple[Index, ...]
+    mig_enabled: bool
+    mig_devices: dict[str, Count] = {}
+    device_filter: str | tuple[str, ...] = ()
+    """Cards by PCI id, such as ``0x20B010DE``; empty: any."""
+
+    def concerns(self, card: Card) -> bool:
+        """Whether it speaks of this card."""
+        only = (self.device_filter,) if isinstance(self.device_filter, str) else self.device_filter
+        named = {each.upper() for each in only}
+        return (not named or card.device_id.upper() in named) and (self.devices == "all" or card.index in self.devices)
+
+    @property
+    def layout(self) -> Layout:
+        """What it says."""
+        devices = sorted(name for name, count in self.mig_devices.items() for _ in range(count))
+        return Layout(self.mig_enabled, tuple(devices) if self.mig_enabled else ())
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    version: Literal["v1"]
+    mig_configs: dict[str, tuple[Entry, ...]]
+
+
+def read_layouts(text: str) -> dict[str, tuple[Entry, ...]]:
+    """The layouts of a file by name. Raises `LayoutError`."""
+    if len(text) > MAX_BYTES:
+        raise LayoutError(f"the layouts are {len(text)} bytes: more than {MAX_BYTES} are not read")
+    try:
+        return msgspec.yaml.decode(text, type=_File).mig_configs
+    except msgspec.MsgspecError as error:
+        raise LayoutError(f"the layouts cannot be read: {error}") from error
+
+
+def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, cards: Iterable[Card]) -> dict[int, Layout]:
+    """What each card is to be, by index. Of several entries that concern a card the last counts; a card that none
+    concerns is left alone, and so is one that is to have no MIG and knows none.
+
+    Raises `LayoutError` for a name that is not there, and for one that means nothing for these cards.
+    """
+    if name not in layouts:
+        raise LayoutError(f"there is no layout {name}: write one of {', '.join(sorted(layouts))}")
+    entries, there = list(layouts[name]), list(cards)
+    found = {card.index: entry.layout for card in there for entry in entries if entry.concerns(card)}
+    if not found:
+        kinds = ", ".join(sorted({card.device_id for card in there})) or "none"
+        raise LayoutError(f"layout {name} says nothing about the GPUs of this node ({kinds})")
+    for card in there:
+        if not card.capable and found.get(card.index, Layout(False)).enabled:
+            raise LayoutError(f"layout {name} wants MIG on GPU {card.index} ({card.device_id}), which knows none")
+    return {card.index: found[card.index] for card in there if card.index in found and card.capable}

@@ -1,0 +1,238 @@
+"""MIG by the real NVML: GPU instances, and in each of them one compute instance that fills it."""
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from itertools import islice, permutations
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware, NoHardware
+from purser.agent.nvml.calls import Nvml, load_nvml, unload_nvml
+from purser.agent.nvml.driver import DriverError
+from purser.agent.nvml.library import LIBRARY, find_library
+
+T = TypeVar("T")
+
+MAX_ORDERS = 60
+"""So many orders of creation are tried: whether profiles fit depends on where the ones before them were put."""
+
+SUFFIXES = {
+    "1_SLICE_REV1": "+me",
+    "2_SLICE_REV1": "+me",
+    "1_SLICE_GFX": "+gfx",
+    "2_SLICE_GFX": "+gfx",
+    "3_SLICE_GFX": "+gfx",
+    "4_SLICE_GFX": "+gfx",
+    "1_SLICE_NO_ME": "-me",
+    "2_SLICE_NO_ME": "-me",
+    "1_SLICE_ALL_ME": "+me.all",
+    "2_SLICE_ALL_ME": "+me.all",
+}
+"""How the names of NVML's profiles end; for drivers that do not tell the names themselves."""
+
+INCOMPLETE = " (incomplete)"
+"""After the name of a GPU instance without its compute instance: somebody died between the two."""
+
+
+def open_mig(library: Path | None, driver_root: Path | None, host_root: Path) -> MigHardware:
+    """The given library, or the one below the driver's root, or the host's. Without one: a null object with the reason,
+    so that whoever asks is told."""
+    found = str(library) if library is not None else find_library(driver_root) or find_library(host_root)
+    if found is None:
+        return NoHardware(f"there is no {LIBRARY} under {driver_root} or {host_root}: is the driver installed there?")
+    try:
+        return NvmlHardware(found)
+    except HardwareError as error:
+        return NoHardware(str(error))
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """A size of GPU instance that a card offers."""
+
+    name: str
+    id: int
+    slices: int
+    most: int
+    """How many fit at most."""
+
+
+def profile_name(slices: int, memory_mib: int, total_bytes: int, suffix: str = "") -> str:
+    """``3g.20gb``: the share of the card's memory in eighths, rounded up, of its gigabytes."""
+    share = math.ceil(memory_mib * (1 << 20) / total_bytes * 8) / 8
+    return f"{slices}g.{round(share * -(-total_bytes // (1 << 30)))}gb{suffix}"
+
+
+class NvmlHardware:
+    """See `MigHardware`. NVML is opened anew for each call that follows a change of mode: it may have reset a card."""
+
+    def __init__(self, library: str) -> None:
+        """Raises `HardwareError` where the library cannot be loaded or does not start."""
+        try:
+            self._nvml: Nvml = load_nvml(library)
+        except DriverError as error:
+            raise HardwareError(f"{library}: {error}") from error
+        self._ask("starting the driver's library", self._nvml.nvmlInit)
+
+    def cards(self) -> tuple[Card, ...]:
+        """See `MigHardware.cards`."""
+        count = self._ask("counting GPUs", self._nvml.nvmlDeviceGetCount)
+        return tuple(self._card(index) for index in range(count))
+
+    def set_mode(self, index: int, enabled: bool) -> None:
+        """See `MigHardware.set_mode`."""
+        device = self._device(index)
+        what = f"switching MIG {'on' if enabled else 'off'} on GPU {index}"
+        refused = self._ask(what, self._nvml.nvmlDeviceSetMigMode, device, int(enabled))
+        if refused == self._nvml.NVML_ERROR_IN_USE:
+            raise HardwareError(f"{what}: somebody uses the GPU")
+        self._ask("closing the driver's library", self._nvml.nvmlShutdown)
+        self._ask("starting the driver's library", self._nvml.nvmlInit)
+        current, pending = self._ask(what, self._nvml.nvmlDeviceGetMigMode, self._device(index))
+        if bool(current) != enabled:
+            needs = (
+                "it comes with the GPU's next reset: reboot the node" if bool(pending) == enabled else "it stayed off"
+            )
+            raise HardwareError(f"{what}: {needs}")
+
+    def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:
+        """See `MigHardware.set_devices`."""
+        device = self._device(index)
+        offered = {each.name: each for each in self._profiles(device)}
+        for name in profiles:
+            if name not in offered:
+                raise HardwareError(
+                    f"GPU {index} offers no {name}: it offers {', '.join(sorted(offered)) or 'nothing'}"
+                )
+        refusal: HardwareError | None = None
+        for order in _orders([offered[name] for name in profiles]):
+            self._destroy_all(index, device)
+            try:
+                for profile in order:
+                    self._create(index, device, profile)
+                return
+            except HardwareError as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
+
+    def close(self) -> None:
+        """See `MigHardware.close`."""
+        self._ask("closing the driver's library", self._nvml.nvmlShutdown)
+        unload_nvml(self._nvml)
+
+    def _card(self, index: int) -> Card:
+        nvml, device = self._nvml, self._device(index)
+        pci = self._ask(f"asking GPU {index} who it is", nvml.nvmlDeviceGetPciInfo, device)
+        try:
+            current, _ = nvml.nvmlDeviceGetMigMode(device)
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
+                raise HardwareError(f"asking GPU {index} for its MIG mode: {error}") from error
+            return Card(index=index, device_id=_device_id(pci), capable=False)
+        names = sorted(name for name, _ in self._instances(index, device)) if current else []
+        return Card(index=index, device_id=_device_id(pci), layout=Layout(bool(current), tuple(names)))
+
+    def _device(self, index: int) -> Any:
+        return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
+
+    def _profiles(self, device: Any) -> list[Profile]:
+        total = int(self._ask("asking for memory", self._nvml.nvmlDeviceGetMemoryInfo, device).total)
+        count = int(self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
+        return [each for number in range(count) if (each := self._profile(device, number, total)) is not None]
+
+    def _profile(self, device: Any, number: int, total_bytes: int) -> Profile | None:
+        """One of NVML's profiles; None where this card does not offer it."""
+        for version in (2, 1):
+            try:
+                info = self._nvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number, version)
+            except self._nvml.NVMLError:
+                continue
+            told = bytes(getattr(info, "name", b"")).decode(errors="replace").removeprefix("MIG ").strip()
+            suffix = SUFFIXES.get(_profile_word(self._nvml, number), "")
+            name = told or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
+            return Profile(name, int(info.id), int(info.sliceCount), int(info.instanceCount))
+        return None
+
+    def _instances(self, index: int, device: Any) -> Iterator[tuple[str, Any]]:
+        """Names and handles of the GPU instances of a card."""
+        for profile in self._profiles(device):
+            kind, call = self._nvml.c_nvmlGpuInstance_t, self._nvml.nvmlDeviceGetGpuInstances
+            for instance in self._list(
+                f"listing GPU instances of GPU {index}", call, kind, device, profile.id, profile.most
+            ):
+                complete = any(slices == profile.slices for slices, _ in self._compute_instances(index, instance))
+                yield profile.name + ("" if complete else INCOMPLETE), instance
+
+    def _compute_instances(self, index: int, instance: Any) -> Iterator[tuple[int, Any]]:
+        """Sizes and handles of the compute instances in a GPU instance."""
+        kind, call = self._nvml.c_nvmlComputeInstance_t, self._nvml.nvmlGpuInstanceGetComputeInstances
+        for info in self._compute_profiles(instance):
+            for each in self._list(
+                f"listing compute instances of GPU {index}", call, kind, instance, info.id, info.most
+            ):
+                yield info.slices, each
+
+    def _compute_profiles(self, instance: Any) -> list[Profile]:
+        found = []
+        for number in range(int(self._nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)):
+            for version in (2, 1):
+                try:
+                    info = self._nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, 0, version)
+                except self._nvml.NVMLError:
+                    continue
+                found.append(Profile("", int(info.id), int(info.sliceCount), int(info.instanceCount)))
+                break
+        return found
+
+    def _destroy_all(self, index: int, device: Any) -> None:
+        for name, instance in list(self._instances(index, device)):
+            for _, compute in list(self._compute_instances(index, instance)):
+                self._ask(f"removing {name} of GPU {index}", self._nvml.nvmlComputeInstanceDestroy, compute)
+            self._ask(f"removing {name} of GPU {index}", self._nvml.nvmlGpuInstanceDestroy, instance)
+
+    def _create(self, index: int, device: Any, profile: Profile) -> None:
+        what = f"creating {profile.name} on GPU {index}"
+        instance = self._ask(what, self._nvml.nvmlDeviceCreateGpuInstance, device, profile.id)
+        whole = next((each for each in self._compute_profiles(instance) if each.slices == profile.slices), None)
+        if whole is None:
+            raise HardwareError(f"{what}: it has no compute instance of {profile.slices} slices")
+        self._ask(what, self._nvml.nvmlGpuInstanceCreateComputeInstance, instance, whole.id)
+
+    def _list(
+        self, what: str, call: Callable[..., Any], kind: Any, owner: Any, profile_id: int, most: int
+    ) -> list[Any]:
+        handles, count = (kind * most)(), ctypes.c_uint(most)
+        self._ask(what, call, owner, profile_id, handles, ctypes.byref(count))
+        return list(handles[: count.value])
+
+    def _ask(self, what: str, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return call(*arguments)
+        except self._nvml.NVMLError as error:
+            raise HardwareError(f"{what}: {error}") from error
+
+
+def _orders(profiles: list[Profile]) -> Iterator[tuple[Profile, ...]]:
+    """The largest first, as it nearly always fits; then others, each once."""
+    first = tuple(sorted(profiles, key=lambda each: (-each.slices, each.name)))
+    seen: set[tuple[Profile, ...]] = set()
+    for order in islice(permutations(first), 5040):
+        if order not in seen and len(seen) < MAX_ORDERS:
+            seen.add(order)
+            yield order
+
+
+def _device_id(pci: Any) -> str:
+    return f"0x{int(pci.pciDeviceId):08X}"
+
+
+def _profile_word(nvml: Nvml, number: int) -> str:
+    """``1_SLICE_REV1``, as NVML calls a profile."""
+    prefix = "NVML_GPU_INSTANCE_PROFILE_"
+    return next(
+        (each.removeprefix(prefix) for each in dir(nvml) if each.startswith(prefix) and getattr(nvml, each) == number),
+        "",
+    )
