@@ -6,9 +6,9 @@ containers, devices on one NUMA node, and nodes whose kubelet may refuse what ha
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -16,33 +16,29 @@ import numpy as np
 from purser.core.fleet import Fleet
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
-from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
+from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.mix import Mix, MixSource
-from purser.core.placement.place import Fit, Placement, decide, place
+from purser.core.placement.place import Placement, decide, place
 from purser.core.placement.policies import Policy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.preference import Preference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
-from purser.core.placement.shape import container_shape, lead_shape, shape_of, view
+from purser.core.placement.recent import recall
+from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Ask, Bools, Quota, Verdicts
 from purser.core.policy_words import ARRAY_WORDS
 from purser.core.quota import UNLIMITED, Demand, Room
-
-Verdict = Fit | Refusal
 
 _MOST_ASKS = 128
 """Verdicts kept: each costs some 40 bytes a node."""
 
 _MOST_TABLES = 8
 """Policies of which scores are kept: pods may weigh them in any way."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -54,6 +50,23 @@ class Evaluation(msgspec.Struct, frozen=True):
     """Of those that fit, higher is better; minus infinity where the policy sees no room (of CPU, which is
     kube-scheduler's to judge)."""
     refusals: Mapping[str, Refusal]
+
+
+@dataclass(slots=True)
+class _Question:
+    """One pod and the nodes asked about, and what is known so far: by place among the nodes."""
+
+    request: PodRequest
+    names: list[str]
+    rows: Rows
+    """Of the arrays; -1 for a node without inventory."""
+    left: Room
+    fits: Bools
+    refusals: dict[str, Refusal]
+
+    def refuse(self, place: int, refusal: Refusal) -> None:
+        """A node does not fit."""
+        self.fits[place], self.refusals[self.names[place]] = False, refusal
 
 
 class Evaluator:
@@ -78,16 +91,15 @@ class Evaluator:
         """The verdict on every named node. ``left`` is what the namespace's quota leaves; ``own`` is what the pod holds
         already, which must not stand in its way.
         """
-        asked = list(names)
-        rows, fits, refusals = self._all(request, asked, left, own)
-        scores = self._table(request).scores(lead_shape(request))[rows[fits]]
-        return Evaluation(list(compress(asked, fits.tolist())), scores, refusals)
+        found = self._answered(request, names, left, own)
+        scores = self._table(request).scores(lead_shape(request))[found.rows[found.fits]]
+        return Evaluation(list(compress(found.names, found.fits.tolist())), scores, found.refusals)
 
     def has_room(
         self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None
     ) -> bool:
         """Whether any of these nodes fits; see `evaluate`."""
-        return bool(self._all(request, list(names), left, own)[1].any())
+        return bool(self._answered(request, names, left, own).fits.any())
 
     def place(self, name: str, request: PodRequest, left: Room = UNLIMITED) -> Placement | Refusal:
         """Where the pod would go on a node: the devices that the policy likes best."""
@@ -104,97 +116,78 @@ class Evaluator:
         """What the policy says for a placement that is not yet on the book, in a sentence; empty: nothing."""
         shape, row = lead_shape(request), self._live.refresh().rows[placement.node]
         held = next(part for part in placement.containers if len(part.shares) == shape.gpu_count)
-        gpus = tuple(place for _, place in self._live.places(share.uuid for share in held.shares))
+        there = self._live.places(share.uuid for share in held.shares)
+        gpus = [place for found_in, place in there if found_in == row]
         found = view(self._live.arrays, shape, np.array([row], np.intp))
-        return (
-            self._table(request).policy.why(found, gpus) if found.fits[0] and found.takes[list(gpus), 0].all() else ""
-        )
+        is_foreseen = found.fits[0] and found.takes[gpus, 0].all()
+        return self._table(request).policy.why(found, tuple(gpus)) if is_foreseen else ""
 
-    def _all(
-        self, request: PodRequest, asked: list[str], left: Room, own: Grant | None
-    ) -> "tuple[Rows, Bools, dict[str, Refusal]]":
-        """(the row of each node, whether it fits, why not)."""
+    def _answered(self, request: PodRequest, names: Sequence[str], left: Room, own: Grant | None) -> _Question:
         self._live.refresh()
+        asked = list(names)
         rows = self._live.rows(asked)
-        fits, refusals = self._by_arrays(request, asked, rows, left)
-        self._judge(request, asked, self._open(request, rows, fits, left), left, fits, refusals)
+        question = _Question(request, asked, rows, left, rows >= 0, {})
+        self._ask_arrays(question)
+        self._judge(question, self._open(question))
         if own is not None and own.node in asked:
-            self._judge_without(own, request, asked, left, fits, refusals)
-        return rows, fits, refusals
+            self._judge_without(own, question)
+        return question
 
-    def _by_arrays(
-        self, request: PodRequest, asked: list[str], rows: Rows, left: Room
-    ) -> "tuple[Bools, dict[str, Refusal]]":
-        """What the arrays say: container by container, each as if it were alone."""
-        fits, refusals = rows >= 0, {}
-        for name, is_here in zip(asked, fits.tolist(), strict=True) if not fits.all() else ():
-            if not is_here:
-                refusals[name] = UNREGISTERED
-        idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
-        for container in () if _depends_on_device(request, left) else request.containers:
-            verdicts = self._verdict(_ask(request, container.devices, idle_only, left))
-            refused = (fits & ~verdicts.fits[rows]).nonzero()[0]
-            if len(refused):
-                names = map(asked.__getitem__, refused.tolist())
-                refusals.update(zip(names, verdicts.refusals(rows[refused], container), strict=True))
-                fits[refused] = False
-        return fits, refusals
-
-    def _open(self, request: PodRequest, rows: Rows, fits: Bools, left: Room) -> Rows:
-        """The places of the nodes of which the arrays do not know enough."""
-        is_sized = shape_of(request) is not None or _is_named_only(request)
-        if not is_sized or _depends_on_device(request, left):
-            return fits.nonzero()[0]
-        if request.kubelet_pod is None:
-            return np.zeros(0, np.intp)
-        return (fits & self._live.is_looked_into[rows]).nonzero()[0]
-
-    def _judge(
-        self,
-        request: PodRequest,
-        asked: list[str],
-        places: Rows,
-        left: Room,
-        fits: Bools,
-        refusals: dict[str, Refusal],
-    ) -> None:
-        """Judge some nodes by all rules."""
-        if not len(places):
+    def _ask_arrays(self, question: _Question) -> None:
+        """Refuse what the arrays tell: container by container, each as if it were alone."""
+        for absent in (~question.fits).nonzero()[0].tolist():
+            question.refuse(absent, UNREGISTERED)
+        if _depends_on_device(question):
             return
-        names = [asked[place] for place in places.tolist()]
-        for place_, name, verdict in zip(places.tolist(), names, self._each(request, names, left), strict=True):
-            if isinstance(verdict, Refusal):
-                fits[place_], refusals[name] = False, verdict
+        idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(question.request)
+        for container in question.request.containers:
+            verdicts = self._verdict(_ask(question, container.devices, idle_only))
+            refused = (question.fits & ~verdicts.fits[question.rows]).nonzero()[0]
+            if len(refused):
+                names = map(question.names.__getitem__, refused.tolist())
+                question.refusals.update(zip(names, verdicts.refusals(question.rows[refused], container), strict=True))
+                question.fits[refused] = False
 
-    def _each(self, request: PodRequest, names: list[str], left: Room) -> list[Verdict]:
+    def _open(self, question: _Question) -> list[int]:
+        """The places of the nodes of which the arrays do not know enough."""
+        still = question.fits
+        if _is_size(question.request) and not _depends_on_device(question):
+            may_refuse = question.request.kubelet_pod is not None
+            still = still & self._live.is_looked_into[question.rows] if may_refuse else np.zeros(0, np.bool_)
+        places: list[int] = still.nonzero()[0].tolist()
+        return places
+
+    def _judge(self, question: _Question, places: list[int]) -> None:
+        """Judge some nodes by all rules."""
+        if places:
+            verdicts = self._each(question, [question.names[place] for place in places])
+            for place_, verdict in zip(places, verdicts, strict=True):
+                if isinstance(verdict, Refusal):
+                    question.refuse(place_, verdict)
+
+    def _each(self, question: _Question, names: list[str]) -> list[Verdict]:
         def judge(name: str) -> Verdict:
             node = self._fleet.node(name)
-            return UNREGISTERED if node is None else decide(node, request, self.policy, left)
+            return UNREGISTERED if node is None else decide(node, question.request, self.policy, question.left)
 
-        if _names_uuids(request):
+        if _names_uuids(question.request):
             return list(map(judge, names))
-        return self._judged.each(self._fleet, _shape(self._fleet, request, self.policy, left), names, judge)
+        shape = asked_shape(self._fleet, question.request, self.policy, question.left)
+        return self._judged.each(self._fleet, shape, names, judge)
 
-    def _judge_without(
-        self,
-        own: Grant,
-        request: PodRequest,
-        asked: list[str],
-        left: Room,
-        fits: Bools,
-        refusals: dict[str, Refusal],
-    ) -> None:
+    def _judge_without(self, own: Grant, question: _Question) -> None:
         state = self._fleet.without(own.node, {own.pod_uid})
         if state is None:
             return
-        verdict = decide(state, request, self.policy, left)
-        refusals.pop(own.node, None)
-        fits[asked.index(own.node)] = isinstance(verdict, Fit)
+        verdict = decide(state, question.request, self.policy, question.left)
+        place_ = question.names.index(own.node)
+        question.refusals.pop(own.node, None)
+        question.fits[place_] = True
         if isinstance(verdict, Refusal):
-            refusals[own.node] = verdict
+            question.refuse(place_, verdict)
 
     def _verdict(self, ask: Ask) -> Verdicts:
-        known = _recall(self._verdicts, ask, lambda: Verdicts(self._live, ask), _MOST_ASKS)
+        known = recall(self._verdicts, ask, lambda: Verdicts(self._live, ask), _MOST_ASKS)
         known.refresh()
         return known
 
@@ -205,7 +198,7 @@ class Evaluator:
         def make() -> ShapeTable:
             return ShapeTable(self._live.arrays, array_policy(*words, self._setting))
 
-        return _recall(self._tables, words, make, _MOST_TABLES)
+        return recall(self._tables, words, make, _MOST_TABLES)
 
     def _preference(self, request: PodRequest, row: int) -> Preference | None:
         if not _array_word(self.policy.gpu_policy(request)):
@@ -214,55 +207,14 @@ class Evaluator:
         return Preference(self._live.arrays, row, policy, request)
 
 
-class VerdictCache:
-    """Verdicts by what is asked and by node class. Forgets the shapes that were not asked for the longest.
-
-    A verdict depends on the node's class, on what the pod asks (not on who it is), on the policy and on the quota; so
-    it may be remembered from one pod to the next.
-    """
-
-    MAX_SHAPES = 64
-    """Distinct requests kept; clusters see few at a time, and a miss costs only the evaluation."""
-
-    def __init__(self) -> None:
-        self._by_shape: OrderedDict[object, dict[int | None, Verdict]] = OrderedDict()
-
-    def each(self, fleet: Fleet, shape: object, names: Sequence[str], judge: Callable[[str], Verdict]) -> list[Verdict]:
-        """The verdict on each of these nodes; each class that is not known is judged once."""
-        classes = fleet.classes()
-        verdicts = self._of(shape, classes)
-        numbers = list(map(classes.get, names))
-        examples = dict(zip(numbers, names, strict=True))
-        for number in examples.keys() - verdicts.keys():
-            verdicts[number] = judge(examples[number])
-        return list(map(verdicts.__getitem__, numbers))
-
-    def _of(self, shape: object, classes: Mapping[str, int]) -> dict[int | None, Verdict]:
-        """Without those for states that no node has any more once these are many."""
-        verdicts = _recall(self._by_shape, shape, dict[int | None, Verdict], self.MAX_SHAPES)
-        if len(verdicts) > 2 * len(classes) + 1024:
-            for number in verdicts.keys() - set(classes.values()):
-                del verdicts[number]
-        return verdicts
-
-
-def _recall(known: "OrderedDict[K, V]", key: K, make: Callable[[], V], most: int) -> V:
-    """What is known by a key, made where nothing is; what was not asked for the longest is forgotten."""
-    if key not in known:
-        known[key] = make()
-    known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
-    return known[key]
-
-
 def _array_word(words: Sequence[GpuPolicy]) -> str:
     """The word of a chain that arrays know by themselves; empty where the chain is of words that order devices."""
     return next((str(word) for word in words if word in ARRAY_WORDS), "")
 
 
-def _ask(request: PodRequest, devices: DeviceRequest, idle_only: bool, left: Room) -> Ask:
-    quota = _quota(devices, left) if len(request.containers) == 1 else Quota.ALL
+def _ask(question: _Question, devices: DeviceRequest, idle_only: bool) -> Ask:
+    request = question.request
+    quota = _quota(devices, question.left) if len(request.containers) == 1 else Quota.ALL
     return Ask(container_shape(devices, request), idle_only, quota, devices.uuids_allowed, devices.uuids_denied)
 
 
@@ -275,34 +227,16 @@ def _quota(devices: DeviceRequest, left: Room) -> Quota:
     return Quota.ALL if left.holds(whole) else Quota.PART
 
 
-def _depends_on_device(request: PodRequest, left: Room) -> bool:
+def _depends_on_device(question: _Question) -> bool:
     """Whether it takes the devices themselves to know what the quota holds."""
-    return left != UNLIMITED and any(container.devices.memory_percent for container in request.containers)
+    in_percent = any(container.devices.memory_percent for container in question.request.containers)
+    return question.left != UNLIMITED and in_percent
 
 
-def _is_named_only(request: PodRequest) -> bool:
-    """Whether the request is one container that is a size but for the uuids that it names."""
-    if len(request.containers) != 1:
-        return False
-    return not (request.containers[0].devices.numa_bind or request.containers[0].devices.uuids_required)
+def _is_size(request: PodRequest) -> bool:
+    """Whether the request is one container that is a size, perhaps with uuids: arrays know all that it asks for."""
+    return len(request.containers) == 1 and not request.containers[0].devices.numa_bind
 
 
 def _names_uuids(request: PodRequest) -> bool:
     return any(c.devices.uuids_allowed or c.devices.uuids_denied for c in request.containers)
-
-
-def _shape(fleet: Fleet, request: PodRequest, policy: Policy, left: Room) -> object:
-    """All that a verdict depends on beside the node's state."""
-    shape = (request.containers, policy.gpu_policy(request), request.weights, left)
-    if not fleet.has_outlooks:
-        return shape
-    return (*shape, request.kubelet_pod and _kubelet_shape(request.kubelet_pod))
-
-
-def _kubelet_shape(pod: KubeletPod) -> object:
-    """All of a pod that kubelet decides by, but for who it is."""
-    return (pod.qos, tuple((c.name, c.kind, *map(_sorted, (c.limits, c.requests))) for c in pod.containers))
-
-
-def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(amounts.items()))
