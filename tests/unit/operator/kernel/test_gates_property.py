@@ -6,13 +6,13 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.operator.world import Died, World
 
 from purser.operator.kernel.facts import users_word
 from purser.operator.model import Action, PatchNode
 from purser.operator.names import OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand, prerequisites
 from purser.operator.policy.spec import ClusterPolicySpec
-from tests.unit.operator.world import Died, World
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OPERANDS = st.sampled_from(list(Operand))

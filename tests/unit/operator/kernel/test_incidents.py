@@ -1,10 +1,10 @@
 """What users of other operators have suffered from, on a cluster in memory."""
 
 import pytest
+from tests.unit.operator.world import START, World, same_order
 
 from purser.operator.model import Apply, DeletePod, PatchNode
 from purser.operator.order import Operand
-from tests.unit.operator.world import START, World, same_order
 
 
 @pytest.fixture
