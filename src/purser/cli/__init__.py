@@ -6,7 +6,7 @@ that, and are imported inside the commands, so that `purser --help` stays quick.
 
 import typer
 
-from purser.cli import agent, conformance, get, lab, scheduler, simulate, version
+from purser.cli import agent, conformance, discover, get, lab, operator, scheduler, simulate, version
 
 app = typer.Typer(
     name="purser",
@@ -22,6 +22,8 @@ app.command("lab", help=lab.HELP)(lab.lab)
 app.command("agent", help=agent.HELP)(agent.agent)
 app.command("scheduler", help=scheduler.HELP)(scheduler.scheduler)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
+app.command("discover", help=discover.HELP)(discover.discover)
+app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
 app.add_typer(conformance.app, name="conformance")
 app.command("version", help=version.HELP)(version.version)

@@ -1,9 +1,9 @@
 """What a write would change, as people read it: unified diffs of YAML."""
 
 import difflib
-from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import yaml
 
 from purser.operator.model import NodeView, PatchNode
@@ -38,14 +38,5 @@ def node_before_and_after(node: NodeView | None, patch: PatchNode) -> tuple[dict
 def _lines(value: Any) -> list[str]:
     if value is None:
         return []
-    text: str = yaml.safe_dump(_plain(value), sort_keys=True, allow_unicode=True, width=10_000)
+    text: str = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=True, allow_unicode=True, width=10_000)
     return text.splitlines(keepends=True)
-
-
-def _plain(value: Any) -> Any:
-    """YAML's safe writer knows dicts and lists only; what is empty says nothing."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value

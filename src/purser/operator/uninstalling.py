@@ -22,7 +22,7 @@ from purser.operator.policy import CLUSTER_POLICIES
 log = structlog.get_logger("purser.operator")
 
 COMPONENT = "purser-uninstall"
-LOOK_S = 0.5
+LOOK_S = 0.2
 
 Say = Callable[[str], None]
 

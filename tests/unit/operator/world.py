@@ -76,6 +76,8 @@ class World:
         """(node, operand) -> why its pod does not become ready."""
         self.ready_in_boot: dict[str, set[str]] = {}
         """By node: operands that have been ready since it was started."""
+        self.lingering = False
+        """Pods that were asked to go take their time."""
         self.mig_errors: dict[str, str] = {}
         self.history: list[Action] = []
         self.let_in: list[tuple[str, str]] = []
@@ -316,7 +318,7 @@ class World:
                 del self.pods[pod.uid]
             elif not node.ready:
                 self._set_pod(pod, ready=False)
-            elif pod.going:
+            elif pod.going and not self.lingering:
                 del self.pods[pod.uid]
             elif (pod.node, pod.operand) in self.troubles:
                 why = self.troubles[pod.node, pod.operand]

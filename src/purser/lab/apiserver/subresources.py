@@ -3,15 +3,14 @@
 import copy
 from typing import Any
 
-from . import admission, deletion, managed, pods, writes
+from . import admission, budgets, deletion, managed, pods, writes
 from .cluster import Call, Cluster
 from .decode import Unknown, decode
-from .errors import ApiError, Cause, Obj, bad_request, conflict, invalid, not_found, precondition_failed
+from .errors import Cause, Obj, bad_request, conflict, invalid, not_found, precondition_failed
 from .jsonio import now
 from .patch import json_patch, merge_patch
 from .resources import Resource, get_path
 from .schema import builtin
-from .selectors import object_selector
 
 SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -52,23 +51,13 @@ async def evict(cluster: Cluster, call: Call, body: Obj) -> Obj:
     pod = cluster.object("pods", call.namespace, call.name)
     if pod is None:
         raise not_found("", "pods", call.name)
-    if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed", "Pending"):
-        _check_budgets(cluster, call, pod)
+    uid = get_path(eviction, "deleteOptions.preconditions.uid")
+    if uid and uid != pod["metadata"]["uid"]:
+        raise precondition_failed("", "pods", call.name, uid, pod["metadata"]["uid"])
+    budgets.charge(cluster, call, pod)
     plain = Call(call.resource, call.namespace, call.name, user=call.user, dry_run=call.dry_run, manager=call.manager)
     await deletion.delete(cluster, plain, eviction.get("deleteOptions") or {})
     return SUCCESS
-
-
-def _check_budgets(cluster: Cluster, call: Call, pod: Obj) -> None:
-    labels = pod["metadata"].get("labels") or {}
-    for record in cluster.store.collections["poddisruptionbudgets.policy"].records():
-        budget = record.object()
-        selected = record.key[0] == call.namespace and object_selector(get_path(budget, "spec.selector"))(labels)
-        if selected and int(get_path(budget, "status.disruptionsAllowed") or 0) <= 0:
-            message = "Cannot evict pod as it would violate the pod's disruption budget."
-            raise ApiError(
-                429, "TooManyRequests", message, {"causes": [{"reason": "DisruptionBudget", "message": message}]}
-            )
 
 
 def scale_of(resource: Resource, obj: Obj) -> Obj:

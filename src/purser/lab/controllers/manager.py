@@ -11,22 +11,25 @@ from purser.kube.clock import Clock
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
+from purser.lab.controllers import disruption
 from purser.lab.controllers.scheduling.extender import ExtenderSettings, HttpExtender
 from purser.lab.controllers.scheduling.scheduler import Scheduler
 from purser.lab.controllers.workloads import daemonset, deployment, job, podgc, replicaset
 
 
 async def run_controllers(client: Client) -> None:
-    """ReplicaSets, Deployments, DaemonSets, Jobs and the pod collector, until cancelled."""
+    """ReplicaSets, Deployments, DaemonSets, Jobs, disruption budgets and the pod collector, until cancelled."""
     pods, nodes = Informer(client, PODS.raw()), Informer(client, NODES.raw())
     replica_sets = Informer(client, replicaset.REPLICA_SETS)
     deployments = Informer(client, deployment.DEPLOYMENTS)
     daemon_sets = Informer(client, DAEMON_SETS)
     jobs = Informer(client, job.JOBS)
+    budgets = Informer(client, disruption.BUDGETS)
+    informers = (pods, nodes, replica_sets, deployments, daemon_sets, jobs, budgets)
     async with asyncio.TaskGroup() as group:
-        for informer in (pods, nodes, replica_sets, deployments, daemon_sets, jobs):
+        for informer in informers:
             group.create_task(informer.run())
-        for informer in (pods, nodes, replica_sets, deployments, daemon_sets, jobs):
+        for informer in informers:
             await informer.synced()
 
         def recorder(component: str) -> EventRecorder:
@@ -38,6 +41,7 @@ async def run_controllers(client: Client) -> None:
         group.create_task(deployment.run(client, deployments, replica_sets))
         group.create_task(daemonset.run(client, daemon_sets, pods, nodes, recorder("daemonset-controller")))
         group.create_task(job.run(client, jobs, pods, recorder("job-controller")))
+        group.create_task(disruption.run(client, budgets, pods, replica_sets))
         group.create_task(podgc.run(client, nodes, pods))
 
 

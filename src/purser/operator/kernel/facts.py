@@ -38,7 +38,7 @@ def has_gpu(node: NodeView, now: float, gone_after: float) -> Presence:
     """Whether a node has GPUs. Discovery may be away for a while: what was there stays until it was missing for
     ``gone_after`` seconds, unless Purser's own discovery looked and found none."""
     facts = facts_of(node)
-    if any(node.labels.get(label) == "true" for label in NFD_GPU_LABELS) or (facts is not None and facts.gpus):
+    if _nfd_sees_gpu(node) or (facts is not None and facts.gpus):
         return Presence("present")
     if node.labels.get(GPU_PRESENT_LABEL) != "true":
         return Presence("gone" if node.labels.get(GPU_PRESENT_LABEL) == "false" else "never")
@@ -47,6 +47,17 @@ def has_gpu(node: NodeView, now: float, gone_after: float) -> Presence:
     since = parsed(node.annotations.get(GPU_MISSING_SINCE_ANNOTATION))
     gone_at = (now if since is None else since) + gone_after
     return Presence("gone") if gone_at <= now else Presence("missing", gone_at)
+
+
+def has_stale_facts(node: NodeView) -> bool:
+    """Whether Purser's discovery saw no GPU, once, and node-feature-discovery sees one now: discovery no longer runs
+    there. Its word must not count on the day on which node-feature-discovery is away."""
+    facts = facts_of(node)
+    return facts is not None and not facts.gpus and _nfd_sees_gpu(node)
+
+
+def _nfd_sees_gpu(node: NodeView) -> bool:
+    return any(node.labels.get(label) == "true" for label in NFD_GPU_LABELS)
 
 
 def facts_of(node: NodeView) -> NodeFacts | None:

@@ -6,7 +6,8 @@ needs, until a cause of these takes it away: a reboot, a pause for an upgrade or
 
 from collections.abc import Collection, Iterable, Mapping
 
-from purser.operator.kernel.facts import Presence, is_excluded, users_word, was_rebooted
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.operator.kernel.facts import Presence, has_stale_facts, is_excluded, users_word, was_rebooted
 from purser.operator.kernel.leaving import stripped
 from purser.operator.kernel.standing import is_stale_validation, needs
 from purser.operator.kernel.times import spelled
@@ -40,6 +41,8 @@ def gate_patch(
     labels |= _pool(standing, daemon_sets)
     labels |= _deploy(standing, pause)
     annotations = {GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, presence, now)}
+    if has_stale_facts(node):
+        annotations[NODE_FACTS_ANNOTATION] = None
     if node.boot_id:
         annotations[OPENED_BOOT_ANNOTATION] = node.boot_id
     return PatchNode(node=node.name, labels=labels, annotations=annotations, why="operands by what is ready")

@@ -215,6 +215,20 @@ def test_with_the_last_policy_everything_goes(world: World) -> None:
     assert world.round().actions == ()
 
 
+def test_the_policy_waits_for_pods_that_could_still_write(world: World) -> None:
+    world.add_node("c", nfd=False)
+    world.settle()
+    world.lingering = True
+    world.delete_policy()
+    world.settle()
+    assert world.objects == {} and "gpus" in world.policies
+    assert "purser.dev/node-facts" in world.nodes["c"].annotations
+    world.lingering = False
+    world.settle()
+    assert world.policies == {}
+    assert world.nodes["c"].annotations == {}
+
+
 def test_a_dead_node_does_not_hold_up_the_end(world: World) -> None:
     world.set_node("a", ready=False)
     world.settle()

@@ -191,6 +191,12 @@ def test_the_template_hash_changes_with_the_template_and_with_nothing_else() -> 
     assert template({"devicePlugin": {"slots": 3}}) == template({})
 
 
+def test_quantities_are_texts() -> None:
+    body = daemon_set("purser-driver-a", {"driver": {"resources": {"limits": {"cpu": 2, "memory": "1Gi"}}}})
+    resources = body["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {"cpu": "2", "memory": "1Gi"}}
+
+
 # --- the driver
 
 

@@ -1,18 +1,21 @@
-"""The DaemonSet controller: one pod on every node that its template fits."""
+"""The DaemonSet controller: one pod on every node that its template fits, replaced as its update strategy says."""
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from purser.kube.client import Client
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
-from purser.kube.resources import DAEMON_SETS, Raw
+from purser.kube.resources import DAEMON_SETS, Raw, key_of
 from purser.lab.controllers.scheduling.filters import PodView, check
 from purser.lab.controllers.scheduling.nodes import NodeInfo
+from purser.lab.controllers.workloads.daemonplan import HASH_LABEL, Fit, plan
 from purser.lab.controllers.workloads.deployment import template_hash
 from purser.lab.controllers.workloads.loop import run_controller, write_status
-from purser.lab.controllers.workloads.owned import OwnedPods, is_active, is_ready, owner_keys, phase
+from purser.lab.controllers.workloads.owned import OwnedPods, owner_keys
 
-HASH_LABEL = "controller-revision-hash"
+_AT_ONCE = 16
 _TOLERATIONS = [
     {"key": key, "operator": "Exists", "effect": effect}
     for key, effect in (
@@ -31,43 +34,77 @@ async def run(
 ) -> None:
     """Until cancelled."""
     owned = OwnedPods(client, pods, recorder)
+    places = _Places(daemon_sets, nodes)
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def delete(pod: Raw) -> None:
+        async with slots:
+            await owned.delete(pod)
+
+    async def create(daemon_set: Raw, node: str, revision: str) -> None:
+        async with slots:
+            await owned.create(DAEMON_SETS, daemon_set, labels={HASH_LABEL: revision}, spec=_pinned(daemon_set, node))
 
     async def reconcile(daemon_set: Raw) -> None:
         revision = template_hash(daemon_set["spec"]["template"])
-        wanted = [node["metadata"]["name"] for node in nodes.store.values() if _belongs(daemon_set, node)]
-        by_node: dict[str, Raw] = {}
-        for pod in owned.of(daemon_set):
-            node = _target(pod)
-            is_current = (pod["metadata"].get("labels") or {}).get(HASH_LABEL) == revision
-            if not is_active(pod):
-                if phase(pod) == "Failed" and not pod["metadata"].get("deletionTimestamp"):
-                    await owned.delete(pod)
-                continue
-            if node not in wanted or node in by_node or not is_current:
-                await owned.delete(pod)
-            else:
-                by_node[node] = pod
-        for node in wanted:
-            if node not in by_node:
-                await owned.create(
-                    DAEMON_SETS, daemon_set, labels={HASH_LABEL: revision}, spec=_pinned(daemon_set, node)
-                )
-        await write_status(client, DAEMON_SETS, daemon_set, _status(wanted, by_node))
+        there = [pod for pod in owned.of(daemon_set) if not pod["metadata"].get("deletionTimestamp")]
+        made = plan(daemon_set, revision, places.of(daemon_set), there, owned.going(daemon_set))
+        writes = [*map(delete, made.deletions), *(create(daemon_set, node, revision) for node in made.creations)]
+        failures = [each for each in await asyncio.gather(*writes, return_exceptions=True) if each is not None]
+        await write_status(client, DAEMON_SETS, daemon_set, made.status)
+        if failures:
+            raise failures[0]
 
     await run_controller(
-        daemon_sets,
-        reconcile,
-        (pods, lambda pod: owner_keys(pod, "DaemonSet")),
-        (nodes, lambda _node: tuple(daemon_sets.store)),
+        daemon_sets, reconcile, (pods, lambda pod: owner_keys(pod, "DaemonSet")), (nodes, places.changed_by)
     )
 
 
-def _belongs(daemon_set: Raw, node: Raw) -> bool:
+class _Places:
+    """On which nodes each DaemonSet belongs. Found anew only where a node or a template changed."""
+
+    def __init__(self, daemon_sets: Informer[Raw], nodes: Informer[Raw]) -> None:
+        self._daemon_sets = daemon_sets
+        self._nodes = nodes
+        self._known: dict[str, tuple[tuple[str, int], dict[str, Fit]]] = {}
+        """By key of the DaemonSet: uid and generation, and how the nodes fit."""
+
+    def of(self, daemon_set: Raw) -> dict[str, Fit]:
+        """By name of the node; nodes where it may not run are not in it."""
+        metadata = daemon_set["metadata"]
+        key, version = key_of(daemon_set), (metadata["uid"], metadata.get("generation", 1))
+        known = self._known.get(key)
+        if known is None or known[0] != version:
+            fits = {node["metadata"]["name"]: _fit(daemon_set, node) for node in self._nodes.store.values()}
+            known = self._known[key] = version, {name: fit for name, fit in fits.items() if fit is not Fit.NO}
+        return known[1]
+
+    def changed_by(self, node: Raw) -> Iterable[str]:
+        """Keys of the DaemonSets that a node, which changed, concerns otherwise than before."""
+        name = node["metadata"]["name"]
+        is_there = name in self._nodes.store
+        for key, daemon_set in self._daemon_sets.store.items():
+            fits = self.of(daemon_set)
+            before, now = fits.get(name, Fit.NO), _fit(daemon_set, node) if is_there else Fit.NO
+            if now is Fit.NO:
+                fits.pop(name, None)
+            else:
+                fits[name] = now
+            if before is not now or not is_there:
+                yield key
+
+
+def _fit(daemon_set: Raw, node: Raw) -> Fit:
     """Whether the template may run there; resources are the scheduler's business."""
     template = daemon_set["spec"]["template"]["spec"]
-    spec = {**template, "tolerations": [*(template.get("tolerations") or ()), *_TOLERATIONS]}
-    view = PodView({"spec": spec}, {})
-    return check(view, NodeInfo(node["metadata"]["name"], node)) is None
+    view = PodView({"spec": {**template, "tolerations": [*(template.get("tolerations") or ()), *_TOLERATIONS]}}, {})
+    info = NodeInfo(node["metadata"]["name"], node)
+    if check(view, info) is None:
+        return Fit.RUNS
+    spec = node.get("spec") or {}
+    taints = [taint for taint in spec.get("taints") or () if taint.get("effect") == "NoExecute"]
+    later = NodeInfo(info.name, {**node, "spec": {**spec, "taints": taints}})
+    return Fit.STAYS if check(view, later) is None else Fit.NO
 
 
 def _pinned(daemon_set: Raw, node: str) -> dict[str, Any]:
@@ -79,23 +116,3 @@ def _pinned(daemon_set: Raw, node: str) -> dict[str, Any]:
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}},
     }
     return {"affinity": affinity, "tolerations": [*(spec.get("tolerations") or ()), *_TOLERATIONS]}
-
-
-def _target(pod: Raw) -> str:
-    if name := pod["spec"].get("nodeName"):
-        return str(name)
-    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
-
-
-def _status(wanted: list[str], by_node: dict[str, Raw]) -> dict[str, int]:
-    ready = sum(map(is_ready, by_node.values()))
-    return {
-        "desiredNumberScheduled": len(wanted),
-        "currentNumberScheduled": len(by_node),
-        "updatedNumberScheduled": len(by_node),
-        "numberMisscheduled": 0,
-        "numberReady": ready,
-        "numberAvailable": ready,
-        "numberUnavailable": len(wanted) - ready,
-    }

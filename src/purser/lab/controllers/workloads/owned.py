@@ -80,6 +80,11 @@ class OwnedPods:
             (pod for uid, pod in pods.items() if uid not in self._deleted), key=lambda pod: str(pod["metadata"]["name"])
         )
 
+    def going(self, owner: Raw) -> list[Raw]:
+        """The owner's pods that were asked to go, by whomever, and are still there."""
+        pods = self._by_owner.get(owner["metadata"]["uid"], {})
+        return [pod for uid, pod in pods.items() if uid in self._deleted or pod["metadata"].get("deletionTimestamp")]
+
     async def create(
         self, resource: Resource[Raw], owner: Raw, *, labels: Mapping[str, str] | None = None, spec: Raw | None = None
     ) -> None:

@@ -1,0 +1,66 @@
+"""What an eviction does to PodDisruptionBudgets: it is paid for in the step that allows it, so that many at once
+never take more than there was."""
+
+from .cluster import Call, Cluster
+from .errors import ApiError, Obj
+from .jsonio import now
+from .resources import get_path
+from .selectors import object_selector
+
+BUDGETS = "poddisruptionbudgets.policy"
+
+
+def charge(cluster: Cluster, call: Call, pod: Obj) -> None:
+    """Take a disruption from the pod's budget, and note the pod there until its deletion is seen. Raises `ApiError`."""
+    budgets = _budgets_of(cluster, call.namespace, pod)
+    if not budgets or _is_free(pod):
+        return
+    if len(budgets) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise ApiError(500, "InternalError", message)
+    budget = budgets[0]
+    status = budget.get("status") or {}
+    if _is_broken_anyway(pod, status):
+        return
+    if int(status.get("disruptionsAllowed") or 0) <= 0:
+        raise _refusal(budget, status)
+    if not call.dry_run:
+        noted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: now()}
+        allowed = int(status["disruptionsAllowed"]) - 1
+        budget["status"] = {**status, "disruptionsAllowed": allowed, "disruptedPods": noted}
+        cluster.store.collections[BUDGETS].put(budget)
+
+
+def _budgets_of(cluster: Cluster, namespace: str, pod: Obj) -> list[Obj]:
+    labels = pod["metadata"].get("labels") or {}
+    found = []
+    for record in cluster.store.collections[BUDGETS].records():
+        if record.key[0] == namespace:
+            budget = record.object()
+            selector = get_path(budget, "spec.selector")
+            if selector is not None and object_selector(selector)(labels):
+                found.append(budget)
+    return found
+
+
+def _is_free(pod: Obj) -> bool:
+    """It does not count as available, or is on its way already."""
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending")
+    return ended or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _is_broken_anyway(pod: Obj, status: Obj) -> bool:
+    """A pod that runs and is not ready goes while enough others are (unhealthyPodEvictionPolicy IfHealthyBudget)."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    healthy, desired = int(status.get("currentHealthy") or 0), int(status.get("desiredHealthy") or 0)
+    return not is_ready and desired > 0 and healthy >= desired
+
+
+def _refusal(budget: Obj, status: Obj) -> ApiError:
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    why = (
+        f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy') or 0} healthy pods "
+        f"and has {status.get('currentHealthy') or 0} currently"
+    )
+    return ApiError(429, "TooManyRequests", message, {"causes": [{"reason": "DisruptionBudget", "message": why}]})

@@ -1,0 +1,265 @@
+"""The operator killed around every write to the API: whatever it was about to do, the next one ends up at the same.
+
+What is killed is a process's work: from the fatal write on, no request of it is answered any more, and it is ended. Its
+successor has only the API to go by. Killed before a write means that the write never arrives; killed after it, that it
+arrives and its answer is lost.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from purser.kube.resources import DAEMON_SETS, NODES, PODS
+from purser.operator.names import APPLIED_HASH_ANNOTATION, DEPLOY_PREFIX, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
+from purser.operator.observing.kinds import OWNED
+from purser.operator.order import Operand
+from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.running import run
+from tests.unit.operator.embedded import NAMESPACE, create_node, eventually, is_counted, node
+from tests.unit.operator.stack import Stack, stack
+
+pytestmark = pytest.mark.usefixtures("quiet_logs")
+
+OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+OFF = {"enabled": False}
+SMALL = {"dcgmExporter": OFF, "gfd": OFF, "migManager": OFF, "dcgm": OFF}
+"""Four operands are as good as nine for this, and half the writes."""
+POLICY = {"metadata": {"name": "policy"}, "spec": SMALL}
+
+
+class Killer:
+    """Lets so many writes of the operator through, and then none of its requests."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.allowed = -1
+        """Writes until death; negative: it lives."""
+        self.is_dead = False
+        self.died = asyncio.Event()
+        self.answers_lost = False
+        """The last write arrives, its answer does not."""
+        self.seen = 0
+        stack.cluster.server.intercept(self.intercept)
+
+    async def intercept(self, request: web.Request) -> web.StreamResponse | None:
+        if request.headers.get("User-Agent") != "purser-operator":
+            return None
+        if self.is_dead:
+            return web.Response(status=403)  # refused for good: its end need not be waited for
+        if not is_counted(request):
+            return None
+        self.seen += 1
+        if self.allowed < 0 or self.seen < self.allowed:
+            return None
+        if self.seen > self.allowed or not self.answers_lost:
+            self._die()
+            return self._no_answer(request)
+        self._die()
+        return None
+
+    def _die(self) -> None:
+        self.is_dead = True
+        self.died.set()
+
+    def _no_answer(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response(status=500)
+
+    def live_until(self, write: int, answers_lost: bool) -> None:
+        self.allowed, self.answers_lost = write, answers_lost
+        self.seen, self.is_dead = 0, False
+        self.died.clear()
+
+    def live(self) -> None:
+        self.live_until(-1, False)
+
+
+@asynccontextmanager
+async def process(stack: Stack) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(run(stack.settings(), stack.cluster.config, asyncio.Event()))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def killed_at(stack: Stack, killer: Killer, write: int, answers_lost: bool, done: Callable[[], Any]) -> bool:
+    """Whether the operator came to this write before all was done; its successor is not started yet."""
+    killer.live_until(write, answers_lost)
+    async with process(stack):
+        await eventually(lambda: killer.died.is_set() or done(), 30)
+        if not killer.died.is_set():
+            await asyncio.wait([asyncio.ensure_future(killer.died.wait())], timeout=0.15)
+    return killer.died.is_set()
+
+
+async def ends_well(stack: Stack, killer: Killer, done: Callable[[], Awaitable[bool]]) -> Any:
+    killer.live()
+    async with process(stack):
+        await eventually(done, 30)
+        await quiet(killer)
+    return await what_there_is(stack)
+
+
+async def quiet(killer: Killer) -> None:
+    """Until nothing was written for some rounds."""
+    count = -1
+    while killer.seen != count:
+        count = killer.seen
+        await asyncio.sleep(0.15)
+
+
+async def what_there_is(stack: Stack) -> Any:
+    """Owned objects, nodes and operands' pods, without what differs between two equal clusters."""
+    found: dict[str, Any] = {}
+    for resource in OWNED:
+        listed = await stack.client.list(resource, NAMESPACE if resource.namespaced else None, label_selector=OURS)
+        for obj in listed.items:
+            found[f"{resource.kind}/{obj['metadata']['name']}"] = _essence(obj)
+    for obj in (await stack.client.list(NODES.raw())).items:
+        annotations = {
+            key: value for key, value in obj["metadata"].get("annotations", {}).items() if "start" not in key
+        }
+        metadata = obj["metadata"]
+        found[f"Node/{metadata['name']}"] = (metadata.get("labels"), annotations, obj["spec"].get("unschedulable"))
+    for pod in (await stack.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items:
+        key = f"Pod/{pod.metadata.labels[OPERAND_LABEL]} on {pod.spec.node_name}"
+        found[key] = found.get(key, 0) + (0 if pod.metadata.deletion_timestamp else 1)
+    for policy in (await stack.client.list(CLUSTER_POLICIES)).items:
+        status = policy.get("status") or {}
+        found[f"Policy/{policy['metadata']['name']}"] = (policy["metadata"].get("finalizers"), status.get("state"))
+    return found
+
+
+def _essence(obj: dict[str, Any]) -> bytes:
+    metadata = obj["metadata"]
+    kept = {key: metadata.get(key) for key in ("name", "labels", "annotations")}
+    # The hash is also of the owner's uid.
+    dropped = (APPLIED_HASH_ANNOTATION, "deprecated.daemonset.template.generation")
+    kept["annotations"] = {key: value for key, value in (kept["annotations"] or {}).items() if key not in dropped}
+    return msgspec.json.encode({**obj, "metadata": kept, "status": None}, order="deterministic")
+
+
+# --- histories: what happens to a cluster, and how it is known to be over
+
+
+async def nothing_yet(stack: Stack, killer: Killer) -> None:
+    """From nothing to Ready: the policy is there before the operator."""
+    await stack.client.create(CLUSTER_POLICIES, POLICY)
+
+
+async def installed(stack: Stack, killer: Killer) -> None:
+    await nothing_yet(stack, killer)
+    await ends_well(stack, killer, stack.is_ready)
+
+
+async def a_node_joins(stack: Stack, killer: Killer) -> None:
+    await installed(stack, killer)
+    await create_node(stack.client, node("late", kernelVersion="6.8.0-31-generic"))
+
+
+async def an_operand_is_disabled(stack: Stack, killer: Killer) -> None:
+    await installed(stack, killer)
+    await stack.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"devicePlugin": OFF}})
+
+
+async def the_driver_is_updated(stack: Stack, killer: Killer) -> None:
+    await installed(stack, killer)
+    changes = {"spec": {"driver": {"version": "999.9"}}}
+    await stack.client.patch_merge(CLUSTER_POLICIES, "policy", changes)
+
+
+async def the_policy_is_deleted(stack: Stack, killer: Killer) -> None:
+    await installed(stack, killer)
+    await stack.client.delete(CLUSTER_POLICIES, "policy")
+
+
+async def the_node_reboots(stack: Stack, killer: Killer) -> None:
+    await installed(stack, killer)
+    info = (await stack.client.get(NODES.raw(), "n0"))["status"]["nodeInfo"] | {"bootID": "another"}
+    stack.kubelets.fail("n0", "driver")
+    for pod in (await stack.client.list(PODS, NAMESPACE, label_selector=f"{OPERAND_LABEL}=driver")).items:
+        await stack.client.delete(PODS, pod.metadata.name, NAMESPACE, grace_period_seconds=0)
+    await stack.client.patch_merge(NODES, "n0", {"status": {"nodeInfo": info}}, subresource="status")
+
+
+async def a_rebooted_node_gets_its_driver(stack: Stack, killer: Killer) -> None:
+    await the_node_reboots(stack, killer)
+    await ends_well(stack, killer, lambda: is_closed(stack))
+    stack.kubelets.heal()
+
+
+async def a_second_policy_takes_over(stack: Stack, killer: Killer) -> None:
+    await installed(stack, killer)
+    await stack.client.create(CLUSTER_POLICIES, {"metadata": {"name": "second"}, "spec": SMALL})
+    await stack.client.delete(CLUSTER_POLICIES, "policy")
+
+
+async def is_closed(stack: Stack) -> bool:
+    """The node has only its driver, and the policy says that it is not complete."""
+    labels = (await stack.client.get(NODES, "n0")).metadata.labels
+    operands = [key for key, value in labels.items() if key.startswith(DEPLOY_PREFIX) and value == "true"]
+    nodes = ((await stack.policy()).get("status") or {}).get("nodes", {})
+    return operands == [Operand.DRIVER.deploy_label] and nodes.get("failing") == 1
+
+
+async def is_gone(stack: Stack) -> bool:
+    return not (await stack.client.list(CLUSTER_POLICIES)).items
+
+
+async def nothing_is_left(stack: Stack) -> bool:
+    return await is_gone(stack) and not (await stack.client.list(DAEMON_SETS, NAMESPACE, label_selector=OURS)).items
+
+
+async def the_second_rules(stack: Stack) -> bool:
+    policies = {each["metadata"]["name"]: each for each in (await stack.client.list(CLUSTER_POLICIES)).items}
+    return list(policies) == ["second"] and (policies["second"].get("status") or {}).get("state") == "ready"
+
+
+async def is_ready(stack: Stack) -> bool:
+    return await stack.is_ready()
+
+
+HISTORIES = [
+    pytest.param(nothing_yet, is_ready, id="from nothing to ready"),
+    pytest.param(a_node_joins, is_ready, id="a node with another kernel joins"),
+    pytest.param(an_operand_is_disabled, is_ready, id="an operand is disabled"),
+    pytest.param(the_driver_is_updated, is_ready, id="the driver is updated"),
+    pytest.param(the_node_reboots, is_closed, id="a node reboots"),
+    pytest.param(a_rebooted_node_gets_its_driver, is_ready, id="a rebooted node gets its driver"),
+    pytest.param(a_second_policy_takes_over, the_second_rules, id="a second policy takes over"),
+    pytest.param(the_policy_is_deleted, nothing_is_left, id="the policy is deleted"),
+]
+
+
+@pytest.mark.parametrize("answers_lost", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("begin", "is_over"), HISTORIES)
+async def test_an_operator_killed_around_each_write_in_turn_ends_up_at_the_same(
+    begin: Callable[[Stack, Killer], Awaitable[None]],
+    is_over: Callable[[Stack], Awaitable[bool]],
+    answers_lost: bool,
+    tmp_path: Path,
+) -> None:
+    """One cluster, and a new process for each write of the history: between any two writes a process ends."""
+    (tmp_path / "undisturbed").mkdir()
+    async with stack(tmp_path / "undisturbed") as calm:
+        killer = Killer(calm)
+        await begin(calm, killer)
+        wanted = await ends_well(calm, killer, lambda: is_over(calm))
+    async with stack(tmp_path) as cluster:
+        killer = Killer(cluster)
+        await begin(cluster, killer)
+        # Either way one write is done: killed before the second one, the process has the answer to the first.
+        write, deaths = (1 if answers_lost else 2), 0
+        while await killed_at(cluster, killer, write, answers_lost, lambda: is_over(cluster)):
+            deaths += 1
+            assert deaths < 300, "it gets nowhere"
+        assert deaths
+        assert await ends_well(cluster, killer, lambda: is_over(cluster)) == wanted

@@ -1,0 +1,97 @@
+"""Layouts in mig-parted's form, and what they mean for cards."""
+
+import pytest
+from tests.unit.agent.mig.fake_gpus import A100
+
+from purser.agent.mig import Card, Layout, LayoutError
+from purser.agent.mig.layouts import MAX_BYTES, read_layouts, wanted
+from purser.operator.mig.layouts import DEFAULT_LAYOUTS, FAMILIES
+
+TEXT = """
+version: v1
+mig-configs:
+  none:
+    - {devices: all, mig-enabled: false}
+  mixed:
+    - {devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}
+    - {devices: [1], mig-enabled: true, mig-devices: {3g.20gb: 1, 2g.10gb: 2}}
+    - {devices: [2], mig-enabled: false}
+  of-one-kind:
+    - {devices: all, device-filter: "0x20b010de", mig-enabled: true, mig-devices: {1g.5gb: 1}}
+  of-many:
+    - {devices: all, device-filter: ["0x20B710DE", "0x20B010DE"], mig-enabled: true, mig-devices: {1g.5gb: 2}}
+"""
+
+
+def cards(*device_ids: str, capable: bool = True) -> list[Card]:
+    return [Card(index=index, device_id=each, capable=capable) for index, each in enumerate(device_ids)]
+
+
+def meant(name: str, *device_ids: str, capable: bool = True) -> dict[int, Layout]:
+    return wanted(read_layouts(TEXT), name, cards(*device_ids, capable=capable))
+
+
+def test_the_last_entry_that_concerns_a_card_counts() -> None:
+    assert meant("mixed", A100, A100, A100) == {
+        0: Layout(True, ("1g.5gb",) * 7),
+        1: Layout(True, ("2g.10gb", "2g.10gb", "3g.20gb")),
+        2: Layout(False),
+    }
+
+
+@pytest.mark.parametrize(("name", "count"), [("of-one-kind", 1), ("of-many", 2)])
+def test_a_filter_chooses_cards_by_their_kind(name: str, count: int) -> None:
+    assert meant(name, "0x233010DE", A100) == {1: Layout(True, ("1g.5gb",) * count)}
+
+
+def test_a_layout_that_concerns_no_card_is_a_mistake() -> None:
+    with pytest.raises(LayoutError, match=r"says nothing about the GPUs of this node \(0x233010DE\)"):
+        meant("of-many", "0x233010DE")
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(LayoutError, match="there is no layout on: write one of mixed, none, of-many, of-one-kind"):
+        meant("on", A100)
+
+
+def test_cards_without_mig_may_be_without() -> None:
+    assert meant("none", A100, capable=False) == {}
+    with pytest.raises(LayoutError, match="wants MIG on GPU 0"):
+        meant("of-many", A100, capable=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "version: v2\nmig-configs: {}",
+        "version: v1\nmig-configs: {a: [{devices: some, mig-enabled: true}]}",
+        "version: v1\nmig-configs: {a: [{devices: [-1], mig-enabled: true}]}",
+        "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1000000000}}]}",
+        "x" * (MAX_BYTES + 1),
+    ],
+    ids=["empty", "a list", "no YAML", "another version", "devices", "a negative index", "too many", "too long"],
+)
+def test_a_file_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(LayoutError, match="the layouts"):
+        read_layouts(text)
+
+
+def test_the_layouts_that_come_along_can_be_read_and_fit_every_card_they_name() -> None:
+    layouts = read_layouts(DEFAULT_LAYOUTS)
+    assert {"all-disabled", "all-enabled", "all-balanced", "all-1g.5gb", "all-1g.10gb.me"} <= layouts.keys()
+    for family in FAMILIES:
+        for device in family.devices:
+            card = cards(f"0x{device}10DE")
+            assert wanted(layouts, "all-disabled", card) == {0: Layout(False)}
+            assert sum(family.balanced.values()) == len(wanted(layouts, "all-balanced", card)[0].devices)
+            for profile, count in family.profiles.items():
+                name = f"all-{profile.replace('+', '.')}"
+                assert wanted(layouts, name, card) == {0: Layout(True, (profile,) * count)}
+
+
+def test_no_card_is_in_two_families() -> None:
+    devices = [device for family in FAMILIES for device in family.devices]
+    assert len(devices) == len(set(devices))

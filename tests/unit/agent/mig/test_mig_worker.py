@@ -1,0 +1,124 @@
+"""The worker over a real connection: requests at its node, answers beside them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.unit.agent.mig.fake_gpus import Gpus
+from tests.unit.operator.embedded import Embedded, create_node, embedded, eventually, node, running
+
+from purser.agent.mig import Layout, NoHardware, run
+from purser.agent.mig.worker import answer
+from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.node_facts import MigRequest, MigResult, decode_result, encode
+from purser.kube import Client
+from purser.kube.resources import NODES
+from purser.operator.mig.layouts import DEFAULT_LAYOUTS
+
+OFF = Layout(False)
+SMALL = Layout(True, ("1g.5gb",) * 7)
+
+
+@pytest.fixture
+def layouts(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(DEFAULT_LAYOUTS)
+    return path
+
+
+async def ask(client: Client, request: MigRequest | None) -> None:
+    text = None if request is None else encode(request)
+    await client.patch_merge(NODES, "a", {"metadata": {"annotations": {MIG_WANTED_ANNOTATION: text}}})
+
+
+async def answered(client: Client, attempt: str) -> MigResult:
+    async def found() -> MigResult | None:
+        there = decode_result((await client.get(NODES, "a")).metadata.annotations.get(MIG_RESULT_ANNOTATION))
+        return there if there is not None and there.attempt == attempt else None
+
+    result: MigResult = await eventually(found)
+    return result
+
+
+def working(cluster: Embedded, client: Client, layouts: Path, gpus: Any) -> Any:
+    return running(run("a", client, layouts, lambda: gpus, asyncio.Event()))
+
+
+async def test_it_compares_applies_and_answers_each_request_once(tmp_path: Path, layouts: Path) -> None:
+    gpus = Gpus(OFF, OFF)
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        await create_node(cluster.client, node("a"))
+        with working(cluster, client, layouts, gpus):
+            await ask(cluster.client, MigRequest("all-1g.5gb", "1", check_only=True))
+            assert await answered(cluster.client, "1") == MigResult("all-1g.5gb", "1", differs=True)
+            assert gpus.calls == []
+            await ask(cluster.client, MigRequest("all-1g.5gb", "2"))
+            assert await answered(cluster.client, "2") == MigResult("all-1g.5gb", "2")
+            assert gpus.layouts() == [SMALL, SMALL]
+            await ask(cluster.client, MigRequest("all-1g.5gb", "3", check_only=True))
+            assert await answered(cluster.client, "3") == MigResult("all-1g.5gb", "3")
+            await ask(cluster.client, MigRequest("no-such", "4"))
+            assert (await answered(cluster.client, "4")).error.startswith("there is no layout no-such")
+            await ask(cluster.client, None)
+            await asyncio.sleep(0.1)
+        assert len(cluster.writes) == 4
+        assert gpus.closed == 4
+
+
+async def test_a_request_that_stands_when_it_starts_is_taken_up(tmp_path: Path, layouts: Path) -> None:
+    """As after a death in the middle: what is done already is not done again."""
+    gpus = Gpus(SMALL, OFF)
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        await create_node(cluster.client, node("a"))
+        await ask(cluster.client, MigRequest("all-1g.5gb", "1"))
+        with working(cluster, client, layouts, gpus):
+            assert (await answered(cluster.client, "1")).error == ""
+    assert not [call for call in gpus.calls if call.startswith(("mode 0", "devices 0"))]
+    assert gpus.layouts() == [SMALL, SMALL]
+
+
+async def test_an_answer_that_cannot_be_written_is_written_later_and_not_worked_out_again(
+    tmp_path: Path, layouts: Path
+) -> None:
+    gpus = Gpus(OFF)
+    refused = 0
+
+    async def refuse(request: web.Request) -> web.StreamResponse | None:
+        nonlocal refused
+        if request.method == "PATCH" and request.headers.get("User-Agent") == "worker" and refused < 2:
+            refused += 1
+            return web.json_response({"kind": "Status", "status": "Failure", "code": 500}, status=500)
+        return None
+
+    async with embedded(tmp_path) as cluster, Client(cluster.config, user_agent="worker") as client:
+        await create_node(cluster.client, node("a"))
+        cluster.server.intercept(refuse)
+        with working(cluster, client, layouts, gpus):
+            await ask(cluster.client, MigRequest("all-1g.5gb", "1"))
+            await answered(cluster.client, "1")
+    assert refused == 2
+    assert len(gpus.calls) == 2
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "{}"])
+async def test_a_request_that_cannot_be_read_is_left_alone(tmp_path: Path, layouts: Path, text: str) -> None:
+    gpus = Gpus(OFF)
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        await create_node(cluster.client, node("a"))
+        with working(cluster, client, layouts, gpus):
+            annotations = {"metadata": {"annotations": {MIG_WANTED_ANNOTATION: text}}}
+            await cluster.client.patch_merge(NODES, "a", annotations)
+            await ask(cluster.client, MigRequest("all-disabled", "1"))
+            assert (await answered(cluster.client, "1")).error == ""
+
+
+def test_layouts_that_are_not_there_are_an_answer(tmp_path: Path) -> None:
+    result = answer(MigRequest("x", "1"), tmp_path / "none.yaml", lambda: Gpus(OFF))
+    assert "cannot be read" in result.error
+
+
+def test_a_driver_that_is_not_there_is_an_answer(layouts: Path) -> None:
+    result = answer(MigRequest("all-disabled", "1"), layouts, lambda: NoHardware("no driver here"))
+    assert result.error == "no driver here"

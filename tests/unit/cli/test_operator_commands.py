@@ -1,0 +1,165 @@
+"""`purser operator` and `purser discover` as processes, against the lab's API server."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.unit.operator.embedded import NAMESPACE, eventually
+from tests.unit.operator.stack import POLICY, stack
+
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.kube.resources import NODES
+from purser.operator.policy import CLUSTER_POLICIES
+
+PURSER = Path(sys.executable).with_name("purser")
+NVIDIA_POLICY = {
+    "apiVersion": "nvidia.com/v1",
+    "kind": "ClusterPolicy",
+    "metadata": {"name": "cluster-policy"},
+    "spec": {"driver": {"enabled": True, "version": "570.86.10"}, "sandboxWorkloads": {"enabled": True}},
+}
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with stack(tmp_path) as found:
+        found.kubeconfig = tmp_path / "kubeconfig"
+        yield found
+
+
+async def purser(*arguments):
+    """Exit code, standard output, standard error."""
+    process = await asyncio.create_subprocess_exec(
+        PURSER, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def operator(cluster, command, *arguments):
+    return await purser("operator", command, f"--kubeconfig={cluster.kubeconfig}", *arguments)
+
+
+def write(path, obj):
+    path.write_text(yaml.safe_dump(obj))
+    return path
+
+
+async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_without_a_trace(cluster, tmp_path):
+    await cluster.client.create(CLUSTER_POLICIES, POLICY)
+    code, out, _ = await operator(cluster, "run", "--dry-run", "--image=purser.test/purser:1")
+    assert (code, cluster.cluster.writes) == (0, [])
+    assert out == "finalizers of ClusterPolicy policy: purser.dev/operator-cleanup\n1 writes\n"
+
+    running = await asyncio.create_subprocess_exec(
+        PURSER,
+        "operator",
+        "run",
+        f"--kubeconfig={cluster.kubeconfig}",
+        "--image=purser.test/purser:1",
+        "--metrics-port=0",
+        "--metrics-address=127.0.0.1",
+        "--log-level=error",
+    )
+    try:
+        await cluster.ready(60)
+        await cluster.quiet(1.2)
+    finally:
+        running.send_signal(signal.SIGTERM)
+        assert await running.wait() == 0
+
+    code, out, _ = await operator(cluster, "run", "--dry-run", "--image=purser.test/purser:1")
+    assert (code, out) == (0, "nothing to write\n")
+    spec = {"driver": {"version": "999.1"}}
+    wanted = write(
+        tmp_path / "wanted.yaml", {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", **POLICY, "spec": spec}
+    )
+    code, out, _ = await operator(cluster, "run", "--dry-run", "--image=purser.test/purser:1", f"--policy={wanted}")
+    assert code == 0
+    assert "999.1" in out
+    code, out, err = await operator(cluster, "plan", f"--policy={wanted}", "--image=purser.test/purser:1")
+    assert (code, err) == (0, "")
+    assert "n0" in out
+    code, out, _ = await operator(cluster, "uninstall", "--dry-run")
+    assert code == 0
+    assert "delete DaemonSet/" in out
+    code, out, _ = await operator(cluster, "uninstall", "--crd")
+    assert code == 0
+    assert out.endswith("nothing of the operator is left\n")
+
+
+async def test_a_policy_of_the_gpu_operator_is_taken_over_and_what_is_lost_is_said(cluster, tmp_path):
+    code, out, err = await purser("operator", "import", write(tmp_path / "nvidia.yaml", NVIDIA_POLICY))
+    assert code == 0
+    policy = yaml.safe_load(out)
+    assert policy["apiVersion"] == "purser.dev/v1alpha1"
+    assert policy["spec"]["driver"]["version"] == "570.86.10"
+    assert "not taken over: spec.sandboxWorkloads" in err
+    await cluster.client.create(CLUSTER_POLICIES, policy)
+
+
+async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(cluster):
+    code, out, err = await operator(cluster, "import")
+    assert (code, out) == (1, "")
+    assert err == "purser: this cluster has no ClusterPolicy of nvidia.com/v1: name a file with one\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("- a\n- b\n", "this is no object"), ("a: [", "nvidia.yaml: "), (None, "No such file")],
+    ids=["a list", "no YAML", "no file"],
+)
+async def test_a_file_that_is_no_policy_is_refused(text, says, tmp_path):
+    path = tmp_path / "nvidia.yaml"
+    if text is not None:
+        path.write_text(text)
+    code, _, err = await purser("operator", "import", path)
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+async def test_a_policy_to_act_on_is_applied_and_not_given_as_an_option(tmp_path):
+    code, _, err = await purser("operator", "run", f"--policy={tmp_path / 'x.yaml'}")
+    assert code == 2
+    assert "--dry-run" in err
+
+
+async def test_discovery_writes_what_the_node_is(cluster, tmp_path):
+    (tmp_path / "host/etc").mkdir(parents=True)
+    (tmp_path / "host/etc/os-release").write_text("ID=debian\nVERSION_ID=12\n")
+    process = await asyncio.create_subprocess_exec(
+        PURSER,
+        "discover",
+        "--node-name=n0",
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--host-root={tmp_path / 'host'}",
+        f"--sysfs-root={tmp_path / 'sys'}",
+        "--log-level=error",
+    )
+
+    async def written():
+        return (await cluster.client.get(NODES, "n0")).metadata.annotations.get(NODE_FACTS_ANNOTATION)
+
+    try:
+        assert '"os_id":"debian"' in await eventually(written, 30)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+def test_the_options_default_to_the_settings():
+    import inspect
+
+    from purser.cli.operator import run
+    from purser.operator.settings import OperatorSettings
+
+    options = {name: each.default for name, each in inspect.signature(run).parameters.items()}
+    settings = OperatorSettings("image")
+    for name in ("namespace", "identity", "metrics_address", "metrics_port"):
+        assert options[name] == getattr(settings, name), name
+    assert options["namespace"] == NAMESPACE

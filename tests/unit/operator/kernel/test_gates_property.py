@@ -1,0 +1,139 @@
+"""Whatever happens to nodes, labels and pods, in whatever order: no operand is let in before its time, and when all is
+quiet again every node has what it should have."""
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.operator.world import Died, World
+
+from purser.operator.kernel.facts import users_word
+from purser.operator.model import Action, PatchNode
+from purser.operator.names import OPENED_BOOT_ANNOTATION
+from purser.operator.order import Operand, prerequisites
+from purser.operator.policy.spec import ClusterPolicySpec
+
+NAMES = st.sampled_from(["a", "b", "c"])
+OPERANDS = st.sampled_from(list(Operand))
+DEFAULT = ClusterPolicySpec().enabled
+VERSIONS = st.sampled_from(["595.91.07", "600.1", "601.1"])
+
+
+class Fleet(RuleBasedStateMachine):
+    """Three nodes that people, machines and the operator work on, each in its own time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.world.add_policy()
+        self.world.watchers.append(self.judge)
+
+    def judge(self, action: Action) -> None:
+        """At each write of a node: what is let in had everything that it needs ready since the node started."""
+        if not isinstance(action, PatchNode) or action.node not in self.world.nodes:
+            return
+        node = self.world.nodes[action.node]
+        own = [each for each in DEFAULT if not users_word(node, each)]
+        seen = self.world.ready_in_boot.get(action.node, set())
+        for operand in Operand:
+            if action.labels.get(operand.deploy_label) == "true":
+                assert {each.value for each in prerequisites(operand, own)} <= seen, f"{operand} on {action.node}"
+        boot = action.annotations.get(OPENED_BOOT_ANNOTATION)
+        assert boot is None or boot == node.boot_id
+
+    @rule(name=NAMES, nfd=st.booleans(), gpus=st.integers(0, 1), os=st.sampled_from(["22.04", "24.04"]))
+    def join(self, name: str, nfd: bool, gpus: int, os: str) -> None:
+        if name not in self.world.nodes:
+            self.world.add_node(name, nfd=nfd, gpus=gpus, os=os)
+
+    @rule(name=NAMES)
+    def leave(self, name: str) -> None:
+        self.world.nodes.pop(name, None)
+        self.world.ready_in_boot.pop(name, None)
+
+    @rule(name=NAMES, comes=st.booleans())
+    def flap(self, name: str, comes: bool) -> None:
+        if name in self.world.nodes:
+            (self.world.nfd_comes if comes else self.world.nfd_leaves)(name)
+
+    @rule(name=NAMES, kernel=st.sampled_from([{}, {"kernel": "6.9"}]))
+    def reboot(self, name: str, kernel: dict[str, Any]) -> None:
+        if name in self.world.nodes:
+            self.world.reboot(name, **kernel)
+
+    @rule(name=NAMES, ready=st.booleans())
+    def answer(self, name: str, ready: bool) -> None:
+        if name in self.world.nodes:
+            self.world.set_node(name, ready=ready)
+
+    @rule(name=NAMES, operand=OPERANDS, breaks=st.booleans())
+    def trouble(self, name: str, operand: Operand, breaks: bool) -> None:
+        if breaks:
+            self.world.crash(name, operand)
+        else:
+            self.world.troubles.pop((name, operand), None)
+
+    @rule(name=NAMES, operand=OPERANDS, value=st.sampled_from([None, "", "false"]))
+    def label(self, name: str, operand: Operand, value: str | None) -> None:
+        if name in self.world.nodes:
+            self.world.label(name, **{operand.deploy_label: value})
+
+    @rule(name=NAMES, value=st.sampled_from([None, "false"]))
+    def exclude(self, name: str, value: str | None) -> None:
+        if name in self.world.nodes:
+            self.world.label(name, **{"nvidia.com/gpu.deploy.operands": value})
+
+    @rule(version=VERSIONS)
+    def change_driver(self, version: str) -> None:
+        self.world.change_policy({"driver": {"version": version}})
+
+    @rule(name=NAMES)
+    def restart_driver(self, name: str) -> None:
+        self.world.restart_driver(name)
+
+    @rule(rounds=st.integers(1, 4), dies_after=st.one_of(st.none(), st.integers(0, 8)))
+    def work(self, rounds: int, dies_after: int | None) -> None:
+        self.world.writes_left = dies_after
+        for _ in range(rounds):
+            try:
+                self.world.round()
+            except Died:
+                return
+            self.world.tick()
+        self.world.writes_left = None
+
+    @precondition(lambda self: self.world.nodes)
+    @rule(name=NAMES)
+    def everything_is_mended(self, name: str) -> None:
+        self.world.writes_left = None
+        self.world.troubles.clear()
+        for node in self.world.nodes:
+            self.world.set_node(node, ready=True)
+        self.world.wait(3600)
+        self.world.settle()
+        self.world.wait(3600)
+        self.world.settle()
+        for node in self.world.nodes:
+            self.is_complete(node)
+
+    def is_complete(self, name: str) -> None:
+        node = self.world.nodes[name]
+        if self.world.gpus[name] and node.labels.get("nvidia.com/gpu.deploy.operands") != "false":
+            wanted = [each for each in DEFAULT if each is not Operand.MIG_MANAGER]
+            for operand in wanted:
+                assert users_word(node, operand) or node.labels.get(operand.deploy_label) == "true", (name, operand)
+            assert not node.unschedulable
+            assert self.world.status()["state"] == "ready"
+
+    @invariant()
+    def no_operand_is_paused_for_nothing(self) -> None:
+        for node in self.world.nodes.values():
+            paused = any(value.startswith("paused-for-") for value in node.labels.values())
+            assert not paused or "nvidia.com/gpu-driver-upgrade-state" in node.labels
+
+
+TestFleet = Fleet.TestCase
+TestFleet.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,159 @@
+"""One node whose GPUs can MIG, with gates, kubelet and a worker in miniature; one write at a time."""
+
+from typing import Any
+
+import msgspec
+from tests.unit.operator.upgrade.fleets import patched, workload
+
+from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.node_facts import MigResult, decode_request, decode_result, encode
+from purser.operator.mig import GPU_CLIENTS, MigFleet, advance, is_under_way, pause_of
+from purser.operator.model import (
+    Budget,
+    Evict,
+    Moves,
+    NodeView,
+    OperandOnNode,
+    PatchNode,
+    PodView,
+    Standing,
+    Workload,
+)
+from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from purser.operator.order import Operand
+from purser.operator.policy.sections import MigManagerSpec, PluginConfig
+
+HERE = (Operand.DRIVER, Operand.DEVICE_PLUGIN, Operand.VALIDATOR, Operand.MIG_MANAGER)
+LAYOUTS = ("all-disabled", "all-1g.10gb", "all-balanced")
+
+
+class Node:
+    """A node called ``a`` with MIG off, and everything that happens to it."""
+
+    def __init__(self, profile: str = "", *, default: str = "") -> None:
+        self.now = 1_000_000.0
+        self.spec = MigManagerSpec(config=PluginConfig(default=default))
+        self.node = NodeView(name="a", uid="a", boot_id="boot", labels={MIG_CONFIG_LABEL: profile} if profile else {})
+        self.layout = "all-disabled"
+        """What the GPUs are."""
+        self.worker = "well"
+        """Or ``away``, or ``unable``: it answers with an error."""
+        self.driver = "driver-1"
+        self.pods = {operand: self._pod(operand) for operand in HERE}
+        self.workloads: list[Workload] = []
+        self.budgets: tuple[Budget, ...] = ()
+        self.busy = False
+        self.capable = True
+        self.writes = 0
+        self.violations: list[str] = []
+
+    @property
+    def state(self) -> str | None:
+        return self.node.labels.get(MIG_STATE_LABEL)
+
+    @property
+    def result(self) -> MigResult | None:
+        return decode_result(self.node.annotations.get(MIG_RESULT_ANNOTATION))
+
+    @property
+    def offers_gpus(self) -> bool:
+        return Operand.DEVICE_PLUGIN in self.pods and not self.node.unschedulable
+
+    def change(self, **changes: Any) -> None:
+        self.node = msgspec.structs.replace(self.node, **changes)
+
+    def want(self, profile: str) -> None:
+        self.change(labels=self.node.labels | {MIG_CONFIG_LABEL: profile})
+
+    def run_pod(self, name: str, **changes: Any) -> None:
+        self.workloads.append(workload(name, "a", **changes))
+
+    def standing(self) -> Standing:
+        operands = {
+            operand: OperandOnNode(operand=operand, state="ready" if operand in self.pods else "waiting")
+            for operand in HERE
+        }
+        return Standing(node=self.node, operands=operands, pods=tuple(self.pods.values()), mig_capable=self.capable)
+
+    def fleet(self) -> MigFleet:
+        return MigFleet(
+            now=self.now,
+            spec=self.spec,
+            standings=(self.standing(),),
+            workloads={"a": tuple(self.workloads)},
+            budgets=self.budgets,
+            busy=frozenset({"a"}) if self.busy else frozenset(),
+        )
+
+    def round(self, killed_after: int | None = None) -> Moves:
+        moves = advance(self.fleet())
+        for write in [*moves.patches.values(), *moves.evictions][:killed_after]:
+            self.write(write)
+        self.live()
+        return moves
+
+    def run(self, rounds: int = 60) -> None:
+        """Until nothing changes but time, which is passed then."""
+        for _ in range(rounds):
+            before = (self.node, dict(self.pods), list(self.workloads), self.layout)
+            moves = self.round()
+            if before == (self.node, self.pods, self.workloads, self.layout):
+                if moves.look_again_s is None:
+                    return
+                self.now += max(moves.look_again_s, 1.0)
+
+    def write(self, write: PatchNode | Evict) -> None:
+        self.writes += 1
+        if isinstance(write, Evict):
+            self.workloads = [pod for pod in self.workloads if pod.uid != write.workload.uid]
+            if write.workload.controller == "DaemonSet" and Operand.DEVICE_PLUGIN in self.pods:
+                self.workloads.append(write.workload)  # its controller puts it there again
+            return
+        self.node = patched(self.node, write)
+        if not is_under_way(self.node) and MIG_WANTED_ANNOTATION in self.node.annotations:
+            self.violations.append("a request outlives its change")
+
+    def live(self) -> None:
+        """Gates, kubelet and the worker."""
+        self.now += 1.0
+        paused = pause_of(self.node) is not None
+        for operand in GPU_CLIENTS:
+            if paused:
+                self.pods.pop(operand, None)
+            elif operand in HERE and operand not in self.pods:
+                self.pods[operand] = self._pod(operand)
+        self._work()
+
+    def _work(self) -> None:
+        request = decode_request(self.node.annotations.get(MIG_WANTED_ANNOTATION))
+        if request is None or self.worker == "away" or (self.result and self.result.attempt == request.attempt):
+            return
+        if self.worker == "unable":
+            answer = MigResult(request.profile, request.attempt, "the GPU says no")
+        elif request.profile not in LAYOUTS:
+            answer = MigResult(request.profile, request.attempt, f"there is no layout {request.profile}")
+        elif request.check_only:
+            answer = MigResult(request.profile, request.attempt, differs=request.profile != self.layout)
+        else:
+            if self.workloads_on_gpus() or any(operand in self.pods for operand in GPU_CLIENTS):
+                self.violations.append("a layout was applied while GPUs were in use")
+            if not self.node.unschedulable:
+                self.violations.append("a layout was applied on a node that is not cordoned")
+            self.layout = request.profile
+            answer = MigResult(request.profile, request.attempt)
+        self.change(annotations=self.node.annotations | {MIG_RESULT_ANNOTATION: encode(answer)})
+
+    def workloads_on_gpus(self) -> list[str]:
+        return [pod.name for pod in self.workloads if pod.uses_gpu]
+
+    def _pod(self, operand: Operand) -> PodView:
+        uid = self.driver if operand is Operand.DRIVER else f"{operand}-{self.now}"
+        return PodView(
+            namespace="purser-system",
+            name=str(operand),
+            uid=uid,
+            node="a",
+            operand=operand,
+            daemon_set=f"purser-{operand}",
+            ready=True,
+        )

@@ -1,0 +1,186 @@
+"""Uninstalling leaves nothing behind, with and without an operator that runs."""
+
+import asyncio
+import logging
+
+import pytest
+import structlog
+from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, eventually, node
+from tests.unit.operator.stack import POLICY, stack
+
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.node_facts import NodeFacts, PciGpu, encode
+from purser.kube import NotFoundError
+from purser.kube.resources import LEASES, NODES, PODS
+from purser.operator.names import CORDONED_BY_ANNOTATION, FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
+from purser.operator.observing.kinds import DEFINITIONS, OWNED
+from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.previewing import preview, preview_uninstall
+from purser.operator.uninstalling import UninstallError, uninstall
+
+OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def installed(tmp_path):
+    """A cluster of two nodes with the stack on it, one of which was there before with labels of its own."""
+    async with stack(tmp_path, nodes=2) as found:
+        found.before = {name: await meta(found, name) for name in ("n0", "n1")}
+        facts = encode(NodeFacts(gpus=(PciGpu("2330"),)))
+        await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {NODE_FACTS_ANNOTATION: facts}}})
+        await found.client.create(CLUSTER_POLICIES, POLICY)
+        yield found
+
+
+async def meta(stack, name):
+    found = await stack.client.get(NODES, name)
+    return found.metadata.labels, found.metadata.annotations
+
+
+async def remove(stack, **options):
+    said = []
+    async with asyncio.timeout(60):
+        await uninstall(stack.cluster.config, NAMESPACE, say=said.append, **options)
+    return said
+
+
+async def assert_nothing_is_left(stack):
+    for resource in OWNED:
+        listed = await stack.client.list(resource, NAMESPACE if resource.namespaced else None, label_selector=OURS)
+        assert listed.items == [], resource.plural
+    for name, before in stack.before.items():
+        assert await meta(stack, name) == before
+
+    async def no_pods():
+        return not (await stack.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
+
+    await eventually(no_pods)
+
+
+async def test_a_running_operator_cleans_up(installed):
+    async with installed.operator():
+        await installed.ready()
+        assert await remove(installed) == ["ClusterPolicy policy was asked to go"]
+        await assert_nothing_is_left(installed)
+        installed.cluster.writes.clear()
+        await asyncio.sleep(0.3)
+        assert installed.cluster.writes == [], "the operator stays, and has nothing to do"
+    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+
+
+async def test_without_an_operator_the_command_cleans_up_itself(installed):
+    async with installed.operator():
+        await installed.ready()
+    await remove(installed)
+    await assert_nothing_is_left(installed)
+    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+    with pytest.raises(NotFoundError):
+        await installed.client.get(LEASES, LEASE, NAMESPACE)
+
+
+async def test_cordons_of_the_operator_are_lifted_and_those_of_others_stay(installed):
+    async with installed.operator():
+        await installed.ready()
+    ours = {"metadata": {"annotations": {CORDONED_BY_ANNOTATION: "driver-upgrade"}}, "spec": {"unschedulable": True}}
+    await installed.client.patch_merge(NODES, "n0", ours)
+    await installed.client.patch_merge(NODES, "n1", {"spec": {"unschedulable": True}})
+    await remove(installed)
+    await assert_nothing_is_left(installed)
+    cordoned = [(await installed.client.get(NODES.raw(), name))["spec"].get("unschedulable") for name in ("n0", "n1")]
+    assert cordoned == [None, True]
+
+
+async def test_the_definition_goes_when_it_is_asked_for(installed):
+    async with installed.operator():
+        await installed.ready()
+    said = await remove(installed, definition=True)
+    assert said[-1] == "CustomResourceDefinition clusterpolicies.purser.dev was removed"
+    with pytest.raises(NotFoundError):
+        await installed.client.get(DEFINITIONS, "clusterpolicies.purser.dev")
+
+
+async def test_where_nothing_is_installed_nothing_is_done(tmp_path):
+    async with stack(tmp_path) as empty:
+        await empty.client.delete(DEFINITIONS, "clusterpolicies.purser.dev")
+        await uninstall(empty.cluster.config, NAMESPACE, timeout_s=20, say=lambda text: None, definition=True)
+        assert [each for each in empty.cluster.writes if "customresourcedefinitions" not in each] == []
+
+
+async def test_it_can_be_broken_off_anywhere_and_run_again(installed):
+    """Broken off after each write in turn."""
+    async with installed.operator():
+        await installed.ready()
+    await remove_step_by_step(installed)
+    await assert_nothing_is_left(installed)
+
+
+async def remove_step_by_step(stack):
+    while True:
+        stack.cluster.writes.clear()
+        work = asyncio.create_task(remove(stack))
+        await eventually(lambda work=work: work.done() or stack.cluster.writes, 60)
+        if work.done() and not work.cancelled():
+            work.result()
+            return
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_what_does_not_go_in_time_is_named(installed):
+    async with installed.operator():
+        await installed.ready()
+    await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
+    with pytest.raises(UninstallError, match="ClusterPolicy policy"):
+        await remove(installed, timeout_s=2.0)
+
+
+async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
+    async with installed.operator():
+        await installed.ready()
+        await installed.quiet()
+    installed.cluster.writes.clear()
+    lines = []
+    assert await preview_uninstall(installed.client, NAMESPACE, lines.append)
+    assert any(line.startswith("delete DaemonSet/") for line in lines)
+    assert installed.cluster.writes == []
+
+
+async def test_a_dry_run_of_a_settled_cluster_shows_nothing(installed):
+    async with installed.operator():
+        await installed.ready()
+        await installed.quiet()
+    assert await preview(installed.client, NAMESPACE, IMAGE, print) == 0
+
+
+async def test_a_dry_run_shows_what_another_policy_would_change(installed):
+    async with installed.operator():
+        await installed.ready()
+        await installed.quiet()
+    lines = []
+    wanted = {
+        "apiVersion": "purser.dev/v1alpha1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "policy"},
+        "spec": {"dcgmExporter": {"enabled": False}, "driver": {"version": "999.1"}},
+    }
+    assert await preview(installed.client, NAMESPACE, IMAGE, lines.append, wanted)
+    text = "\n".join(lines)
+    assert "delete DaemonSet/purser-system/purser-dcgm-exporter" in text
+    assert "999.1" in text
+    assert len([line for line in lines if line.startswith("apply DaemonSet/")]) == 1, "of the others nothing changes"
+
+
+async def test_a_node_that_joined_while_nobody_ran_is_left_alone(installed):
+    async with installed.operator():
+        await installed.ready()
+    await create_node(installed.client, node("late"))
+    installed.before["late"] = await meta(installed, "late")
+    await remove(installed)
+    await assert_nothing_is_left(installed)
