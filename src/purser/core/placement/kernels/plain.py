@@ -3,7 +3,12 @@
 Sums over typical pods are in their order, one addition after the other, in each category by itself, as FGD's own code
 has it: any other order rounds differently, and now and then a score falls on the other side of an integer.
 ``bincount`` adds in that order; numpy's ``sum`` would not.
+
+Columns are picked with ``take``: what indices pick lies in memory column by column, and is twice as slow to work on.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +16,18 @@ import numpy.typing as npt
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Stock, Wanted
 
 _NA, _XR, _XL, _Q4, _Q2, _Q1 = 5, 4, 3, 2, 1, 0
-_SATISFIED = 7
+_SATISFIED, _NO_GPU_SATISFIED = 7, 9
 _CATEGORY = np.array([_NA, _NA, _NA, _NA, _Q1, _Q2, _Q4, _Q2, _XR, _XL])
 """By 4 (the model is allowed) + 2 (enough GPUs) + 1 (enough CPU), and from 8 on for pods without GPUs. What is too
 small for a satisfied pod counts as lack of GPUs."""
 
 CATEGORIES = 6
 
-_BLOCK = 4096
-"""Nodes looked at together: what is computed for each of them by each typical pod stays within some MiB."""
+_MOST = 32_767
+"""More than is left of any GPU, and more than any node has."""
+
+_BLOCK = 2048
+"""Nodes looked at together: what is computed for each of them by each typical pod stays in the processor's cache."""
 
 _PER_GPU = Stock._fields.index("live")
 """How many of the arrays are per GPU."""
@@ -57,28 +65,75 @@ def _look_at_gpus(stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted) -> t
     return left, np.where(takes, after, left), takes
 
 
+class Cases(NamedTuple):
+    """How typical pods stand to nodes."""
+
+    case: npt.NDArray[np.int8]
+    """[pods, nodes]: see `_CATEGORY`."""
+    idle: Ints
+    """Of each node's GPUs."""
+    small: Ints
+    """[levels, nodes]: of GPUs with less than a level."""
+
+
+def cases(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Cases:
+    """Every typical pod on every node. Numbers of GPUs are compared as small integers, several at a time."""
+    narrow = left.astype(np.int16)
+    enough = narrow[None] >= np.minimum(mix.levels, _MOST).astype(np.int16).take(model, axis=1)[:, None]
+    idle = left.sum(axis=0)
+    small = idle - (narrow * enough).sum(axis=1, dtype=np.int32)
+    gpus = np.minimum(mix.gpus, _MOST).astype(np.int16)
+    has_gpus = enough.sum(axis=1, dtype=np.int16)[mix.level_of] >= gpus[:, None]
+    has_cpu = cpu >= mix.cpu_milli[:, None]
+    case = mix.case.take(model, axis=1) + (has_gpus.view(np.int8) << 1) + has_cpu.view(np.int8)
+    return Cases(case, idle, small)
+
+
 def categories(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     """Fragments of nodes by category [6, nodes]: lack of both, of GPUs, of CPU, two of pods without GPUs, no access."""
-    enough = left[None] >= mix.levels[:, model][:, None]
-    idle = left.sum(axis=0)
-    small = idle - (left.astype(np.int32) * enough).sum(axis=1, dtype=np.int32)
-    has_gpus = enough.sum(axis=1, dtype=np.int16)[mix.level_of] >= mix.gpus[:, None]
-    has_cpu = cpu >= mix.cpu_milli[:, None]
-    case = mix.case[:, model] + (has_gpus.view(np.int8) << 1) + has_cpu.view(np.int8)
-    amount = np.where(case == _SATISFIED, small[mix.level_of], idle)
-    nodes = len(idle)
-    place = _CATEGORY[case] * nodes + np.arange(nodes)
+    return _categories(cases(left, cpu, model, mix), mix)
+
+
+def _categories(found: Cases, mix: MixTables) -> Floats:
+    nodes = len(found.idle)
+    amount = np.where(found.case == _SATISFIED, found.small.take(mix.level_of, axis=0), found.idle)
+    place = (_CATEGORY * nodes).take(found.case) + np.arange(nodes)
     weighted = mix.frequency[:, None] * amount
     parts = np.bincount(place.ravel(), weighted.ravel(), CATEGORIES * nodes)
     return np.asarray(parts, np.float64).reshape(CATEGORIES, nodes)
 
 
+def without_room(found: Cases, mix: MixTables) -> Floats:
+    """How frequent the pods are that each node cannot take."""
+    room = (found.case == _SATISFIED) | (found.case == _NO_GPU_SATISFIED)
+    nodes = np.broadcast_to(np.arange(len(found.idle)), room.shape)
+    weights = np.where(room, 0.0, mix.frequency[:, None])
+    return np.asarray(np.bincount(nodes.ravel(), weights.ravel(), len(found.idle)), np.float64)
+
+
+OfNodes = Callable[[Ints, Ints, Ints], Floats]
+
+
+def in_blocks(of_nodes: OfNodes, left: Ints, cpu: Ints, model: Ints) -> Floats:
+    """Many nodes, some at a time."""
+    if len(cpu) <= _BLOCK:
+        return of_nodes(left, cpu, model)
+    blocks = (slice(start, start + _BLOCK) for start in range(0, len(cpu), _BLOCK))
+    return np.concatenate([of_nodes(left[:, block], cpu[block], model[block]) for block in blocks])
+
+
 def fragments(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
     """What of each node's idle GPUs the mix of pods could not use, in thousandths of a GPU."""
-    if len(cpu) > _BLOCK:
-        parts_of_it = (slice(start, start + _BLOCK) for start in range(0, len(cpu), _BLOCK))
-        return np.concatenate([fragments(left[:, part], cpu[part], model[part], mix) for part in parts_of_it])
-    parts = categories(left, cpu, model, mix)
+
+    def of_block(left: Ints, cpu: Ints, model: Ints) -> Floats:
+        return fragments_of(cases(left, cpu, model, mix), mix)
+
+    return in_blocks(of_block, left, cpu, model)
+
+
+def fragments_of(found: Cases, mix: MixTables) -> Floats:
+    """See `fragments`."""
+    parts = _categories(found, mix)
     total: Floats = parts[0] + parts[1]
     for part in parts[2:]:
         total = total + part
@@ -108,27 +163,27 @@ def fragment_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node = (takes[:, fit] & ~_repeated(left[:, fit], after[:, fit], takes[:, fit])).nonzero()
-        node = fit[node]
-        then = left[:, node]
+        gpu, node = (different(left, after, takes) & fits).nonzero()
+        then = left.take(node, axis=1)
         then[gpu, np.arange(len(node))] = after[gpu, node]
         by_gpu = np.full(takes.shape, -1.0)
         by_gpu[gpu, node] = _gains(then, cpu_after[node], model[node], before[node], mix, steps)
         gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
         return scores, gpus
-    then = left[:, fit]
+    then = left.take(fit, axis=1)
     if gpu_count:
-        chosen = np.where(takes[:, fit], then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
-        np.put_along_axis(then, chosen, np.take_along_axis(after[:, fit], chosen, axis=0), axis=0)
+        chosen = np.where(takes.take(fit, axis=1), then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
+        np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
     scores[fit] = _gains(then, cpu_after[fit], model[fit], before[fit], mix, steps)
     return scores, gpus
 
 
-def _repeated(left: Ints, after: Ints, takes: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """GPUs just like an earlier one of their node: they leave just the same."""
-    key = np.where(takes, (left << 32) + after, -1)
-    same = (key[:, None] == key[None]) & np.tri(len(key), k=-1, dtype=np.bool_)[:, :, None]
-    found: npt.NDArray[np.bool_] = same.any(axis=1)
+def different(left: Ints, after: Ints, takes: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """GPUs that take the pod, but for those just like an earlier one of their node, which leave just the same."""
+    key = np.where(takes, (left << 16) + after, -1).astype(np.int32)
+    found = takes.copy()
+    for place in range(len(key) - 1):
+        found[place + 1 :] &= key[place + 1 :] != key[place]
     return found
 
 

@@ -17,9 +17,6 @@ REGRET_MILLI = 20
 TIER = 1000.0
 """Of a score, for each `REGRET_MILLI`: whatever else, patterns come first."""
 
-_ALLOWED, _NO_GPU = 4, 8
-"""Of `MixTables.case`."""
-
 
 class Prices(NamedTuple):
     """What a plan says things are worth."""
@@ -36,12 +33,20 @@ def losses(left: Ints, cpu: Ints, model: Ints, mix: MixTables, prices: Prices) -
     """What of each node is lost to the mix of pods, in thousandths of a GPU: fragments of its GPUs, fragments of its
     CPU at their price, and GPUs beyond those that the CPU is enough for.
     """
-    total = plain.fragments(left, cpu, model, mix)
     if not prices.gpu_per_cpu:
-        return total
+        return plain.fragments(left, cpu, model, mix)
+
+    def of_block(left: Ints, cpu: Ints, model: Ints) -> Floats:
+        return _losses(plain.cases(left, cpu, model, mix), cpu, mix, prices)
+
+    return plain.in_blocks(of_block, left, cpu, model)
+
+
+def _losses(cases: plain.Cases, cpu: Ints, mix: MixTables, prices: Prices) -> Floats:
     limited = np.where(cpu >= LIMITED, 0, cpu)
-    stranded = np.maximum(left.sum(axis=0) - cpu * prices.gpu_per_cpu, 0.0)
-    found: Floats = total + prices.cpu_price * _without_room(left, cpu, model, mix) * limited + stranded
+    stranded = np.maximum(cases.idle - cpu * prices.gpu_per_cpu, 0.0)
+    unused = prices.cpu_price * plain.without_room(cases, mix) * limited
+    found: Floats = plain.fragments_of(cases, mix) + unused + stranded
     return found
 
 
@@ -66,9 +71,8 @@ def loss_scores(
     if not len(fit):
         return scores, gpus
     if gpu_count == 1:
-        gpu, node = takes[:, fit].nonzero()
-        node = fit[node]
-        then = left[:, node]
+        gpu, node = (plain.different(left, after, takes) & fits).nonzero()
+        then = left.take(node, axis=1)
         then[gpu, np.arange(len(node))] = after[gpu, node]
         by_gpu = np.full(takes.shape, -np.inf)
         gained = plain.quantised(before[node] - losses(then, cpu_after[node], model[node], mix, prices), steps)
@@ -76,19 +80,9 @@ def loss_scores(
         by_gpu[gpu, node] = gained - TIER * ((regret + REGRET_MILLI // 2) // REGRET_MILLI)
         gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
         return scores, gpus
-    then = left[:, fit]
+    then = left.take(fit, axis=1)
     if gpu_count:
-        chosen = np.where(takes[:, fit], then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
-        np.put_along_axis(then, chosen, np.take_along_axis(after[:, fit], chosen, axis=0), axis=0)
+        chosen = np.where(takes.take(fit, axis=1), then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
+        np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
     scores[fit] = plain.quantised(before[fit] - losses(then, cpu_after[fit], model[fit], mix, prices), steps)
     return scores, gpus
-
-
-def _without_room(left: Ints, cpu: Ints, model: Ints, mix: MixTables) -> Floats:
-    """How frequent the pods are that the node cannot take, added in their order (as `bincount` does)."""
-    enough = (left[None] >= mix.levels[:, model][:, None]).sum(axis=1)[mix.level_of] >= mix.gpus[:, None]
-    case = mix.case[:, model]
-    room = (cpu >= mix.cpu_milli[:, None]) & ((case == _NO_GPU) | ((case == _ALLOWED) & enough))
-    nodes = np.broadcast_to(np.arange(len(cpu)), room.shape)
-    weights = np.where(room, 0.0, mix.frequency[:, None])
-    return np.asarray(np.bincount(nodes.ravel(), weights.ravel(), len(cpu)), np.float64)

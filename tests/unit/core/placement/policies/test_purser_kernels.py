@@ -48,6 +48,18 @@ def test_both_score_alike(facts: list[NodeFacts], pods: list[PodShape], asked: P
         assert seen.takes[gpus[seen.fits], seen.fits.nonzero()[0]].all()
 
 
+def test_many_nodes_are_looked_at_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = (GpuFacts("T4", 1000, 10), GpuFacts("T4", 1000, 10))
+    fleet = fleet_of([NodeFacts(f"node-{n}", gpus, 1000 * n) for n in range(20)])
+    run(ShapeTable(fleet, named(("spread", "spread"))), [PodShape(1000, 0, 1, gpu_memory_mib=37 * n) for n in range(9)])
+    seen, made = view(fleet, PodShape(), all_rows(fleet)), plan(fleet, MIX)
+    assert made.prices.gpu_per_cpu
+    nodes = (seen.left, seen.cpu_free_milli, seen.model)
+    at_once = loss_plain.losses(*nodes, made.mix, made.prices)
+    monkeypatch.setattr(plain, "_BLOCK", 7)
+    assert loss_plain.losses(*nodes, made.mix, made.prices).tobytes() == at_once.tobytes()
+
+
 @needs_numba
 @pytest.mark.parametrize("learns", [False, True])
 def test_both_place_a_few_hundred_pods_alike(learns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
