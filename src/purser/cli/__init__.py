@@ -6,7 +6,7 @@ that, and are imported inside the commands, so that `purser --help` stays quick.
 
 import typer
 
-from purser.cli import agent, conformance, discover, get, lab, operator, scheduler, simulate, version
+from purser.cli import agent, conformance, discover, get, lab, mig_worker, operator, scheduler, simulate, version
 
 app = typer.Typer(
     name="purser",
@@ -23,6 +23,7 @@ app.command("agent", help=agent.HELP)(agent.agent)
 app.command("scheduler", help=scheduler.HELP)(scheduler.scheduler)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("discover", help=discover.HELP)(discover.discover)
+app.command("mig-worker", help=mig_worker.HELP)(mig_worker.mig_worker)
 app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
 app.add_typer(conformance.app, name="conformance")

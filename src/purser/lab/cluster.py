@@ -32,7 +32,9 @@ from purser.lab.controlplane.process import free_ports
 from purser.lab.controlplane.programs import CONTROLLER_MANAGER, Programs
 from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlPlane, SchedulerProcess
 from purser.lab.faults import follow_annotations
+from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
+from purser.lab.operatorpart import OPERATOR_USER, agents_follow, define_policies, run_operator
 from purser.lab.settings import LabSettings
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
@@ -64,6 +66,10 @@ class Lab:
         self.kube_scheduler = Component(KUBE_SCHEDULER, self._run_kube_scheduler)
         self.scheduler = Component("purser scheduler", self._run_purser)
         self.faults = Component("faults", self._run_faults)
+        self.hollow = Component("hollow nodes", self._run_hollow)
+        self.operator = Component("purser operator", self._run_operator)
+        self.device_plugins = Component("device plugins", self._run_device_plugins)
+        self._operator_ready = asyncio.Event()
 
     async def __aenter__(self) -> "Lab":
         """Start everything; `ready` waits until pods can be scheduled."""
@@ -98,8 +104,12 @@ class Lab:
         return self._scheduler_at.metrics
 
     async def ready(self) -> None:
-        """Wait until Purser's scheduler answers, and every node offers its devices and tells of its kubelet."""
+        """Wait until Purser's scheduler answers, and every node offers its devices and tells of its kubelet. With the
+        operator, devices come with a ClusterPolicy only: then the operator is waited for."""
         await self._scheduler_ready.wait()
+        if self.settings.operator:
+            await self._operator_ready.wait()
+            return
         async with self.client.watch(NODES, resource_version="0") as events:
             waiting = set(self.nodes)
             async for event in events:
@@ -144,6 +154,16 @@ class Lab:
         self.scheduler.start()
         await self._scheduler_ready.wait()
 
+    async def kill_operator(self) -> None:
+        """End Purser's operator without asking, wherever it is."""
+        await self.operator.kill()
+        self._operator_ready.clear()
+
+    async def start_operator(self) -> None:
+        """Start it again; returns once it knows the cluster."""
+        self.operator.start()
+        await self._operator_ready.wait()
+
     # --- start and stop
 
     async def _start(self) -> None:
@@ -161,9 +181,24 @@ class Lab:
         self._stack.push_async_callback(self._stop_nodes)
         for node in await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes)))):
             self.nodes[node.name] = node
-            node.start()
-        self.faults.start()
-        self._stack.push_async_callback(self.faults.kill)
+            node.start(with_agent=not self.settings.operator)
+        self._start_beside(self.faults)
+        if self.settings.hollow:
+            await self.add_hollow(*self.settings.hollow)
+            self._start_beside(self.hollow)
+        if self.settings.operator:
+            await define_policies(self.client)
+            self._start_beside(self.operator)
+            self._start_beside(self.device_plugins)
+
+    async def add_hollow(self, *nodes: HollowNodes) -> None:
+        """Have more hollow nodes join; their kubelets run in labs that began with some."""
+        for each in nodes:
+            await asyncio.gather(*(self.client.create(NODES, body) for body in manifests(each)))
+
+    def _start_beside(self, component: Component) -> None:
+        component.start()
+        self._stack.push_async_callback(component.kill)
 
     def _make_folder(self) -> Path:
         if self.settings.folder is not None:
@@ -206,7 +241,7 @@ class Lab:
         are its chart's, which is not here."""
         controllers: Sequence[str] = () if programs.has(CONTROLLER_MANAGER) else MASTERS
         nodes = {kubelet_user(choice.name): ("system:nodes",) for choice in self.settings.nodes}
-        masters = dict.fromkeys((SCHEDULER_USER, AGENT_USER), MASTERS)
+        masters = dict.fromkeys((SCHEDULER_USER, AGENT_USER, OPERATOR_USER), MASTERS)
         return {CONTROLLERS_USER: controllers, _SCHEDULERS_USER: (), **masters, **nodes}
 
     def _credentials(self, user: str) -> ClusterConfig:
@@ -235,6 +270,18 @@ class Lab:
     async def _run_faults(self, stop: asyncio.Event) -> None:
         drivers = {name: node.driver for name, node in self.nodes.items()}
         await _until(stop, follow_annotations(self.client, drivers))
+
+    async def _run_hollow(self, stop: asyncio.Event) -> None:
+        async with Client(self._credentials(ADMIN), field_manager="kubelet") as client:
+            await _until(stop, HollowFleet(client).run())
+
+    async def _run_operator(self, stop: asyncio.Event) -> None:
+        config, apart_s = self._credentials(OPERATOR_USER), self.settings.operator_rounds_apart_s
+        await run_operator(config, stop, self._operator_ready.set, rounds_apart_s=apart_s)
+
+    async def _run_device_plugins(self, stop: asyncio.Event) -> None:
+        agents = {name: node.agent for name, node in self.nodes.items()}
+        await _until(stop, agents_follow(self.client, agents))
 
     async def _run_purser(self, stop: asyncio.Event) -> None:
         settings = SchedulerSettings(

@@ -19,6 +19,7 @@ from purser.kube.config import ClusterConfig
 from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
+from purser.lab.hollow.node import nfd_labels
 from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
@@ -30,6 +31,9 @@ _KUBELET_RETRY_S = 1.0
 _log = structlog.get_logger("purser.lab")
 
 AGENT_USER = "system:serviceaccount:purser-system:purser-agent"
+
+DISCOVERED = nfd_labels("ubuntu", "22.04", "0.0.0", has_gpu=True)
+"""What node-feature-discovery would say of an emulated node."""
 
 PodKey = tuple[str, str, str]
 """(namespace, pod, container)."""
@@ -70,10 +74,11 @@ class EmulatedNode:
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
         self.agent = Component(f"agent {choice.name}", self._run_agent)
 
-    def start(self) -> None:
-        """Start kubelet and agent."""
+    def start(self, *, with_agent: bool = True) -> None:
+        """Start kubelet and agent; the agent not where the operator's device plugin is to bring it."""
         self.kubelet.start()
-        self.agent.start()
+        if with_agent:
+            self.agent.start()
 
     async def stop(self) -> None:
         """End both, the agent in order."""
@@ -122,6 +127,7 @@ class EmulatedNode:
             machine=self._choice.profile.machine,
             kubelet=self._settings.kubelet_of(self._choice),
             kubelet_port=self._kubelet_port,
+            labels=DISCOVERED if self._settings.operator else {},
         )
         async with Client(self._credentials(kubelet_user(self.name)), field_manager="kubelet") as client:
             kubelet = await self._started(settings, client)

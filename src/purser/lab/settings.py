@@ -10,6 +10,7 @@ from purser.core.kubelet.state import Node
 from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
 from purser.lab.driver.profiles import Profile
+from purser.lab.hollow.node import HollowNodes
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 from purser.lab.kubelet.statefiles import check_start
 
@@ -52,8 +53,18 @@ class LabSettings:
     """Between two probes of each card by the agents. Production's ten seconds make half a minute until a recovered
     card is trusted again, which is long to watch."""
 
+    hollow: tuple[HollowNodes, ...] = ()
+    """Nodes that exist in the API alone, beside the emulated ones."""
+    operator: bool = False
+    """Whether Purser's operator runs, and the ClusterPolicy is defined. Agents run where its device plugin does."""
+    operator_rounds_apart_s: float = 0.05
+    """Between two rounds of the operator. In production half a second, which ten rounds make long to watch."""
+
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError."""
+        names = [*(choice.name for choice in self.nodes), *(name for each in self.hollow for name in each.names)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two nodes are called {twice[0]}: give one of them another name")
         for choice in self.nodes:
             self.kubelet_of(choice)
         if not 1 <= self.slots <= MAX_SLOTS:

@@ -33,3 +33,43 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- else -}}v1beta1
 {{- end -}}
 {{- end }}
+
+{{- define "purser.operatorPod" -}}
+serviceAccountName: purser-operator
+priorityClassName: {{ .Values.operator.priorityClassName }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.operator.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.operator.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+{{- end }}
+
+{{- define "purser.operatorContainer" -}}
+image: {{ include "purser.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* How operands that run Purser's image get it: as the chart says it for its own pods. */}}
+{{- define "purser.pulling" -}}
+{{- $secrets := list }}
+{{- range .Values.imagePullSecrets }}{{ $secrets = append $secrets .name }}{{ end }}
+{{- range $section := list "devicePlugin" "migManager" }}
+{{ $section }}:
+  imagePullPolicy: {{ $.Values.image.pullPolicy }}
+  {{- with $secrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end }}

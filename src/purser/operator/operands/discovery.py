@@ -13,6 +13,7 @@ from purser.operator.operands.parts import (
     host_path,
 )
 from purser.operator.policy.fields import Image, Resources
+from purser.operator.policy.spec import ClusterPolicySpec
 
 ACCOUNT = "purser-gpu-discovery"
 NAME = "purser-gpu-discovery"
@@ -45,7 +46,7 @@ def _pod(wanted: Wanted) -> Pod:
     main = container(
         "discover",
         wanted.purser_image,
-        Image(),
+        _pulled_as(wanted.policy.spec),
         args=["discover", "--node-name=$(NODE_NAME)", "--host-root=/host"],
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "void"},
         mounts=[host_path("host", root, "/host", type="Directory", propagation="HostToContainer", read_only=True)],
@@ -53,3 +54,10 @@ def _pod(wanted: Wanted) -> Pod:
         more={"securityContext": security},
     )
     return Pod(account=ACCOUNT, containers=[main])
+
+
+def _pulled_as(spec: ClusterPolicySpec) -> Image:
+    """As the others that run Purser's image: discovery's section has no words for it."""
+    others: list[Image] = [spec.mig_manager, *([spec.device_plugin] if spec.device_plugin.flavor == "purser" else [])]
+    secrets = {secret for each in others for secret in each.image_pull_secrets}
+    return Image(image_pull_policy=others[-1].image_pull_policy, image_pull_secrets=tuple(sorted(secrets)))

@@ -20,6 +20,7 @@ from purser.operator.operands.parts import (
     container,
     daemon_set,
     digest,
+    field_of_pod,
     host_network,
     host_path,
 )
@@ -152,7 +153,7 @@ def _driver_variables(spec: ClusterPolicySpec, pool: Pool) -> dict[str, str | Ra
     modules = profile_of(driver, pool).kernel_module_type or driver.kernel_module_type
     return {
         "NODE_NAME": NODE_NAME,
-        "NODE_IP": {"fieldRef": {"fieldPath": "status.hostIP"}},
+        "NODE_IP": field_of_pod("status.hostIP"),
         "NVIDIA_VISIBLE_DEVICES": "void",
         "KERNEL_MODULE_TYPE": modules,
         **({"OPEN_KERNEL_MODULES_ENABLED": "true"} if modules == "open" else {}),

@@ -26,8 +26,14 @@ from purser.operator.policy.fields import Component, EnvVar, Image, Resources
 Raw = dict[str, Any]
 """An object of the API, or a part of one."""
 
-NODE_NAME: Raw = {"fieldRef": {"fieldPath": "spec.nodeName"}}
-NAMESPACE: Raw = {"fieldRef": {"fieldPath": "metadata.namespace"}}
+
+def field_of_pod(path: str) -> Raw:
+    """A variable's source. Its version is said, too: a server that fills it in would keep it when the source goes."""
+    return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
+
+
+NODE_NAME = field_of_pod("spec.nodeName")
+NAMESPACE = field_of_pod("metadata.namespace")
 GPU_DISCOVERY = "gpu-discovery"
 OPERATOR = "operator"
 """`Rendered.operand` of what belongs to no operand."""
@@ -138,8 +144,9 @@ def variables(own: Mapping[str, str | Raw], given: Iterable[EnvVar]) -> list[Raw
 
 
 def quantities(resources: Resources) -> Raw:
-    """As a container carries them; empty where nothing is said."""
-    return {name: dict(value) for name in ("limits", "requests") if (value := getattr(resources, name))}
+    """As a container carries them: texts, for server-side apply of old API servers takes no numbers here."""
+    kinds = {"limits": resources.limits, "requests": resources.requests}
+    return {kind: {name: str(value) for name, value in given.items()} for kind, given in kinds.items() if given}
 
 
 def daemon_set(wanted: Wanted, operand: str, name: str, pod: Pod, placement: Placement = EVERYWHERE) -> Rendered:

@@ -119,6 +119,8 @@ def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
     parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
     if now.hold.why and now.waiting and not now.halted:
         parts.append(now.hold.why)
+    if not parts and now.waiting and not counts["in_progress"]:
+        parts.append(f"nobody begins: {next(iter(now.waiting.values()))}")
     parts += _named(_stuck(fleet))
     parts += _named({name: f"is skipped: {why}" for name, why in now.skipped.items()})
     return "; ".join(parts)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from purser.operator.model import DeletePod, Evict, PatchNode, PodView, Say, Standing
+from purser.operator.model import DeletePod, Evict, PatchNode, Say, Standing, Workload
 from purser.operator.names import (
     POOL_LABEL,
     UPGRADE_FAILURE_ANNOTATION,
@@ -43,6 +43,8 @@ from purser.operator.upgrade.writing import Texts, clock_text, cordoned, enter, 
 MAX_RESTARTS = 10
 """A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""
 
+UNKNOWN_PODS = "nobody knows yet what runs there"
+
 ASK_AGAIN_S = 5.0
 """After which time pods that did not leave are asked again."""
 
@@ -74,7 +76,7 @@ def step(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
         return _to(patch(node, "the node is back", annotations={UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now)}))
     if (state in EMPTYING or state is State.RESTART) and not node.unschedulable:
         return _to(patch(node, "cordoned for its driver upgrade", annotations=cordoned(node), unschedulable=True))
-    return _STEPS[state](standing, fleet, desk)
+    return _empty(state, standing, fleet, desk) if state in EMPTYING else _STEPS[state](standing, fleet, desk)
 
 
 def _to(made: PatchNode | None, *says: Say) -> Step:
@@ -138,12 +140,19 @@ def _cordon(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
     )
 
 
-def _jobs(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
+def _empty(state: State, standing: Standing, fleet: Fleet, desk: Desk) -> Step:
+    """Pods leave, and the old driver runs until they are gone."""
     workloads = fleet.workloads.get(standing.node.name)
     if stale_pod(standing) is None:
         return _driver_went(standing, fleet)
     if workloads is None:
-        return Step(waits="nobody knows yet what runs there")
+        return Step(waits=UNKNOWN_PODS)
+    if state is State.JOBS:
+        return _jobs(standing, fleet, workloads)
+    return (_pods if state is State.PODS else _drain)(standing, fleet, workloads, desk)
+
+
+def _jobs(standing: Standing, fleet: Fleet, workloads: tuple[Workload, ...]) -> Step:
     policy = fleet.policy.wait_for_completion
     left = jobs(workloads, policy.pod_selector)
     if not left:
@@ -155,12 +164,7 @@ def _jobs(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
     return Step(waits=f"waits for the job {left[0].namespace}/{left[0].name}", until=until)
 
 
-def _pods(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
-    workloads = fleet.workloads.get(standing.node.name)
-    if stale_pod(standing) is None:
-        return _driver_went(standing, fleet)
-    if workloads is None:
-        return Step(waits="nobody knows yet what runs there")
+def _pods(standing: Standing, fleet: Fleet, workloads: tuple[Workload, ...], desk: Desk) -> Step:
     policy = fleet.policy.gpu_pod_deletion
     left = evictable_gpu_pods(workloads)
     if not left:
@@ -175,12 +179,7 @@ def _pods(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
     return Step(evictions=leaving.evictions, waits=leaving.describe(len(left)), until=_ask_again(fleet, until))
 
 
-def _drain(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
-    workloads = fleet.workloads.get(standing.node.name)
-    if stale_pod(standing) is None:
-        return _driver_went(standing, fleet)
-    if workloads is None:
-        return Step(waits="nobody knows yet what runs there")
+def _drain(standing: Standing, fleet: Fleet, workloads: tuple[Workload, ...], desk: Desk) -> Step:
     policy = fleet.policy.drain
     left = drained_pods(workloads, policy.pod_selector)
     if not left:
@@ -214,6 +213,9 @@ def _swap(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
         }
         return _to(patch(standing.node, "the policy wants another driver by now", annotations=told))
+    start = step_start(standing.node)
+    if start is not None and stale.created > start:
+        return _await_daemon_set(standing, fleet)
     users = _users_of_driver(standing, fleet, desk)
     if users is not None:
         timeout = fleet.policy.gpu_pod_deletion.timeout_seconds
@@ -224,6 +226,15 @@ def _swap(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
     if standing.pool is not None and standing.node.labels.get(POOL_LABEL) != standing.pool.name:
         return _to(patch(standing.node, f"driver pool {standing.pool.name}", labels={POOL_LABEL: standing.pool.name}))
     return Step(deletions=(DeletePod(stale, "driver upgrade"),), waits="waits for its old driver to go")
+
+
+def _await_daemon_set(standing: Standing, fleet: Fleet) -> Step:
+    """The driver was replaced by an old one again: deleting that as well would only go on for ever."""
+    timeout = fleet.policy.driver_timeout_seconds
+    until = _deadline(standing, timeout)
+    if until is not None and fleet.now >= until:
+        return _give_up(standing, fleet, f"its DaemonSet still made the old driver after {timeout} s")
+    return Step(waits="its DaemonSet still makes the old driver", until=until)
 
 
 def _users_of_driver(standing: Standing, fleet: Fleet, desk: Desk) -> Step | None:
@@ -237,7 +248,7 @@ def _users_of_driver(standing: Standing, fleet: Fleet, desk: Desk) -> Step | Non
         return Step(waits=f"waits for the operand's pod {operands[0]} to leave")
     workloads = fleet.workloads.get(standing.node.name)
     if workloads is None:
-        return Step(waits="nobody knows yet what runs there")
+        return Step(waits=UNKNOWN_PODS)
     left = gpu_pods(workloads)
     if not left:
         return None
@@ -247,18 +258,18 @@ def _users_of_driver(standing: Standing, fleet: Fleet, desk: Desk) -> Step | Non
 
 
 def _await_driver(standing: Standing, fleet: Fleet) -> Step:
-    pod = standing.pod_of(Operand.DRIVER)
+    pod, trouble = standing.pod_of(Operand.DRIVER), _trouble(standing)
     if pod is not None and pod.ready:
         return _to(enter(standing, State.VALIDATION, fleet.now, "the new driver is ready"))
     if pod is not None and pod.restarts > MAX_RESTARTS:
-        return _regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{_trouble(pod)}")
+        return _regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{trouble}")
     timeout = fleet.policy.driver_timeout_seconds
     # The clock of the state began before the old driver went.
     since = pod.created if pod is not None else (step_start(standing.node) or fleet.now) + _emptying_s(fleet)
     until = max(since, step_start(standing.node) or 0.0) + timeout if timeout else None
     if until is not None and fleet.now >= until:
-        return _regress(standing, fleet, f"the new driver was not ready within {timeout} s{_trouble(pod)}")
-    return Step(waits=f"waits for its new driver{_trouble(pod)}", until=until)
+        return _regress(standing, fleet, f"the new driver was not ready within {timeout} s{trouble}")
+    return Step(waits=f"waits for its new driver{trouble}", until=until)
 
 
 def _validate(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
@@ -268,7 +279,7 @@ def _validate(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
         return _to(enter(standing, State.UNCORDON, fleet.now, "the node is valid"))
     pod = standing.pod_of(Operand.DRIVER)
     if pod is not None and not pod.ready and pod.restarts > MAX_RESTARTS:
-        return _regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{_trouble(pod)}")
+        return _regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{_trouble(standing)}")
     timeout = fleet.policy.validation_timeout_seconds
     until = _deadline(standing, timeout)
     if until is not None and fleet.now >= until:
@@ -305,9 +316,12 @@ def _ask_again(fleet: Fleet, until: float | None) -> float:
     return again if until is None else min(again, until)
 
 
-def _trouble(pod: PodView | None) -> str:
+def _trouble(standing: Standing) -> str:
+    """What is wrong with its driver's pod, as the end of a sentence."""
+    pod = standing.pod_of(Operand.DRIVER)
     if pod is None:
-        return ": it has no pod"
+        is_going = any(each.operand == Operand.DRIVER for each in standing.pods)
+        return ": its old pod has not gone" if is_going else ": it has no pod"
     return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
 
 
@@ -321,9 +335,6 @@ def _unready(standing: Standing) -> str:
 
 _STEPS: dict[State, Callable[[Standing, Fleet, Desk], Step]] = {
     State.CORDON: _cordon,
-    State.JOBS: _jobs,
-    State.PODS: _pods,
-    State.DRAIN: _drain,
     State.RESTART: _swap,
     State.VALIDATION: _validate,
     State.UNCORDON: _uncordon,

@@ -51,6 +51,8 @@ class Cluster:
         self.budgets: dict[str, Budget] = {}
         self.broken: set[str] = set()
         """Nodes on which the driver of template ``new`` does not come up."""
+        self.applied: str | None = None
+        """The template that DaemonSets still have, where it could not be applied yet."""
         self.busy: frozenset[str] = frozenset()
         self.obstacles: dict[str, str] = {}
         self.foreign_cordons: set[str] = set()
@@ -274,7 +276,7 @@ class Cluster:
             node=name,
             operand=operand,
             daemon_set=daemon_set,
-            template=self.template if operand is Operand.DRIVER else "t",
+            template=(self.applied or self.template) if operand is Operand.DRIVER else "t",
             created=self.now,
         )
 

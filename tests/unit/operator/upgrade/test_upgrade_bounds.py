@@ -60,6 +60,10 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
     cluster.release()
     cluster.run()
     assert set(cluster.states().values()) == {State.REQUIRED}
+    assert upgrade_status(cluster.fleet()).message == (
+        "nobody begins: no more than 1 GPU nodes may be unavailable (maxUnavailable); "
+        "node n00: is skipped: it is NotReady"
+    )
     cluster.change("n00", ready=True)
     cluster.run(until=lambda: all_done(cluster))
 

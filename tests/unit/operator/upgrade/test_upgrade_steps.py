@@ -14,7 +14,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, pause_of
+from purser.operator.upgrade import State, advance, pause_of, upgrade_status
 
 
 def path(cluster: Cluster, name: str = "a", rounds: int = 40) -> list[State]:
@@ -404,3 +404,28 @@ def test_a_word_of_somebody_elses_counts_as_unknown() -> None:
     assert cluster.round().patches["a"] == PatchNode(
         node="a", labels={UPGRADE_STATE_LABEL: "upgrade-done"}, why="nothing to upgrade"
     )
+
+
+def test_a_daemon_set_that_is_behind_does_not_have_drivers_replaced_for_ever() -> None:
+    cluster = Cluster("a")
+    cluster.run()
+    cluster.release()
+    cluster.applied = "old"
+    before = set(cluster.pods)
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    assert "its DaemonSet still made the old driver" in cluster.failure("a")
+    assert len([uid for uid in set(cluster.pods) - before if uid.startswith("driver")]) == 1
+    assert not cluster.nodes["a"].unschedulable
+    cluster.applied = None
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_an_old_driver_that_does_not_go_is_named() -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
+    for pod in list(cluster.pods.values()):
+        del cluster.pods[pod.uid]
+        if pod.operand == Operand.DRIVER:
+            cluster.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+    assert upgrade_status(cluster.fleet()).message == "node a: waits for its new driver: its old pod has not gone"

@@ -1,0 +1,261 @@
+"""The kubelets of all hollow nodes, in one: pods that are bound run, pods that are asked to go are gone soon.
+
+What an operand's pod would write of its node is written here once that pod is ready: its GPUs, what discovery saw, and
+the MIG worker's answers.
+"""
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from purser.agent.mig.worker import answer
+from purser.core.model import Device, NodeInventory
+from purser.core.names import (
+    GPU_RESOURCE,
+    INVENTORY_ANNOTATION,
+    MIG_RESULT_ANNOTATION,
+    MIG_WANTED_ANNOTATION,
+    NODE_FACTS_ANNOTATION,
+)
+from purser.core.node_facts import NodeFacts, PciGpu, decode_request, decode_result, encode
+from purser.kube.client import Client
+from purser.kube.clock import SystemClock, timestamp
+from purser.kube.errors import ConflictError, NotFoundError
+from purser.kube.informer import Informer
+from purser.kube.resources import NODES, PODS, Raw, key_of
+from purser.kube.workqueue import WorkQueue, run_workers
+from purser.lab.controllers.workloads.daemonplan import target
+from purser.lab.controllers.workloads.owned import is_ready, owner_keys, phase
+from purser.lab.hollow import pods as statuses
+from purser.lab.hollow.cards import HollowCards
+from purser.lab.hollow.node import LABEL, MIG_ANNOTATION, annotation, boot_of, gpus_of, is_away, is_failing, split_os
+from purser.operator.mig.layouts import DEFAULT_LAYOUTS
+
+_WORKERS = 8
+_GPU_MEMORY_MIB = 80 * 1024
+_SLOTS = 10
+
+log = structlog.get_logger("purser.lab.hollow")
+
+
+class HollowFleet:
+    """Kubelets of every Node with the label `LABEL`, while `run` runs. They find out by themselves which these are."""
+
+    def __init__(
+        self, client: Client, *, start_s: float = 0.05, stop_s: float = 0.05, binds_daemon_pods: bool = False
+    ) -> None:
+        """``start_s`` and ``stop_s``: how long a pod takes to become ready, and to end. ``binds_daemon_pods``: where no
+        scheduler runs, pods that can run on one node only are bound to it here."""
+        self._client = client
+        self._start_s = start_s
+        self._stop_s = stop_s
+        self._binds = binds_daemon_pods
+        self._nodes: Informer[Raw] = Informer(client, NODES.raw(), label_selector=f"{LABEL}=true")
+        self._pods: Informer[Raw] = Informer(client, PODS.raw())
+        self._on: dict[str, set[str]] = defaultdict(set)
+        """Keys of pods by node."""
+        self._shown: dict[str, tuple[str, str]] = {}
+        """By uid of a pod: what was written of it, and in which boot."""
+        self._cards: dict[str, HollowCards] = {}
+        self._layouts = Path()
+        """What a MIG worker has of a ConfigMap."""
+        self._pod_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
+        self._node_queue: WorkQueue[str] = WorkQueue(initial_s=0.05, cap_s=2.0)
+        self._nodes.add_handler(self._node_changed, lambda _, node: self._node_changed(node))
+        self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_gone)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        with tempfile.TemporaryDirectory(prefix="purser-hollow-") as folder:
+            self._layouts = Path(folder) / "config.yaml"
+            self._layouts.write_text(DEFAULT_LAYOUTS, encoding="utf-8")
+            await self._run()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodes.run())
+            await self._nodes.synced()
+            group.create_task(self._pods.run())
+            group.create_task(run_workers(self._pod_queue, self._work_pod, _WORKERS))
+            group.create_task(run_workers(self._node_queue, self._work_node, _WORKERS))
+
+    # --- what informers tell
+
+    def _node_changed(self, node: Raw) -> None:
+        name = node["metadata"]["name"]
+        self._node_queue.add(name)
+        for key in self._on[name]:
+            self._pod_queue.add(key)
+
+    def _pod_added(self, pod: Raw) -> None:
+        if self._place(pod):
+            self._on[self._place(pod)].add(key_of(pod))
+            self._pod_queue.add_after(key_of(pod), self._start_s)
+        elif self._binds and owner_keys(pod, "DaemonSet"):
+            self._pod_queue.add(key_of(pod))
+
+    def _pod_updated(self, old: Raw, pod: Raw) -> None:
+        key, place = key_of(pod), self._place(pod)
+        if place and not self._place(old):
+            self._pod_added(pod)
+        elif place and pod["metadata"].get("deletionTimestamp"):
+            self._pod_queue.add_after(key, self._stop_s)
+        if place and is_ready(pod) != is_ready(old):
+            self._node_queue.add(place)
+
+    def _pod_gone(self, pod: Raw) -> None:
+        self._shown.pop(pod["metadata"]["uid"], None)
+        self._on[self._place(pod)].discard(key_of(pod))
+        self._node_queue.add(self._place(pod))
+
+    def _place(self, pod: Raw) -> str:
+        return str(pod["spec"].get("nodeName") or "")
+
+    # --- pods
+
+    async def _work_pod(self, key: str) -> None:
+        pod = self._pods.store.get(key)
+        if pod is None:
+            return
+        if not self._place(pod):
+            await self._bind(pod)
+            return
+        node = self._nodes.store.get(self._place(pod))
+        if node is None or is_away(node):
+            return
+        try:
+            if pod["metadata"].get("deletionTimestamp"):
+                await self._end(pod)
+            elif phase(pod) not in ("Succeeded", "Failed"):
+                await self._show(pod, node)
+        except (NotFoundError, ConflictError):
+            return  # Somebody else ended it.
+
+    async def _bind(self, pod: Raw) -> None:
+        metadata, node = pod["metadata"], target(pod)
+        if node in self._nodes.store:
+            try:
+                await self._client.bind(metadata["namespace"], metadata["name"], metadata["uid"], node, {})
+            except (NotFoundError, ConflictError):
+                return
+
+    async def _end(self, pod: Raw) -> None:
+        metadata = pod["metadata"]
+        await self._client.delete(
+            PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
+        )
+
+    async def _show(self, pod: Raw, node: Raw) -> None:
+        """What the pod does, if that is not written yet."""
+        uid, boot = pod["metadata"]["uid"], boot_of(node)
+        shown, in_boot = self._shown.get(uid, ("", boot))
+        if in_boot != boot:
+            await self._write(pod, statuses.restarting(pod, self._now(), _restarts(pod) + 1))
+            self._shown[uid] = ("restarting", boot)
+            self._pod_queue.add_after(key_of(pod), self._start_s)
+            return
+        doing = "crashing" if is_failing(node, pod) else "running"
+        if shown == doing:
+            return
+        now = self._now()
+        restarts = _restarts(pod) + (shown == "restarting")
+        made = statuses.crashing(pod, now) if doing == "crashing" else statuses.running(pod, now, restarts)
+        await self._write(pod, made)
+        self._shown[uid] = (doing, boot)
+
+    async def _write(self, pod: Raw, status: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        await self._client.patch_merge(PODS, metadata["name"], patch, metadata["namespace"], subresource="status")
+
+    # --- nodes
+
+    async def _work_node(self, name: str) -> None:
+        node = self._nodes.store.get(name)
+        if node is None:
+            return
+        try:
+            await self._report(node)
+            if not is_away(node):
+                await self._annotate(node)
+        except NotFoundError:
+            return
+
+    async def _report(self, node: Raw) -> None:
+        """Readiness, boot and GPUs, where they differ from what stands there."""
+        status = node.get("status") or {}
+        wanted = "Unknown" if is_away(node) else "True"
+        patch: dict[str, Any] = {}
+        if all((c["type"], c["status"]) != ("Ready", wanted) for c in status.get("conditions") or ()):
+            reason = "KubeletReady" if wanted == "True" else "NodeStatusUnknown"
+            ready = {"type": "Ready", "status": wanted, "reason": reason, "message": "hollow"}
+            patch["conditions"] = [{**ready, "lastTransitionTime": self._now()}]
+        if (status.get("nodeInfo") or {}).get("bootID") != boot_of(node):
+            patch["nodeInfo"] = {"bootID": boot_of(node)}
+        gpus = str(gpus_of(node) * _SLOTS if self._runs(node, "device-plugin") else 0)
+        if not is_away(node) and (status.get("allocatable") or {}).get(GPU_RESOURCE, "0") != gpus:
+            patch |= {"capacity": {GPU_RESOURCE: gpus}, "allocatable": {GPU_RESOURCE: gpus}}
+        if patch:
+            await self._client.patch_merge(NODES, node["metadata"]["name"], {"status": patch}, subresource="status")
+
+    async def _annotate(self, node: Raw) -> None:
+        """What pods on the node write of it."""
+        wanted: dict[str, str] = {}
+        if self._runs(node, "device-plugin") and gpus_of(node):
+            wanted[INVENTORY_ANNOTATION] = _inventory(node)
+        if self._runs(node, "gpu-discovery"):
+            wanted[NODE_FACTS_ANNOTATION] = _facts(node)
+        if self._runs(node, "mig-manager") and (told := await self._mig_answer(node)):
+            wanted[MIG_RESULT_ANNOTATION] = told
+        differing = {key: value for key, value in wanted.items() if annotation(node, key) != value}
+        if differing:
+            patch = {"metadata": {"annotations": differing}}
+            await self._client.patch_merge(NODES, node["metadata"]["name"], patch)
+
+    async def _mig_answer(self, node: Raw) -> str:
+        """As Purser's MIG worker answers, on cards that are not there. Empty: nothing is asked that has no answer."""
+        request = decode_request(annotation(node, MIG_WANTED_ANNOTATION))
+        result = decode_result(annotation(node, MIG_RESULT_ANNOTATION))
+        behaviour = annotation(node, MIG_ANNOTATION)
+        if request is None or behaviour == "silent" or (result is not None and result.attempt == request.attempt):
+            return ""
+        cards = self._cards.setdefault(node["metadata"]["name"], HollowCards(gpus_of(node)))
+        cards.is_refusing = behaviour == "refusing"
+        return encode(await asyncio.to_thread(answer, request, self._layouts, lambda: cards))
+
+    def _runs(self, node: Raw, operand: str) -> bool:
+        """Whether a pod of the operand is ready there."""
+        for key in self._on[node["metadata"]["name"]]:
+            pod = self._pods.store.get(key)
+            labels = (pod["metadata"].get("labels") or {}) if pod is not None else {}
+            if pod is not None and labels.get("purser.dev/operand") == operand and is_ready(pod):
+                return True
+        return False
+
+    def _now(self) -> str:
+        return timestamp(SystemClock().now())
+
+
+def _restarts(pod: Raw) -> int:
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(each.get("restartCount", 0)) for each in containers), default=0)
+
+
+def _inventory(node: Raw) -> str:
+    name = node["metadata"]["name"]
+    cards = tuple(
+        Device(uuid=f"GPU-{name}-{index}", index=index, model="Hollow", memory_mib=_GPU_MEMORY_MIB, slots=_SLOTS)
+        for index in range(gpus_of(node))
+    )
+    return msgspec.json.encode(NodeInventory(node=name, devices=cards)).decode()
+
+
+def _facts(node: Raw) -> str:
+    os_id, version = split_os(str(((node.get("status") or {}).get("nodeInfo") or {}).get("osImage", "")))
+    gpus = tuple(PciGpu("2330") for _ in range(gpus_of(node)))
+    return encode(NodeFacts(os_id=os_id, os_version=version, gpus=gpus))

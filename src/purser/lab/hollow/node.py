@@ -1,0 +1,161 @@
+"""What a hollow node is, and the annotations by which people break it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from purser.kube.resources import Raw
+
+LABEL = "purser.dev/lab-hollow"
+"""On a Node: it is a hollow one."""
+
+FAILING_PODS_ANNOTATION = "purser.dev/lab-failing-pods"
+"""On a hollow node, separated by commas: operands, or apps, whose pods crash. ``driver=580.10`` means those pods of the
+driver whose image has these letters in it."""
+
+NOT_READY_ANNOTATION = "purser.dev/lab-notready"
+"""On a hollow node: with ``true`` its kubelet is away."""
+
+BOOT_ANNOTATION = "purser.dev/lab-boot"
+"""On a hollow node: id of its boot. Another one is a reboot, which restarts every container."""
+
+MIG_ANNOTATION = "purser.dev/lab-mig"
+"""On a hollow node: how its MIG worker behaves: ``silent`` never answers, ``refusing`` cannot change a card."""
+
+GPUS_ANNOTATION = "purser.dev/lab-gpus"
+"""On a hollow node: how many GPUs are in it."""
+
+MAX_COUNT = 5000
+_NFD = "feature.node.kubernetes.io/"
+
+
+class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some equal hollow nodes, called ``<name>-0`` and so on."""
+
+    name: str
+    count: int = 1
+    os: str = "Ubuntu 22.04.4 LTS"
+    """As kubelet reports it: PRETTY_NAME of os-release."""
+    kernel: str = "5.15.0-91-generic"
+    runtime: str = "containerd://1.7.22"
+    kubelet: str = "v1.36.2"
+    gpus: int = 8
+    """0: a node without GPUs."""
+    product: str = ""
+    """As GPU feature discovery would label it: ``NVIDIA-H100-80GB-HBM3``."""
+    nfd: bool = True
+    """Whether node-feature-discovery has labelled it."""
+    unschedulable: bool = False
+    """Somebody cordoned it."""
+    labels: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later."""
+        if not 1 <= self.count <= MAX_COUNT:
+            raise ValueError(f"count {self.count}: write a number from 1 to {MAX_COUNT}")
+        if self.gpus < 0:
+            raise ValueError(f"gpus {self.gpus}: write 0 or more")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the nodes."""
+        return tuple(f"{self.name}-{number}" for number in range(self.count))
+
+
+def manifests(nodes: HollowNodes) -> list[Raw]:
+    """The Node objects, as a kubelet registers them."""
+    return [_manifest(nodes, name) for name in nodes.names]
+
+
+def _manifest(nodes: HollowNodes, name: str) -> Raw:
+    own = {LABEL: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    labels = {**own, **(_nfd_labels(nodes) if nodes.nfd else {}), **nodes.labels}
+    if nodes.product:
+        labels["nvidia.com/gpu.product"] = nodes.product
+    capacity = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {GPUS_ANNOTATION: str(nodes.gpus)}},
+        "spec": {"unschedulable": True} if nodes.unschedulable else {},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "hollow"}],
+            "nodeInfo": _info(nodes, name),
+        },
+    }
+
+
+def nfd_labels(os_id: str, version: str, kernel: str, *, has_gpu: bool) -> dict[str, str]:
+    """What node-feature-discovery writes of such a node, as far as anybody here reads it."""
+    found = {
+        f"{_NFD}system-os_release.ID": os_id,
+        f"{_NFD}system-os_release.VERSION_ID": version,
+        f"{_NFD}kernel-version.full": kernel,
+    }
+    return {**found, f"{_NFD}pci-10de.present": "true"} if has_gpu else found
+
+
+def _nfd_labels(nodes: HollowNodes) -> dict[str, str]:
+    os_id, version = split_os(nodes.os)
+    return nfd_labels(os_id, version, nodes.kernel, has_gpu=nodes.gpus > 0)
+
+
+def split_os(pretty: str) -> tuple[str, str]:
+    """ID and VERSION_ID of os-release, as far as they can be told from PRETTY_NAME: ``ubuntu``, ``22.04``."""
+    words = pretty.split()
+    version = next((word for word in words if word[0].isdigit()), "")
+    return (words[0].lower() if words else ""), ".".join(version.split(".")[:2])
+
+
+def _info(nodes: HollowNodes, name: str) -> dict[str, str]:
+    return {
+        "kubeletVersion": nodes.kubelet,
+        "kubeProxyVersion": nodes.kubelet,
+        "containerRuntimeVersion": nodes.runtime,
+        "osImage": nodes.os,
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+        "kernelVersion": nodes.kernel,
+        "machineID": name,
+        "systemUUID": name,
+        "bootID": f"{name}-1",
+    }
+
+
+# --- what a hollow kubelet reads off its node
+
+
+def annotation(node: Mapping[str, Any], key: str) -> str:
+    """Empty where there is none."""
+    return str((node["metadata"].get("annotations") or {}).get(key) or "")
+
+
+def is_away(node: Mapping[str, Any]) -> bool:
+    """Nobody hears of its kubelet."""
+    return annotation(node, NOT_READY_ANNOTATION) == "true"
+
+
+def boot_of(node: Mapping[str, Any]) -> str:
+    """Its boot, now."""
+    return annotation(node, BOOT_ANNOTATION) or f"{node['metadata']['name']}-1"
+
+
+def gpus_of(node: Mapping[str, Any]) -> int:
+    """How many GPUs are in it; what is no number counts as none."""
+    text = annotation(node, GPUS_ANNOTATION)
+    return int(text) if text.isdecimal() else 0
+
+
+def is_failing(node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Whether the node's annotation says that this pod crashes."""
+    labels = pod["metadata"].get("labels") or {}
+    names = {labels.get("purser.dev/operand"), labels.get("app"), labels.get("app.kubernetes.io/name")}
+    images = [str(each.get("image", "")) for each in pod["spec"].get("containers") or ()]
+    for word in annotation(node, FAILING_PODS_ANNOTATION).split(","):
+        name, _, part = word.strip().partition("=")
+        if name and name in names and any(part in image for image in images):
+            return True
+    return False

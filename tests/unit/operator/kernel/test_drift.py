@@ -1,0 +1,126 @@
+"""What counts as drift, and what does not."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purser.operator.kernel.drift import difference, projection, why_apply
+from purser.operator.model import Settled
+
+CONTAINER = {
+    "name": "main",
+    "image": "x:1",
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+    "volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}],
+    "ports": [{"name": "metrics", "containerPort": 9400}],
+    "args": ["a", "b"],
+}
+
+
+def desired(**container: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "d", "annotations": {"purser.dev/applied-hash": "h"}},
+        "spec": {"containers": [CONTAINER | container], "hostNetwork": False},
+    }
+
+
+def live() -> dict[str, Any]:
+    """As a server has it: with what it adds, and without what is empty."""
+    found = deepcopy(desired())
+    found["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    found["spec"] |= {"restartPolicy": "Always"}
+    del found["spec"]["hostNetwork"]
+    container = found["spec"]["containers"][0]
+    container |= {"terminationMessagePath": "/dev/termination-log"}
+    container["ports"][0]["protocol"] = "TCP"
+    return found
+
+
+def at(obj: dict[str, Any], *path: Any) -> Any:
+    for key in path:
+        obj = obj[key]
+    return obj
+
+
+def test_what_servers_add_and_leave_out_is_no_drift() -> None:
+    assert difference(live(), desired()) == []
+    assert why_apply(live(), desired(), None) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        pytest.param(("image",), "y:2", "image", id="a value"),
+        pytest.param(("args",), ["a", "c"], "args[1]", id="a list's item"),
+        pytest.param(("args",), ["a"], "args", id="a shorter list"),
+        pytest.param(("env", 0, "value"), "9", "env[0].value", id="an item of a list of named things"),
+        pytest.param(("env",), [{"name": "B", "value": "2"}], "env", id="a named thing is missing"),
+        pytest.param(("volumeMounts", 1, "mountPath"), "/c", "volumeMounts", id="a mount elsewhere"),
+        pytest.param(("ports", 0, "containerPort"), 1, "ports", id="another port"),
+    ],
+)
+def test_drift_is_found_where_it_is(path: tuple[Any, ...], value: Any, where: str) -> None:
+    changed = live()
+    at(changed, "spec", "containers", 0, *path[:-1])[path[-1]] = value
+    assert difference(changed, desired()) == [f"spec.containers[0].{where}"]
+    assert why_apply(changed, desired(), None) == f"drift: spec.containers[0].{where}"
+
+
+def test_what_others_add_by_name_is_theirs() -> None:
+    changed = live()
+    container = at(changed, "spec", "containers", 0)
+    container["env"].insert(0, {"name": "THEIRS", "value": "x"})
+    container["volumeMounts"].append({"name": "w", "mountPath": "/w"})
+    changed["spec"]["containers"].append({"name": "sidecar"})
+    changed["metadata"]["annotations"]["theirs"] = "x"
+    assert difference(changed, desired()) == []
+
+
+def test_a_field_that_is_to_be_false_is_missed_when_it_is_true() -> None:
+    changed = live()
+    changed["spec"]["hostNetwork"] = True
+    assert difference(changed, desired()) == ["spec.hostNetwork"]
+
+
+def test_why_an_object_is_applied() -> None:
+    other = desired()
+    other["metadata"]["annotations"] = {"purser.dev/applied-hash": "i"}
+    assert why_apply(None, desired(), None) == "created"
+    assert why_apply(live(), other, None) == "changed"
+    bare = live()
+    del bare["metadata"]["annotations"]
+    assert why_apply(bare, desired(), None) == "changed"
+
+
+def test_what_came_out_of_the_same_apply_is_no_drift() -> None:
+    changed = live()
+    at(changed, "spec", "containers", 0)["image"] = "spelled-otherwise"
+    assert why_apply(changed, desired(), Settled("h", changed)) == ""
+    assert why_apply(changed, desired(), Settled("g", changed)).startswith("drift")
+    assert why_apply(changed, desired(), Settled("h", live())).startswith("drift")
+
+
+def test_many_differences_are_named_in_part() -> None:
+    changed = live()
+    for key in ("image", "name", "args", "env"):
+        at(changed, "spec", "containers", 0).pop(key)
+    changed["metadata"]["name"] = "e"
+    changed["spec"]["hostNetwork"] = True
+    assert why_apply(changed, desired(), None) == "drift: metadata.name, spec.containers, spec.hostNetwork"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["name", "key", "a", "b"]), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON, JSON)
+@settings(max_examples=100, deadline=None)
+def test_whatever_is_compared_an_equal_value_has_no_difference_and_nothing_crashes(one: Any, other: Any) -> None:
+    assert difference(one, one) == []
+    assert (projection(one, other) == other) == (difference(one, other) == [])

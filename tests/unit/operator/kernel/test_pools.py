@@ -1,0 +1,105 @@
+"""Pools of nodes, and which driver versions are ruled out on them."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from purser.operator.kernel.pools import labelled_pool, pool_of, requirement_obstacle
+from purser.operator.model import NodeView, Pool
+from purser.operator.policy.driver import DriverSpec, Profile, Requirement
+
+NAME = re.compile(r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
+DRIVER = DriverSpec(version="570.86.10", profiles=(Profile(name="gold", node_selector={"tier": "gold"}),))
+
+
+def node(os: str = "Ubuntu 22.04 LTS", kernel: str = "6.8.0-45-generic", **labels: str) -> NodeView:
+    return NodeView(name="n", os_image=os, kernel=kernel, labels=labels)
+
+
+def pool(view: NodeView, driver: DriverSpec = DRIVER) -> Pool:
+    found = pool_of(view, driver)
+    assert isinstance(found, Pool)
+    return found
+
+
+def test_equal_nodes_share_a_pool_and_any_difference_parts_them() -> None:
+    assert pool(node()) == pool(node(other="label"))
+    names = {
+        pool(each).name
+        for each in (
+            node(),
+            node(os="Ubuntu 24.04 LTS"),
+            node(kernel="6.9"),
+            node(tier="gold"),
+            node("Debian GNU/Linux 12"),
+        )
+    }
+    assert len(names) == 5
+
+
+def test_minor_versions_of_an_enterprise_linux_share_a_pool() -> None:
+    assert pool(node("Rocky Linux 9.3 (Blue Onyx)")) == pool(node("Rocky Linux 9.5 (Blue Onyx)"))
+
+
+def test_the_version_of_a_driver_is_not_part_of_its_pool() -> None:
+    assert pool(node()).name == pool(node(), DriverSpec(version="600")).name
+
+
+@given(st.text(min_size=1, max_size=80), st.text(max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_a_pools_name_fits_labels_and_objects(version: str, kernel: str) -> None:
+    labels = {
+        "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
+        "feature.node.kubernetes.io/system-os_release.VERSION_ID": version,
+    }
+    found = pool(NodeView(name="n", labels=labels, kernel=kernel))
+    assert NAME.match(found.name)
+    assert found.daemon_set == f"purser-driver-{found.name}"
+
+
+@pytest.mark.parametrize(
+    ("version", "minimum", "excluded", "problem"),
+    [
+        pytest.param("570.86.10", "570", (), "", id="new enough"),
+        pytest.param("570.86.10", "570.86.10", (), "", id="just new enough"),
+        pytest.param("570.9", "570.86", (), "is older than 570.86", id="numbers, not text"),
+        pytest.param("600.1", "", ("600",), "is excluded for this node by 600", id="a hole by its beginning"),
+        pytest.param("600.1", "", ("600.1.1", "60"), "", id="another hole"),
+        pytest.param("600.1-custom", "600", (), "", id="with a suffix"),
+        pytest.param("sha256:abc", "600", (), "has no version that a requirement could be compared with", id="digest"),
+    ],
+)
+def test_floors_and_holes(version: str, minimum: str, excluded: tuple[str, ...], problem: str) -> None:
+    requirement = Requirement(node_selector={"sku": "x"}, minimum=minimum, excluded=excluded)
+    found = requirement_obstacle(node(sku="x"), version, (requirement,))
+    assert problem in found and bool(problem) == bool(found)
+    assert requirement_obstacle(node(sku="y"), version, (requirement,)) == ""
+
+
+def test_an_unknown_os_is_an_obstacle() -> None:
+    assert "operating system is not known" in str(pool_of(node("Plan 9"), DRIVER))
+
+
+def test_the_pool_that_a_label_names_is_found_as_long_as_the_policy_has_it() -> None:
+    gold = pool(node(tier="gold"))
+    carried = node(**{"purser.dev/driver-pool": gold.name})
+    assert labelled_pool(carried, DRIVER) == gold
+    assert pool(carried).profile == ""
+    assert labelled_pool(carried, DriverSpec()) is None
+    assert labelled_pool(node(), DRIVER) is None
+
+
+@pytest.mark.parametrize(
+    ("driver", "version"),
+    [
+        (DriverSpec(), "595.91.07"),
+        (DriverSpec(version="1.2"), "1.2"),
+        (DriverSpec(image="my.host:5000/driver:3.4"), "3.4"),
+        (DriverSpec(image="my.host:5000/driver"), ""),
+        (DriverSpec(profiles=(Profile(name="p", node_selector={"a": "b"}, version="9"),)), "9"),
+    ],
+)
+def test_which_version_a_pool_gets(driver: DriverSpec, version: str) -> None:
+    assert pool(node(a="b"), driver).version == version
