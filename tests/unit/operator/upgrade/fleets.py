@@ -142,9 +142,9 @@ class Cluster:
             moves = self.round()
             if before == (self.nodes, self.pods, self.workloads) and not moves.patches:
                 if moves.look_again_s is None:
-                    return
+                    break
                 self.now += max(moves.look_again_s, 1.0)
-        assert until is None, f"never came to it: {self.states()}"
+        assert until is None or until(), f"never came to it: {self.states()}"
 
     def write(self, write: Write) -> None:
         self.writes += 1
