@@ -19,6 +19,9 @@ _PLAIN: dict[Any, Schema] = {
     int: {"type": "integer", "format": "int64"},
     str: {"type": "string"},
 }
+_EMPTY_IS_ABSENT = ("string", "array", "object")
+"""Optional fields of these types may be null, which is as if they were absent. An API server that was built with a Go
+newer than its own time takes an empty text for null, and would refuse it."""
 
 
 def schema_of(kind: Any, *, defaults: bool = True) -> Schema:
@@ -77,6 +80,8 @@ def _struct(kind: type[msgspec.Struct], defaults: bool) -> Schema:
             required.append(field.encode_name)
         elif defaults and (default := _default(field.default)) is not None:
             schema["default"] = default
+        elif schema.get("type") in _EMPTY_IS_ABSENT:
+            schema["nullable"] = True
         properties[field.encode_name] = schema
     return {"type": "object", **({"required": required} if required else {}), "properties": properties}
 
