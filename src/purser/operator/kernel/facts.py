@@ -142,12 +142,14 @@ _MIG_PRODUCTS = re.compile(r"(?:^|-)(?:A30|A100|G?H100|G?H200|G?B200|G?B300|RTX-
 
 
 def is_mig_capable(node: NodeView) -> bool:
-    """Whether its GPUs can MIG: as feature discovery says, or by the product's name. A node that has the MIG manager
-    keeps it: labels of discovery may be away for a while."""
-    if node.labels.get(Operand.MIG_MANAGER.deploy_label) == "true":
-        return True
-    told = node.labels.get(MIG_CAPABLE_LABEL)
-    return told == "true" if told else bool(_MIG_PRODUCTS.search(node.labels.get(GPU_PRODUCT_LABEL, "")))
+    """Whether its GPUs can MIG: as feature discovery says, or by the product's name. Where neither is told now, a node
+    that has the MIG manager keeps it: labels of discovery may be away for a while."""
+    if told := node.labels.get(MIG_CAPABLE_LABEL):
+        return told == "true"
+    if product := node.labels.get(GPU_PRODUCT_LABEL):
+        return bool(_MIG_PRODUCTS.search(product))
+    has_manager = node.labels.get(Operand.MIG_MANAGER.deploy_label)
+    return bool(has_manager) and not users_word(node, Operand.MIG_MANAGER)
 
 
 def is_excluded(node: NodeView) -> bool:

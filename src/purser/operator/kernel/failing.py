@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from purser.operator.kernel.facts import is_excluded
 from purser.operator.mig import trouble_of
 from purser.operator.model import Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
@@ -10,9 +11,9 @@ from purser.operator.policy.status import FailingNode
 
 
 def failing_nodes(standings: Iterable[Standing]) -> Iterator[FailingNode]:
-    """The first cause of each node that fails, in the order of nodes."""
+    """The first cause of each node that fails, in the order of nodes. One that people have excluded does not."""
     for standing in standings:
-        found = next(_causes(standing), None)
+        found = None if is_excluded(standing.node) else next(_causes(standing), None)
         if found is not None:
             yield found
 

@@ -35,6 +35,15 @@ def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicySt
     )
 
 
+def leaving_status(snapshot: Snapshot, raw: Raw, told: str) -> ClusterPolicyStatus:
+    """Of a policy that was asked to go: what it waits for."""
+    old, generation = old_status(raw), _generation(raw)
+    ready = condition(READY, False, "Leaving", told, old=old, generation=generation, now=snapshot.now)
+    return ClusterPolicyStatus(
+        state="notReady", namespace=snapshot.namespace, observed_generation=generation, conditions=(ready,)
+    )
+
+
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:
     """Of an active policy that cannot be read: everything stays as it was, and the rest of the status, too."""
     old, generation = old_status(raw), _generation(raw)

@@ -13,6 +13,7 @@ from purser.operator.kernel.objects import object_actions
 from purser.operator.kernel.others import (
     ignored_status,
     invalid_status,
+    leaving_status,
     released,
     with_finalizer,
     without_finalizer,
@@ -196,7 +197,8 @@ def _node_patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNod
 def _unique_deletions(view: View, *moves: Moves) -> Iterator[DeletePod]:
     """A pod that two want gone is deleted once."""
     wanted = [*(each for move in moves for each in move.deletions), *stale_validations(view.standings)]
-    yield from {each.pod.uid: each for each in reversed(wanted)}.values()
+    unique = {each.pod.uid: each for each in reversed(wanted)}
+    yield from sorted(unique.values(), key=lambda each: (each.pod.node, each.pod.name))
 
 
 def _kept(view: View) -> frozenset[ObjectKey]:
@@ -224,6 +226,10 @@ def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
     active = name_of(chosen.raw) if chosen.raw is not None else ""
     for raw in chosen.ignored:
         yield from write_status(raw, ignored_status(snapshot, raw, active))
+    for raw in chosen.leaving:
+        yield from write_status(
+            raw, leaving_status(snapshot, raw, f"it goes once ClusterPolicy {active} has taken over")
+        )
     yield from released(snapshot, chosen)
 
 
@@ -238,7 +244,9 @@ def _without_decision(snapshot: Snapshot, chosen: Chosen) -> Outcome:
 
 def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
-    actions: tuple[Action, ...] = cleanup(snapshot)
+    told = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
+    statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, told))]
+    actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
     if is_clean(snapshot):
         actions = tuple(without_finalizer(raw) for raw in chosen.leaving)
     return Outcome(actions=actions, gauges={"reconciliation_status": NO_POLICY, "gpu_nodes_total": 0.0})

@@ -15,6 +15,7 @@ from purser.operator.policy.spec import ClusterPolicySpec
 
 PATIENCE_S = 600.0
 """A pod that is not ready for longer counts as failing."""
+NO_POD = "it has no pod yet; if that lasts, its pods do not tolerate the node's taints, or find no room there"
 MANY_RESTARTS = 3
 IMAGE_TROUBLES = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
@@ -124,7 +125,7 @@ def _on_node(
     if label != DEPLOY:
         return _without_label(standing, operand, lacking)
     if pod is None:
-        return OperandOnNode(operand=operand, state="progressing", reason="NoPod", message="it has no pod yet")
+        return OperandOnNode(operand=operand, state="progressing", reason="NoPod", message=NO_POD)
     outdated = pod.template != templates.get(pod.daemon_set, "")
     if operand is Operand.DRIVER:
         outdated = not standing.driver_is_current

@@ -123,6 +123,14 @@ def test_an_excluded_node_loses_all_operands_and_gets_them_back(world: World) ->
     assert world.deployed("a") == world.deployed("b")
 
 
+def test_an_excluded_node_is_not_judged(world: World) -> None:
+    world.label("a", **{"nvidia.com/gpu.deploy.operands": "false"})
+    world.set_node("a", ready=False)
+    world.settle()
+    assert world.status()["failingNodes"] == []
+    assert world.status()["state"] == "ready"
+
+
 def test_a_driver_that_fails_later_takes_nothing_away(world: World) -> None:
     before = world.deployed("a")
     world.crash("a", Operand.DRIVER)
@@ -190,6 +198,7 @@ def test_a_policy_does_not_go_while_its_successor_makes_no_sense(world: World) -
     world.settle()
     assert set(world.policies) == {"gpus", "second"}
     assert world.pod("a", Operand.DRIVER) is not None
+    assert "once ClusterPolicy second has taken over" in world.condition("Ready")["message"]
     world.change_policy({}, "second")
     world.settle()
     assert set(world.policies) == {"second"}
@@ -221,7 +230,7 @@ def test_the_policy_waits_for_pods_that_could_still_write(world: World) -> None:
     world.lingering = True
     world.delete_policy()
     world.settle()
-    assert world.objects == {} and "gpus" in world.policies
+    assert world.objects == {} and world.condition("Ready")["reason"] == "Leaving"
     assert "purser.dev/node-facts" in world.nodes["c"].annotations
     world.lingering = False
     world.settle()

@@ -123,6 +123,9 @@ def test_runtime_and_distribution_are_the_nodes_own(view: NodeView, label: str) 
         ({"nvidia.com/gpu.product": "Tesla-T4"}, False),
         ({"nvidia.com/gpu.product": "NVIDIA-RTX-A3000"}, False),
         ({"nvidia.com/gpu.deploy.mig-manager": "true"}, True),
+        ({"nvidia.com/gpu.deploy.mig-manager": "paused-for-driver-upgrade"}, True),
+        ({"nvidia.com/gpu.deploy.mig-manager": "false"}, False),
+        ({"nvidia.com/gpu.deploy.mig-manager": "true", "nvidia.com/gpu.product": "Tesla-T4"}, False),
     ],
 )
 def test_whether_gpus_can_mig(labels: dict[str, str], capable: bool) -> None:

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.operator.world import Died, World
 
+from purser.operator.kernel.active import choose
 from purser.operator.kernel.facts import users_word
 from purser.operator.model import Action, PatchNode
 from purser.operator.names import OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand, prerequisites
-from purser.operator.policy.spec import ClusterPolicySpec
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OPERANDS = st.sampled_from(list(Operand))
-DEFAULT = ClusterPolicySpec().enabled
 VERSIONS = st.sampled_from(["595.91.07", "600.1", "601.1"])
 
 
@@ -34,7 +33,7 @@ class Fleet(RuleBasedStateMachine):
         if not isinstance(action, PatchNode) or action.node not in self.world.nodes:
             return
         node = self.world.nodes[action.node]
-        own = [each for each in DEFAULT if not users_word(node, each)]
+        own = [each for each in self.enabled() if not users_word(node, each)]
         seen = self.world.ready_in_boot.get(action.node, set())
         for operand in Operand:
             if action.labels.get(operand.deploy_label) == "true":
@@ -84,9 +83,33 @@ class Fleet(RuleBasedStateMachine):
         if name in self.world.nodes:
             self.world.label(name, **{"nvidia.com/gpu.deploy.operands": value})
 
-    @rule(version=VERSIONS)
-    def change_driver(self, version: str) -> None:
-        self.world.change_policy({"driver": {"version": version}})
+    @rule(version=VERSIONS, off=st.sampled_from([None, "driver", "toolkit", "validator", "migManager", "dcgmExporter"]))
+    def change_policy(self, version: str, off: str | None) -> None:
+        spec: dict[str, Any] = {"driver": {"version": version}}
+        if off is not None:
+            spec[off] = {"enabled": False}
+        if "gpus" in self.world.policies:
+            self.world.change_policy(spec)
+
+    @rule(name=NAMES, profile=st.sampled_from([None, "all-1g.5gb", "all-disabled"]), fails=st.booleans())
+    def change_mig(self, name: str, profile: str | None, fails: bool) -> None:
+        self.world.mig_errors = {name: "it does not"} if fails else {}
+        if name in self.world.nodes:
+            self.world.label(name, **{"nvidia.com/mig.capable": "true", "nvidia.com/mig.config": profile})
+
+    @rule(second=st.booleans())
+    def delete_policy(self, second: bool) -> None:
+        if "gpus" in self.world.policies:
+            self.world.delete_policy()
+        if second and "second" not in self.world.policies:
+            self.world.add_policy("second")
+        elif not second and "second" in self.world.policies:
+            self.world.delete_policy("second")
+
+    @rule()
+    def add_policy(self) -> None:
+        if "gpus" not in self.world.policies:
+            self.world.add_policy()
 
     @rule(name=NAMES)
     def restart_driver(self, name: str) -> None:
@@ -116,21 +139,38 @@ class Fleet(RuleBasedStateMachine):
         self.world.settle()
         for node in self.world.nodes:
             self.is_complete(node)
+        self.world.settled = {}
+        assert self.world.round().actions == ()
+
+    def enabled(self) -> list[Operand]:
+        """Operands of the active policy; of all that are there, none is leaving once the operator writes labels."""
+        active = choose(list(self.world.policies.values())).policy
+        return list(active.spec.enabled) if active is not None else []
 
     def is_complete(self, name: str) -> None:
         node = self.world.nodes[name]
+        if not self.world.policies:
+            left = {operand for operand, value in self.world.deployed(name).items() if value}
+            assert left == {each.value for each in Operand if users_word(node, each)}
+            assert not [key for key in (*node.labels, *node.annotations) if key.startswith("purser.dev")]
+            return
         if self.world.gpus[name] and node.labels.get("nvidia.com/gpu.deploy.operands") != "false":
-            wanted = [each for each in DEFAULT if each is not Operand.MIG_MANAGER]
-            for operand in wanted:
+            for operand in self.enabled():
+                if operand is Operand.MIG_MANAGER and "nvidia.com/mig.capable" not in node.labels:
+                    continue
                 assert users_word(node, operand) or node.labels.get(operand.deploy_label) == "true", (name, operand)
             assert not node.unschedulable
-            assert self.world.status()["state"] == "ready"
+            active = choose(list(self.world.policies.values())).raw
+            assert active is not None and active["status"]["state"] == "ready"
 
     @invariant()
     def no_operand_is_paused_for_nothing(self) -> None:
         for node in self.world.nodes.values():
-            paused = any(value.startswith("paused-for-") for value in node.labels.values())
-            assert not paused or "nvidia.com/gpu-driver-upgrade-state" in node.labels
+            paused = {value for value in node.labels.values() if value.startswith("paused-for-")}
+            if "paused-for-driver-upgrade" in paused:
+                assert "nvidia.com/gpu-driver-upgrade-state" in node.labels
+            if "paused-for-mig-change" in paused:
+                assert "purser.dev/mig-step" in node.annotations
 
 
 TestFleet = Fleet.TestCase
