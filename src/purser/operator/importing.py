@@ -32,6 +32,7 @@ _REASONS = {
     "driver.useNvidiaDriverCRD": "spec.driver.profiles has drivers for some of the nodes",
     "driver.licensingConfig.configMapName": "licences are read from a Secret: set secretName",
     "psp": "Kubernetes has no PodSecurityPolicy any more",
+    "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
     "cdi.default": "the runtime that containers get follows from cdi.enabled",
     "cdi.nriPluginEnabled": "the NRI plugin is not supported",
     "migManager.gpuClientsConfig": "services of the host are not stopped: nodes are emptied of pods only",

@@ -36,7 +36,7 @@ _NAMESPACE = (
     rule(_RBAC, ["roles", "rolebindings"], _OWN),
     rule("monitoring.coreos.com", ["servicemonitors", "prometheusrules"], _OWN),
     rule("coordination.k8s.io", ["leases"], ["create"]),
-    rule("coordination.k8s.io", ["leases"], ["get", "update", "patch"], [LEASE]),
+    rule("coordination.k8s.io", ["leases"], ["get", "update", "patch", "delete"], [LEASE]),
 )
 
 

@@ -218,13 +218,6 @@ class HostPaths(Section, frozen=True, kw_only=True):
     """kubelet's root; empty: found per node (k0s and MicroK8s have their own), /var/lib/kubelet otherwise."""
 
 
-class Psa(Section, frozen=True, kw_only=True):
-    """Pod Security Admission."""
-
-    enabled: bool = False
-    """Whether the operator's namespace is labelled privileged."""
-
-
 class Discovery(Section, frozen=True, kw_only=True):
     """How GPU nodes are found."""
 

@@ -21,7 +21,6 @@ from purser.operator.policy.sections import (
     MigSection,
     NodeStatusExporterSpec,
     OperatorSection,
-    Psa,
     Sidecar,
     ToolkitSpec,
     ValidatorSpec,
@@ -64,8 +63,6 @@ class ClusterPolicySpec(Section, frozen=True, kw_only=True):
     """GDRCopy, beside the driver."""
     cdi: Cdi = Cdi()
     """The Container Device Interface."""
-    psa: Psa = Psa()
-    """Pod Security Admission."""
     host_paths: HostPaths = HostPaths()
     """Where things are on the nodes."""
 
