@@ -6,7 +6,7 @@ import msgspec
 
 from purser.operator.model import Raw
 from purser.operator.names import FINALIZER
-from purser.operator.policy import ClusterPolicy, PolicyError, decode
+from purser.operator.policy import ClusterPolicy, ClusterPolicyStatus, PolicyError, decode
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +60,21 @@ def finalizers_of(raw: Raw) -> tuple[str, ...]:
     return tuple(raw["metadata"].get("finalizers") or ())
 
 
+def old_status(raw: Raw) -> ClusterPolicyStatus:
+    """The status of a policy as it stands; an empty one where it cannot be read: it is written anew."""
+    try:
+        return msgspec.convert(raw.get("status") or {}, ClusterPolicyStatus)
+    except msgspec.ValidationError:
+        return ClusterPolicyStatus()
+
+
 def _age(raw: Raw) -> tuple[str, str]:
     return str(raw["metadata"].get("creationTimestamp") or ""), name_of(raw)
 
 
 def _decoded(raw: Raw) -> tuple[ClusterPolicy | None, str]:
     try:
-        return decode(raw), ""
+        policy = decode({**raw, "status": {}})
+        return msgspec.structs.replace(policy, status=old_status(raw)), ""
     except PolicyError as error:
         return None, str(error)

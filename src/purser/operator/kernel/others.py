@@ -4,19 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from purser.operator.kernel.active import Chosen, finalizers_of, has_finalizer, name_of, uid_of
+from purser.operator.kernel.active import Chosen, finalizers_of, has_finalizer, name_of, old_status, uid_of
 from purser.operator.kernel.conditions import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.model import ObjectKey, Raw, SetFinalizer, Snapshot, WriteStatus
 from purser.operator.names import FINALIZER
 from purser.operator.policy import ClusterPolicyStatus
-
-
-def old_status(raw: Raw) -> ClusterPolicyStatus:
-    """The status of a policy as it stands; an empty one where it cannot be read: it is written anew."""
-    try:
-        return msgspec.convert(raw.get("status") or {}, ClusterPolicyStatus)
-    except msgspec.ValidationError:
-        return ClusterPolicyStatus()
 
 
 def write_status(raw: Raw, status: ClusterPolicyStatus) -> Iterator[WriteStatus]:
