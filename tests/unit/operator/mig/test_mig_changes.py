@@ -5,7 +5,7 @@ import pytest
 from tests.unit.operator.mig.nodes import Node
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.operator.mig import pause_of, trouble_of
+from purser.operator.mig import advance, needs_workloads, pause_of, trouble_of
 from purser.operator.mig.states import change_of
 from purser.operator.model import Budget
 from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
@@ -55,6 +55,35 @@ def test_afterwards_nothing_is_written() -> None:
     before = node.writes
     node.run()
     assert node.writes == before
+
+
+def test_operands_are_paused_from_draining_to_the_end_and_not_before() -> None:
+    node = Node("all-1g.10gb")
+    paused = {}
+    for step in ("checking", "draining", "applying"):
+        until(node, step)
+        paused[step] = pause_of(node.node) is not None
+    assert paused == {"checking": False, "draining": True, "applying": True}
+
+
+def test_workloads_are_asked_for_while_they_leave() -> None:
+    node = Node("all-1g.10gb")
+    asked = {}
+    for step in ("checking", "draining", "applying"):
+        until(node, step)
+        asked[step] = needs_workloads(node.node)
+    assert asked == {"checking": False, "draining": True, "applying": False}
+
+
+def test_gpu_pods_of_a_daemon_set_are_asked_once_the_device_plugin_is_gone() -> None:
+    """Before, they would be back at once."""
+    node = Node("all-1g.10gb")
+    node.run_pod("monitor", controller="DaemonSet")
+    until(node, "draining")
+    node.pods[Operand.DEVICE_PLUGIN] = node._pod(Operand.DEVICE_PLUGIN)
+    assert not advance(node.fleet()).evictions
+    del node.pods[Operand.DEVICE_PLUGIN]
+    assert [each.workload.name for each in advance(node.fleet()).evictions] == ["monitor"]
 
 
 def test_a_layout_that_is_there_already_disturbs_nobody() -> None:
@@ -229,8 +258,16 @@ def test_a_label_that_changes_meanwhile_begins_another_change(step: str) -> None
 
 def test_a_layout_that_is_being_applied_is_finished_first() -> None:
     node = Node("all-1g.10gb")
+    node.worker = "well"
     until(node, "applying")
+    node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_RESULT_ANNOTATION})
+    node.worker = "away"
     node.want("all-balanced")
+    node.round()
+    change = change_of(node.node)
+    assert change is not None
+    assert (change.step, change.profile) == ("applying", "all-1g.10gb")
+    node.worker = "well"
     node.run()
     assert (node.state, node.layout) == ("success", "all-balanced")
     assert_given_back(node)
@@ -295,8 +332,6 @@ def test_without_label_and_default_a_node_is_left_alone() -> None:
 
 
 def test_what_is_not_known_is_waited_for() -> None:
-    from purser.operator.mig import advance
-
     node = Node("all-1g.10gb")
     until(node, "draining")
     assert not advance(msgspec.structs.replace(node.fleet(), workloads={})).patches

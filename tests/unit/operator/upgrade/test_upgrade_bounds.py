@@ -4,10 +4,10 @@ import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, all_done, names, workload
 
 from purser.operator.model import Budget
-from purser.operator.names import UPGRADE_SKIP_LABEL
+from purser.operator.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_SKIP_LABEL
 from purser.operator.policy.driver import Canary, UpgradePolicy
 from purser.operator.upgrade import State, advance, upgrade_status
-from purser.operator.upgrade.budget import fleet_target
+from purser.operator.upgrade.budget import fleet_target, turn
 
 
 def most_at_a_time(cluster: Cluster) -> int:
@@ -108,10 +108,11 @@ def test_a_node_in_a_mig_change_is_not_begun() -> None:
 
 
 def test_a_node_that_failed_before_comes_after_the_others() -> None:
-    cluster = Cluster(*names(4), policy=UpgradePolicy(retry_after_seconds=0))
-    cluster.run_pod(workload("stays", "n00", controller=""))
+    cluster = Cluster(*names(3))
     cluster.release()
-    cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
+    cluster.run(until=lambda: set(cluster.states().values()) == {State.REQUIRED})
+    cluster.change("n00", annotations={UPGRADE_FAILURE_ANNOTATION: "pods did not leave"})
+    assert [each.node.name for each in turn(cluster.fleet()).begin] == ["n01"]
 
 
 # --- halting

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, pod_of, workload
 
-from purser.operator.model import Budget, PatchNode
+from purser.operator.model import Budget, NodeView, PatchNode
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
     POOL_LABEL,
@@ -14,7 +14,8 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, pause_of, upgrade_status
+from purser.operator.upgrade import State, advance, is_under_way, needs_workloads, pause_of, upgrade_status
+from purser.operator.upgrade.states import is_valid
 
 
 def path(cluster: Cluster, name: str = "a", rounds: int = 40) -> list[State]:
@@ -429,3 +430,59 @@ def test_an_old_driver_that_does_not_go_is_named() -> None:
         if pod.operand == Operand.DRIVER:
             cluster.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
     assert upgrade_status(cluster.fleet()).message == "node a: waits for its new driver: its old pod has not gone"
+
+
+def test_a_failed_node_that_was_not_touched_is_tried_at_once_with_another_driver() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("stays", "a", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    failed_at = cluster.now
+    cluster.release("newer")
+    cluster.round()
+    assert cluster.state("a") is State.REQUIRED
+    assert cluster.now - failed_at < cluster.policy.retry_after_seconds
+
+
+@pytest.mark.parametrize(
+    ("state", "workloads", "pause"),
+    [
+        (State.REQUIRED, False, None),
+        (State.CORDON, False, None),
+        (State.JOBS, True, None),
+        (State.PODS, True, None),
+        (State.DRAIN, True, None),
+        (State.RESTART, True, "paused-for-driver-upgrade"),
+        (State.VALIDATION, False, None),
+        (State.UNCORDON, False, None),
+        (State.DONE, False, None),
+        (State.FAILED, False, None),
+    ],
+)
+def test_what_each_state_needs_to_know_and_pauses(state: State, workloads: bool, pause: str | None) -> None:
+    node = NodeView(name="a", labels={UPGRADE_STATE_LABEL: state.value})
+    assert needs_workloads(node) is workloads
+    assert pause_of(node) == pause
+    assert is_under_way(node) is (state not in (State.REQUIRED, State.DONE, State.FAILED))
+
+
+def test_a_validation_that_is_older_than_the_driver_proves_nothing() -> None:
+    cluster = Cluster("a")
+    cluster.run(10)
+    standing = cluster.standing("a")
+    assert is_valid(standing)
+    older = {Operand.VALIDATOR: {"created": 1.0}}
+    pods = tuple(msgspec.structs.replace(pod, **older.get(Operand(pod.operand), {})) for pod in standing.pods)
+    assert not is_valid(msgspec.structs.replace(standing, pods=pods))
+
+
+@pytest.mark.parametrize("missing", [(Operand.VALIDATOR,), (Operand.VALIDATOR, Operand.DEVICE_PLUGIN)])
+def test_without_a_validator_the_next_best_counts(missing: tuple[Operand, ...]) -> None:
+    cluster = Cluster("a")
+    cluster.run(10)
+    standing = cluster.standing("a")
+    operands = {operand: each for operand, each in standing.operands.items() if operand not in missing}
+    pods = tuple(pod for pod in standing.pods if pod.operand not in missing)
+    assert is_valid(msgspec.structs.replace(standing, operands=operands, pods=pods))
+    unready = tuple(msgspec.structs.replace(pod, ready=False) for pod in pods)
+    assert not is_valid(msgspec.structs.replace(standing, operands=operands, pods=unready))
