@@ -16,7 +16,7 @@ from purser.operator.kernel import nodes_to_look_into, projection, reconcile, up
 from purser.operator.model import Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, VERSION
 from purser.operator.observing import Observer
-from purser.operator.upgrade import Fleet, plan, plan_lines
+from purser.operator.upgrade import Fleet, is_due, plan, plan_lines
 
 READY_S = 60.0
 """How long the cluster may take to be listed."""
@@ -59,13 +59,13 @@ async def show(snapshot: Snapshot, say: Say) -> int:
 async def planned(client: Client, namespace: str, purser_image: str, policy: Policy | None = None) -> list[str]:
     """What an upgrade of drivers would do, in lines. Raises `PreviewError` where there can be none, and `KubeError`."""
 
-    def outdated(snapshot: Snapshot) -> frozenset[str]:
+    def due(snapshot: Snapshot) -> frozenset[str]:
         fleet = _fleet(snapshot, policy)
-        return frozenset(each.node.name for each in fleet.standings if not each.driver_is_current)
+        return frozenset(each.node.name for each in fleet.standings if is_due(each))
 
     async with _observing(client, namespace, purser_image) as observer:
         first = await observer.snapshot(nodes_to_look_into)
-        wanted = outdated(first) | nodes_to_look_into(first.nodes)
+        wanted = due(first) | nodes_to_look_into(first.nodes)
         snapshot = await observer.snapshot(lambda nodes: wanted)
     return plan_lines(plan(_fleet(snapshot, policy)))
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from purser.kube import Client, Resource
+from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import PODS
 from purser.operator.model import (
@@ -81,9 +81,25 @@ class KubeWriter:
     async def _apply(self, action: Apply) -> None:
         key = ObjectKey.of(action.object)
         resource = resource_of(key)
-        came_out = await self._client.apply(resource, action.object, force=True)
+        try:
+            came_out = await self._client.apply(resource, action.object, force=True)
+        except InvalidError as error:
+            came_out = await self._replace_fields(resource, key, action.object, error)
         self._notes.applied(key, Settled(_hash(action.object), came_out))
         self._notes.expect(resource, _key(key), at_least(came_out["metadata"]["resourceVersion"]))
+
+    async def _replace_fields(
+        self, resource: Resource[Raw], key: ObjectKey, obj: Mapping[str, Any], refusal: InvalidError
+    ) -> Raw:
+        """Write an object that is there as a merge patch, which replaces lists whole.
+
+        Server-side apply before Kubernetes 1.22 leaves parts of what is no longer wanted (a removed probe's numbers, a
+        variable's valueFrom beside its new value), and refuses the result as invalid, for ever (tried on 1.20).
+        """
+        try:
+            return await self._client.patch_merge(resource, key.name, obj, key.namespace or None)
+        except NotFoundError:
+            raise refusal from None
 
     async def _delete(self, action: Delete) -> None:
         resource, key = resource_of(action.key), action.key

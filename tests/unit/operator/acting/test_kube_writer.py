@@ -1,6 +1,7 @@
 """Each action is one write, and says what it came to."""
 
 import pytest
+from aiohttp import web
 from tests.unit.operator.embedded import (
     NAMESPACE,
     create_node,
@@ -12,7 +13,7 @@ from tests.unit.operator.embedded import (
     pod,
 )
 
-from purser.kube import Client, ConflictError, NotFoundError, TooManyRequestsError, untyped
+from purser.kube import Client, ConflictError, InvalidError, NotFoundError, TooManyRequestsError, untyped
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
 from purser.operator.model import (
@@ -32,6 +33,7 @@ from purser.operator.policy import CLUSTER_POLICIES, ClusterPolicyStatus
 from purser.operator.policy.status import NodeCounts
 
 RAW_NODES = NODES.raw()
+SERVICES = untyped("", "v1", "services", "Service")
 BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 
 
@@ -86,6 +88,33 @@ async def test_a_field_that_is_no_longer_wanted_goes(cluster, writer):
     await writer.do(Apply(config_map({"x": "1", "y": "2"}), "created"))
     await writer.do(Apply(config_map({"x": "1"}, "h2"), "changed"))
     assert (await cluster.client.get(CONFIG_MAPS, "made", NAMESPACE)).data == {"x": "1"}
+
+
+def service(ports):
+    spec = {"selector": {"app": "x"}, "ports": ports}
+    metadata = {"name": "made", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+async def test_an_apply_that_is_refused_as_invalid_is_written_as_a_whole(cluster, writer, notes):
+    """As Kubernetes 1.20 refuses some: here the server is made to."""
+    await writer.do(Apply(service([{"name": "a", "port": 80}]), "created"))
+    refused = []
+
+    async def refuse_applies(request):
+        if request.content_type == "application/apply-patch+yaml":
+            refused.append(request.path)
+            return web.json_response({"code": 422, "reason": "Invalid", "message": "leftovers"}, status=422)
+        return None
+
+    cluster.server.intercept(refuse_applies)
+    await writer.do(Apply(service([{"name": "b", "port": 90}]), "changed"))
+    assert refused
+    found = await cluster.client.get(SERVICES, "made", NAMESPACE)
+    assert [each["name"] for each in found["spec"]["ports"]] == ["b"]
+    assert [each.came_out["spec"]["ports"][0]["name"] for each in notes.settled.values()] == ["b"]
+    with pytest.raises(InvalidError, match="leftovers"):
+        await writer.do(Apply(config_map({}), "created"))
 
 
 async def test_only_the_object_that_was_looked_at_is_deleted(cluster, writer):
