@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from tests.unit.operator.world import World
 
+from purser.operator.model import Action
 from purser.operator.order import Operand
 
 Story = Callable[[World], None]
@@ -96,37 +97,51 @@ def _world_after(story: Story | None) -> World:
     return world
 
 
-def told(story: Story, before: Story | None, dies_after: int | None) -> tuple[World, int]:
-    """The world after a story in which the operator died after so many writes; and how many writes there were."""
+def told(story: Story, before: Story | None) -> tuple[World, list[World]]:
+    """The world after a story, and as it was before each write of the operator: there it may die."""
     world = deepcopy(_world_after(before))
-    start = len(world.history)
-    world.writes_left = dies_after
+    places: list[World] = []
+
+    def remember(_: Action) -> None:
+        world.watchers.clear()
+        places.append(deepcopy(world))
+        world.watchers.append(remember)
+
+    world.watchers.append(remember)
     story(world)
-    return world, len(world.history) - start
+    world.watchers.clear()
+    return world, places
+
+
+def go_on_without_what_was_known(world: World) -> None:
+    """Another operator starts, in the middle of what the last one was about."""
+    world.settled = {}
+    world.tick()
+    world.settle()
 
 
 @pytest.mark.parametrize(("story", "before"), STORIES, ids=lambda each: getattr(each, "__name__", ""))
 def test_killed_at_every_write_it_ends_the_same(story: Story, before: Story | None) -> None:
-    expected, writes = told(story, before, None)
-    assert writes > 0
-    for place in range(writes):
-        world, _ = told(story, before, place)
-        assert world.final() == expected.final(), f"killed after {place} of {writes} writes"
-        assert world.round().actions == (), f"killed after {place} of {writes} writes"
+    expected, places = told(story, before)
+    assert places
+    for number, world in enumerate(places):
+        go_on_without_what_was_known(world)
+        assert world.final() == expected.final(), f"killed after {number} of {len(places)} writes"
+        assert world.round().actions == (), f"killed after {number} of {len(places)} writes"
     assert not any(node.unschedulable for node in expected.nodes.values())
 
 
 def test_stories_come_to_what_they_tell() -> None:
-    world, _ = told(upgrade, ready, None)
+    world, _ = told(upgrade, ready)
     assert {each["driver"] for each in world.status()["pools"]} == {"600.1.1"}
     assert world.status()["upgrade"]["done"] == 2
-    world, _ = told(change_mig, ready, None)
+    world, _ = told(change_mig, ready)
     assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
-    world, _ = told(reboot, ready, None)
+    world, _ = told(reboot, ready)
     assert "6-8-0-47" in world.nodes["a"].labels["purser.dev/driver-pool"]
-    world, _ = told(lose_the_gpu, ready, None)
+    world, _ = told(lose_the_gpu, ready)
     assert world.nodes["b"].labels["nvidia.com/gpu.present"] == "false"
-    world, _ = told(hand_the_driver_to_a_profile, ready, None)
+    world, _ = told(hand_the_driver_to_a_profile, ready)
     assert "gold" in world.nodes["a"].labels["purser.dev/driver-pool"]
     driver = world.pod("a", Operand.DRIVER)
     assert driver is not None and driver.daemon_set.endswith(world.nodes["a"].labels["purser.dev/driver-pool"])
