@@ -26,6 +26,7 @@ from purser.operator.model import Evict, NodeView, PatchNode, Say, Standing
 from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.upgrade.evicting import Desk, Leaving, Rules, ask_to_leave, evictable_gpu_pods, gpu_pods
+from purser.operator.upgrade.states import SKEW_S
 
 EVENT_REASON = "MigChange"
 
@@ -59,6 +60,9 @@ def step(standing: Standing, fleet: MigFleet, desk: Desk) -> Step:
         return _end(standing, FAILED, "what was written of its change cannot be read", _lost(standing, fleet))
     if not is_managed(standing, fleet.spec):
         return _end(standing, FAILED, "the MIG manager is gone from the node", change)
+    if change.since > fleet.now + SKEW_S:  # a time that is still to come would never run out
+        told = _next(change, change.step, fleet.now)
+        return Step(patch=_patch(standing.node, "its time begins to count", annotations=told))
     if change.step != "applying" and wanted_profile(standing, fleet.spec) != change.profile:
         return _abandon(standing, change)
     match change.step:

@@ -42,7 +42,8 @@ def hold(fleet: Fleet) -> Hold:
     unwell = sorted(each.node.name for each in counted if not _has_done_well(each))
     if unwell:
         return Hold(f"the canary {unwell[0]} has not done well yet")
-    until = max((step_start(each.node) or 0.0) for each in counted) + fleet.policy.canary.soak_seconds
+    # A time that is still to come counts as now: it would never run out.
+    until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
     return Hold("the canaries are being watched for a while", until) if fleet.now < until else Hold()
 
 

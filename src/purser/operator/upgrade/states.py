@@ -1,5 +1,6 @@
 """The states of a node's driver upgrade, and what is read off a node and its standing."""
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -18,6 +19,9 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
+
+SKEW_S = 60.0
+"""By so much the clocks of two operators may differ."""
 
 CORDON_MARK = "driver-upgrade"
 """Value of `CORDONED_BY_ANNOTATION` on nodes that an upgrade cordoned."""
@@ -142,11 +146,18 @@ def reached_target(standing: Standing) -> bool:
 
 
 def step_start(node: NodeView) -> float | None:
-    """Since when the node is in its state; None: the clock stands still, or what is written there is no number."""
+    """Since when the node is in its state; None: the clock stands still, or what is written there is no time."""
     try:
-        return float(node.annotations[UPGRADE_STEP_START_ANNOTATION])
+        start = float(node.annotations[UPGRADE_STEP_START_ANNOTATION])
     except (KeyError, ValueError):
         return None
+    return start if math.isfinite(start) else None
+
+
+def has_clock(node: NodeView, now: float) -> bool:
+    """Something is known about since when. A time that is still to come would never run out."""
+    start = step_start(node)
+    return start is not None and start <= now + SKEW_S
 
 
 def state_name(operand: Operand, standing: Standing) -> str:

@@ -29,6 +29,7 @@ from purser.operator.upgrade.states import (
     UNDER_WAY,
     Fleet,
     State,
+    has_clock,
     is_due,
     is_managed,
     is_valid,
@@ -72,8 +73,10 @@ def step(standing: Standing, fleet: Fleet, desk: Desk) -> Step:
         return _failed(standing, fleet) if state is State.FAILED else _idle(standing, fleet)
     if not node.ready:
         return _stop_clock(standing)
-    if step_start(node) is None:
-        return _to(patch(node, "the node is back", annotations={UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now)}))
+    if not has_clock(node, fleet.now):
+        return _to(
+            patch(node, "its time begins to count", annotations={UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now)})
+        )
     if (state in EMPTYING or state is State.RESTART) and not node.unschedulable:
         return _to(patch(node, "cordoned for its driver upgrade", annotations=cordoned(node), unschedulable=True))
     return _empty(state, standing, fleet, desk) if state in EMPTYING else _STEPS[state](standing, fleet, desk)
@@ -112,7 +115,8 @@ def _failed(standing: Standing, fleet: Fleet) -> Step:
             # Straight to the end: a state in between would count as an upgrade that nobody let begin.
             return _to(finish(standing, fleet.now), say(node, "the driver works after all"))
         return Step(waits=node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "its new driver does not work"))
-    again = (step_start(node) or 0.0) + fleet.policy.retry_after_seconds
+    start = step_start(node) if has_clock(node, fleet.now) else None
+    again = (start or 0.0) + fleet.policy.retry_after_seconds
     if not reached_target(standing) or fleet.now >= again:
         return _to(patch(node, "it is tried again", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     return Step(waits=node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "its upgrade failed"), until=again)

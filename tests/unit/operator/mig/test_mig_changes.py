@@ -370,3 +370,14 @@ def test_an_operator_that_is_gone_for_long_at_any_step_gives_the_node_back_when_
     assert node.state in ("success", "failed")
     assert bool(trouble_of(node.node)) == (node.state == "failed")
     assert_given_back(node)
+
+
+def test_a_time_that_is_still_to_come_begins_anew() -> None:
+    node = Node("all-1g.10gb")
+    node.run_pod("precious", controller="")
+    until(node, "draining")
+    record = msgspec.json.decode(node.node.annotations[MIG_STEP_ANNOTATION]) | {"since": 9e99}
+    node.change(annotations=node.node.annotations | {MIG_STEP_ANNOTATION: msgspec.json.encode(record).decode()})
+    node.run()
+    assert node.state == "failed"
+    assert_given_back(node)

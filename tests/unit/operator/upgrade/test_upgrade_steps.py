@@ -11,6 +11,7 @@ from purser.operator.names import (
     UPGRADE_INITIAL_CORDON_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
     UPGRADE_STATE_LABEL,
+    UPGRADE_STEP_START_ANNOTATION,
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
@@ -486,3 +487,16 @@ def test_without_a_validator_the_next_best_counts(missing: tuple[Operand, ...]) 
     assert is_valid(msgspec.structs.replace(standing, operands=operands, pods=pods))
     unready = tuple(msgspec.structs.replace(pod, ready=False) for pod in pods)
     assert not is_valid(msgspec.structs.replace(standing, operands=operands, pods=unready))
+
+
+@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "9e99"])
+def test_a_time_that_is_none_begins_anew(text: str) -> None:
+    cluster = Cluster("a")
+    cluster.broken = {"a"}
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
+    cluster.change("a", annotations=cluster.nodes["a"].annotations | {UPGRADE_STEP_START_ANNOTATION: text})
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    cluster.change("a", annotations=cluster.nodes["a"].annotations | {UPGRADE_STEP_START_ANNOTATION: text})
+    cluster.broken.clear()
+    cluster.run(until=lambda: all_done(cluster))
