@@ -58,10 +58,14 @@ def lab(
     slots: Annotated[
         int | None, typer.Option(help="How many containers may share a card; default: 10.", show_default=False)
     ] = None,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")
+    ] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much the parts of the cluster log.")] = LogLevel.WARNING,
 ) -> None:
     """Run a lab until it is told to stop, or until its scenario is over."""
     import os
+    from dataclasses import replace
 
     # gRPC's C core writes lines of its own whenever a kubelet or a plugin ends; it reads this when it is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -69,7 +73,7 @@ def lab(
     from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
     from purser.lab.kubelet.configuration import KubeletSection
     from purser.lab.scenario import ScenarioError, load
-    from purser.lab.settings import DEFAULT_SLOTS, LabSettings, node_choices
+    from purser.lab.settings import LabSettings, node_choices
 
     said = KubeletSection(
         version=kubelet_version,
@@ -80,12 +84,16 @@ def lab(
     )
     try:
         scenario = load(run) if run is not None else None
-        nodes = scenario.nodes if scenario else node_choices(node or ())
         assets = os.environ.get(ASSETS_VARIABLE)
         programs = Programs.find(Path(assets)) if assets else None
-        kubelet = said.over(scenario.scenario.kubelet) if scenario else said
-        said_slots = slots if slots is not None else scenario.scenario.slots if scenario else DEFAULT_SLOTS
-        settings = LabSettings(nodes, port=port, kubelet=kubelet, slots=said_slots, programs=programs)
+        settings = scenario.settings if scenario else LabSettings(node_choices(node or ()), operator=operator)
+        settings = replace(
+            settings,
+            port=port,
+            programs=programs,
+            kubelet=said.over(settings.kubelet),
+            slots=settings.slots if slots is None else slots,
+        )
     except (ScenarioError, ValueError) as error:
         fail(str(error), MISUSED)
     if run is not None and node:

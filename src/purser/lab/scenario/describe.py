@@ -1,6 +1,6 @@
 """What a step is called when its author gave it no name."""
 
-from purser.lab.scenario.spec import Expect, Fault, Step, Wait
+from purser.lab.scenario.spec import Expect, Fault, Never, Step, Wait
 
 
 def describe(step: Step) -> str:
@@ -17,7 +17,18 @@ def describe(step: Step) -> str:
         return _expect(step.expect)
     if step.fault is not None:
         return _fault(step.fault)
+    if step.patch is not None:
+        return f"patch {step.patch.kind} {', '.join(step.patch.names)}"
+    if step.join is not None:
+        return f"{sum(each.count for each in step.join)} nodes join"
+    if step.never is not None:
+        return f"never: {_never(step.never)}"
     return f"delete {step.delete.kind} {', '.join(step.delete.names)}" if step.delete else "nothing"
+
+
+def _never(never: Never) -> str:
+    what = f"{never.kind} {', '.join(never.names)} {'goes' if never.deleted else f'with {never.match}'}"
+    return f"more than {never.more_than}: {what}" if never.more_than else what
 
 
 def _manifests(manifests: str | list[dict[str, object]]) -> str:
@@ -47,6 +58,8 @@ def _expect(expect: Expect) -> str:
         return f"environment of {expect.environment.pod}"
     if expect.container is not None:
         return f"CPUs, memory and devices of {expect.container.pod}"
+    if expect.objects is not None:
+        return f"{expect.objects.kind} {', '.join(expect.objects.names)} with {expect.objects.match}"
     return f"{expect.rejections.count} pods refused by kubelets" if expect.rejections else ""
 
 
@@ -61,4 +74,6 @@ def _fault(fault: Fault) -> str:
     ):
         if node:
             return f"{word} {node}"
+    if fault.needs_operator:
+        return "kill the operator" if fault.kill_operator else "start the operator"
     return "kill the scheduler" if fault.kill_scheduler else "start the scheduler"

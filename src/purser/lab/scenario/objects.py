@@ -1,6 +1,7 @@
 """Manifests: read from files, found in the API, applied and deleted."""
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from purser.kube.resources import (
     Resource,
     untyped,
 )
+from purser.lab.controllers.disruption import BUDGETS
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
 from purser.lab.controllers.workloads.job import JOBS
 from purser.lab.controllers.workloads.replicaset import REPLICA_SETS
 from purser.lab.scenario.spec import ScenarioError, parse_yaml
+from purser.operator.policy import CLUSTER_POLICIES
 
 _KNOWN: tuple[Resource[Raw], ...] = (
     PODS.raw(),
@@ -33,6 +36,8 @@ _KNOWN: tuple[Resource[Raw], ...] = (
     DEPLOYMENTS,
     REPLICA_SETS,
     JOBS,
+    BUDGETS,
+    CLUSTER_POLICIES.raw(),
     untyped("", "v1", "resourcequotas", "ResourceQuota"),
     untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
 )
@@ -64,6 +69,19 @@ def kind_named(kind: str, where: str) -> Resource[Raw]:
         return _BY_KIND[kind]
     except KeyError:
         raise ScenarioError(f"{where}: scenarios know no kind {kind}: use {', '.join(sorted(_BY_KIND))}") from None
+
+
+async def named(client: Client, kind: str, names: Iterable[str], namespace: str = "") -> list[Raw]:
+    """Objects whose name is one of these, or fits a pattern with ``*``. Raises `ScenarioError` and `KubeError`."""
+    resource = kind_named(kind, "kind")
+    wanted = list(names)
+    listed = await client.list(resource, (namespace or None) if resource.namespaced else None)
+    return [each for each in listed.items if has_name(each, wanted)]
+
+
+def has_name(obj: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether it is called so, or fits one of the patterns."""
+    return any(fnmatchcase(obj["metadata"]["name"], pattern) for pattern in names)
 
 
 async def apply(client: Client, bodies: Iterable[Raw]) -> None:

@@ -11,16 +11,21 @@ from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.scenario import objects
+from purser.lab.scenario.matching import difference
 from purser.lab.scenario.spec import (
     Expect,
     ExpectContainer,
     ExpectEnvironment,
     ExpectEvent,
     ExpectGrants,
+    ExpectObjects,
     ExpectRejections,
     Phase,
     Wait,
 )
+
+_NAMED = 3
 
 
 async def waited_for(lab: Lab, wait: Wait) -> str | None:
@@ -55,7 +60,21 @@ async def expected(lab: Lab, expect: Expect) -> str | None:
         return await _environment(lab, expect.environment)
     if expect.container is not None:
         return await _container(lab, expect.container)
+    if expect.objects is not None:
+        return await _objects(lab, expect.objects)
     return _rejections(lab, expect.rejections) if expect.rejections else None
+
+
+async def _objects(lab: Lab, expect: ExpectObjects) -> str | None:
+    found = await objects.named(lab.client, expect.kind, expect.names, expect.namespace)
+    wrong = {obj["metadata"]["name"]: why for obj in found if (why := difference(expect.match, obj))}
+    right = len(found) - len(wrong)
+    if expect.count is not None and right == expect.count:
+        return None
+    if expect.count is None and found and not wrong:
+        return None
+    said = "; ".join(f"{name}: {why}" for name, why in list(wrong.items())[:_NAMED])
+    return f"{right} of {len(found)} {expect.kind} are so{': ' + said if said else ''}"
 
 
 async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:

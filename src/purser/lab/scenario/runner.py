@@ -10,6 +10,7 @@ from purser.lab.cluster import Lab
 from purser.lab.scenario.describe import describe
 from purser.lab.scenario.spec import Loaded, ScenarioError, Step
 from purser.lab.scenario.steps import StepFailed, do
+from purser.lab.scenario.vigils import Vigils
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,21 @@ async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[Verdict]:
     """A verdict per step, ending after the first that failed. ``lab`` is ready and has the scenario's nodes."""
     scenario = loaded.scenario
     deadline = time.monotonic() + scenario.deadline_s
-    for number, step in enumerate(scenario.steps, 1):
-        start = time.monotonic()
-        problem = await _problem(lab, step, loaded, deadline - start)
-        yield Verdict(number, len(scenario.steps), describe(step), time.monotonic() - start, problem)
-        if problem:
-            return
+    async with Vigils(lab.client) as vigils:
+        for number, step in enumerate(scenario.steps, 1):
+            start = time.monotonic()
+            problem = await _problem(lab, step, loaded, deadline - start, vigils)
+            yield Verdict(number, len(scenario.steps), describe(step), time.monotonic() - start, problem)
+            if problem:
+                return
 
 
-async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float) -> str:
+async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float, vigils: Vigils) -> str:
     # A second more than the step's own limit: the step itself says better what is missing.
     limit_s = max(0.0, min(step.within_s + 1, left_s))
     try:
         async with asyncio.timeout(limit_s):
-            await do(lab, step, loaded.path.parent)
+            await do(lab, step, loaded.path.parent, vigils)
     except TimeoutError:
         whole = left_s < step.within_s + 1
         return f"the scenario's deadline of {loaded.scenario.deadline_s:g} s is over" if whole else "it took too long"

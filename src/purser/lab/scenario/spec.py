@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from purser.lab.hollow.node import HollowNodes
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import DEFAULT_NODES, DEFAULT_SLOTS, LabSettings, NodeChoice, node_choices
 
@@ -104,6 +105,20 @@ class ExpectRejections(_Strict, frozen=True):
     """Of this reason only, such as TopologyAffinityError; empty: whatever the reason."""
 
 
+class ExpectObjects(_Strict, frozen=True):
+    """Objects that are as ``match`` says: a part of the object, where text may have ``*`` in it, null means that the
+    field is not there, and of a list each given element has to match one that is there."""
+
+    kind: str
+    match: dict[str, Any] = {}
+    names: tuple[str, ...] = ("*",)
+    """Names, or patterns with ``*``."""
+    namespace: str = ""
+    """Empty: all of them."""
+    count: int | None = None
+    """How many match; by default all that have such a name, and at least one."""
+
+
 class Expect(_Strict, frozen=True):
     """What must be so, at the latest when the step's time is over. Exactly one of these."""
 
@@ -112,6 +127,7 @@ class Expect(_Strict, frozen=True):
     environment: ExpectEnvironment | None = None
     container: ExpectContainer | None = None
     rejections: ExpectRejections | None = None
+    objects: ExpectObjects | None = None
 
 
 class GpuFault(_Strict, frozen=True):
@@ -136,6 +152,37 @@ class Fault(_Strict, frozen=True):
     start_agent: str | None = None
     kill_scheduler: bool = False
     start_scheduler: bool = False
+    kill_operator: bool = False
+    start_operator: bool = False
+
+    @property
+    def needs_operator(self) -> bool:
+        """It happens to the operator."""
+        return self.kill_operator or self.start_operator
+
+
+class Patch(_Strict, frozen=True):
+    """A merge patch of objects: what is null in it goes."""
+
+    kind: str
+    names: list[str]
+    """Names, or patterns with ``*``."""
+    merge: dict[str, Any]
+    namespace: str = "default"
+
+
+class Never(_Strict, frozen=True):
+    """From here to the end of the scenario, as the watch stream tells it, not for a moment."""
+
+    kind: str
+    match: dict[str, Any] = {}
+    """As in ``expect.objects``."""
+    names: tuple[str, ...] = ("*",)
+    namespace: str = ""
+    more_than: int = 0
+    """So many at a time may be so."""
+    deleted: bool = False
+    """What may not be is that such an object goes, or is asked to. Counted are all that ever did."""
 
 
 class Delete(_Strict, frozen=True):
@@ -160,6 +207,10 @@ class Step(_Strict, frozen=True):
     expect: Expect | None = None
     fault: Fault | None = None
     delete: Delete | None = None
+    patch: Patch | None = None
+    join: list[HollowNodes] | None = None
+    """Hollow nodes that come later; the lab has to have some from the start."""
+    never: Never | None = None
 
 
 class Scenario(_Strict, frozen=True):
@@ -167,8 +218,13 @@ class Scenario(_Strict, frozen=True):
 
     steps: list[Step]
     description: str = ""
-    nodes: tuple[str, ...] = DEFAULT_NODES
-    """``PROFILE`` or ``PROFILE:COUNT``; they are called ``<profile>-<n>`` with n from 0."""
+    nodes: tuple[str, ...] | None = None
+    """``PROFILE`` or ``PROFILE:COUNT``; they are called ``<profile>-<n>`` with n from 0. Left out: the lab's usual
+    three, or none where there are hollow ones."""
+    hollow: tuple[HollowNodes, ...] = ()
+    """Nodes that exist in the API alone, called ``<name>-<n>`` with n from 0."""
+    operator: bool = False
+    """Whether Purser's operator runs. Agents then run where a ClusterPolicy puts its device plugin."""
     kubelet: KubeletSection = KubeletSection()
     """Of every node; what is said here counts instead of the profiles' own."""
     slots: int = DEFAULT_SLOTS
@@ -184,10 +240,22 @@ class Loaded(msgspec.Struct, frozen=True):
     scenario: Scenario
     nodes: tuple[NodeChoice, ...]
 
+    @property
+    def settings(self) -> LabSettings:
+        """A lab for it."""
+        scenario = self.scenario
+        return LabSettings(
+            self.nodes,
+            kubelet=scenario.kubelet,
+            slots=scenario.slots,
+            hollow=scenario.hollow,
+            operator=scenario.operator,
+        )
+
 
 _ONE_OF: dict[type, tuple[str, ...]] = {
-    Step: ("apply", "refused", "wait", "expect", "fault", "delete"),
-    Expect: ("grants", "event", "environment", "container", "rejections"),
+    Step: ("apply", "refused", "wait", "expect", "fault", "delete", "patch", "join", "never"),
+    Expect: ("grants", "event", "environment", "container", "rejections", "objects"),
     Fault: (
         "lose_gpu",
         "recover_gpu",
@@ -197,6 +265,8 @@ _ONE_OF: dict[type, tuple[str, ...]] = {
         "start_agent",
         "kill_scheduler",
         "start_scheduler",
+        "kill_operator",
+        "start_operator",
     ),
 }
 
@@ -205,16 +275,22 @@ def load(path: Path) -> Loaded:
     """Read and check a file. Raises `ScenarioError`."""
     try:
         scenario = msgspec.convert(read_yaml(path), Scenario)
-        nodes = node_choices(scenario.nodes)
-        LabSettings(nodes, kubelet=scenario.kubelet, slots=scenario.slots)
+        loaded = Loaded(path, scenario, _nodes(scenario))
+        _ = loaded.settings
     except msgspec.ValidationError as error:
         raise ScenarioError(f"{path}: {_readable(error)}") from error
     except ScenarioError:
         raise
     except ValueError as error:
         raise ScenarioError(f"{path}: nodes: {error}") from error
-    _check(path, scenario, {node.name: len(node.profile.gpus) for node in nodes})
-    return Loaded(path, scenario, nodes)
+    _check(path, scenario, {node.name: len(node.profile.gpus) for node in loaded.nodes})
+    return loaded
+
+
+def _nodes(scenario: Scenario) -> tuple[NodeChoice, ...]:
+    if scenario.nodes is None:
+        return () if scenario.hollow else node_choices(DEFAULT_NODES)
+    return node_choices(scenario.nodes) if scenario.nodes else ()
 
 
 def read_yaml(path: Path) -> Any:
@@ -238,6 +314,8 @@ def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
     """``nodes``: how many GPUs each has."""
     if not scenario.steps:
         raise ScenarioError(f"{path}: steps: is empty: give at least one step")
+    if not nodes and not scenario.hollow:
+        raise ScenarioError(f"{path}: nodes: is empty: name a profile, or give hollow nodes")
     for place, step in enumerate(scenario.steps):
         where = f"{path}: steps[{place}]"
         _check_one_of(where, step)
@@ -247,6 +325,10 @@ def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
             _check_one_of(f"{where}.fault", step.fault)
         if step.wait is not None:
             _check_wait(f"{where}.wait", step.wait)
+        if step.join and not scenario.hollow:
+            raise ScenarioError(f"{where}.join: give the scenario hollow nodes to begin with")
+        if (step.fault or Fault()).needs_operator and not scenario.operator:
+            raise ScenarioError(f"{where}.fault: there is no operator: write operator: true above the steps")
         for name in _nodes_of(step):
             if name not in nodes:
                 raise ScenarioError(f"{where}: there is no node {name}: write one of {', '.join(sorted(nodes))}")

@@ -7,7 +7,8 @@ from pathlib import Path
 from purser.kube.errors import ApiError, KubeError, NotFoundError
 from purser.lab.cluster import Lab
 from purser.lab.scenario import objects, probes
-from purser.lab.scenario.spec import Delete, Fault, Refused, Step
+from purser.lab.scenario.spec import Delete, Fault, Patch, Refused, Step
+from purser.lab.scenario.vigils import Vigils
 
 _POLL_S = 0.05
 
@@ -16,7 +17,7 @@ class StepFailed(Exception):
     """What was so instead of what should be."""
 
 
-async def do(lab: Lab, step: Step, folder: Path) -> None:
+async def do(lab: Lab, step: Step, folder: Path, vigils: Vigils) -> None:
     """Carry out one step. Raises `StepFailed`, `ScenarioError` for a manifest that is none, and `KubeError`."""
     if step.apply is not None:
         await objects.apply(lab.client, objects.manifests(step.apply, folder))
@@ -30,6 +31,14 @@ async def do(lab: Lab, step: Step, folder: Path) -> None:
         await _fault(lab, step.fault)
     if step.delete is not None:
         await _delete(lab, step.delete)
+    if step.patch is not None:
+        await _patch(lab, step.patch)
+    if step.join is not None:
+        await lab.add_hollow(*step.join)
+    if step.never is not None:
+        await vigils.begin(step.never)
+    if broken := vigils.broken():
+        raise StepFailed(broken)
 
 
 async def _eventually(probe: Callable[[], Awaitable[str | None]], within_s: float) -> None:
@@ -72,6 +81,10 @@ async def _fault(lab: Lab, fault: Fault) -> None:
         lab.start_agent(fault.start_agent)
     elif fault.kill_scheduler:
         await lab.kill_scheduler()
+    elif fault.kill_operator:
+        await lab.kill_operator()
+    elif fault.start_operator:
+        await lab.start_operator()
     else:
         await lab.start_scheduler()
 
@@ -84,3 +97,13 @@ async def _delete(lab: Lab, delete: Delete) -> None:
             await lab.client.delete(resource, name, namespace)
         except NotFoundError as error:
             raise StepFailed(str(error)) from error
+
+
+async def _patch(lab: Lab, patch: Patch) -> None:
+    resource = objects.kind_named(patch.kind, "patch.kind")
+    found = await objects.named(lab.client, patch.kind, patch.names, patch.namespace)
+    if not found:
+        raise StepFailed(f"there is no {patch.kind} {', '.join(patch.names)}")
+    for obj in found:
+        namespace = patch.namespace if resource.namespaced else None
+        await lab.client.patch_merge(resource, obj["metadata"]["name"], patch.merge, namespace)

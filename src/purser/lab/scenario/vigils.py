@@ -1,0 +1,79 @@
+"""What must never be, not for a moment: looked for in the watch stream, where polling would miss it."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from purser.kube.client import Client
+from purser.kube.informer import Informer
+from purser.kube.resources import Raw, key_of
+from purser.lab.scenario.matching import difference
+from purser.lab.scenario.objects import has_name, kind_named
+from purser.lab.scenario.spec import Never
+
+_NAMED = 3
+
+
+class Vigils:
+    """Every vigil of a scenario. An async context manager: at its end nobody watches any more."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._vigils: list[_Vigil] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def begin(self, never: Never) -> None:
+        """Watch from now on; returns once what is there is known. Raises `ScenarioError`."""
+        resource = kind_named(never.kind, "never.kind")
+        informer = Informer(self._client, resource, (never.namespace or None) if resource.namespaced else None)
+        vigil = _Vigil(never)
+        informer.add_handler(vigil.see, lambda _, new: vigil.see(new), vigil.miss)
+        self._vigils.append(vigil)
+        self._tasks.append(asyncio.create_task(informer.run()))
+        await informer.synced()
+
+    def broken(self) -> str:
+        """What was, and must never have been; empty: nothing."""
+        return next((vigil.problem for vigil in self._vigils if vigil.problem), "")
+
+
+class _Vigil:
+    def __init__(self, never: Never) -> None:
+        self.problem = ""
+        self._never = never
+        self._now: set[str] = set()
+        """Keys of what is so now; of what went or was asked to, where that is what may not be."""
+
+    def see(self, obj: Raw) -> None:
+        """An object is there, or changed."""
+        is_so = has_name(obj, self._never.names) and not difference(self._never.match, obj)
+        if self._never.deleted:
+            is_so = is_so and bool(obj["metadata"].get("deletionTimestamp"))
+        if is_so:
+            self._note(obj)
+        elif not self._never.deleted:
+            self._now.discard(key_of(obj))
+
+    def miss(self, obj: Raw) -> None:
+        """An object is gone."""
+        if not self._never.deleted:
+            self._now.discard(key_of(obj))
+        elif has_name(obj, self._never.names) and not difference(self._never.match, obj):
+            self._note(obj)
+
+    def _note(self, obj: Raw) -> None:
+        self._now.add(key_of(obj))
+        if len(self._now) > self._never.more_than and not self.problem:
+            names = ", ".join(sorted(self._now)[:_NAMED])
+            what = "went" if self._never.deleted else f"were {self._never.match}"
+            self.problem = f"{len(self._now)} {self._never.kind} {what}, at most {self._never.more_than} may: {names}"
