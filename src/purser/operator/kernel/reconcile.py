@@ -45,9 +45,8 @@ from purser.operator.model import (
 from purser.operator.names import POOL_LABEL, RESUME_UPGRADE_ANNOTATION
 from purser.operator.operands import render
 from purser.operator.policy import ClusterPolicy
-from purser.operator.upgrade import Fleet, upgrade_status
+from purser.operator.upgrade import Fleet, bars_mig, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
-from purser.operator.upgrade import is_under_way as upgrade_is_under_way
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
 
@@ -173,7 +172,7 @@ def _mig_fleet(view: View, upgrades: Moves) -> MigFleet:
         standings=view.standings,
         workloads=view.snapshot.workloads,
         budgets=view.snapshot.budgets,
-        busy=frozenset(node.name for node in nodes if upgrade_is_under_way(node)),
+        busy=frozenset(node.name for node in nodes if bars_mig(node)),
     )
 
 

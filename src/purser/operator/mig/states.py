@@ -68,7 +68,7 @@ class MigFleet(msgspec.Struct, frozen=True, kw_only=True):
     """By node; of a node that is not there nothing is known."""
     budgets: tuple[Budget, ...] = ()
     busy: frozenset[str] = frozenset()
-    """Nodes in a driver upgrade: not begun."""
+    """Nodes whose driver is being replaced: not begun."""
 
 
 def change_of(node: NodeView) -> Change | None:

@@ -19,13 +19,23 @@ Not here: which driver a node should have (``kernel``), and the writing (``actin
 from purser.operator.upgrade.advance import advance, upgrade_status
 from purser.operator.upgrade.plan import Plan, plan
 from purser.operator.upgrade.plan_text import plan_lines
-from purser.operator.upgrade.states import Fleet, State, is_due, is_under_way, needs_workloads, pause_of, state_of
+from purser.operator.upgrade.states import (
+    Fleet,
+    State,
+    bars_mig,
+    is_due,
+    is_under_way,
+    needs_workloads,
+    pause_of,
+    state_of,
+)
 
 __all__ = [
     "Fleet",
     "Plan",
     "State",
     "advance",
+    "bars_mig",
     "is_due",
     "is_under_way",
     "needs_workloads",

@@ -91,6 +91,12 @@ def is_under_way(node: NodeView) -> bool:
     return state_of(node) in UNDER_WAY
 
 
+def bars_mig(node: NodeView) -> bool:
+    """No MIG change may begin on the node. During validation one may: MIG devices do not outlive a driver, and a node
+    that is in MIG mode and has none would never be valid."""
+    return is_under_way(node) and state_of(node) is not State.VALIDATION
+
+
 def pause_of(node: NodeView) -> str | None:
     """What operands that need the driver are paused for, while it is replaced."""
     return PAUSED_FOR_UPGRADE if state_of(node) is State.RESTART else None
