@@ -39,6 +39,7 @@ from purser.operator.mig.layouts import DEFAULT_LAYOUTS
 _WORKERS = 8
 _GPU_MEMORY_MIB = 80 * 1024
 _SLOTS = 10
+_UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 
 log = structlog.get_logger("purser.lab.hollow")
 
@@ -181,6 +182,7 @@ class HollowFleet:
             return
         try:
             await self._report(node)
+            await self._taint(node)
             if not is_away(node):
                 await self._annotate(node)
         except NotFoundError:
@@ -202,6 +204,14 @@ class HollowFleet:
             patch |= {"capacity": {GPU_RESOURCE: gpus}, "allocatable": {GPU_RESOURCE: gpus}}
         if patch:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"status": patch}, subresource="status")
+
+    async def _taint(self, node: Raw) -> None:
+        """As the node lifecycle controller does: no pod comes to a node that nobody hears of."""
+        taints = (node.get("spec") or {}).get("taints") or []
+        others = [each for each in taints if each["key"] != _UNREACHABLE["key"]]
+        wanted = [*others, _UNREACHABLE] if is_away(node) else others
+        if len(wanted) != len(taints):
+            await self._client.patch_merge(NODES, node["metadata"]["name"], {"spec": {"taints": wanted}})
 
     async def _annotate(self, node: Raw) -> None:
         """What pods on the node write of it."""
