@@ -283,9 +283,11 @@ class Ledger:
         self._usage[node] = {u: usage for u, usage in {**self._usage[node], **left}.items() if usage != UNUSED}
         if not self._usage[node]:
             del self._usage[node]
-        self._namespaces[namespace] -= entry.demand
-        if self._namespaces[namespace] == Demand():
-            del self._namespaces[namespace]
+        demand = self.namespace_usage(namespace) - entry.demand
+        if demand != Demand():
+            self._namespaces[namespace] = demand
+        else:  # pods may be left there that use nothing of a quota
+            self._namespaces.pop(namespace, None)
 
 
 def overcommit(device: Device, usage: Usage) -> str:

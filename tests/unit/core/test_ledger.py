@@ -185,6 +185,14 @@ def test_release_is_idempotent_and_leaves_nothing(ledger: Ledger) -> None:
     assert (dict(ledger.usage("n")), list(ledger.grants()), ledger.namespace_usage("ns")) == ({}, [], Demand())
 
 
+def test_a_pod_that_uses_nothing_of_a_quota_is_released_after_the_others(ledger: Ledger) -> None:
+    ledger.reserve(grant("a", ("d0", 0, 0)))
+    ledger.reserve(grant("b", ("d1", 500, 0)))
+    ledger.release("b")
+    assert ledger.release("a") is not None
+    assert ledger.namespace_usage("ns") == Demand()
+
+
 def test_released_as_a_state_releases(ledger: Ledger) -> None:
     ledger.reserve(grant("a", ("d0", 1, 0)))
     ledger.advance("a", GrantState.RELEASED)
