@@ -289,7 +289,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
     object: Raw
     operand: str
-    """An `Operand`, or ``gpu-discovery`` or ``operator`` for what belongs to none."""
+    """An `Operand`, or a name for what belongs to none: ``gpu-discovery``, ``mps-control-daemon``, ``operator``."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

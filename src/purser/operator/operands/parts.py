@@ -78,6 +78,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     label: tuple[str, str] | None = None
     """A pool's or runtime's label; also in the selector of its pods."""
+    nodes: dict[str, str] = {}
+    """More labels that nodes must have."""
     affinity: Raw = {}
     on_delete: bool = False
 
@@ -275,7 +277,7 @@ def _node_selector(operand: str, placement: Placement) -> Raw:
     selector = {"kubernetes.io/os": "linux"}
     if operand in list(Operand):
         selector[Operand(operand).deploy_label] = DEPLOY
-    return {**selector, **dict(filter(None, [placement.label]))}
+    return {**selector, **placement.nodes, **dict(filter(None, [placement.label]))}
 
 
 def _strategy(wanted: Wanted, placement: Placement) -> Raw:

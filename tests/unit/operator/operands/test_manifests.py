@@ -247,6 +247,15 @@ def test_two_drivers_never_share_a_node() -> None:
     assert term["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
 
 
+def test_the_mps_daemon_runs_where_nvidias_plugin_shares_by_mps() -> None:
+    name = "purser-mps-control-daemon-containerd"
+    pod = daemon_set(name, EVERYTHING)["spec"]["template"]["spec"]
+    wanted = {"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/mps.capable": "true"}
+    assert wanted.items() <= pod["nodeSelector"].items()
+    for spec in ({}, SPECS["nvidia's plugin"]):
+        assert name not in {each.object["metadata"]["name"] for each in rendered(spec)}
+
+
 def test_discovery_keeps_away_from_nodes_that_nfd_labels() -> None:
     pod = daemon_set("purser-gpu-discovery")["spec"]["template"]["spec"]
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
