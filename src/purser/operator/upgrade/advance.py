@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from purser.operator.model import Moves, PatchNode, Say
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.upgrade.budget import Turn, fleet_target, turn
@@ -129,9 +131,9 @@ def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
 def _stuck(fleet: Fleet) -> dict[str, str]:
     """What nodes that are under way or failed wait for."""
     told = (*UNDER_WAY, State.FAILED)
-    steps = _steps(fleet)
-    names = [each.node.name for each in fleet.standings if state_of(each.node) in told]
-    return {name: steps[name].waits for name in sorted(names) if steps[name].waits}
+    busy = tuple(each for each in fleet.standings if state_of(each.node) in told)
+    steps = _steps(msgspec.structs.replace(fleet, standings=busy))
+    return {name: each.waits for name, each in steps.items() if each.waits}
 
 
 def _named(whys: Mapping[str, str]) -> list[str]:
