@@ -73,8 +73,13 @@ def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
     return found
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "version"),
+    [
+        *((variant, VERSIONS[-1]) for variant in VARIANTS),
+        *((variant, version) for variant in ("everything set", "with the operator") for version in VERSIONS[:-1]),
+    ],
+)
 def test_every_object_fits_the_schema_of_the_kubernetes_version(variant: str, version: str) -> None:
     documents = render(VARIANTS[variant], version)
     assert len(documents) > 10
