@@ -183,7 +183,8 @@ def _loss_scores(
             )
             of_node[g] = left[g, n]
             score = _score(before[n] - then, steps) - tier
-            if score > scores[n]:
+            tighter = gpu_count == 1 and score == scores[n] and left[g, n] < left[best_gpus[n], n]
+            if score > scores[n] or tighter:
                 scores[n] = score
                 if gpu_count == 1:
                     best_gpus[n] = g

@@ -17,6 +17,9 @@ REGRET_MILLI = 20
 TIER = 1000.0
 """Of a score, for each `REGRET_MILLI`: whatever else, patterns come first."""
 
+_NEVER = 1 << 40
+"""More than is left of any GPU."""
+
 
 class Prices(NamedTuple):
     """What a plan says things are worth."""
@@ -63,8 +66,8 @@ def loss_scores(
     prices: Prices,
     steps: Floats,
 ) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
-    """(the score of each node, the best GPU for a pod that wants one), ``before`` being what is lost now and what the
-    pod pays less. Nodes that do not fit score minus infinity.
+    """(the score of each node, the best GPU for a pod that wants one: of several the one with the least left),
+    ``before`` being what is lost now and what the pod pays less. Nodes that do not fit score minus infinity.
     """
     scores, gpus = np.full(len(fits), -np.inf), np.full(len(fits), -1, np.int16)
     fit = fits.nonzero()[0]
@@ -78,11 +81,12 @@ def loss_scores(
         gained = plain.quantised(before[node] - losses(then, cpu_after[node], model[node], mix, prices), steps)
         regret = prices.values[model[node], left[gpu, node]] - prices.values[model[node], after[gpu, node]]
         by_gpu[gpu, node] = gained - TIER * ((regret + REGRET_MILLI // 2) // REGRET_MILLI)
-        gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
+        most = by_gpu.max(axis=0)
+        gpus[fit], scores[fit] = np.where(by_gpu == most, left, _NEVER).argmin(axis=0)[fit], most[fit]
         return scores, gpus
     then = left.take(fit, axis=1)
     if gpu_count:
-        chosen = np.where(takes.take(fit, axis=1), then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
+        chosen = np.where(takes.take(fit, axis=1), then, _NEVER).argsort(axis=0, kind="stable")[:gpu_count]
         np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
     scores[fit] = plain.quantised(before[fit] - losses(then, cpu_after[fit], model[fit], mix, prices), steps)
     return scores, gpus

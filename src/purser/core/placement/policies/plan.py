@@ -42,6 +42,7 @@ class Plan:
     """By model."""
     kept: Ints
     """By row, see `reserve.keep`."""
+    nodes: int
 
     @cached_property
     def _penalties(self) -> dict[PodShape, Floats]:
@@ -83,6 +84,7 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
         gpus,
         scarcity(demand, names, gpus),
         reserve.keep(fleet, [(shape, count * full) for shape, count in pods if shape.gpu_count == size]),
+        len(fleet),
     )
 
 

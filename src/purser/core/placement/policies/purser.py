@@ -9,7 +9,8 @@ policy adds, each as a table that `plan` makes once in a while:
    CPU that no pod can use, at its price in GPUs.
 4. Models that some pods insist on are not for pods that could use others (`scarcity`).
 
-What remains is FGD: the loss is a score in integers, equal scores fall to the first node, which fills nodes up.
+What remains is FGD: the loss is a score in integers. Between equal scores, and on few nodes before that, the tightest
+fit decides (`tightness`), then the first node: either fills nodes up.
 
 Without any mix it is best fit. Everything but the tables depends on the node and the pod alone.
 """
@@ -30,6 +31,7 @@ from purser.core.placement.policies.pair import Pair
 from purser.core.placement.policies.plan import Plan, plan
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.policies.reserve import adjust
+from purser.core.placement.policies.tightness import tightness
 from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.shape import View
 
@@ -78,6 +80,7 @@ class Purser:
             made.prices,
             STEPS,
         )
+        scores = scores + tightness(view, made.nodes)
         added = adjust(view, made.kept)
         return (scores if added is None else scores + added), gpus
 

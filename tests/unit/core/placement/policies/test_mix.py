@@ -55,8 +55,9 @@ def test_it_learns_what_it_would_have_been_told() -> None:
 
 def test_before_any_arrives_whole_gpus_are_expected_and_soon_what_has_arrived() -> None:
     learned = LearnedMix()
-    (whole,) = learned.mix.typical
-    assert (whole.shape.gpu_memory_percent, whole.frequency) == (100, 1.0)
+    assert [(t.shape.gpu_count, t.shape.gpu_memory_percent) for t in learned.mix.typical] == [
+        (count, 100) for count in (1, 2, 4, 8)
+    ]
     arrivals(learned, SMALL, 3)
     assert 0.0 < frequency(learned.mix, SMALL) < 0.2
     arrivals(learned, SMALL, 200)
