@@ -93,6 +93,13 @@ def _pool(standing: Standing, daemon_sets: Collection[str]) -> dict[str, str | N
     return {POOL_LABEL: standing.pool.name}
 
 
+def changes_pool(standing: Standing, daemon_sets: Collection[str]) -> bool:
+    """Whether its driver is being replaced without an upgrade: after a reboot, which nothing survived anyway."""
+    pod = standing.pod_of(Operand.DRIVER)
+    label = _pool(standing, daemon_sets).get(POOL_LABEL) or standing.node.labels.get(POOL_LABEL)
+    return pod is not None and pod.daemon_set != f"purser-driver-{label}"
+
+
 def _deploy(standing: Standing, pause: str | None) -> dict[str, str | None]:
     node = standing.node
     own = () if is_excluded(node) else tuple(each for each in standing.operands if not users_word(node, each))

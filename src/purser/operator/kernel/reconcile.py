@@ -6,7 +6,7 @@ import msgspec
 
 from purser.operator.kernel.active import Chosen, choose, has_finalizer, name_of
 from purser.operator.kernel.facts import runtime_of
-from purser.operator.kernel.gates import gate_patch, gone_patch, stale_validations
+from purser.operator.kernel.gates import changes_pool, gate_patch, gone_patch, stale_validations
 from purser.operator.kernel.leaving import cleanup, is_clean
 from purser.operator.kernel.merging import merged, patched
 from purser.operator.kernel.objects import object_actions
@@ -150,7 +150,7 @@ def _decide(view: View, chosen: Chosen) -> Outcome:
 
 
 def _fleet(view: View) -> Fleet:
-    meta = view.policy.metadata
+    meta, sets = view.policy.metadata, _live_sets(view.snapshot)
     return Fleet(
         now=view.snapshot.now,
         policy=view.policy.spec.driver.upgrade_policy,
@@ -159,7 +159,9 @@ def _fleet(view: View) -> Fleet:
         standings=view.standings,
         workloads=view.snapshot.workloads,
         budgets=view.snapshot.budgets,
-        busy=frozenset(each.node.name for each in view.standings if mig_is_under_way(each.node)),
+        busy=frozenset(
+            each.node.name for each in view.standings if mig_is_under_way(each.node) or changes_pool(each, sets)
+        ),
     )
 
 
@@ -178,7 +180,7 @@ def _mig_fleet(view: View, upgrades: Moves) -> MigFleet:
 
 def _node_patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
     """One write per node: what the state machines want, and the operands' labels that follow from it."""
-    sets = frozenset(key.name for key in view.snapshot.objects if key.kind == "DaemonSet")
+    sets = _live_sets(view.snapshot)
     by_name = {standing.node.name: standing for standing in view.standings}
     for place in view.places:
         node, standing = place.node, by_name.get(place.node.name)
@@ -191,6 +193,10 @@ def _node_patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNod
             patch = merged(node, [gate_patch(standing, place.presence, pause, sets, view.snapshot.now), *moves])
         if patch is not None:
             yield patch
+
+
+def _live_sets(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(key.name for key in snapshot.objects if key.kind == "DaemonSet")
 
 
 def _unique_deletions(view: View, *moves: Moves) -> Iterator[DeletePod]:

@@ -190,7 +190,10 @@ def test_after_a_reboot_all_labels_go_in_one_write(world: World) -> None:
 
 def test_a_reboot_into_another_kernel_changes_the_pool_at_once(world: World) -> None:
     world.reboot("a", kernel="6.8.0-60-generic")
+    world.round()
+    assert "6-8-0-60" in world.nodes["a"].labels["purser.dev/driver-pool"]
     world.settle()
+    assert not any(isinstance(each, PatchNode) and each.unschedulable for each in world.history)
     driver = world.pod("a", Operand.DRIVER)
     assert driver is not None and "6-8-0-60" in driver.daemon_set
     assert world.status()["state"] == "ready"

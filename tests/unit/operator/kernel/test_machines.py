@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World, same_order
 
+from purser.operator.kernel.merging import patched
+from purser.operator.mig import GPU_CLIENTS
+from purser.operator.mig import pause_of as mig_pause
 from purser.operator.model import Action, DeletePod, PatchNode, Workload
 from purser.operator.order import Operand, dependents
+from purser.operator.upgrade import pause_of as upgrade_pause
 
 NEW = {"driver": {"version": "600.1.1", "upgradePolicy": {"maxParallelUpgrades": 1, "maxUnavailable": "50%"}}}
 STATE = "nvidia.com/gpu-driver-upgrade-state"
@@ -55,6 +59,39 @@ def test_after_an_upgrade_operands_come_back_in_order_on_a_new_driver(world: Wor
     assert order.index("device-plugin") < order.index("operator-validator") < order.index("dcgm-exporter")
     validator, driver = world.pod("a", Operand.VALIDATOR), world.pod("a", Operand.DRIVER)
     assert validator is not None and driver is not None and validator.created >= driver.created
+
+
+def test_a_state_and_what_it_pauses_are_one_write(world: World) -> None:
+    """Whoever dies in between leaves no node whose driver goes under operands that need it."""
+
+    def look(action: Action) -> None:
+        if not isinstance(action, PatchNode):
+            return
+        node = patched(world.nodes[action.node], action)
+        open_ones = {each for each in Operand if node.labels.get(each.deploy_label) == "true"}
+        if upgrade_pause(node):
+            assert not open_ones & set(dependents(Operand.DRIVER))
+        if mig_pause(node):
+            assert not open_ones & set(GPU_CLIENTS)
+
+    world.watchers.append(look)
+    world.label("b", **{"nvidia.com/mig.config": "all-1g.5gb"})
+    world.change_policy(NEW)
+    world.settle()
+    assert world.status()["state"] == "ready"
+
+
+def test_what_was_not_there_is_not_paused(world: World) -> None:
+    world.add_node("d")
+    world.crash("d", Operand.TOOLKIT)
+    world.settle()
+    seen: set[str] = set()
+    world.watchers.append(lambda _: seen.update(world.deployed("d")))
+    world.change_policy(NEW)
+    for _ in range(200):
+        world.round()
+        world.tick()
+    assert seen == {"driver", "container-toolkit"}
 
 
 def test_one_node_at_a_time_is_cordoned(world: World) -> None:
