@@ -71,10 +71,16 @@ class Rounds:
         self._next = self._clock.monotonic()
         self._said: frozenset[Say] = frozenset()
         self._is_fresh = False
+        self._is_busy = False
+        self._is_due = False
+        """Something changed since the round under way began."""
 
     def trigger(self) -> None:
         """Have a round soon; those that are asked for in the meantime are the same one."""
-        self.queue.add_after(CLUSTER, max(0.0, self._next - self._clock.monotonic()))
+        if self._is_busy:
+            self._is_due = True
+        else:
+            self.queue.add_after(CLUSTER, max(0.0, self._next - self._clock.monotonic()))
 
     def leads(self, now: bool) -> None:
         """This process leads from now on, or no longer. What the last leader wrote at its end has to be seen first."""
@@ -86,10 +92,14 @@ class Rounds:
         """One round, where this process leads. Raises `KubeError` when it is to be tried again."""
         if not self._may_write():
             return
+        self._is_busy, self._is_due = True, False
         try:
             await self._round()
         finally:
+            self._is_busy = False
             self._next = self._clock.monotonic() + self._apart_s
+            if self._is_due:
+                self.trigger()
 
     async def _round(self) -> None:
         started = self._clock.monotonic()
