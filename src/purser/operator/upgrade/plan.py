@@ -54,6 +54,8 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     target: str
+    version: str = ""
+    """Of the driver that it gets."""
     pods: tuple[PlannedPod, ...] = ()
     fails: str = ""
     """Why its upgrade would fail; empty: it would not."""
@@ -155,6 +157,7 @@ class _Course:
         return PlannedNode(
             name=name,
             target=target_of(standing),
+            version=standing.pool.version if standing.pool is not None else "",
             pods=(*self._pods.get(name, {}).values(), *left),
             fails=standing.node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "") if failed else "",
         )

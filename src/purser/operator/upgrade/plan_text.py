@@ -11,7 +11,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    yield f"driver: {plan.target or 'none of the operator'}"
+    yield f"target: {plan.target or 'no driver of the operator'}"
     if plan.off:
         yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this happens by itself"
     if not plan.waves:
@@ -27,7 +27,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def _node(node: PlannedNode) -> Iterator[str]:
-    yield f"  {node.name}{f'  WOULD FAIL: {node.fails}' if node.fails else ''}"
+    yield f"  {node.name}: driver {node.version}{f' WOULD FAIL: {node.fails}' if node.fails else ''}"
     for pod in node.pods:
         yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
 
