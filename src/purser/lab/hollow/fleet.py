@@ -8,7 +8,7 @@ import asyncio
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -44,6 +44,12 @@ _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 log = structlog.get_logger("purser.lab.hollow")
 
 
+class _Shown(NamedTuple):
+    doing: str
+    boot: str
+    restarts: int
+
+
 class HollowFleet:
     """Kubelets of every Node with the label `LABEL`, while `run` runs. They find out by themselves which these are."""
 
@@ -60,8 +66,8 @@ class HollowFleet:
         self._pods: Informer[Raw] = Informer(client, PODS.raw())
         self._on: dict[str, set[str]] = defaultdict(set)
         """Keys of pods by node."""
-        self._shown: dict[str, tuple[str, str]] = {}
-        """By uid of a pod: what was written of it, and in which boot."""
+        self._shown: dict[str, _Shown] = {}
+        """By uid of a pod: what was written of it."""
         self._cards: dict[str, HollowCards] = {}
         self._layouts = Path()
         """What a MIG worker has of a ConfigMap."""
@@ -154,20 +160,17 @@ class HollowFleet:
     async def _show(self, pod: Raw, node: Raw) -> None:
         """What the pod does, if that is not written yet."""
         uid, boot = pod["metadata"]["uid"], boot_of(node)
-        shown, in_boot = self._shown.get(uid, ("", boot))
-        if in_boot != boot:
-            await self._write(pod, statuses.restarting(pod, self._now(), _restarts(pod) + 1))
-            self._shown[uid] = ("restarting", boot)
+        known = self._shown.get(uid, _Shown("", boot, _restarts(pod)))
+        if known.boot != boot:
+            self._shown[uid] = again = _Shown("restarting", boot, known.restarts + 1)
+            await self._write(pod, statuses.restarting(pod, self._now(), again.restarts))
             self._pod_queue.add_after(key_of(pod), self._start_s)
             return
         doing = "crashing" if is_failing(node, pod) else "running"
-        if shown == doing:
-            return
-        now = self._now()
-        restarts = _restarts(pod) + (shown == "restarting")
-        made = statuses.crashing(pod, now) if doing == "crashing" else statuses.running(pod, now, restarts)
-        await self._write(pod, made)
-        self._shown[uid] = (doing, boot)
+        if known.doing != doing:
+            make = statuses.crashing if doing == "crashing" else statuses.running
+            await self._write(pod, make(pod, self._now(), known.restarts))
+            self._shown[uid] = _Shown(doing, boot, known.restarts)
 
     async def _write(self, pod: Raw, status: dict[str, Any]) -> None:
         metadata = pod["metadata"]

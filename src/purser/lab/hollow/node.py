@@ -107,7 +107,8 @@ def split_os(pretty: str) -> tuple[str, str]:
     """ID and VERSION_ID of os-release, as far as they can be told from PRETTY_NAME: ``ubuntu``, ``22.04``."""
     words = pretty.split()
     version = next((word for word in words if word[0].isdigit()), "")
-    return (words[0].lower() if words else ""), ".".join(version.split(".")[:2])
+    os_id = "rhel" if pretty.startswith("Red Hat") else words[0].lower() if words else ""
+    return os_id, ".".join(version.split(".")[:2])
 
 
 def _info(nodes: HollowNodes, name: str) -> dict[str, str]:

@@ -14,12 +14,12 @@ def running(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, An
     return running_status(pod, now, "127.0.0.1", restarts)
 
 
-def crashing(pod: Mapping[str, Any], now: str) -> dict[str, Any]:
+def crashing(pod: Mapping[str, Any], now: str, restarts: int = 0) -> dict[str, Any]:
     """Its first container ends again and again."""
     name = pod["spec"]["containers"][0]["name"]
     message = f"back-off 5m0s restarting failed container={name} pod={pod['metadata']['name']}"
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-    return _not_ready(running_status(pod, now, "127.0.0.1", RESTARTS_OF_A_BAD_POD), state)
+    return _not_ready(running_status(pod, now, "127.0.0.1", restarts + RESTARTS_OF_A_BAD_POD), state)
 
 
 def restarting(pod: Mapping[str, Any], now: str, restarts: int) -> dict[str, Any]:

@@ -14,10 +14,10 @@ def write(folder, text):
     return path
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_the_examples_are_scenarios(path):
     loaded = load(path)
-    assert loaded.nodes
+    assert loaded.nodes or loaded.scenario.hollow
     assert all(describe(step) for step in loaded.scenario.steps)
 
 
@@ -54,6 +54,12 @@ def test_the_examples_are_scenarios(path):
             ["gb200-nvl4-0", "would not start", "more than 8 NUMA Nodes"],
         ),
         ("steps: [{expect: {container: {pod: a, cpu: 4}}}]", ["steps[0].expect.container", "cpu"]),
+        ("nodes: []\nsteps: [{apply: x.yaml}]", ["nodes", "is empty", "hollow"]),
+        ("hollow: [{name: a, count: 0}]\nsteps: [{apply: x.yaml}]", ["hollow[0]", "count 0"]),
+        ("hollow: [{name: a, colour: red}]\nsteps: [{apply: x.yaml}]", ["hollow[0]", "colour"]),
+        ("hollow: [{name: a}, {name: a}]\nsteps: [{apply: x.yaml}]", ["two nodes are called a-0"]),
+        ("nodes: [t4-4]\nsteps: [{join: [{name: a}]}]", ["steps[0].join", "hollow nodes to begin with"]),
+        ("steps: [{fault: {kill_operator: true}}]", ["steps[0].fault", "operator: true"]),
         ("steps: [", ["is not YAML"]),
         ("steps: [{apply: x.yaml, within_s: soon}]", ["steps[0].within_s", "float"]),
         ("[" * 100_000, ["is not YAML"]),

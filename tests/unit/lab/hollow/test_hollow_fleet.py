@@ -1,0 +1,188 @@
+"""Hollow kubelets on the lab's API server: what they write of pods and nodes, and how people break them."""
+
+import asyncio
+import time
+
+import pytest
+
+from purser.core.names import INVENTORY_ANNOTATION, MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
+from purser.core.node_facts import MigRequest, decode_facts, decode_result, encode
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.lab.apiserver import ApiServer
+from purser.lab.hollow import HollowFleet, HollowNodes, manifests
+from purser.lab.hollow.node import (
+    BOOT_ANNOTATION,
+    FAILING_PODS_ANNOTATION,
+    MIG_ANNOTATION,
+    NOT_READY_ANNOTATION,
+    split_os,
+)
+
+
+@pytest.fixture
+async def client(tmp_path):
+    async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": "gpu"}})
+        for node in manifests(HollowNodes(name="n", gpus=2)):
+            await client.create(NODES, node)
+        task = asyncio.create_task(HollowFleet(client, start_s=0, stop_s=0).run())
+        yield client
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def start(client, operand, image="image:1"):
+    labels = {"purser.dev/operand": operand}
+    spec = {"nodeName": "n-0", "containers": [{"name": "main", "image": image}]}
+    await client.create(PODS.raw(), {"metadata": {"name": operand, "labels": labels}, "spec": spec}, "gpu")
+
+
+async def annotate(client, key, value):
+    await client.patch_merge(NODES, "n-0", {"metadata": {"annotations": {key: value}}})
+
+
+async def pod(client, name):
+    return await client.get(PODS.raw(), name, "gpu")
+
+
+async def node(client):
+    return await client.get(NODES.raw(), "n-0")
+
+
+def ready(obj):
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return next((each["status"] for each in conditions if each["type"] == "Ready"), "")
+
+
+async def until(probe):
+    deadline = time.monotonic() + 15
+    while not (found := await probe()):
+        assert time.monotonic() < deadline, "not in time"
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def is_ready(client, name, wanted="True"):
+    async def probe():
+        found = await pod(client, name)
+        return found if ready(found) == wanted else None
+
+    return await until(probe)
+
+
+async def test_a_pod_runs_and_ends(client):
+    await start(client, "driver")
+    found = await is_ready(client, "driver")
+    assert found["status"]["phase"] == "Running"
+    await client.delete(PODS, "driver", "gpu")
+
+    async def gone():
+        return not (await client.list(PODS, "gpu")).items
+
+    await until(gone)
+
+
+async def test_a_pod_of_the_named_image_crashes_until_the_annotation_goes(client):
+    await annotate(client, FAILING_PODS_ANNOTATION, "driver=image:2, other")
+    await start(client, "driver", "image:2")
+    await start(client, "device-plugin", "image:2")
+    found = await is_ready(client, "driver", "False")
+    assert found["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert found["status"]["containerStatuses"][0]["restartCount"] > 10
+    await is_ready(client, "device-plugin")
+    await annotate(client, FAILING_PODS_ANNOTATION, None)
+    await is_ready(client, "driver")
+
+
+async def test_gpus_are_offered_while_the_device_plugin_runs(client):
+    async def offers(count):
+        async def probe():
+            return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu", "0") == count
+
+        await until(probe)
+
+    await start(client, "device-plugin")
+    await offers("20")
+    assert INVENTORY_ANNOTATION in (await node(client))["metadata"]["annotations"]
+    await client.delete(PODS, "device-plugin", "gpu")
+    await offers("0")
+
+
+async def test_a_node_that_is_away_does_nothing_and_says_so(client):
+    await start(client, "driver")
+    await is_ready(client, "driver")
+    await annotate(client, NOT_READY_ANNOTATION, "true")
+
+    async def away():
+        found = await node(client)
+        return ready(found) == "Unknown" and found["spec"].get("taints")
+
+    await until(away)
+    await client.delete(PODS, "driver", "gpu")
+    await asyncio.sleep(0.1)
+    assert (await pod(client, "driver"))["metadata"]["deletionTimestamp"]
+    await annotate(client, NOT_READY_ANNOTATION, None)
+
+    async def back():
+        found = await node(client)
+        return ready(found) == "True" and not found["spec"].get("taints") and not (await client.list(PODS, "gpu")).items
+
+    await until(back)
+
+
+async def test_a_reboot_restarts_every_container(client):
+    await start(client, "driver")
+    await is_ready(client, "driver")
+    await annotate(client, BOOT_ANNOTATION, "second")
+
+    async def restarted():
+        found = await pod(client, "driver")
+        return ready(found) == "True" and found["status"]["containerStatuses"][0]["restartCount"] == 1
+
+    await until(restarted)
+    assert (await node(client))["status"]["nodeInfo"]["bootID"] == "second"
+
+
+async def test_discovery_writes_what_the_node_is(client):
+    await start(client, "gpu-discovery")
+
+    async def facts():
+        return decode_facts((await node(client))["metadata"]["annotations"].get(NODE_FACTS_ANNOTATION))
+
+    found = await until(facts)
+    assert (found.os_id, found.os_version, len(found.gpus)) == ("ubuntu", "22.04", 2)
+
+
+async def test_the_mig_worker_answers_as_the_real_one_does(client):
+    await start(client, "mig-manager")
+
+    async def answered(request):
+        await annotate(client, MIG_WANTED_ANNOTATION, encode(request))
+
+        async def probe():
+            found = decode_result((await node(client))["metadata"]["annotations"].get(MIG_RESULT_ANNOTATION))
+            return found if found is not None and found.attempt == request.attempt else None
+
+        return await until(probe)
+
+    assert (await answered(MigRequest("all-1g.10gb", "1", check_only=True))).differs
+    assert "no layout" in (await answered(MigRequest("nonsense", "2"))).error
+    assert not (await answered(MigRequest("all-1g.10gb", "3"))).error
+    assert not (await answered(MigRequest("all-1g.10gb", "4", check_only=True))).differs
+    await annotate(client, MIG_ANNOTATION, "refusing")
+    assert "in use by another client" in (await answered(MigRequest("all-disabled", "5"))).error
+
+
+@pytest.mark.parametrize(
+    ("pretty", "parts"),
+    [
+        ("Ubuntu 22.04.4 LTS", ("ubuntu", "22.04")),
+        ("Red Hat Enterprise Linux 9.4 (Plow)", ("rhel", "9.4")),
+        ("Flatcar", ("flatcar", "")),
+        ("", ("", "")),
+    ],
+)
+def test_the_operating_system_as_discovery_would_name_it(pretty, parts):
+    assert split_os(pretty) == parts

@@ -1,0 +1,74 @@
+"""What must never be is seen in the watch stream, even when it is over before anybody could look."""
+
+import time
+
+import pytest
+
+from purser.kube.client import Client
+from purser.kube.config import ClusterConfig
+from purser.kube.resources import NODES
+from purser.lab.apiserver import ApiServer
+from purser.lab.scenario.spec import Never
+from purser.lab.scenario.vigils import Vigils
+
+CORDONED = {"spec": {"unschedulable": True}}
+
+
+@pytest.fixture
+async def client(tmp_path):
+    async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client:
+        for name in ("a", "b"):
+            await client.create(NODES, {"metadata": {"name": name}})
+        yield client
+
+
+async def cordon(client, name, value):
+    await client.patch_merge(NODES, name, {"spec": {"unschedulable": value}})
+
+
+async def broken(vigils):
+    import asyncio
+
+    deadline = time.monotonic() + 10
+    while not vigils.broken():
+        assert time.monotonic() < deadline, "nothing was seen"
+        await asyncio.sleep(0.01)
+    return vigils.broken()
+
+
+async def test_a_moment_is_enough(client):
+    async with Vigils(client) as vigils:
+        await vigils.begin(Never(kind="Node", match=CORDONED))
+        assert not vigils.broken()
+        await cordon(client, "a", True)
+        await cordon(client, "a", None)
+        assert "1 Node were" in await broken(vigils)
+
+
+async def test_as_many_as_may_be_are_no_matter(client):
+    async with Vigils(client) as vigils:
+        await vigils.begin(Never(kind="Node", match=CORDONED, more_than=1))
+        for _ in range(2):
+            await cordon(client, "a", True)
+            await cordon(client, "a", None)
+        assert not vigils.broken()
+        await cordon(client, "a", True)
+        await cordon(client, "b", True)
+        assert "at most 1 may: a, b" in await broken(vigils)
+
+
+async def test_what_goes_is_missed_and_other_names_are_not(client):
+    async with Vigils(client) as vigils:
+        await vigils.begin(Never(kind="Node", names=("a*",), deleted=True))
+        await client.delete(NODES, "b")
+        await cordon(client, "a", True)
+        assert not vigils.broken()
+        await client.delete(NODES, "a")
+        assert "1 Node went, at most 0 may: a" in await broken(vigils)
+
+
+async def test_what_is_so_already_counts(client):
+    await cordon(client, "b", True)
+    async with Vigils(client) as vigils:
+        await vigils.begin(Never(kind="Node", match=CORDONED))
+        assert "b" in vigils.broken()
