@@ -123,7 +123,7 @@ def _why_not(standing: Standing, fleet: Fleet, halted: str, held: Hold, parallel
     if held.why and not is_canary(standing, fleet):
         return held.why
     if standing.node.name in fleet.busy:
-        return "a MIG change is under way there"
+        return "a MIG change or a reboot is under way there"
     if parallel <= 0:
         return f"no more than {fleet.policy.max_parallel_upgrades} at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.

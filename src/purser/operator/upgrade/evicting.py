@@ -69,18 +69,23 @@ class Leaving(msgspec.Struct, frozen=True):
 
 
 def ask_to_leave(pods: Iterable[Workload], rules: Rules, desk: Desk, why: str) -> Leaving:
-    """Evict those that may be; those that are going already are left to go."""
-    evictions: list[Evict] = []
-    staying: list[str] = []
-    for pod in sorted(pods, key=lambda each: (each.namespace, each.name)):
-        if pod.going:
-            continue
-        problem = rules.forbid(pod) or desk.let_go(pod)
-        if problem:
-            staying.append(f"pod {pod.namespace}/{pod.name} {problem}")
-        else:
-            evictions.append(Evict(pod, why))
-    return Leaving(tuple(evictions), tuple(staying))
+    """Evict those that may be; those that are going already are left to go.
+
+    As long as one of them may not be evicted at all, none is: the others would die for a node that is not emptied.
+    """
+    there = sorted((pod for pod in pods if not pod.going), key=lambda each: (each.namespace, each.name))
+    forbidden = [_stays(pod, problem) for pod in there if (problem := rules.forbid(pod))]
+    if forbidden:
+        return Leaving(staying=tuple(forbidden))
+    problems = [(pod, desk.let_go(pod)) for pod in there]
+    return Leaving(
+        evictions=tuple(Evict(pod, why) for pod, problem in problems if not problem),
+        staying=tuple(_stays(pod, problem) for pod, problem in problems if problem),
+    )
+
+
+def _stays(pod: Workload, problem: str) -> str:
+    return f"pod {pod.namespace}/{pod.name} {problem}"
 
 
 def is_active(workload: Workload) -> bool:

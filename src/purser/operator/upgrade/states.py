@@ -75,7 +75,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """By node; of a node that is not there nothing is known."""
     budgets: tuple[Budget, ...] = ()
     busy: frozenset[str] = frozenset()
-    """Nodes in a MIG change: not begun."""
+    """Nodes in a MIG change, or whose driver goes with a reboot: not begun."""
 
 
 def state_of(node: NodeView) -> State:

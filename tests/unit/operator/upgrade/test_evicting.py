@@ -56,10 +56,11 @@ def test_a_budget_that_is_not_understood_protects() -> None:
     assert staying == ("pod team/a is held by its disruption budget odd",)
 
 
-def test_what_is_forbidden_counts_against_no_budget() -> None:
-    pods = [workload("a", controller="", labels={"app": "db"}), workload("b", labels={"app": "db"})]
-    found, _ = asked(*pods, budgets=(budget("db", 1, app="db"),))
-    assert found == ["b"]
+def test_nobody_dies_for_a_node_that_is_not_emptied() -> None:
+    pods = [workload("a", controller=""), workload("b"), workload("c", empty_dir=True)]
+    found, staying = asked(*pods)
+    assert not found
+    assert [each.split()[1] for each in staying] == ["team/a", "team/c"]
 
 
 def test_pods_that_have_ended_hold_no_gpu() -> None:

@@ -500,3 +500,14 @@ def test_a_time_that_is_none_begins_anew(text: str) -> None:
     cluster.change("a", annotations=cluster.nodes["a"].annotations | {UPGRADE_STEP_START_ANNOTATION: text})
     cluster.broken.clear()
     cluster.run(until=lambda: all_done(cluster))
+
+
+def test_pods_do_not_die_again_and_again_beside_one_that_stays() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("stays", "a", controller=""))
+    cluster.run_pod(workload("training", "a"))
+    cluster.release()
+    for _ in range(100):
+        cluster.round()
+        cluster.now += 100
+    assert {pod.uid for pod in cluster.workloads} == {"stays", "training"}
