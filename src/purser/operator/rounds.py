@@ -79,7 +79,7 @@ class Rounds:
         """Have a round soon; those that are asked for in the meantime are the same one."""
         if self._is_busy:
             self._is_due = True
-        else:
+        elif not len(self.queue):
             self.queue.add_after(CLUSTER, max(0.0, self._next - self._clock.monotonic()))
 
     def leads(self, now: bool) -> None:
