@@ -5,6 +5,8 @@ contradict one another. It still unloads an old driver; one that was loaded from
 so that a driver container that restarts takes no GPU away from running pods.
 """
 
+import msgspec
+
 from purser.operator.model import Pool, Rendered, Wanted
 from purser.operator.names import POOL_LABEL
 from purser.operator.operands import driver_files as files
@@ -35,6 +37,7 @@ ACCOUNT = "purser-driver"
 COMPONENT = {"app.kubernetes.io/component": "nvidia-driver"}
 """Pods with it keep away from one another: no node ever runs two drivers, not even while it changes pools."""
 
+_DIGEST = "DRIVER_CONFIG_DIGEST"
 _LOADED = ["sh", "-c", "test -e /sys/module/nvidia/refcnt && nvidia-smi"]
 _STARTUP = Probe(initial_delay_seconds=60, period_seconds=10, timeout_seconds=60, failure_threshold=120)
 _LATER = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
@@ -89,14 +92,20 @@ def _pod(spec: ClusterPolicySpec, pool: Pool) -> Pod:
     image = image_of(spec.driver, pool)
     beside = [*_peermem(spec, image), *_sidecars(spec, pool)]
     main = _driver(spec, pool, image)
-    manager = _manager(spec, digest([main.body, [each.body for each in beside]], 16))
+    configuration = digest([main.body, [each.body for each in beside]], 16)
     return Pod(
         account=ACCOUNT,
-        init=[manager],
-        containers=[main, *beside],
+        init=[_manager(spec, configuration)],
+        containers=[_told(main, configuration), *beside],
         more={"hostPID": True, **host_network(spec.driver)},
         labels={"app": "nvidia-driver-daemonset", **COMPONENT},
     )
+
+
+def _told(main: Container, configuration: str) -> Container:
+    """The driver leaves behind which configuration it was loaded from; the manager compares it with its own."""
+    told = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
+    return msgspec.structs.replace(main, body={**main.body, "env": told})
 
 
 def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
@@ -107,7 +116,7 @@ def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
         "NVIDIA_VISIBLE_DEVICES": "void",
         "ENABLE_GPU_POD_EVICTION": "false",
         "ENABLE_AUTO_DRAIN": "false",
-        "DRIVER_CONFIG_DIGEST": configuration,
+        _DIGEST: configuration,
         **_rdma_variables(driver),
         **{each.name: each.value for each in driver.manager.env},
     }

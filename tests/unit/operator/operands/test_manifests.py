@@ -21,7 +21,7 @@ from purser.operator.names import (
 from purser.operator.operands.parts import hashed
 from purser.operator.order import Operand
 
-from .wanteds import EVERYTHING, IMAGE, KINDS, NAMESPACE, POOLS, SPECS, daemon_set, pool, rendered
+from .wanteds import EVERYTHING, IMAGE, KINDS, NAMESPACE, POOLS, SPECS, container, daemon_set, pool, rendered, variables
 
 NEWEST = "1.37"
 VERSIONS = [*((name, NEWEST) for name in SPECS), *(("everything on", version) for version in ("1.25", "1.28", "1.32"))]
@@ -235,10 +235,21 @@ def test_a_pools_driver_image(driver: dict[str, Any], fields: dict[str, Any], im
 
 
 def test_nobody_but_the_operator_evicts() -> None:
-    manager = daemon_set("purser-driver-a")["spec"]["template"]["spec"]["initContainers"][0]
-    env = {each["name"]: each.get("value") for each in manager["env"]}
+    env = variables(container("k8s-driver-manager", daemon_set("purser-driver-a")))
     assert (env["ENABLE_GPU_POD_EVICTION"], env["ENABLE_AUTO_DRAIN"]) == ("false", "false")
-    assert len(env["DRIVER_CONFIG_DIGEST"] or "") == 16
+
+
+def test_a_driver_container_that_restarts_is_known_to_be_of_the_same_configuration() -> None:
+    def digests(spec: dict[str, Any]) -> list[str]:
+        obj = daemon_set("purser-driver-a", spec)
+        names = ("k8s-driver-manager", "nvidia-driver-ctr")
+        return [variables(container(name, obj))["DRIVER_CONFIG_DIGEST"] for name in names]
+
+    manager, driver = digests({})
+    assert manager == driver
+    assert digests({"driver": {"manager": {"version": "v1"}}}) == [driver, driver]
+    assert digests({"driver": {"version": "570.1"}})[0] != driver
+    assert digests({"gds": {"enabled": True}})[0] != driver
 
 
 def test_two_drivers_never_share_a_node() -> None:
