@@ -83,10 +83,11 @@ def _missing_since(node: NodeView, presence: Presence, now: float) -> str | None
 
 
 def _pool(standing: Standing, daemon_sets: Collection[str]) -> dict[str, str | None]:
-    """A node with a running driver changes its pool by an upgrade only; or by a reboot, which ended its driver."""
+    """A node with a running driver changes its pool by an upgrade only. One whose driver ends anyway, by a reboot or
+    because somebody deleted its pod, gets the next one from the pool where it belongs."""
     if standing.pool is None:
         return {} if standing.obstacle else {POOL_LABEL: None}
-    has_driver = any(pod.operand == Operand.DRIVER for pod in standing.pods)
+    has_driver = standing.pod_of(Operand.DRIVER) is not None
     current = f"purser-driver-{standing.node.labels.get(POOL_LABEL, '')}"
     if has_driver and current in daemon_sets and not _rebooted(standing):
         return {}

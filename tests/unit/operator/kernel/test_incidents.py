@@ -241,3 +241,17 @@ def test_a_pool_whose_profile_is_gone_runs_until_its_nodes_have_moved(world: Wor
     world.settle()
     assert f"purser-driver-{old}" not in {key.name for key in world.objects}
     assert world.status()["state"] == "ready"
+
+
+def test_without_automatic_upgrades_a_deleted_driver_comes_back_as_the_policy_says(world: World) -> None:
+    profiles = [{"name": "gold", "nodeSelector": {"tier": "gold"}, "version": "601.2"}]
+    world.label("a", tier="gold")
+    world.change_policy({"driver": {"profiles": profiles, "upgradePolicy": {"autoUpgrade": False}}})
+    world.settle()
+    before = world.pod("a", Operand.DRIVER)
+    assert before is not None and "gold" not in before.daemon_set
+    world.restart_driver("a")
+    world.settle()
+    driver = world.pod("a", Operand.DRIVER)
+    assert driver is not None and "gold" in driver.daemon_set
+    assert world.status()["state"] == "ready"
