@@ -29,6 +29,7 @@ _REASONS = {
     "operator.defaultRuntime": "the runtime is found on each node",
     "operator.initContainer": "no operand needs one",
     "operator.use_ocp_driver_toolkit": "OpenShift's driver toolkit is not supported",
+    "driver.useOpenKernelModules": "kernelModuleType says it",
     "driver.useNvidiaDriverCRD": "spec.driver.profiles has drivers for some of the nodes",
     "driver.licensingConfig.configMapName": "licences are read from a Secret: set secretName",
     "psp": "Kubernetes has no PodSecurityPolicy any more",
@@ -89,13 +90,17 @@ def _metadata(raw: Mapping[str, Any]) -> Raw:
 
 
 def _renamed(given: Raw) -> Raw:
-    """With Purser's names where they differ: `upgradePolicy.podDeletion`, `useOpenKernelModules`."""
+    """With Purser's names where they differ: `upgradePolicy.podDeletion`, `useOpenKernelModules`.
+
+    NVIDIA's operator reads the latter only in versions that know no `kernelModuleType`: beside that it is left where
+    it is, as a field that nobody knows.
+    """
     driver = given.get("driver")
     if not isinstance(driver, dict):
         return given
     driver = dict(driver)
-    if driver.pop("useOpenKernelModules", None) is True:
-        driver.setdefault("kernelModuleType", "open")
+    if driver.get("kernelModuleType") is None and isinstance(driver.get("useOpenKernelModules"), bool):
+        driver["kernelModuleType"] = "open" if driver.pop("useOpenKernelModules") else "proprietary"
     upgrade = driver.get("upgradePolicy")
     if isinstance(upgrade, dict) and "podDeletion" in upgrade:
         upgrade = dict(upgrade)

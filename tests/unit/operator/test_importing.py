@@ -155,8 +155,10 @@ def at(value: Any, path: tuple[str, ...]) -> Any:
 
 def accounted(path: tuple[str, ...], value: Any, policy: dict[str, Any], lost: tuple[str, ...]) -> bool:
     """Whether a field of the old policy is in the new one, or is said to be lost."""
-    if path == ("driver", "useOpenKernelModules"):
-        return bool(at(policy["spec"], ("driver", "kernelModuleType")) == "open") or value is False
+    if path == ("driver", "useOpenKernelModules") and isinstance(value, bool):
+        modules = at(policy["spec"], ("driver", "kernelModuleType"))
+        if modules == ("open" if value else "proprietary"):
+            return True
     renamed = tuple("gpuPodDeletion" if name == "podDeletion" else name for name in path)
     found = at(policy["spec"], renamed)
     text = "spec." + ".".join(renamed)
@@ -238,6 +240,22 @@ def test_what_cannot_be_taken_over_is_said(spec: dict[str, Any], says: str) -> N
     imported = import_policy(nvidia(spec))
     assert [each for each in imported.lost if says in each], imported.lost
     decode(imported.policy)
+
+
+@pytest.mark.parametrize(
+    ("driver", "modules", "lost"),
+    [
+        ({"useOpenKernelModules": True}, "open", False),
+        ({"useOpenKernelModules": False}, "proprietary", False),
+        ({"useOpenKernelModules": True, "kernelModuleType": "auto"}, "auto", True),
+        ({}, "auto", False),
+    ],
+    ids=["open", "proprietary", "the newer field counts", "neither"],
+)
+def test_kernel_modules_are_named_in_the_newer_way(driver: dict[str, Any], modules: str, lost: bool) -> None:
+    imported = import_policy(nvidia({"driver": driver}))
+    assert decode(imported.policy).spec.driver.kernel_module_type == modules
+    assert bool(imported.lost) is lost
 
 
 def test_of_variables_with_one_name_the_last_counts() -> None:
