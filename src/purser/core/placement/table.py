@@ -43,14 +43,23 @@ class ShapeTable:
     def known(self, shape: PodShape) -> Known:
         """All there is to know of a shape, up to date. To be read before the next call."""
         known = self._recall(shape)
-        rows = self._outdated(known)
-        if len(rows):
-            found = view(self.fleet, shape, rows)
-            scores, gpus = self.policy.rate(found)
-            known.scores[rows] = np.where(found.fits, scores, -np.inf)
-            known.gpus[rows] = gpus
-            known.as_of = self.fleet.clock
+        self._renew(known, shape)
+        if known.epoch != self.policy.epoch:  # it became another one at the sight of new nodes
+            known = self._recall(shape)
+            self._renew(known, shape)
         return known
+
+    def _renew(self, known: Known, shape: PodShape) -> None:
+        rows = self._outdated(known)
+        if not len(rows):
+            return
+        found = view(self.fleet, shape, rows)
+        scores, gpus = self.policy.rate(found)
+        known.scores[rows] = np.where(found.fits, scores, -np.inf)
+        known.gpus[rows] = gpus
+        if not known.as_of:  # every row is rated by what the policy is now
+            known.epoch = self.policy.epoch
+        known.as_of = self.fleet.clock
 
     def _recall(self, shape: PodShape) -> Known:
         known = self._known.pop(shape, None)

@@ -63,6 +63,25 @@ def test_a_policy_that_changed_is_asked_about_all() -> None:
     assert watched.asked == [[0, 1, 2, 3, 4]] * 2
 
 
+class Changeable(Watched):
+    """Becomes another policy when it is asked about a second fleet size, and scores by what it is."""
+
+    def rate(self, view: View) -> tuple[Floats, Gpus]:
+        self.epoch = len(view.fleet)
+        scores, gpus = super().rate(view)
+        return scores + self.epoch, gpus
+
+
+def test_all_rows_are_rated_by_one_and_the_same_policy_when_it_changes_on_the_way() -> None:
+    changeable = Changeable()
+    kept = table(changeable)
+    assert set(kept.scores(SHARE)[:5]) == {5.0}
+    kept.fleet.put_node(NodeFacts("node-5", (GpuFacts("T4", 1000, 10),)))
+    assert set(kept.scores(SHARE)[:6]) == {6.0}
+    kept.scores(SHARE)
+    assert changeable.asked == [[0, 1, 2, 3, 4], [5], [0, 1, 2, 3, 4, 5]]
+
+
 def test_the_shape_not_asked_for_the_longest_is_forgotten() -> None:
     watched = Watched()
     kept = table(watched)
