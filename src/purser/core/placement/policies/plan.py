@@ -70,7 +70,7 @@ _MOST_SHAPES = 4096
 def plan(fleet: FleetArrays, mix: Mix) -> Plan:
     """Some milliseconds."""
     gpus = _gpus(fleet)
-    common = fleet.models[int(gpus.argmax())].memory_mib if len(gpus) else 0
+    common = max(zip(gpus.tolist(), (model.memory_mib for model in fleet.models), strict=True), default=(0, 0))[1]
     pods = [(typical.shape, typical.frequency) for typical in (*mix.typical, *mix.rare)]
     amounts = [count * _wants(shape, common) for shape, count in pods]
     full = float(gpus.sum()) / total if (total := sum(amounts)) else 0.0

@@ -52,6 +52,13 @@ def test_a_mix_without_cpu_has_no_price_of_it() -> None:
     assert made.prices.gpu_per_cpu == made.prices.cpu_price == 0
 
 
+def test_of_two_models_that_are_as_common_it_does_not_matter_which_was_first_seen() -> None:
+    nodes = [NodeFacts("a", (T4,) * 4, 40_000), NodeFacts("b", (GpuFacts("A100", 4000, 10),) * 4, 40_000)]
+    mix = Mix.of({ONE: 1.0, PodShape(20_000, 0, 1, gpu_memory_mib=500): 1.0})
+    one, other = plan(fleet_of(nodes), mix), plan(fleet_of(nodes[::-1]), mix)
+    assert (one.prices.gpu_per_cpu, one.prices.cpu_price) == (other.prices.gpu_per_cpu, other.prices.cpu_price)
+
+
 def test_as_many_nodes_are_kept_as_pods_are_expected_and_some_more() -> None:
     many = fleet(*(100_000,) * 40)
     kept = keep(many, [(PodShape(64_000, 0, 4, gpu_memory_mib=1000), 9.0)])
