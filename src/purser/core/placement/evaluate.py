@@ -223,6 +223,8 @@ def _quota(devices: DeviceRequest, left: Room) -> Quota:
     one = Demand(devices.memory_mib or 0, min(devices.cores_percent, 100))
     if not left.holds(one):
         return Quota.NOTHING
+    if devices.numa_bind:  # first it must be known which devices are together on one NUMA node
+        return Quota.ALL
     whole = Demand(one.memory_mib * devices.count, one.cores_percent * devices.count)
     return Quota.ALL if left.holds(whole) else Quota.PART
 

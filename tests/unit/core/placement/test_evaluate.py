@@ -18,7 +18,7 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, best, explain, rank
+from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, Reason, best, explain, rank
 from purser.core.quota import Room
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
@@ -121,6 +121,16 @@ def test_a_verdict_is_not_carried_over_to_another_quota() -> None:
     evaluator = Evaluator(state, BINPACK)
     for room, fits in ((Room(500), False), (Room(5000), True), (Room(500), False)):
         assert bool(evaluator.evaluate(pod(1024), ["n0"], room).fits) is fits
+
+
+def test_what_one_numa_node_lacks_is_said_before_what_the_quota_lacks() -> None:
+    state = Fleet()
+    devices = tuple(Device(f"n0-{i}", i, "NVIDIA", 8192, slots=4, numa_nodes=(i,)) for i in range(2))
+    state.set_inventory(NodeInventory("n0", devices))
+    asked = pod(1024, 2, numa_bind=True)
+    for room, reason in ((Room(1500), Reason.NUMA_NOT_FIT), (Room(500), Reason.QUOTA_NOT_FIT)):
+        refusal = Evaluator(state, BINPACK).evaluate(asked, ["n0"], room).refusals["n0"]
+        assert refusal.counts == ((reason, 2),)
 
 
 def test_the_shapes_that_were_not_asked_for_the_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
