@@ -78,6 +78,9 @@ def step(standing: Standing, fleet: MigFleet, desk: Desk) -> Step:
 
 
 def _idle(standing: Standing, fleet: MigFleet) -> Step:
+    node = standing.node
+    if cordon_is_ours(node) or MIG_WANTED_ANNOTATION in node.annotations:
+        return Step(patch=_given_back(node, "the record of its change is gone", "", {MIG_WANTED_ANNOTATION: None}))
     profile = wanted_profile(standing, fleet.spec)
     if not profile or not is_managed(standing, fleet.spec):
         return Step()

@@ -29,6 +29,7 @@ from purser.operator.upgrade.states import (
     UNDER_WAY,
     Fleet,
     State,
+    cordon_is_ours,
     has_clock,
     is_due,
     is_managed,
@@ -102,6 +103,8 @@ def _idle(standing: Standing, fleet: Fleet) -> Step:
         if state is State.REQUIRED:
             return Step(waits="waits for its turn")
         return _to(patch(standing.node, "another driver is due", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+    if cordon_is_ours(standing.node):  # somebody took the state away in the middle
+        return _to(finish(standing, fleet.now))
     if state is State.DONE:
         return Step()
     return _to(patch(standing.node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))

@@ -381,3 +381,15 @@ def test_a_time_that_is_still_to_come_begins_anew() -> None:
     node.run()
     assert node.state == "failed"
     assert_given_back(node)
+
+
+@pytest.mark.parametrize("profile", ["all-1g.10gb", ""])
+@pytest.mark.parametrize("step", ["checking", "draining", "applying"])
+def test_a_record_that_somebody_takes_away_leaves_no_node_cordoned(step: str, profile: str) -> None:
+    node = Node("all-1g.10gb")
+    until(node, step)
+    node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_STEP_ANNOTATION})
+    node.want(profile)
+    node.run()
+    assert_given_back(node)
+    assert node.layout == (profile or node.layout)

@@ -511,3 +511,14 @@ def test_pods_do_not_die_again_and_again_beside_one_that_stays() -> None:
         cluster.round()
         cluster.now += 100
     assert {pod.uid for pod in cluster.workloads} == {"stays", "training"}
+
+
+@pytest.mark.parametrize("state", [State.PODS, State.RESTART, State.VALIDATION, State.UNCORDON])
+def test_a_state_that_somebody_takes_away_leaves_no_node_cordoned(state: State) -> None:
+    cluster = Cluster("a")
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is state)
+    labels = {key: value for key, value in cluster.nodes["a"].labels.items() if key != UPGRADE_STATE_LABEL}
+    cluster.change("a", labels=labels)
+    cluster.run(until=lambda: all_done(cluster) and not cluster.nodes["a"].unschedulable)
+    assert not marks(cluster.nodes["a"])
