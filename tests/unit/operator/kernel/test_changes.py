@@ -97,6 +97,23 @@ def test_a_new_version_of_an_operand_rolls_out_and_closes_no_gate(world: World) 
     assert len(applied(world)) == 2
 
 
+def test_what_is_not_updated_yet_is_told_apart_from_what_is_not_ready(world: World) -> None:
+    world.change_policy({"gfd": {"version": "v9"}})
+    world.round()
+    world.round()
+    (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
+    assert (gfd["state"], gfd["desired"], gfd["ready"], gfd["updated"]) == ("progressing", 2, 2, 0)
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Progressing")["message"] == "being updated: gpu-feature-discovery"
+
+
+def test_a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out(world: World) -> None:
+    live = daemon_set(world, "container-toolkit")
+    live["metadata"]["generation"] += 1
+    world.round()
+    assert world.condition("Progressing")["message"] == "not rolled out yet: purser-container-toolkit-containerd"
+
+
 def test_a_label_of_people_is_never_overwritten(world: World) -> None:
     world.label("a", **{Operand.DCGM_EXPORTER.deploy_label: "false"})
     world.settle()
