@@ -150,7 +150,7 @@ class RepoConfig(Section, frozen=True, kw_only=True):
     """Package repositories for the driver container."""
 
     config_map_name: str = ""
-    """ConfigMap with the repository files; empty: none."""
+    """ConfigMap with the repository files, in place of those in the image; empty: none."""
 
 
 class Licensing(Section, frozen=True, kw_only=True):
@@ -181,9 +181,9 @@ class DriverSpec(Component, frozen=True, kw_only=True):
     startup_probe: Probe = Probe()
     """Of the driver container."""
     liveness_probe: Probe = Probe()
-    """Of the driver container."""
+    """Of the driver container; there is one where any of its timing is set."""
     readiness_probe: Probe = Probe()
-    """Of the driver container."""
+    """Of the driver container; there is one where any of its timing is set."""
     rdma: Rdma = Rdma()
     """GPUDirect RDMA."""
     manager: Manager = Manager()

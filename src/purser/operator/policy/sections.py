@@ -106,7 +106,7 @@ class DcgmSpec(Component, frozen=True, kw_only=True):
     """A host engine of its own for DCGM."""
 
     enabled: bool = False
-    """Whether it runs; otherwise the exporter has its own."""
+    """Whether it runs; otherwise the exporter has its own. It needs Kubernetes 1.22 or later."""
 
 
 class ExporterService(Section, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class ExporterService(Section, frozen=True, kw_only=True):
     type: Literal["ClusterIP", "NodePort"] = "ClusterIP"
     """Of which type."""
     internal_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
-    """Whether it stays on the node."""
+    """Whether it stays on the node; Local needs Kubernetes 1.22 or later."""
 
 
 class DcgmExporterSpec(Component, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class Cdi(Section, frozen=True, kw_only=True):
     """The Container Device Interface."""
 
     enabled: bool = True
-    """Whether devices are handed over by CDI. Only nodes whose runtime can do it get it."""
+    """Whether devices are handed over by CDI: with NVIDIA's device plugin, on nodes whose runtime can do it."""
 
 
 class HostPaths(Section, frozen=True, kw_only=True):
