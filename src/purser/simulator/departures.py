@@ -7,6 +7,7 @@ the last time of the list: who still waits then has waited until then.
 
 import heapq
 from collections import Counter
+from collections.abc import Callable
 from time import perf_counter
 
 import msgspec
@@ -19,6 +20,9 @@ from purser.simulator.waiting import Waiting
 from purser.simulator.workload import Order, Workload
 
 Floats = npt.NDArray[np.float64]
+
+Placed = Callable[[int, str, tuple[int, ...]], None]
+"""Told of each pod when it finds its place: its event, the node, and its GPUs there."""
 
 
 class Moments:
@@ -86,9 +90,16 @@ class Departures(msgspec.Struct, frozen=True):
     """Of decisions and what is measured of them."""
 
 
-def run(workload: Workload, order: Order, policy: str, learns: bool = False, tick: Tick = lambda _: None) -> Departures:
+def run(
+    workload: Workload,
+    order: Order,
+    policy: str,
+    learns: bool = False,
+    tick: Tick = lambda _: None,
+    placed: Placed = lambda *_: None,
+) -> Departures:
     """One policy on one order with times. Raises ValueError for a policy that there is none of."""
-    simulation = _Simulation(workload, order, policy, learns)
+    simulation = _Simulation(workload, order, policy, learns, placed)
     begun = perf_counter()
     simulation.run(tick)
     seconds = perf_counter() - begun
@@ -97,11 +108,12 @@ def run(workload: Workload, order: Order, policy: str, learns: bool = False, tic
 
 
 class _Simulation:
-    def __init__(self, workload: Workload, order: Order, policy: str, learns: bool) -> None:
+    def __init__(self, workload: Workload, order: Order, policy: str, learns: bool, placed: Placed) -> None:
         if order.arrives_s is None:
             raise ValueError("an order without times cannot be run with departures")
         self.shapes: Shapes = shapes_of(workload)
         self.decider = Decider(workload, order, policy, learns)
+        self._tell = placed
         self.arrives_s = order.arrives_s
         self.lasts_s = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[order.pods]
         self.of_event = self.shapes.of_pod[order.pods]
@@ -154,6 +166,7 @@ class _Simulation:
             return False
         self._allocated += placement.milli
         self.placed_s[event] = now
+        self._tell(event, self.decider.fleet.names[placement.row], placement.gpus)
         # Of pods that leave at one moment the order is that of their arrival: nothing else may decide it.
         heapq.heappush(self._leaving, (now + float(self.lasts_s[event]), event, placement))
         return True

@@ -144,7 +144,7 @@ def timed_order(workload: Workload, seed: int, load_percent: float | None = None
     times = arrives[pods] - arrives.min()
     if load_percent is not None:
         pods, times = _repeated(pods, times, drawn)
-        times = times / _speed(workload, pods, times, load_percent)
+        times = times / speed_for(workload, pods, times, load_percent)
     return Order(f"seed {seed}", seed, pods, draw_ranks(workload, drawn), times, load_percent is not None)
 
 
@@ -158,8 +158,10 @@ def _repeated(pods: Places, times: Times, drawn: random.Random) -> tuple[Places,
     return np.concatenate([pods, *sampled]), np.concatenate([times + span * n for n in range(TIMES_REPEATED)])
 
 
-def _speed(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
-    """How much faster pods must come for this load: more speed, more load, so it is found by halving."""
+def speed_for(workload: Workload, pods: Places, times: Times, load_percent: float) -> float:
+    """How much faster than at these times pods must come, so that on average so many percent of the GPUs would be asked
+    for at a time if nobody waited: more speed, more load, so it is found by halving.
+    """
     demands = np.array(_demands(workload), np.float64)[pods]
     lasts = np.array([pod.lasts_s or 0.0 for pod in workload.pods])[pods]
     slow, fast = 1e-6, 1e9

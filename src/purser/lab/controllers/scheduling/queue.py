@@ -5,6 +5,7 @@ import heapq
 from itertools import count
 
 from purser.kube.clock import Clock
+from purser.kube.racing import until
 
 INITIAL_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 10.0
@@ -13,7 +14,11 @@ FLUSH_AFTER_S = 300.0
 
 
 class SchedulingQueue:
-    """Pods by uid. Higher priority first, then first come first served."""
+    """Pods by uid. Higher priority first, then those first that came, or were put back, first.
+
+    As kube-scheduler has it (its PrioritySort goes by when a pod was last put into the queue): pods that are tried
+    again keep their order, and when their back-off ended decides nothing between pods that are due together.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -25,6 +30,8 @@ class SchedulingQueue:
         """By uid: when it is flushed."""
         self._attempts: dict[str, int] = {}
         self._priority: dict[str, int] = {}
+        self._place: dict[str, int] = {}
+        """By uid: the ticket of when it came or was put back."""
         self._moves = 0
         self._changed = asyncio.Event()
 
@@ -33,12 +40,18 @@ class SchedulingQueue:
         if uid not in self._priority:
             self._priority[uid] = priority
             self._attempts[uid] = 0
+            self._place[uid] = next(self._ticket)
             self._activate(uid)
 
     def remove(self, uid: str) -> None:
         """The pod is bound or gone."""
-        for table in (self._priority, self._attempts, self._waiting, self._unschedulable):
+        for table in (self._priority, self._attempts, self._place, self._waiting, self._unschedulable):
             table.pop(uid, None)
+
+    def resting(self) -> int:
+        """How many pods were tried, did not fit, and are not due again yet."""
+        self._wake_due()
+        return len(self._waiting) + len(self._unschedulable)
 
     async def pop(self) -> tuple[str, int]:
         """The next pod, and a mark to hand back when it did not fit."""
@@ -55,6 +68,7 @@ class SchedulingQueue:
         """The pod did not fit. It waits for an event, or for its back-off when one came meanwhile or on an error."""
         if uid not in self._priority:
             return
+        self._place[uid] = next(self._ticket)
         if is_error or mark != self._moves:
             self._waiting[uid] = self._clock.monotonic() + self._backoff(uid)
         else:
@@ -81,14 +95,13 @@ class SchedulingQueue:
                 self._activate(uid)
 
     def _activate(self, uid: str) -> None:
-        heapq.heappush(self._active, (-self._priority[uid], next(self._ticket), uid))
+        heapq.heappush(self._active, (-self._priority[uid], self._place[uid], uid))
         self._changed.set()
 
     async def _wait(self) -> None:
         self._changed.clear()
         due = min([*self._waiting.values(), *self._unschedulable.values()], default=None)
-        try:
-            async with asyncio.timeout(None if due is None else max(0.0, due - self._clock.monotonic())):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        if due is None:
+            await self._changed.wait()
+        else:
+            await until(self._clock.sleep(max(0.0, due - self._clock.monotonic())), self._changed.wait())

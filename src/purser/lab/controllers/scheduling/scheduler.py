@@ -63,6 +63,10 @@ class Scheduler:
             group.create_task(self._recorder.run())
             group.create_task(self._loop())
 
+    def resting(self) -> int:
+        """How many pods were tried, did not fit, and are not due again yet."""
+        return self._queue.resting()
+
     # --- what informers tell
 
     def _pod_added(self, pod: Raw) -> None:
