@@ -150,7 +150,7 @@ class NvmlHardware:
                 info = self._nvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number, version)
             except self._nvml.NVMLError:
                 continue
-            told = bytes(getattr(info, "name", b"")).decode(errors="replace").removeprefix("MIG ").strip()
+            told = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
             suffix = SUFFIXES.get(_profile_word(self._nvml, number), "")
             name = told or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
             return Profile(name, int(info.id), int(info.sliceCount), int(info.instanceCount))

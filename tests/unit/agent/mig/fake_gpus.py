@@ -122,7 +122,7 @@ class FakeNvml:
         name, profile_id, slices, most, memory, _ = self.PROFILES[number]
         if version == 2 and not self.tells_names:
             raise NvmlError(self.NVML_ERROR_NOT_SUPPORTED)
-        told = {"name": name.encode()} if version == 2 else {}
+        told = {"name": name} if version == 2 else {}
         return SimpleNamespace(id=profile_id, sliceCount=slices, instanceCount=most, memorySizeMB=memory, **told)
 
     def nvmlDeviceGetGpuInstances(self, device: int, profile_id: int, handles: Any, count: Any) -> None:
