@@ -10,7 +10,7 @@ from tests.unit.operator.world import Died, World
 
 from purser.operator.kernel.active import choose
 from purser.operator.kernel.facts import users_word
-from purser.operator.model import Action, PatchNode
+from purser.operator.model import Action, PatchNode, Workload
 from purser.operator.names import OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand, prerequisites
 
@@ -27,6 +27,8 @@ class Fleet(RuleBasedStateMachine):
         self.world = World()
         self.world.add_policy()
         self.world.watchers.append(self.judge)
+        self.cordoned: set[str] = set()
+        """By people."""
 
     def judge(self, action: Action) -> None:
         """At each write of a node: what is let in had everything that it needs ready since the node started."""
@@ -49,6 +51,7 @@ class Fleet(RuleBasedStateMachine):
     @rule(name=NAMES)
     def leave(self, name: str) -> None:
         self.world.nodes.pop(name, None)
+        self.cordoned.discard(name)
         self.world.ready_in_boot.pop(name, None)
 
     @rule(name=NAMES, comes=st.booleans())
@@ -115,6 +118,26 @@ class Fleet(RuleBasedStateMachine):
     def restart_driver(self, name: str) -> None:
         self.world.restart_driver(name)
 
+    @rule(name=NAMES)
+    def cordon(self, name: str) -> None:
+        if name in self.world.nodes and not self.world.nodes[name].unschedulable:
+            self.world.set_node(name, unschedulable=True)
+            self.cordoned.add(name)
+
+    @rule(name=NAMES)
+    def uncordon(self, name: str) -> None:
+        if name in self.cordoned:
+            self.world.set_node(name, unschedulable=False)
+            self.cordoned.discard(name)
+
+    @rule(name=NAMES, count=st.integers(1, 2), controller=st.sampled_from(["Job", ""]))
+    def run_job(self, name: str, count: int, controller: str) -> None:
+        for number in range(count):
+            uid = f"{name}-{number}"
+            self.world.workloads[uid] = Workload(
+                namespace="ml", name=uid, uid=uid, node=name, uses_gpu=True, controller=controller
+            )
+
     @rule(rounds=st.integers(1, 4), dies_after=st.one_of(st.none(), st.integers(0, 8)))
     def work(self, rounds: int, dies_after: int | None) -> None:
         self.world.writes_left = dies_after
@@ -133,6 +156,7 @@ class Fleet(RuleBasedStateMachine):
         self.world.troubles.clear()
         for node in self.world.nodes:
             self.world.set_node(node, ready=True)
+        self.world.workloads.clear()
         self.world.wait(3600)
         self.world.settle()
         self.world.wait(3600)
@@ -159,9 +183,13 @@ class Fleet(RuleBasedStateMachine):
                 if operand is Operand.MIG_MANAGER and "nvidia.com/mig.capable" not in node.labels:
                     continue
                 assert users_word(node, operand) or node.labels.get(operand.deploy_label) == "true", (name, operand)
-            assert not node.unschedulable
+            assert node.unschedulable == (name in self.cordoned)
             active = choose(list(self.world.policies.values())).raw
             assert active is not None and active["status"]["state"] == "ready"
+
+    @invariant()
+    def a_cordon_of_people_stays(self) -> None:
+        assert all(self.world.nodes[name].unschedulable for name in self.cordoned)
 
     @invariant()
     def no_operand_is_paused_for_nothing(self) -> None:
