@@ -18,6 +18,7 @@ import helm_python
 import yaml
 
 from purser.kube import Client, ClusterConfig, Informer
+from purser.kube.racing import until
 from purser.kube.resources import NODES, PODS, Raw
 from purser.lab.controlplane.process import Process, answers_ok, free_ports
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
@@ -204,18 +205,23 @@ class Stack:
     @contextmanager
     def _in_a_thread(self) -> Iterator[None]:
         """The hollow nodes' kubelets, and whoever writes the order down."""
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever)
+        began, stops = threading.Event(), []
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            stops.append((asyncio.get_running_loop(), stop))
+            began.set()
+            await until(self._beside(), stop.wait())
+
+        thread = threading.Thread(target=asyncio.run, args=(main(),))
         thread.start()
-        work = asyncio.run_coroutine_threadsafe(self._beside(), loop)
+        began.wait()
         try:
             yield
         finally:
-            work.cancel()
-            loop.call_soon_threadsafe(loop.stop)
+            [(loop, stop)] = stops
+            loop.call_soon_threadsafe(stop.set)
             thread.join()
-            loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop), return_exceptions=True))
-            loop.close()
 
     async def _beside(self) -> None:
         async with Client(ClusterConfig.load(self.cluster.kubeconfig)) as client:

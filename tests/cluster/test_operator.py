@@ -3,7 +3,8 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -140,14 +141,17 @@ def test_an_update_reaches_every_node_by_its_own_way(stack: Stack) -> None:
         lambda: all("999.9" in json.dumps(each["spec"]["template"]) for each in stack.daemon_sets("driver")),
     )
     stack.wait_settled(timeout_seconds=240)
-    hashes = {each["metadata"]["labels"]["purser.dev/template"] for each in stack.daemon_sets("driver")}
-    pods = stack.pods("driver")
-    assert len(pods) == 5
-    assert {each["metadata"]["labels"]["purser.dev/template"] for each in pods.values()} == hashes
-    [toolkit] = {each["metadata"]["labels"]["purser.dev/template"] for each in stack.pods("container-toolkit").values()}
-    assert toolkit == stack.daemon_set("container-toolkit")["metadata"]["labels"]["purser.dev/template"]
+    for operand in ("driver", "container-toolkit"):
+        pods = stack.pods(operand)
+        assert len(pods) == 5
+        assert templates(pods.values()) == templates(stack.daemon_sets(operand)), operand
     nodes = json.loads(stack.cluster.kubectl("get", "nodes", "-ojson"))["items"]
     assert not [each["metadata"]["name"] for each in nodes if each["spec"].get("unschedulable")]
+
+
+def templates(objects: Iterable[Any]) -> set[str]:
+    """One for each kind of nodes that need their own."""
+    return {each["metadata"]["labels"]["purser.dev/template"] for each in objects}
 
 
 def test_a_second_policy_is_ignored_and_takes_over_when_the_first_goes(stack: Stack) -> None:
