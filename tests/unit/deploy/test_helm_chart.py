@@ -155,6 +155,13 @@ def test_kube_scheduler_gets_a_configuration_that_its_version_reads(kubernetes: 
     assert image.endswith(f":v{kubernetes}.0")
 
 
+@pytest.mark.parametrize(("authority", "weight"), [("shared", 1), ("exclusive", 100)])
+def test_an_exclusive_policy_outweighs_kube_schedulers_own_scores(authority: str, weight: int) -> None:
+    documents = render({"scheduler": {"authority": authority}})
+    (text,) = find(documents, "ConfigMap", "purser-kube-scheduler")["data"].values()
+    assert yaml.safe_load(text)["extenders"][0]["weight"] == weight
+
+
 def test_only_the_agent_is_privileged() -> None:
     privileged = [
         (document["metadata"]["name"], container["name"])
