@@ -80,6 +80,8 @@ async def _lead(elector: LeaderElector, rounds: Rounds) -> None:
     finally:
         competing.cancel()
         await asyncio.wait({competing})
+    if not competing.cancelled():
+        competing.result()
 
 
 def _elector(settings: OperatorSettings, client: Client, identity: str) -> LeaderElector:

@@ -46,7 +46,10 @@ async def uninstall(
         leaving = _Leaving(client, observer, elector, say)
         try:
             async with asyncio.timeout(timeout_s):
-                await until(leaving.run(), _both(observer, elector))
+                if not await until(leaving.run(), _both(observer, elector)):
+                    raise UninstallError(
+                        f"the cluster could not be followed: see the log; left: {leaving.what_is_left}"
+                    )
         except TimeoutError:
             raise UninstallError(f"after {timeout_s:g} s still there: {leaving.what_is_left}") from None
         if leaving.did_it_here:
@@ -76,6 +79,7 @@ class _Leaving:
         """No operator ran: this process led."""
 
     async def run(self) -> bool:
+        """True, once nothing is left."""
         await self._observer.ready()
         while True:
             snapshot = await self._observer.snapshot(nodes_to_look_into)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
+from purser.kube import Client, ConflictError, InvalidError, NotFoundError, Raw, Resource
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import PODS
 from purser.operator.model import (
@@ -107,8 +107,18 @@ class KubeWriter:
         self._notes.expect(resource, _key(key), going(action.uid))
 
     async def _patch_node(self, action: PatchNode) -> None:
-        written = await self._client.patch_merge(_NODES, action.node, node_patch(action))
+        patch = node_patch(action)
+        if action.unschedulable:
+            patch.setdefault("metadata", {})["resourceVersion"] = await self._version_without_cordon(action.node)
+        written = await self._client.patch_merge(_NODES, action.node, patch)
         self._notes.expect(_NODES, action.node, at_least(written.metadata.resource_version))
+
+    async def _version_without_cordon(self, name: str) -> str:
+        """What a cordon is conditional on: one that somebody else set a moment ago must not get the operator's mark."""
+        node = await self._client.get(OPERATOR_NODES, name)
+        if node.spec.unschedulable:
+            raise ConflictError(409, "Conflict", f"node {name} was cordoned by somebody else in between")
+        return node.metadata.resource_version
 
     async def _delete_pod(self, action: DeletePod) -> None:
         pod = action.pod

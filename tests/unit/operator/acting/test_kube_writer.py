@@ -28,7 +28,7 @@ from purser.operator.model import (
     Workload,
     WriteStatus,
 )
-from purser.operator.names import APPLIED_HASH_ANNOTATION
+from purser.operator.names import APPLIED_HASH_ANNOTATION, CORDONED_BY_ANNOTATION
 from purser.operator.policy import CLUSTER_POLICIES, ClusterPolicyStatus
 from purser.operator.policy.status import NodeCounts
 
@@ -143,6 +143,31 @@ async def test_labels_annotations_and_cordon_of_a_node_change_in_one_write(clust
     assert cluster.writes == ["PATCH /api/v1/nodes/a"]
     await writer.do(PatchNode(node="a", unschedulable=False))
     assert "unschedulable" not in (await cluster.client.get(RAW_NODES, "a"))["spec"]
+
+
+async def test_a_cordon_that_somebody_else_just_set_does_not_become_the_operators(cluster, writer):
+    await create_node(cluster.client, node("a"))
+    await cluster.client.patch_merge(NODES, "a", {"spec": {"unschedulable": True}})
+    ours = PatchNode(node="a", annotations={CORDONED_BY_ANNOTATION: "driver-upgrade"}, unschedulable=True)
+    with pytest.raises(ConflictError):
+        await writer.do(ours)
+    assert cluster.writes == []
+    await cluster.client.patch_merge(NODES, "a", {"spec": {"unschedulable": None}})
+    await writer.do(ours)
+
+
+async def test_a_cordon_is_conditional_on_the_version_that_had_none(cluster, writer):
+    await create_node(cluster.client, node("a"))
+    changed = []
+
+    async def change_in_between(request):
+        if request.method == "PATCH" and request.headers["User-Agent"] != "tests" and not changed:
+            changed.append(await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}}))
+        return
+
+    cluster.server.intercept(change_in_between)
+    with pytest.raises(ConflictError):
+        await writer.do(PatchNode(node="a", unschedulable=True))
 
 
 async def test_a_patch_without_a_cordon_leaves_it_alone(cluster, writer):
