@@ -100,9 +100,10 @@ def operator(kubeconfig: Path) -> Iterator[tuple[int, int]]:
 
 async def join(client: Client, count: int, within_s: float) -> None:
     started = time.monotonic()
-    for number, node in enumerate(manifests(HollowNodes(name="gpu", count=count))):
-        await client.create(NODES, node)
-        await asyncio.sleep(max(0.0, started + within_s * number / count - time.monotonic()))
+    async with asyncio.TaskGroup() as group:
+        for number, node in enumerate(manifests(HollowNodes(name="gpu", count=count))):
+            group.create_task(client.create(NODES, node))
+            await asyncio.sleep(max(0.0, started + within_s * number / count - time.monotonic()))
 
 
 async def complete(client: Client, count: int) -> None:

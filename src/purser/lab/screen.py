@@ -21,6 +21,9 @@ _KINDS = {
 _EXAMPLE = Path("examples/share.yaml")
 """In a checkout; a wheel has no examples."""
 
+_POLICY = Path("examples/clusterpolicy.yaml")
+"""Likewise; for a lab with the operator."""
+
 
 def show(lab: Lab, seconds: float, console: Console) -> None:
     """Print the screen for a lab that is ready."""
@@ -35,6 +38,8 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     )
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
+    if lab.settings.operator and _POLICY.exists():
+        _print(console, f"  kubectl apply -f {_POLICY.absolute()}   # agents come with it")
     if _EXAMPLE.exists():
         _print(console, f"  kubectl apply -f {_EXAMPLE.absolute()}")
     _print(console, f"  {_purser()} get gpus")

@@ -1,5 +1,6 @@
 """What can be chosen about a lab."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +64,7 @@ class LabSettings:
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError."""
         names = [*(choice.name for choice in self.nodes), *(name for each in self.hollow for name in each.names)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise ValueError(f"two nodes are called {twice[0]}: give one of them another name")
         for choice in self.nodes:
             self.kubelet_of(choice)
