@@ -10,6 +10,7 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -36,6 +37,7 @@ from tests.unit.kube.servers import ManualClock
 _LOCALHOST = "127.0.0.1"
 _SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
 _DEADLINE_S = 30.0
+"""For questions as well: no pod is tried twice between two events, so one that timed out would count as refused."""
 
 
 class World:
@@ -92,7 +94,8 @@ async def cluster(
         settings = _settings(Policy(node, gpu, Authority.EXCLUSIVE))
         spawn(purser_scheduler.run(settings, config, asyncio.Event(), lambda at: port.set_result(at.https)))
         pods, nodes = Informer(client, PODS.raw()), Informer(client, NODES.raw())
-        extender = HttpExtender(profile.extender(await port), session, _trusting())
+        patient = replace(profile.extender(await port), timeout_s=_DEADLINE_S)
+        extender = HttpExtender(patient, session, _trusting())
         clock = ManualClock()
         world = World(admin, Scheduler(SCHEDULER_NAME, client, pods, nodes, [extender], clock), pods, clock)
         world.cache = caches[0]

@@ -28,19 +28,15 @@ async def test_the_more_important_first_then_first_come_first_served():
     assert await refused(queue, 3) == ["c", "a", "b"]
 
 
-async def test_pods_that_are_tried_again_keep_their_order_whoevers_backoff_ends_first():
-    queue, clock = queue_of("old")
-    for _ in range(4):  # each attempt makes its back-off longer
-        await refused(queue, 1)
-        queue.move_all()
-        clock.advance(MAX_BACKOFF_S)
+async def test_pods_that_are_due_together_keep_their_order_however_they_failed():
+    queue, clock = queue_of("refused", "broken")
     await refused(queue, 1)
-    queue.add("new", 0)
-    await refused(queue, 1)
+    uid, mark = await asyncio.wait_for(queue.pop(), 5)
+    queue.put_back(uid, mark, is_error=True)
     queue.move_all()
     assert queue.resting() == 2
     clock.advance(MAX_BACKOFF_S)
-    assert await refused(queue, 2) == ["old", "new"]
+    assert await refused(queue, 2) == ["refused", "broken"]
 
 
 async def test_a_pod_in_backoff_waits_by_the_clock_it_was_given():
