@@ -5,11 +5,12 @@ The registry belongs to one operator, so that several can live in one process.
 
 from collections.abc import Mapping
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from purser.operator.acting import Result
 from purser.operator.acting.writer import describe
-from purser.operator.model import Action, Outcome, Snapshot, WriteStatus
+from purser.operator.model import Action, Outcome, Raw, Snapshot, WriteStatus
 from purser.operator.policy import ClusterPolicyStatus
 
 PREFIX = "gpu_operator_"
@@ -65,9 +66,7 @@ class OperatorMetrics:
                 self._gauges[name].set(value)
         if outcome.gauges.get("reconciliation_status") == 1.0:
             self._last_success.set(snapshot.now)
-        status = _active_status(outcome.actions)
-        if status is not None:
-            self._show_operands(status)
+        self._show_operands(_active_status(snapshot, outcome.actions))
         if any(not failure.expected for failure in result.failures):
             self.round_failed()
 
@@ -77,6 +76,7 @@ class OperatorMetrics:
         self._gauges["reconciliation_status"].set(_FAILED)
 
     def _show_operands(self, status: ClusterPolicyStatus) -> None:
+        self._operands.clear()
         for operand in status.operands:
             counts: Mapping[str, int] = {
                 "desired": operand.desired,
@@ -88,7 +88,16 @@ class OperatorMetrics:
                 self._operands.labels(operand.name, state).set(count)
 
 
-def _active_status(actions: tuple[Action, ...]) -> ClusterPolicyStatus | None:
-    """The active policy's status, where this round writes it; else it is as it was."""
-    written = (action.status for action in actions if isinstance(action, WriteStatus))
-    return next((status for status in written if status.state != "ignored"), None)
+def _active_status(snapshot: Snapshot, actions: tuple[Action, ...]) -> ClusterPolicyStatus:
+    """The active policy's status: as this round writes it, else as it stands there; an empty one without a policy."""
+    written = [action.status for action in actions if isinstance(action, WriteStatus)]
+    statuses = written + [_status_of(policy) for policy in snapshot.policies]
+    return next((status for status in statuses if status.state not in ("", "ignored")), ClusterPolicyStatus())
+
+
+def _status_of(policy: Raw) -> ClusterPolicyStatus:
+    """An unreadable one is as none: the round writes it anew."""
+    try:
+        return msgspec.convert(policy.get("status") or {}, ClusterPolicyStatus)
+    except msgspec.ValidationError:
+        return ClusterPolicyStatus()

@@ -252,6 +252,14 @@ async def test_metrics_have_the_known_names_and_health_is_told(one):
         assert lines["gpu_operator_nodes_upgrades_done"] == "1.0"
         assert lines['purser_operator_node_operands{operand="driver",state="ready"}'] == "1.0"
         assert float(lines['purser_operator_writes_total{kind="Node",verb="patch"}']) >= 3
+    async with one.operator() as port, aiohttp.ClientSession() as session:
+        operands = 'purser_operator_node_operands{operand="driver",state="ready"} 1.0'
+
+        async def told():
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
+                return operands in await response.text()
+
+        await eventually(told)
 
 
 async def test_events_are_said_once(one):
