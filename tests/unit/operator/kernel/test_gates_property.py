@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.operator.world import Died, World
 
 from purser.operator.kernel.active import choose
@@ -29,6 +29,13 @@ class Fleet(RuleBasedStateMachine):
         self.world.watchers.append(self.judge)
         self.cordoned: set[str] = set()
         """By people."""
+
+    @initialize(ready=st.booleans())
+    def begin(self, ready: bool) -> None:
+        if ready:
+            self.world.add_node("a")
+            self.world.add_node("b", nfd=False)
+            self.world.settle()
 
     def judge(self, action: Action) -> None:
         """At each write of a node: what is let in had everything that it needs ready since the node started."""
@@ -138,7 +145,7 @@ class Fleet(RuleBasedStateMachine):
                 namespace="ml", name=uid, uid=uid, node=name, uses_gpu=True, controller=controller
             )
 
-    @rule(rounds=st.integers(1, 4), dies_after=st.one_of(st.none(), st.integers(0, 8)))
+    @rule(rounds=st.sampled_from([1, 2, 4, 20]), dies_after=st.one_of(st.none(), st.integers(0, 8)))
     def work(self, rounds: int, dies_after: int | None) -> None:
         self.world.writes_left = dies_after
         for _ in range(rounds):
