@@ -20,10 +20,15 @@ def charge(cluster: Cluster, call: Call, pod: Obj) -> None:
         raise ApiError(500, "InternalError", message)
     budget = budgets[0]
     status = budget.get("status") or {}
+    if int(status.get("observedGeneration") or 0) < int(budget["metadata"].get("generation") or 0):
+        raise _refusal(f"The disruption budget {budget['metadata']['name']} is still being processed by the server.")
     if _is_broken_anyway(pod, status):
         return
     if int(status.get("disruptionsAllowed") or 0) <= 0:
-        raise _refusal(budget, status)
+        raise _refusal(
+            f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy') or 0} healthy "
+            f"pods and has {status.get('currentHealthy') or 0} currently"
+        )
     if not call.dry_run:
         noted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: now()}
         allowed = int(status["disruptionsAllowed"]) - 1
@@ -57,10 +62,6 @@ def _is_broken_anyway(pod: Obj, status: Obj) -> bool:
     return not is_ready and desired > 0 and healthy >= desired
 
 
-def _refusal(budget: Obj, status: Obj) -> ApiError:
+def _refusal(why: str) -> ApiError:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    why = (
-        f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy') or 0} healthy pods "
-        f"and has {status.get('currentHealthy') or 0} currently"
-    )
     return ApiError(429, "TooManyRequests", message, {"causes": [{"reason": "DisruptionBudget", "message": why}]})
