@@ -113,9 +113,15 @@ class Evaluator:
         return chosen
 
     def why(self, request: PodRequest, placement: Placement) -> str:
-        """What the policy says for a placement that is not yet on the book, in a sentence; empty: nothing."""
+        """What the policy says for a placement that is not yet on the book, in a sentence; empty: nothing.
+
+        It speaks of the container that asks for the most.
+        """
         shape, row = lead_shape(request), self._live.refresh().rows[placement.node]
-        held = next(part for part in placement.containers if len(part.shares) == shape.gpu_count)
+        pairs = zip(request.containers, placement.containers, strict=True)
+        held = next((part for asked, part in pairs if container_shape(asked.devices, request) == shape), None)
+        if held is None:
+            return ""
         there = self._live.places(share.uuid for share in held.shares)
         gpus = [place for found_in, place in there if found_in == row]
         found = view(self._live.arrays, shape, np.array([row], np.intp))

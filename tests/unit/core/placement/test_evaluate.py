@@ -239,6 +239,28 @@ def test_the_default_policy_says_in_a_sentence_why_it_chose() -> None:
     assert evaluator.why(pod(), placement) == "no pods are known to expect, so the tightest fit is the best"
 
 
+def test_of_several_containers_the_sentence_is_about_the_one_that_asks_for_the_most() -> None:
+    cards = (Device("small", 0, "NVIDIA", 8192, slots=4), Device("large", 1, "NVIDIA", 16384, slots=4))
+    state = Fleet()
+    state.set_inventory(NodeInventory("n", cards))
+    containers = [
+        ContainerRequest(name, ContainerKind.APP, DeviceRequest(1, memory_mib=memory))
+        for name, memory in (("little", 1024), ("much", 12288))
+    ]
+    request, evaluator = PodRequest("u", "ns", "p", tuple(containers)), Evaluator(state)
+    placement = evaluator.place("n", request)
+    assert isinstance(placement, Placement)
+    assert [share.uuid for part in placement.containers for share in part.shares] == ["small", "large"]
+    assert evaluator.why(request, placement)
+
+
+def test_nothing_is_said_of_a_pod_without_devices() -> None:
+    evaluator, request = Evaluator(fleet(1)), PodRequest("u", "ns", "p", ())
+    placement = evaluator.place("n0", request)
+    assert isinstance(placement, Placement)
+    assert evaluator.why(request, placement) == ""
+
+
 def test_the_sentence_counts_nodes_and_devices_per_reason() -> None:
     evaluation = evaluate(fleet(2, cards=8), pod(10240), ["n0", "n1", "cpu-only"])
     assert explain(evaluation.refusals) == (
