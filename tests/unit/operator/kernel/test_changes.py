@@ -76,7 +76,7 @@ def test_a_server_that_spells_values_its_own_way_costs_one_write(world: World) -
     world.round()
     key = ObjectKey.of(live)
     for each in (world.objects[key], world.settled[key].came_out):
-        each["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi"  # type: ignore[index]
+        each["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi"
     world.history.clear()
     world.settle()
     assert applied(world) == {}
