@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 
 from purser.core.fleet.arrays import WHOLE_MILLI
-from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
+from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.room import MANY
 from purser.core.placement.shape import PodShape
 from purser.core.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.simulator.files import read_text

@@ -3,8 +3,7 @@
 import msgspec
 
 from purser.core.fleet.fleet import DeviceState, NodeState
-from purser.core.fleet.room import MANY as MANY
-from purser.core.fleet.room import NO_LIMIT, NodeRoom
+from purser.core.fleet.room import MANY, NO_LIMIT, NodeRoom
 from purser.core.interconnect import Topology, topology
 
 

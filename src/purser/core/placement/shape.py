@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
-from purser.core.fleet.facts import MANY, Take
+from purser.core.fleet.facts import Take
+from purser.core.fleet.room import MANY
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement import kernels
 from purser.core.placement.feasibility import names_model

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from purser.core.fleet.facts import MANY
+from purser.core.fleet.room import MANY
 from purser.core.placement.kernels import plain
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables
 

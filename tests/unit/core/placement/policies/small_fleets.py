@@ -4,7 +4,8 @@ import random
 
 import msgspec
 
-from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
+from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.room import MANY
 from purser.core.placement.shape import PodShape
 from purser.simulator.workload import SimPod, Workload
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
+from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.room import MANY
 from purser.core.interconnect import topology
 from purser.core.model import Device, Link, PcieLevel
 from purser.core.placement.mix import LearnedMix, Mix

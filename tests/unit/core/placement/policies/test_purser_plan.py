@@ -5,7 +5,8 @@ import pytest
 from tests.unit.core.placement.policies.fleets import all_rows, fleet_of
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import MANY, GpuFacts, NodeFacts
+from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.room import MANY
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies.loss_plain import losses
 from purser.core.placement.policies.plan import Plan, plan
