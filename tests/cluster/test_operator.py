@@ -176,5 +176,5 @@ def test_uninstalling_leaves_nothing_behind(stack: Stack) -> None:
         left = [key for key in metadata["labels"] if key.startswith(("nvidia.com/", "purser.dev/"))]
         assert [key for key in left if key != "purser.dev/lab-hollow"] == []
         annotations = [key for key in metadata.get("annotations", {}) if "nvidia.com/" in key or "purser.dev/" in key]
-        assert [key for key in annotations if "/lab-" not in key and key != "purser.dev/inventory"] == []
+        assert [key for key in annotations if "/lab-" not in key] == []
     stack.cluster.wait_until("the pods are gone", lambda: not stack.pods("driver"))

@@ -3,20 +3,22 @@
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import structlog
 
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.kube import Client, ClusterConfig, KubeError, LeaderElector, NotFoundError
 from purser.kube.racing import until
-from purser.kube.resources import LEASES
+from purser.kube.resources import LEASES, NODES
 from purser.operator.acting import KubeWriter, perform
 from purser.operator.acting.writer import describe
 from purser.operator.kernel import nodes_to_look_into, reconcile
-from purser.operator.model import Snapshot
-from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
+from purser.operator.model import Raw, Snapshot
+from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, OPERAND_LABEL, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
 
 log = structlog.get_logger("purser.operator")
@@ -75,6 +77,8 @@ class _Leaving:
         self._say = say
         self.what_is_left = "nothing is known of the cluster yet"
         """In one sentence."""
+        self._had_agents = False
+        self._is_stripped = False
         self.did_it_here = False
         """No operator ran: this process led."""
 
@@ -84,7 +88,11 @@ class _Leaving:
         while True:
             snapshot = await self._observer.snapshot(nodes_to_look_into)
             await self._delete_policies(snapshot)
+            self._had_agents |= bool(snapshot.policies) or _agents_are_there(snapshot)
             outcome = reconcile(snapshot)
+            if self._had_agents and not self._is_stripped and not _agents_are_there(snapshot):
+                await self._strip_what_agents_wrote()
+                self._is_stripped = True
             if not snapshot.policies and not outcome.actions:
                 return True
             left = [f"{words['kind']} {words['name']}" for words in map(describe, outcome.actions)]
@@ -95,6 +103,15 @@ class _Leaving:
                 self.did_it_here = True
                 await perform(outcome.actions, self._writer, lambda: self._elector.is_leader)
             await asyncio.sleep(LOOK_S)
+
+    async def _strip_what_agents_wrote(self) -> None:
+        """Inventories stay while the operator does: an agent that is replaced writes the same ones again."""
+        for node in (await self._client.list(NODES)).items:
+            written = [key for key in (INVENTORY_ANNOTATION, KUBELET_ANNOTATION) if key in node.metadata.annotations]
+            if written:
+                patch = {"metadata": {"annotations": dict.fromkeys(written)}}
+                with suppress(NotFoundError):
+                    await self._client.patch_merge(NODES, node.metadata.name, patch)
 
     async def _delete_policies(self, snapshot: Snapshot) -> None:
         for policy in snapshot.policies:
@@ -122,6 +139,17 @@ async def _remove_definition(client: Client, say: Say) -> None:
         say(f"CustomResourceDefinition {name} was removed")
     except NotFoundError:
         say(f"CustomResourceDefinition {name} is not there")
+
+
+def _agents_are_there(snapshot: Snapshot) -> bool:
+    """The operator's. Where it never was, those that the chart installed are left alone."""
+    made = any(_is_agents(obj) for obj in snapshot.objects.values())
+    return made or any(pod.operand == Operand.DEVICE_PLUGIN for pod in snapshot.pods)
+
+
+def _is_agents(obj: Raw) -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    return obj["kind"] == "DaemonSet" and labels.get(OPERAND_LABEL) == Operand.DEVICE_PLUGIN
 
 
 def _is_going(policy: object) -> bool:

@@ -8,7 +8,7 @@ import structlog
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, eventually, node
 from tests.unit.operator.stack import POLICY, stack
 
-from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node_facts import NodeFacts, PciGpu, encode
 from purser.kube import NotFoundError
 from purser.kube.resources import LEASES, NODES, PODS
@@ -34,7 +34,8 @@ async def installed(tmp_path):
     async with stack(tmp_path, nodes=2) as found:
         found.before = {name: await meta(found, name) for name in ("n0", "n1")}
         facts = encode(NodeFacts(gpus=(PciGpu("2330"),)))
-        await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {NODE_FACTS_ANNOTATION: facts}}})
+        written = {NODE_FACTS_ANNOTATION: facts, INVENTORY_ANNOTATION: "{}"}
+        await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
         await found.client.create(CLUSTER_POLICIES, POLICY)
         yield found
 
@@ -107,7 +108,9 @@ async def test_the_definition_goes_when_it_is_asked_for(installed):
 
 
 async def test_where_nothing_is_installed_nothing_is_done(tmp_path):
+    """An agent that the chart installed without an operator keeps its inventory."""
     async with stack(tmp_path) as empty:
+        await empty.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{}"}}})
         await empty.client.delete(DEFINITIONS, "clusterpolicies.purser.dev")
         await uninstall(empty.cluster.config, NAMESPACE, timeout_s=20, say=lambda text: None, definition=True)
         assert [each for each in empty.cluster.writes if "customresourcedefinitions" not in each] == []
