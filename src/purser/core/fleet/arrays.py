@@ -20,6 +20,9 @@ Rows = npt.NDArray[np.intp]
 WHOLE_MILLI = 1000
 """A whole GPU."""
 
+MANY_MODELS = 256
+"""Nodes say of themselves what they have, and may say something new each time."""
+
 KINDS = 17
 """Of pods by what they take: a share, 1 to 15 GPUs, and more."""
 
@@ -98,6 +101,7 @@ class FleetArrays:
         self.names: list[str] = []
         """Of the rows; empty for a row that is no node."""
         self.models: tuple[Model, ...] = ()
+        """Another tuple whenever one of them is another."""
         self.links: list[Topology | None] = []
         """Of the rows: how their GPUs are connected, by their places."""
         self._row_of: dict[str, int] = {}
@@ -217,10 +221,23 @@ class FleetArrays:
         self.live[row], self.rank[row] = True, rank
 
     def _model_number(self, model: Model) -> int:
-        if model not in self._model_numbers:
-            self._model_numbers[model] = len(self.models)
-            self.models = (*self.models, model)
-        return self._model_numbers[model]
+        known = self._model_numbers.get(model)
+        if known is not None:
+            return known
+        number = self._free_model_number()
+        for before in self.models[number : number + 1]:
+            del self._model_numbers[before]
+        self._model_numbers[model] = number
+        self.models = (*self.models[:number], model, *self.models[number + 1 :])
+        return number
+
+    def _free_model_number(self) -> int:
+        """The next one; where there are many, that of a model which no GPU is of any more."""
+        if len(self.models) < MANY_MODELS:
+            return len(self.models)
+        used = np.zeros(len(self.models) + 1, np.bool_)
+        used[self.gpu_model] = True
+        return int(used.argmin())
 
     def _clear(self, row: int) -> None:
         for field in (*_PER_GPU, "pods_of_kind"):

@@ -1,5 +1,8 @@
 """The live fleet as arrays: whatever happened to it, they are as if they had been built from it now."""
 
+import importlib
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.fleet.test_arrays import NAMES, node_contents
@@ -7,6 +10,8 @@ from tests.unit.core.fleet.test_arrays import NAMES, node_contents
 from purser.core.fleet import Fleet, NodeRoom
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
+
+arrays_module = importlib.import_module("purser.core.fleet.arrays")
 
 KNOWN = NAMES[:6]
 EVENTS = st.tuples(
@@ -69,3 +74,16 @@ def test_a_node_that_did_not_change_is_not_written_again() -> None:
     apply(fleet, "grant", KNOWN[3], 1, 1)
     arrays = live.refresh()
     assert [arrays.names[row] for row in (arrays.changed_at > before).nonzero()[0]] == [KNOWN[3]]
+
+
+def test_a_node_that_is_of_another_model_each_time_leaves_no_more_than_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays_module, "MANY_MODELS", 3)
+    fleet = Fleet()
+    apply(fleet, "inventory", KNOWN[0], 2, 1)
+    live = LiveArrays(fleet)
+    for number in range(9):
+        devices = tuple(Device(f"{KNOWN[1]}-{i}", i, f"model {number + i}", 1000) for i in range(2))
+        fleet.set_inventory(NodeInventory(KNOWN[1], devices))
+        arrays = live.refresh()
+        assert contents(live) == contents(LiveArrays(fleet))
+    assert len(set(arrays.models)) == len(arrays.models) == 3

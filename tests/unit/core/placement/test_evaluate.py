@@ -19,9 +19,12 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, Reason, best, explain, rank
+from purser.core.placement.mix import Mix
+from purser.core.placement.shape import lead_shape
 from purser.core.quota import Room
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
+arrays_module = importlib.import_module("purser.core.fleet.arrays")
 
 BINPACK = Policy(NodePolicy.BINPACK)
 
@@ -171,6 +174,18 @@ def test_a_node_that_went_and_came_back_is_what_it_is_now() -> None:
     assert evaluator.evaluate(pod(), ["n0", "n1", "n2"]).refusals["n1"].message == "1/1 CardInsufficientMemory"
     assert evaluator.evaluate(pod(100, uuids_allowed=("other",)), ["n0", "n1"]).fits == ["n1"]
     assert evaluator.evaluate(pod(100, uuids_allowed=("n1-0",)), ["n0", "n1"]).fits == []
+
+
+def test_a_model_that_takes_the_number_of_one_that_is_gone_is_told_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays_module, "MANY_MODELS", 1)
+    state, request = fleet(2), pod(1024)
+    mix = Mix.of({lead_shape(request): 3.0, lead_shape(pod(1500)): 1.0})
+    evaluator = Evaluator(state, Policy(), mix)
+    for model, memory in (("T4", 2048), ("A100", 4096), ("T4", 2048)):
+        state.set_inventory(NodeInventory("n1", (Device("n1-0", 0, model, memory, slots=4),)))
+        found = evaluator.evaluate(request, state.names()).scores
+        anew = Evaluator(state, Policy(), mix).evaluate(request, state.names()).scores
+        assert found.tolist() == anew.tolist()
 
 
 def test_what_the_pod_holds_itself_does_not_stand_in_its_way() -> None:

@@ -35,6 +35,8 @@ class Plan:
 
     mix: MixTables
     prices: Prices
+    fleet_models: tuple[Model, ...]
+    """The fleet's own tuple, as it was."""
     models: tuple[str, ...]
     gpus: Floats
     """By model."""
@@ -80,6 +82,7 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
     return Plan(
         tables(mix, fleet.models),
         _prices(fleet.models, pods, total),
+        fleet.models,
         names,
         gpus,
         scarcity(demand, names, gpus),

@@ -124,7 +124,7 @@ class Purser:
     def _current(self, fleet: FleetArrays) -> Plan:
         """The plan, made anew where it is outdated."""
         fits = self._plan is not None and fleet is self._fleet and len(self._plan.kept) == len(fleet.live)
-        fits = fits and self._plan is not None and len(self._plan.models) == len(fleet.models)
+        fits = fits and self._plan is not None and self._plan.fleet_models is fleet.models
         fits = fits and abs(len(fleet) - self._nodes) * _CHANGE <= self._nodes
         if not fits or self._mix_epoch != self._source.epoch or self._plan is None:
             self._plans += not fits  # where the mix is another, its own epoch says so
