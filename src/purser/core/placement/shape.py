@@ -165,11 +165,9 @@ def is_share(shape: PodShape, memory_mib: int) -> bool:
 
 def kind_on(view: View) -> Ints:
     """The kind (see `Take.kind`) that the shape would be on each row, by the memory of the node's first GPU."""
-    size = view.fleet.memory_mib[0, view.rows].astype(np.int64)
-    asked = size * view.shape.gpu_memory_percent // _FULL_PERCENT if view.shape.gpu_memory_percent else None
-    memory = np.full(len(size), view.shape.gpu_memory_mib) if asked is None else asked
-    share = (view.shape.gpu_count == 1) & (not view.shape.is_alone) & (memory < size)
-    return np.where(share, 0, min(view.shape.gpu_count, KINDS - 1))
+    whole = min(view.shape.gpu_count, KINDS - 1)
+    of_model = (0 if is_share(view.shape, model.memory_mib) else whole for model in view.fleet.models)
+    return np.array([*of_model, whole], np.int64)[view.model]  # the last for nodes without GPUs
 
 
 def need_milli(shape: PodShape, memory_mib: int) -> int:
