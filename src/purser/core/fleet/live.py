@@ -22,7 +22,8 @@ class LiveArrays:
         self._links: dict[str, tuple[NodeInventory, Topology | None]] = {}
         self._uuids: dict[str, tuple[str, ...]] = {}
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
-        self._is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
+        """By row, whether it is known of the node's kubelet what it may refuse."""
         fleet.take_changed()  # all of it is read now
         self._write(fleet.names())
 
@@ -30,16 +31,6 @@ class LiveArrays:
         """The arrays, brought up to the fleet as it now is."""
         self._write(sorted(self.fleet.take_changed()))
         return self.arrays
-
-    def _write(self, names: Iterable[str]) -> None:
-        for name in names:
-            node = self.fleet.node(name)
-            self._forget(name)
-            if node is None:
-                self.arrays.remove_node(name)
-                self._links.pop(name, None)
-            else:
-                self._put(node)
 
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
         """The row of each of these nodes, -1 for one that is not here."""
@@ -55,20 +46,23 @@ class LiveArrays:
             for name in self._nodes_with.get(uuid, ()):
                 yield self.arrays.rows[name], self._uuids[name].index(uuid)
 
-    @property
-    def is_looked_into(self) -> npt.NDArray[np.bool_]:
-        """By row, whether it is known of the node's kubelet what it may refuse."""
-        return self._is_looked_into
+    def _write(self, names: Iterable[str]) -> None:
+        for name in names:
+            node = self.fleet.node(name)
+            self._forget(name)
+            if node is None:
+                self.arrays.remove_node(name)
+                self._links.pop(name, None)
+            else:
+                self._put(node)
 
     def _put(self, node: NodeState) -> None:
         kinds = tuple(sorted(_kinds(node, self.fleet.ledger.grants(node.name)).items()))
         facts = node_facts(node, self.fleet.room(node.name), kinds, self._links_of(node))
         row = self.arrays.put_node(facts)
-        if len(self._is_looked_into) < len(self.arrays.live):
-            grown = np.zeros(len(self.arrays.live), np.bool_)
-            grown[: len(self._is_looked_into)] = self._is_looked_into
-            self._is_looked_into = grown
-        self._is_looked_into[row] = node.outlook is not None
+        if missing := len(self.arrays.live) - len(self.is_looked_into):
+            self.is_looked_into = np.pad(self.is_looked_into, (0, missing))
+        self.is_looked_into[row] = node.outlook is not None
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
