@@ -35,4 +35,4 @@ def _spread_out(levels: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """Ranks laid over the whole range: the worst gets 0 and the best 10, however close their scores are."""
     if levels == 1:
         return np.array([MAX_SCORE])
-    return MAX_SCORE * np.arange(levels) // max(levels - 1, 1)
+    return MAX_SCORE * np.arange(levels) // (levels - 1)
