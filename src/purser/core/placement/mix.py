@@ -80,9 +80,8 @@ class LearnedMix:
     The mix is renewed only once what has arrived makes it another one, as everything computed from it has to be anew
     then. It depends on nothing but the arrivals and their order.
 
-    As long as little has arrived, pods that want GPUs whole are expected: a fleet that has only seen shares would
-    spread them over its GPUs, and one that has only seen single GPUs would take them from every node, as if rests were
-    worth as much.
+    As long as little has arrived, pods that want GPUs whole are expected: to a fleet that has only seen shares an idle
+    GPU would be worth no more than rests, and a whole node no more than its GPUs to one that has only seen single ones.
     """
 
     LOOKED_AT_AFTER = 1 / 8
