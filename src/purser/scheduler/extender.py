@@ -5,7 +5,7 @@ their say; the book changes at ``bind`` only. (HAMi reserves inside its filter a
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import structlog
@@ -13,15 +13,7 @@ import structlog
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import (
-    Evaluation,
-    Evaluator,
-    Policy,
-    Refusal,
-    explain,
-    rank,
-    tally,
-)
+from purser.core.placement import Evaluation, Evaluator, Policy, Refusal, explain, rank, tally
 from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, room
 from purser.kube import Client, Clock, EventRecorder, SystemClock, ref_of
 from purser.kube.adapters import pod_spec
@@ -209,7 +201,7 @@ class KubeExtender:
 
     def _take_over(self) -> None:
         """kube-scheduler lets pods rest for which it found nobody to ask, as it does those that were refused."""
-        names = list(self._cache.fleet.names())
+        names = self._cache.fleet.names()
         for pod in self._cache.waiting_pods():
             if pod.spec.scheduler_name == self._scheduler_name:
                 with suppress(DialectError):  # told when it is asked about
@@ -285,8 +277,7 @@ def _filter_result(evaluation: Evaluation) -> ExtenderFilterResult:
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     messages: dict[int, str] = {}
-    refusals: Mapping[str, Refusal] = evaluation.refusals
-    for name, refusal in refusals.items():
+    for name, refusal in evaluation.refusals.items():
         message = messages.get(id(refusal))
         if message is None:
             message = messages[id(refusal)] = refusal.message

@@ -46,11 +46,11 @@ def test_nodes_in_equal_state_share_a_class_and_part_when_one_changes() -> None:
     fleet = Fleet()
     for name in ("a", "b"):
         fleet.set_inventory(inventory(name))
-    assert fleet.class_of("a") == fleet.class_of("b")
+    assert fleet.classes().get("a") == fleet.classes().get("b")
     fleet.ledger.reserve(grant("p", "a"))
-    assert fleet.class_of("a") != fleet.class_of("b")
+    assert fleet.classes().get("a") != fleet.classes().get("b")
     fleet.ledger.reserve(grant("q", "b"))
-    assert fleet.class_of("a") == fleet.class_of("b")
+    assert fleet.classes().get("a") == fleet.classes().get("b")
 
 
 def test_a_class_number_is_never_used_again_for_another_state() -> None:
@@ -58,7 +58,7 @@ def test_a_class_number_is_never_used_again_for_another_state() -> None:
     seen = set()
     for memory in range(100, 600, 100):
         fleet.set_inventory(inventory("n", memory_mib=memory))
-        seen.add(fleet.class_of("n"))
+        seen.add(fleet.classes().get("n"))
     assert len(seen) == 5
 
 
@@ -90,7 +90,7 @@ def test_a_card_that_is_held_alone_is_another_state_than_one_as_full() -> None:
             for i, percent in enumerate(cores)
         )
         fleet.ledger.adopt(Grant(node, "ns", node, node, parts))
-    assert fleet.class_of("a") != fleet.class_of("b")
+    assert fleet.classes().get("a") != fleet.classes().get("b")
 
 
 def test_health_and_cordons_and_links_are_part_of_the_state() -> None:
@@ -99,14 +99,14 @@ def test_health_and_cordons_and_links_are_part_of_the_state() -> None:
     fleet.set_inventory(inventory("b", healthy=False))
     fleet.set_inventory(msgspec.structs.replace(inventory("c"), cordoned=("c-0",)))
     fleet.set_inventory(inventory("d", links=(Link("d-1", PcieLevel.SAME_CPU),)))
-    assert len({fleet.class_of(name) for name in "abcd"}) == 4
+    assert len({fleet.classes().get(name) for name in "abcd"}) == 4
 
 
 def test_links_are_equal_when_they_connect_the_same_positions() -> None:
     fleet = Fleet()
     for name in ("a", "b"):
         fleet.set_inventory(inventory(name, links=(Link(f"{name}-1", PcieLevel.SAME_CPU, 2),)))
-    assert fleet.class_of("a") == fleet.class_of("b")
+    assert fleet.classes().get("a") == fleet.classes().get("b")
 
 
 def test_a_removed_node_is_unknown_and_its_pods_stay_on_the_book() -> None:
@@ -114,7 +114,7 @@ def test_a_removed_node_is_unknown_and_its_pods_stay_on_the_book() -> None:
     fleet.set_inventory(inventory("n"))
     fleet.ledger.reserve(grant("a", "n"))
     fleet.remove_node("n")
-    assert (fleet.node("n"), fleet.class_of("n"), len(fleet)) == (None, None, 0)
+    assert (fleet.node("n"), fleet.classes().get("n"), len(fleet)) == (None, None, 0)
     assert fleet.ledger.grant("a") is not None
 
 

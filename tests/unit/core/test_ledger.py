@@ -296,7 +296,7 @@ class Book(RuleBasedStateMachine):
     def equal_states_share_a_class(self) -> None:
         by_key = defaultdict(set)
         for state in self.fleet:
-            by_key[state.key].add(self.fleet.class_of(state.name))
+            by_key[state.key].add(self.fleet.classes().get(state.name))
         assert all(len(numbers) == 1 for numbers in by_key.values())
         assert len({n for numbers in by_key.values() for n in numbers}) == len(by_key)
 

@@ -234,10 +234,6 @@ class Fleet:
         self._refresh()
         return self._classes.of
 
-    def class_of(self, name: str) -> int | None:
-        """The class of one node, None for one without inventory."""
-        return self.classes().get(name)
-
     def without(self, name: str, pod_uids: Collection[str]) -> NodeState | None:
         """A node's state as it would be without these pods' grants."""
         node = self.node(name)

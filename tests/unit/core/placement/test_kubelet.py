@@ -211,11 +211,11 @@ def test_a_pod_without_gpus_that_takes_cpus_for_itself_counts():
 
 def test_equal_nodes_with_equal_kubelets_share_a_verdict_and_part_when_one_fills():
     fleet = fleet_of(config(TopologyPolicy.RESTRICTED), names=("a", "b"))
-    assert fleet.class_of("a") == fleet.class_of("b")
+    assert fleet.classes().get("a") == fleet.classes().get("b")
     bind(fleet, pod("u", 1, 4), "a")
-    assert fleet.class_of("a") != fleet.class_of("b")
+    assert fleet.classes().get("a") != fleet.classes().get("b")
     bind(fleet, pod("v", 1, 4), "b")
-    assert fleet.class_of("a") == fleet.class_of("b")
+    assert fleet.classes().get("a") == fleet.classes().get("b")
 
 
 def test_pods_that_differ_in_cpus_alone_have_verdicts_of_their_own():
