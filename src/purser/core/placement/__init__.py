@@ -3,17 +3,20 @@
 All nodes at once, on the fleet as arrays, for the live scheduler and the simulator alike: `shape` (a pod's size),
 `verdicts` (which nodes it fits, why not the others), `policies` (which node and GPUs are best), `table` (scores by
 shape, renewed where rows changed), `mix` and `fragments` (what pods are typical, and what is of no use to them),
-`kernels` (the loops, in numpy and in numba).
+`kernels` (the loops, in numpy and in numba), `warmup` (has these compiled).
 
-One node by all rules: `feasibility` (may this device take this container), `order` and `preference` (which is
-preferred), `choice` (which set is taken), `topology` (sets by their links), `place` (a pod on a node), `grants` (what
-goes on the book), `mig` (profiles of partitioned cards). What the node's kubelet makes of a choice: `foresight` (what
-becomes of pods it is about to take), `kubelet` (a choice that it takes), `nearness` (shares near their CPUs).
+One node by all rules: `feasibility` (may this device take this container), `scores` (how full it is, as HAMi counts),
+`order` and `preference` (which is preferred), `choice` (which set is taken), `topology` (sets by their links), `place`
+(a pod on a node), `grants` (what goes on the book), `mig` (profiles of partitioned cards). What the node's kubelet
+makes of a choice: `foresight` (what becomes of pods it is about to take), `kubelet` (a choice that it takes),
+`nearness` (shares near their CPUs).
 
-Both together: `evaluate` (a pod on many nodes), `rank` (which node is best), `explain` (why none).
+Both together: `policy` (the operator's choices), `evaluate` (a pod on many nodes), `by_class` (one verdict for nodes in
+equal state), `rank` (which node is best), `reasons` and `explain` (why none).
 
 Not here: the book itself (`purser.core.ledger`), what pods' resource names mean (`purser.core.dialects`), and kubelet's
-rules (`purser.core.kubelet`). Nothing here changes anything: values in, values out.
+rules (`purser.core.kubelet`). Nothing here changes the fleet or the book. What is kept from one decision to the next
+follows from them, but for the mix, which is learnt from arrivals.
 """
 
 from purser.core.placement.evaluate import Evaluation, Evaluator

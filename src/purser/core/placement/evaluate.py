@@ -2,7 +2,8 @@
 
 Nodes are judged all at once, from the fleet as arrays (`verdicts`, `table`). What arrays do not tell is judged node by
 node (`place`), only where the arrays leave it open, and nodes in equal state cost one verdict: pods with several
-containers, devices on one NUMA node, and nodes whose kubelet may refuse what has room.
+containers, devices on one NUMA node, percentages of memory under a quota, and nodes whose kubelet may refuse what has
+room.
 """
 
 from collections import OrderedDict

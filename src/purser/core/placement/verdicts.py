@@ -1,8 +1,8 @@
 """Whether a container fits each row of the fleet, and if not, why: for all nodes at once, and kept.
 
 The checks are those of `feasibility`, in the same order, so that a node is refused in the same words whichever way it
-was looked at. A container here is a size (`shape`), perhaps one that names uuids; what depends on several containers,
-on NUMA nodes or on kubelet is decided node by node (`place`).
+was looked at. A container here is a size (`shape`), perhaps one that names uuids; what depends on more than that is
+decided node by node (see `evaluate`).
 """
 
 from collections.abc import Iterable, Sequence
