@@ -118,6 +118,9 @@ def _progressing(
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"being updated: {', '.join(outdated)}")
     if unseen:
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"not rolled out yet: {', '.join(unseen)}")
+    if upgrade.in_progress and not upgrade.halted:
+        told = f"nodes whose driver is being upgraded: {upgrade.in_progress}"
+        return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", told)
     return _condition(snapshot, policy, PROGRESSING, False, "Settled", "")
 
 
