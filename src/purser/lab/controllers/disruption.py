@@ -9,12 +9,13 @@ from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.informer import Informer
-from purser.kube.resources import Raw, key_of, untyped
+from purser.kube.resources import Raw, Resource, key_of, untyped
 from purser.lab.apiserver.selectors import object_selector
 from purser.lab.controllers.workloads.loop import run_controller
 from purser.lab.controllers.workloads.owned import is_ready, owner_uid
 
 BUDGETS = untyped("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+"""As API servers since 1.21 serve them."""
 
 DELETION_TIMEOUT = timedelta(minutes=2)
 """A pod whose eviction was allowed and that nobody deleted for so long counts again."""
@@ -32,7 +33,7 @@ async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], repli
             if pod["metadata"]["namespace"] == namespace and chosen(pod["metadata"].get("labels") or {})
         ]
         scales = {each["metadata"]["uid"]: each["spec"].get("replicas", 1) for each in replica_sets.store.values()}
-        await _write(client, budget, status_of(budget, selected, scales, SystemClock().now()))
+        await _write(client, budgets.resource, budget, status_of(budget, selected, scales, SystemClock().now()))
 
     def beside(obj: Raw) -> Iterable[Raw]:
         namespace = obj["metadata"]["namespace"]
@@ -106,7 +107,7 @@ def _of(given: int | str, total: int) -> int:
     return given if isinstance(given, int) else math.ceil(total * int(given.removesuffix("%")) / 100)
 
 
-async def _write(client: Client, budget: Raw, status: dict[str, Any]) -> None:
+async def _write(client: Client, resource: Resource[Raw], budget: Raw, status: dict[str, Any]) -> None:
     """On condition of the version that it was computed from: an eviction may have been paid for meanwhile."""
     metadata, known = budget["metadata"], budget.get("status") or {}
     if {**known, "disruptedPods": known.get("disruptedPods") or {}} == status:
@@ -117,6 +118,6 @@ async def _write(client: Client, budget: Raw, status: dict[str, Any]) -> None:
         "status": {**status, "disruptedPods": {**status["disruptedPods"], **gone}},
     }
     try:
-        await client.patch_merge(BUDGETS, metadata["name"], patch, metadata["namespace"], subresource="status")
+        await client.patch_merge(resource, metadata["name"], patch, metadata["namespace"], subresource="status")
     except (NotFoundError, ConflictError):
         return  # The informer lags behind; what it tells next is reconciled again.

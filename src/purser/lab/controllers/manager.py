@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Sequence
+from dataclasses import replace
 
 import aiohttp
 
@@ -15,6 +16,7 @@ from purser.lab.controllers import disruption
 from purser.lab.controllers.scheduling.extender import ExtenderSettings, HttpExtender
 from purser.lab.controllers.scheduling.scheduler import Scheduler
 from purser.lab.controllers.workloads import daemonset, deployment, job, podgc, replicaset
+from purser.operator.observing.kinds import policy_version
 
 
 async def run_controllers(client: Client) -> None:
@@ -24,7 +26,7 @@ async def run_controllers(client: Client) -> None:
     deployments = Informer(client, deployment.DEPLOYMENTS)
     daemon_sets = Informer(client, DAEMON_SETS)
     jobs = Informer(client, job.JOBS)
-    budgets = Informer(client, disruption.BUDGETS)
+    budgets = Informer(client, replace(disruption.BUDGETS, version=await policy_version(client)))
     informers = (pods, nodes, replica_sets, deployments, daemon_sets, jobs, budgets)
     async with asyncio.TaskGroup() as group:
         for informer in informers:
