@@ -123,15 +123,22 @@ class Purser:
 
     def _current(self, fleet: FleetArrays) -> Plan:
         """The plan, made anew where it is outdated."""
-        fits = self._plan is not None and fleet is self._fleet and len(self._plan.kept) == len(fleet.live)
-        fits = fits and self._plan is not None and self._plan.fleet_models is fleet.models
-        fits = fits and abs(len(fleet) - self._nodes) * _CHANGE <= self._nodes
-        if not fits or self._mix_epoch != self._source.epoch or self._plan is None:
+        fits = self._plan is not None and self._fits(self._plan, fleet)
+        if self._plan is None or not fits or self._mix_epoch != self._source.epoch:
             self._plans += not fits  # where the mix is another, its own epoch says so
             self._plan = plan(fleet, self._source.mix)
             self._fleet, self._nodes, self._mix_epoch = fleet, len(fleet), self._source.epoch
             self._lost, self._as_of = np.zeros(len(fleet.live)), 0
         return self._plan
+
+    def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
+        """Whether the plan is for the models and, but for a few, the nodes that there are."""
+        return (
+            fleet is self._fleet
+            and len(made.kept) == len(fleet.live)
+            and made.fleet_models is fleet.models
+            and abs(len(fleet) - self._nodes) * _CHANGE <= self._nodes
+        )
 
     def _lost_of_rows(self, fleet: FleetArrays, made: Plan) -> Floats:
         """By row, what is lost now; of rows that changed it is computed anew."""

@@ -18,6 +18,15 @@ from purser.core.placement.policies.topology import TopologyGpus
 from purser.core.placement.policies.weighted import WeightedNodes
 from purser.core.policy_words import gpu_policies, node_policies
 
+
+def _fragmentation(setting: Setting) -> Fragmentation:
+    return Fragmentation(setting.mix)
+
+
+def _purser(setting: Setting) -> Purser:
+    return Purser(setting.mix)
+
+
 NODE_POLICIES: dict[NodeWord, Callable[[Setting], NodePolicy]] = {
     NodeWord.RANDOM: lambda setting: RandomNodes(setting.seed),
     NodeWord.BINPACK: lambda _: BinpackNodes(),
@@ -26,8 +35,8 @@ NODE_POLICIES: dict[NodeWord, Callable[[Setting], NodePolicy]] = {
     NodeWord.DOT_PRODUCT: lambda _: DotProductNodes(),
     NodeWord.PACKING: lambda _: PackingNodes(),
     NodeWord.CLUSTERING: lambda _: ClusteringNodes(),
-    NodeWord.FRAGMENTATION: lambda setting: Fragmentation(setting.mix),
-    NodeWord.PURSER: lambda setting: Purser(setting.mix),
+    NodeWord.FRAGMENTATION: _fragmentation,
+    NodeWord.PURSER: _purser,
 }
 
 GPU_POLICIES: dict[GpuWord, Callable[[Setting], GpuPolicy]] = {
@@ -35,14 +44,14 @@ GPU_POLICIES: dict[GpuWord, Callable[[Setting], GpuPolicy]] = {
     GpuWord.BINPACK: lambda _: BINPACK_GPUS,
     GpuWord.SPREAD: lambda _: SPREAD_GPUS,
     GpuWord.BEST_FIT: lambda _: BEST_FIT_GPUS,
-    GpuWord.FRAGMENTATION: lambda setting: Fragmentation(setting.mix),
-    GpuWord.PURSER: lambda setting: Purser(setting.mix),
+    GpuWord.FRAGMENTATION: _fragmentation,
+    GpuWord.PURSER: _purser,
     GpuWord.TOPOLOGY_AWARE: lambda _: TopologyGpus(),
 }
 
 WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], Policy]] = {
-    GpuWord.FRAGMENTATION: lambda setting: Fragmentation(setting.mix),
-    GpuWord.PURSER: lambda setting: Purser(setting.mix),
+    GpuWord.FRAGMENTATION: _fragmentation,
+    GpuWord.PURSER: _purser,
 }
 """Those that choose the node for the sake of the GPU."""
 
