@@ -1,5 +1,7 @@
 """`purser simulate`: policies on a list of nodes and pods."""
 
+import math
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -96,6 +98,10 @@ def simulate(
         fail(html.NEEDS_MATPLOTLIB, MISUSED)
     if departures and (order or bound):
         fail("--departures takes times from the list: it goes with neither --order nor --bound", MISUSED)
+    if load is not None and not math.isfinite(load):
+        fail(f"--load is {load}: give percent, 1 to 1000", MISUSED)
+    if report is not None and not _is_writable(report):
+        fail(f"--report {report} cannot be written: give a file in a directory that can", MISUSED)
     if load is not None and order:
         fail("--load is for orders that are drawn: it does not go with --order", MISUSED)
     if kubeconfig is not None and not cluster:
@@ -271,6 +277,11 @@ def _tell_left_out(orders: "list[Order]") -> None:
                 "ask for more than --load",
                 file=sys.stderr,
             )
+
+
+def _is_writable(path: Path) -> bool:
+    """Asked beforehand: simulations may take minutes."""
+    return os.access(path, os.W_OK) and not path.is_dir() if path.exists() else os.access(path.parent, os.W_OK)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,7 +1,8 @@
 """What is measured after every event, and how it is summed up.
 
 Columns are those of FGD's published tables: the value at X percent is the mean over all rows at which X percent of the
-GPUs had arrived, rounded to whole percent; allocation is rounded to two digits in each row.
+GPUs had arrived, rounded to whole percent; allocation is rounded to two digits in each row. On few GPUs a single pod may
+step over X percent: then it is the value just before.
 """
 
 from collections.abc import Sequence
@@ -49,8 +50,14 @@ class Rows:
     def columns(self, percents: Sequence[int], values: Floats) -> dict[int, float]:
         """The mean of the values at so many percent arrived; without those that never arrived."""
         rounded = np.rint(self.arrived_percent)
-        found = {percent: values[rounded == percent] for percent in percents}
-        return {percent: round(float(rows.mean()), 4) for percent, rows in found.items() if len(rows)}
+        reached = [percent for percent in percents if len(rounded) and percent <= rounded[-1]]
+        return {percent: round(float(_at(percent, rounded, values).mean()), 4) for percent in reached}
+
+
+def _at(percent: int, rounded: Floats, values: Floats) -> Floats:
+    """The values of all rows with so many percent, or else that of the last row before, if there is one."""
+    start, end = np.searchsorted(rounded, (percent, percent + 1))
+    return values[start:end] if start < end else values[max(start - 1, 0) : max(start, 1)]
 
 
 class FragmentCount:

@@ -34,6 +34,9 @@ POD_FIELDS = ("name", "count", "gpus", "gpu_milli", "models", "cpu", "memory", "
 MOST_OF_ALL = 2_000_000
 """Nodes, and pods."""
 
+MOST_DEEP = 16
+"""Lists and mappings within one another; a workload has three."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
@@ -56,6 +59,7 @@ def read_workload(path: Path) -> Workload:
 def _compose(path: Path) -> yaml.Node | None:
     text = read_text(path)
     try:
+        _check_depth(path, text)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -64,6 +68,16 @@ def _compose(path: Path) -> yaml.Node | None:
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError([Problem(str(path), 1, 1, f"is not YAML: {str(error).splitlines()[0]}")]) from error
     return node
+
+
+def _check_depth(path: Path, text: str) -> None:
+    """The composer in C goes as deep as the file does, and ends the process. Raises `InputError`."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEEP:
+            mark = event.start_mark
+            raise InputError([Problem(str(path), mark.line + 1, mark.column + 1, "is nested too deep for a workload")])
 
 
 class _Entry:

@@ -90,5 +90,5 @@ _OF_DEVICES: dict[Reason, Callable[[_Tally], str]] = {
     ),
     Reason.CORES_EXHAUSTED: lambda t: _verb(t, "has", "have") + " no compute left",
     Reason.MIG_INFEASIBLE: lambda t: _verb(t, "has", "have") + " no room for a MIG profile that is large enough",
-    Reason.TOO_FEW_CARDS: lambda t: _verb(t, "suits", "suit") + f", {t.count_needed} are needed on one node",
+    Reason.TOO_FEW_CARDS: lambda t: _verb(t, "suits", "suit") + f", fewer than the {t.count_needed} needed on one node",
 }
