@@ -1,7 +1,7 @@
 """What is measured after every event, and how it is summed up.
 
 Columns are those of FGD's published tables: the value at X percent is the mean over all rows at which X percent of the
-GPUs had arrived, rounded to whole percent; allocation is rounded to two digits in each row. On few GPUs a single pod may
+GPUs had arrived, rounded to whole percent; allocation is rounded to two digits in each row. On few GPUs one pod may
 step over X percent: then it is the value just before.
 """
 

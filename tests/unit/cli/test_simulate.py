@@ -183,10 +183,34 @@ def test_a_cluster_that_does_not_answer_is_a_failure_and_not_misuse(tmp_path: Pa
     assert "gave no answer" in done.stderr
 
 
-def test_a_report_that_cannot_be_written_is_a_failure(lists: list[object], tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_simulated(
+    lists: list[object], tmp_path: Path
+) -> None:
     done = simulate(*lists, "--policy", "best-fit", "--report", tmp_path / "nowhere" / "r.html")
-    assert done.exit_code == FAILED
-    assert "the report cannot be written" in done.stderr
+    assert done.exit_code == MISUSED
+    assert "cannot be written" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_load_that_is_no_number_is_refused(lists: list[object]) -> None:
+    assert simulate(*lists, "--policy", "best-fit", "--load", "nan").exit_code == MISUSED
+
+
+def test_lists_on_few_gpus_are_told_at_every_percent(tmp_path: Path) -> None:
+    path = tmp_path / "few.yaml"
+    path.write_text("nodes: [{name: n, gpus: 8, model: T4}]\npods: [{name: p, gpus: 3, count: 4}]\n")
+    done = simulate("--workload", path, "--policy", "best-fit", "--load", "150", "-o", "json")
+    (run,) = json.loads(done.stdout)["policies"]
+    assert list(run["allocation_percent"]) == ["70", "80", "90", "95", "100", "110", "120", "130"]
+    assert [run["allocation_percent"][percent] for percent in ("70", "80", "130")] == [37.5, 75.0, 75.0]
+
+
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.yaml"
+    path.write_text("nodes: " + "[" * 50_000)
+    done = simulate("--workload", path)
+    assert done.exit_code == MISUSED
+    assert "nested too deep" in done.stderr
 
 
 def test_help_has_examples_and_exit_codes() -> None:

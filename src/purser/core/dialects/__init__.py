@@ -79,7 +79,7 @@ def parse(pod: PodSpec) -> PodRequest | None:
         memory_mib=asked.memory_mib,
     )
     problems.raise_if_any()
-    return request
+    return request if containers else None
 
 
 def _seen_by_kubelet(pod: PodSpec) -> KubeletPod | None:

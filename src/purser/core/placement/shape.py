@@ -90,8 +90,12 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
     )
 
 
+_COMMON_MIB = 80 * 1024
+"""Of a GPU, where percentages are to be compared with MiB."""
+
+
 def _size(shape: PodShape) -> tuple[int, ...]:
-    return (shape.gpu_count, shape.gpu_memory_percent, shape.gpu_memory_mib, shape.gpu_cores_percent)
+    return (shape.gpu_count, memory_of(shape, _COMMON_MIB), shape.gpu_cores_percent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,9 @@ def test_the_sentence_counts_nodes_and_devices_per_reason() -> None:
 
 def test_the_sentence_speaks_of_one_device_in_the_singular() -> None:
     evaluation = evaluate(fleet(1, cards=1), pod(count=2), ["n0"])
-    assert explain(evaluation.refusals) == "0 of 1 node fit: 1 node: 1 device suits, fewer than the 2 needed on one node"
+    assert (
+        explain(evaluation.refusals) == "0 of 1 node fit: 1 node: 1 device suits, fewer than the 2 needed on one node"
+    )
 
 
 def test_every_reason_has_words() -> None:
