@@ -212,6 +212,7 @@ class Stack:
             stops.append((asyncio.get_running_loop(), stop))
             began.set()
             await until(self._beside(), stop.wait())
+            await asyncio.sleep(0.25)  # TLS connections are closed a moment after their session
 
         thread = threading.Thread(target=asyncio.run, args=(main(),))
         thread.start()

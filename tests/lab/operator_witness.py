@@ -75,7 +75,17 @@ class Witness:
         is_driver = new["metadata"].get("labels", {}).get("purser.dev/operand") == "driver"
         if is_driver and new["metadata"].get("deletionTimestamp") and not old["metadata"].get("deletionTimestamp"):
             self._driver_goes(new["spec"]["nodeName"])
+        if is_driver and is_ready(new) and not is_ready(old):
+            self._driver_is_ready(new)
         self._serving()
+
+    def _driver_is_ready(self, new):
+        """Two drivers on one node would unload one another's modules."""
+        for pod in self._pods.store.values():
+            is_driver = pod["metadata"].get("labels", {}).get("purser.dev/operand") == "driver"
+            is_other = pod["metadata"]["uid"] != new["metadata"]["uid"]
+            if is_driver and is_other and pod["spec"].get("nodeName") == new["spec"]["nodeName"]:
+                self.violations.append(f"two drivers are on {new['spec']['nodeName']}")
 
     def _driver_goes(self, node):
         """Nothing that uses a driver may be there when it goes."""
