@@ -23,10 +23,14 @@ CPU_MARGIN = 0.9
 """GPUs are stranded beyond those that the node's CPU is enough for, at this part of the CPU that pods want on average:
 some want less. Measured: 0.8 to 1.0 differ by 0.1 point, 1.25 takes whole nodes from 8-GPU pods."""
 
-CPU_WEIGHT = 0.4
-"""What CPU that pods cannot use costs, of the GPUs that go with it. Points over FGD on cpu250 at 100 %, before
-`reserve` kept as much as it does: 0: 0.3, 0.1: 0.7, 0.25: 1.3, 0.4: 1.6, 1: 1.7; but the more it costs, the more
-CPU-only pods go to nodes kept for 8-GPU pods."""
+CPU_WEIGHT = 1.0
+"""What CPU that pods cannot use costs, of the GPUs that go with it, for pods without GPUs. Points over FGD on cpu250 at
+100 %: 0.4: 0.8, 1: 1.1, 2: 1.3; but the more it costs, the more such pods go to nodes kept for 8-GPU pods, and from 2
+on one more of these fails now and then than under FGD.
+
+Pods with GPUs do not pay: whoever takes the last GPU of a node would pay for all CPU that is left there, so that nodes
+would fill up last of all. That is worth 0.3 points as long as nobody leaves, but with departures pods of eight GPUs
+wait fifty times longer."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class Plan:
                 self._penalties.clear()
             found = self._penalties[shape] = penalties(shape, self.models, self.gpus, self.scarce)
         return found
+
+    def prices_for(self, shape: PodShape) -> Prices:
+        """By what pods of this shape are placed, see `CPU_WEIGHT`."""
+        return self.prices._replace(cpu_price=0.0) if shape.gpu_count else self.prices
 
     def breaks_pattern(self, model: int, left: int, after: int) -> bool:
         """Whether a share loses more of a GPU's worth here than it would of an idle GPU's."""

@@ -6,7 +6,7 @@ policy adds, each as a table that `plan` makes once in a while:
 1. Shares fill GPUs in patterns (`slices`): a share goes where it breaks none. Before all else.
 2. Nodes are kept whole for pods that need whole ones (`reserve`), as long as there is room elsewhere.
 3. CPU runs out before GPUs do (`loss_plain`): GPUs beyond what the node's CPU is enough for count as lost, and so does
-   CPU that no pod can use, at its price in GPUs.
+   CPU that no pod can use, at its price in GPUs, for pods that want nothing else.
 4. Models that some pods insist on are not for pods that could use others (`scarcity`).
 
 What remains is FGD: the loss is a score in integers. Between equal scores, and on few nodes before that, the tightest
@@ -22,7 +22,7 @@ import numpy as np
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
-from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.kernels.arguments import Floats, MixTables
 from purser.core.placement.mix import MixSource
 from purser.core.placement.policies import loss_plain
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
@@ -53,8 +53,8 @@ class Purser:
         self._fleet: FleetArrays | None = None
         self._nodes = 0
         self._mix_epoch = -1
-        self._lost: Floats = np.zeros(0)
-        self._as_of = 0
+        self._lost = (_Lost(), _Lost())
+        """For pods without GPUs, and with some."""
 
     @property
     def epoch(self) -> int:
@@ -66,7 +66,9 @@ class Purser:
         if not self._source.mix.typical:
             return _UNTOLD.rate(view)
         made = self._current(view.fleet)
-        before = self._lost_of_rows(view.fleet, made)[view.rows] - made.penalty(view.shape)[view.model]
+        prices = made.prices_for(view.shape)
+        lost = self._lost[view.shape.gpu_count > 0].of_rows(view.fleet, made.mix, prices)
+        before = lost[view.rows] - made.penalty(view.shape)[view.model]
         scores, gpus = _kernels().loss_scores(
             view.left,
             view.after,
@@ -77,7 +79,7 @@ class Purser:
             before,
             view.shape.gpu_count,
             made.mix,
-            made.prices,
+            prices,
             STEPS,
         )
         scores = scores + tightness(view, made.nodes)
@@ -111,7 +113,7 @@ class Purser:
         then[here] = view.after[here]
         cpu, model = view.cpu_free_milli, int(view.model[0])
         lost = [
-            loss_plain.losses(left, free, view.model, made.mix, made.prices)[0]
+            loss_plain.losses(left, free, view.model, made.mix, made.prices_for(view.shape))[0]
             for left, free in ((view.left, cpu), (then, cpu - view.shape.cpu_milli))
         ]
         said = [_change(lost[1] - lost[0])]
@@ -132,7 +134,7 @@ class Purser:
             self._plans += not fits  # where the mix is another, its own epoch says so
             self._plan = plan(fleet, self._source.mix)
             self._fleet, self._nodes, self._mix_epoch = fleet, len(fleet), self._source.epoch
-            self._lost, self._as_of = np.zeros(len(fleet.live)), 0
+            self._lost = (_Lost(), _Lost())
         return self._plan
 
     def _fits(self, made: Plan, fleet: FleetArrays) -> bool:
@@ -144,13 +146,23 @@ class Purser:
             and abs(len(fleet) - self._nodes) * _CHANGE <= self._nodes
         )
 
-    def _lost_of_rows(self, fleet: FleetArrays, made: Plan) -> Floats:
-        """By row, what is lost now; of rows that changed it is computed anew."""
+
+class _Lost:
+    """By row, what is lost now; of rows that changed it is computed anew."""
+
+    def __init__(self) -> None:
+        self._lost: Floats = np.zeros(0)
+        self._as_of = 0
+
+    def of_rows(self, fleet: FleetArrays, mix: MixTables, prices: loss_plain.Prices) -> Floats:
+        """All of them; mix and prices are always the same."""
+        if not len(self._lost):
+            self._lost = np.zeros(len(fleet.live))
         if self._as_of < fleet.clock:
             rows = (fleet.changed_at > self._as_of).nonzero()[0]
             left = fleet.left_milli.take(rows, axis=1).astype(np.int64)
             model = fleet.node_model[rows].astype(np.int64)
-            self._lost[rows] = _kernels().losses(left, fleet.cpu_free_milli[rows], model, made.mix, made.prices)
+            self._lost[rows] = _kernels().losses(left, fleet.cpu_free_milli[rows], model, mix, prices)
             self._as_of = fleet.clock
         return self._lost
 

@@ -37,8 +37,8 @@ def test_gpus_that_the_cpu_is_not_enough_for_are_lost() -> None:
 
 def test_cpu_that_pods_cannot_use_is_lost_at_its_price() -> None:
     made = plan(fleet(40_000), MIX)
-    assert lost(made, [0] * 4, 11_000) == pytest.approx(0.4 * 1000)
-    assert lost(made, [1000, 0, 0, 0], 11_000) == pytest.approx(0.1 * (1000 + 0.4 * 1000)), "one in ten wants more"
+    assert lost(made, [0] * 4, 11_000) == pytest.approx(1000)
+    assert lost(made, [1000, 0, 0, 0], 11_000) == pytest.approx(0.1 * (1000 + 1000)), "one in ten wants more"
 
 
 def test_of_cpu_that_is_not_limited_nothing_is_lost() -> None:

@@ -15,7 +15,7 @@ from purser.core.placement.mix import LearnedMix
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.shape import PodShape
 from purser.core.placement.table import ShapeTable
-from purser.simulator import arrivals, departures
+from purser.simulator import arrivals, demo, departures
 from purser.simulator.orders import draw_order, timed_order
 
 FLEETS = range(120)
@@ -62,14 +62,21 @@ def test_more_is_placed_in_the_end(other: str, learns: bool) -> None:
     assert placed("purser", True)[1] > placed(other, learns)[1]
 
 
-def test_told_the_mix_it_places_as_much_as_when_it_learns_it() -> None:
+def test_it_learns_the_mix_well_enough_to_place_about_as_much() -> None:
     assert placed("purser", False)[0] >= placed("fragmentation", False)[0]
-    assert placed("purser", False)[0] >= placed("purser", True)[0]
+    assert placed("purser", True)[0] == pytest.approx(placed("purser", False)[0], abs=0.5)
 
 
 @OTHERS
 def test_pods_wait_about_as_long_or_shorter(other: str, learns: bool) -> None:
     assert waited("purser", True) <= (1.1 if other == "best-fit" else 1.0) * waited(other, learns)
+
+
+def test_pods_wait_no_longer_than_under_fgd_where_nodes_are_many_and_pods_leave() -> None:
+    workload = demo.workload()
+    order = timed_order(workload, 42, 85)
+    pending = [departures.run(workload, order, name).pending_gpu_hours for name in ("purser", "fragmentation")]
+    assert pending[0] < pending[1]
 
 
 def test_the_first_pods_of_all_leave_whole_nodes_to_larger_ones() -> None:
