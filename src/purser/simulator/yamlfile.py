@@ -76,8 +76,8 @@ def _check_depth(path: Path, text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MOST_DEEP:
-            mark = event.start_mark
-            raise InputError([Problem(str(path), mark.line + 1, mark.column + 1, "is nested too deep for a workload")])
+            line, column = (event.start_mark.line, event.start_mark.column) if event.start_mark else (0, 0)
+            raise InputError([Problem(str(path), line + 1, column + 1, "is nested too deep for a workload")])
 
 
 class _Entry:
