@@ -32,7 +32,7 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True, rename="pascal", omit_de
     """Not empty: the whole attempt failed, and the pod is tried again later."""
 
 
-class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
+class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """The score of one node, 0 to `purser.core.placement.MAX_SCORE`."""
 
     host: str
