@@ -47,8 +47,6 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """``containerd://1.7.22``, as the node says it."""
     boot_id: str = ""
     kubelet_version: str = ""
-    allocatable: dict[str, str] = {}
-    """Of extended resources only."""
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,7 +74,6 @@ UPGRADE_INITIAL_CORDON_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-
 UPGRADE_WAIT_START_ANNOTATION = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
 UPGRADE_VALIDATION_START_ANNOTATION = "nvidia.com/gpu-driver-upgrade-validation-start-time"
 UPGRADE_REQUESTED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-requested"
-UPGRADE_ENABLED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-enabled"
 
 UPGRADE_STEP_START_ANNOTATION = "purser.dev/driver-upgrade-step-start"
 """On a node: when its present upgrade state began; seconds since the epoch."""

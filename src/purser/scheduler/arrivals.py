@@ -47,7 +47,7 @@ class Arrivals:
         with suppress(DialectError, QuantityError):
             if asks_for_devices(pod):
                 request = parse(pod)
-                return lead_shape(request) if request is not None and request.containers else None
+                return lead_shape(request) if request is not None else None
             if pod.scheduler_name == self._scheduler_name:
                 asked = pod_resources(pod)
                 return PodShape(asked.cpu_milli, asked.memory_mib)

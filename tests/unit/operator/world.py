@@ -15,8 +15,8 @@ from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE
 from purser.core.node_facts import MigResult, NodeFacts, PciGpu, decode_request, encode
 from purser.operator.kernel import nodes_to_look_into, reconcile
 from purser.operator.kernel.drift import hash_of
-from purser.operator.kernel.merging import patched
 from purser.operator.kernel.times import spelled
+from purser.operator.merging import patched
 from purser.operator.model import (
     Action,
     Apply,

@@ -21,7 +21,7 @@ def test_a_file_says_who_comes_when_and_which_node_is_first(tmp_path: Path) -> N
     order = read_order(path, TWO)
     assert (order.pods.tolist(), order.ranks, order.seed, order.label) == ([1, 0, 1], (1, 0), 7, "seed7.txt.gz")
     fleet = fleet_of(TWO, order)
-    assert (fleet.names[0], fleet.rank[fleet.row_of("a")]) == ("b-1", 1)
+    assert (fleet.names[0], fleet.rank[fleet.rows.get("a")]) == ("b-1", 1)
 
 
 def test_without_ranks_nodes_are_first_as_they_are_listed(tmp_path: Path) -> None:

@@ -115,10 +115,6 @@ class FleetArrays:
         """The row of each node."""
         return self._row_of
 
-    def row_of(self, name: str) -> int | None:
-        """The row of a node, None for one that is not here."""
-        return self._row_of.get(name)
-
     def __len__(self) -> int:
         return len(self._row_of)
 

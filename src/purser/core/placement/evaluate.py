@@ -123,9 +123,7 @@ class Evaluator:
         """
         shape, row = lead_shape(request), self._live.refresh().rows[placement.node]
         pairs = zip(request.containers, placement.containers, strict=True)
-        held = next((part for asked, part in pairs if container_shape(asked.devices, request) == shape), None)
-        if held is None:
-            return ""
+        held = next(part for asked, part in pairs if container_shape(asked.devices, request) == shape)
         there = self._live.places(share.uuid for share in held.shares)
         gpus = [place for found_in, place in there if found_in == row]
         found = view(self._live.arrays, shape, np.array([row], np.intp))

@@ -72,7 +72,7 @@ def shape_of(request: PodRequest) -> PodShape | None:
 def lead_shape(request: PodRequest) -> PodShape:
     """The shape of the container that asks for the most, with what the whole pod asks of CPU and memory."""
     shapes = (container_shape(container.devices, request) for container in request.containers)
-    return max(shapes, key=_size, default=PodShape(request.cpu_milli, request.memory_mib))
+    return max(shapes, key=_size)
 
 
 def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:

@@ -71,8 +71,6 @@ class Verdicts:
         self._live = live
         self._ask = ask
         self._as_of = 0
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._patterns: list[tuple[int, ...]] = []
         self._reserve(len(live.arrays.live))
 
     def refresh(self) -> None:
@@ -86,8 +84,10 @@ class Verdicts:
 
     def refusals(self, rows: Rows, container: ContainerRequest) -> list[Refusal]:
         """Why the container does not fit each of these rows, of which it fits none. Equal ones are one object."""
-        kinds = self._kind[rows]
-        refusals = {int(kind): self._refusal(int(kind), rows[kinds == kind], container) for kind in np.unique(kinds)}
+        kinds, patterns = self._kind[rows], list(self._numbers)
+        refusals = {
+            kind: self._refusal(patterns[kind], rows[kinds == kind], container) for kind in np.unique(kinds).tolist()
+        }
         return list(map(refusals.__getitem__, kinds.tolist()))
 
     def _reserve(self, rows: int) -> None:
@@ -97,6 +97,8 @@ class Verdicts:
         self._memory_free: Ints = np.zeros(rows, np.int64)
         self._memory_needed: Ints = np.zeros(rows, np.int64)
         self._cores_free: Ints = np.zeros(rows, np.int64)
+        self._numbers: dict[tuple[int, ...], int] = {}
+        """By pattern of a refusal, in this order."""
         self._as_of = 0
 
     def _judge(self, rows: Rows) -> None:
@@ -124,11 +126,10 @@ class Verdicts:
         _, example, place = np.unique(_key(digits), return_index=True, return_inverse=True)
         patterns = zip(*(digit[example].tolist() for digit in digits), strict=True)
         numbers = [self._numbers.setdefault(tuple(map(int, pattern)), len(self._numbers)) for pattern in patterns]
-        self._patterns = list(self._numbers)
         return np.array(numbers, np.int64)[place]
 
-    def _refusal(self, kind: int, rows: Rows, container: ContainerRequest) -> Refusal:
-        *by_reason, devices, resolvable = self._patterns[kind]
+    def _refusal(self, pattern: tuple[int, ...], rows: Rows, container: ContainerRequest) -> Refusal:
+        *by_reason, devices, resolvable = pattern
         asked = container.devices  # the shape's amounts are bounded
         if not devices:
             return Refusal(((Reason.NO_DEVICES, 1),), container=container.name)

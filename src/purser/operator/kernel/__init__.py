@@ -2,7 +2,8 @@
 
 `reconcile` reads as the round goes: ``active`` chooses the policy, ``facts`` and ``pools`` say what nodes are,
 ``standing`` how far they are; the state machines of ``upgrade`` and ``mig`` move; ``gates`` says which operands a node
-gets, ``merging`` makes one write per node of it all; ``drift`` and ``objects`` say what has to be applied or removed;
+gets, `purser.operator.merging` makes one write per node of it all; ``drift`` and ``objects`` say what has to be applied
+or removed;
 ``failing``, ``conditions`` and ``status`` tell people. ``leaving`` takes everything away again, and ``others`` is about
 policies that do not count.
 

@@ -8,7 +8,6 @@ from purser.operator.kernel.active import Chosen, choose, has_finalizer, name_of
 from purser.operator.kernel.facts import runtime_of
 from purser.operator.kernel.gates import changes_pool, gate_patch, gone_patch, stale_validations
 from purser.operator.kernel.leaving import cleanup, is_clean
-from purser.operator.kernel.merging import merged, patched
 from purser.operator.kernel.objects import object_actions
 from purser.operator.kernel.others import (
     ignored_status,
@@ -23,6 +22,7 @@ from purser.operator.kernel.pools import labelled_pool
 from purser.operator.kernel.standing import Place, fails_at, places, standings
 from purser.operator.kernel.status import status_of
 from purser.operator.kernel.telling import NO_POLICY, NOT_READY, events_of, gauges_of
+from purser.operator.merging import merged, patched
 from purser.operator.mig import MigFleet
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import is_under_way as mig_is_under_way

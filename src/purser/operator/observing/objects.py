@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from purser.core.quantities import QuantityLike
 from purser.kube import Resource
 from purser.kube.objects import ObjectMeta, ResourceRequirements
 from purser.kube.resources import NODES, PODS
@@ -37,7 +36,6 @@ class NodeInfo(_Slim, frozen=True, gc=False):
 class NodeStatus(_Slim, frozen=True, gc=False):
     """What kubelet says of its node."""
 
-    allocatable: dict[str, QuantityLike] = {}
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
 

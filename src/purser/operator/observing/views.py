@@ -18,7 +18,7 @@ from purser.operator.observing.objects import (
 _READ_ANNOTATIONS = ("purser.dev/", "nvidia.com/")
 _BULKY_ANNOTATIONS = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION)  # the agent's: long, often new, never asked for here
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-_MIG_PREFIX = "nvidia.com/mig-"
+_NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 MAX_MESSAGE = 500
 """Of what a container left behind when it ended: more does not fit into a status."""
@@ -40,7 +40,6 @@ def node_view(node: Node) -> NodeView:
         runtime=info.container_runtime_version,
         boot_id=info.boot_id,
         kubelet_version=info.kubelet_version,
-        allocatable={name: str(each) for name, each in node.status.allocatable.items() if _is_extended(name)},
     )
 
 
@@ -111,13 +110,9 @@ def _is_read(annotation: str) -> bool:
     return annotation.startswith(_READ_ANNOTATIONS) and annotation not in _BULKY_ANNOTATIONS
 
 
-def _is_extended(resource: str) -> bool:
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and domain != "kubernetes.io"
-
-
 def _is_gpu(resource: str) -> bool:
-    return resource in RESOURCES or resource.startswith(_MIG_PREFIX)
+    """``nvidia.com/gpu.shared`` and the like are what NVIDIA's device plugin calls GPUs that it shares."""
+    return resource in RESOURCES or resource.startswith(_NVIDIA_PREFIXES)
 
 
 def _asked(pod: Pod) -> set[str]:

@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from purser.operator.model import Moves, NodeView, OperandOnNode, PatchNode, PodView, Standing, Workload
+from purser.operator.merging import patched
+from purser.operator.model import Moves, OperandOnNode, PodView, Standing, Workload
 from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.advance import advance
@@ -174,7 +175,7 @@ class _Course:
         before = (dict(self._standings), dict(self._workloads))
         for name, patch in moves.patches.items():
             standing = self._standings[name]
-            self._standings[name] = msgspec.structs.replace(standing, node=_patched(standing.node, patch))
+            self._standings[name] = msgspec.structs.replace(standing, node=patched(standing.node, patch))
         for deletion in moves.deletions:
             standing = self._standings[deletion.pod.node]
             pods = tuple(pod for pod in standing.pods if pod.uid != deletion.pod.uid)
@@ -249,16 +250,3 @@ def _new_pod(standing: Standing, operand: Operand, now: float) -> PodView:
         ready=True,
         created=now,
     )
-
-
-def _patched(node: NodeView, patch: PatchNode) -> NodeView:
-    return msgspec.structs.replace(
-        node,
-        labels=_merged(node.labels, patch.labels),
-        annotations=_merged(node.annotations, patch.annotations),
-        unschedulable=node.unschedulable if patch.unschedulable is None else patch.unschedulable,
-    )
-
-
-def _merged(there: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in {**there, **changes}.items() if value is not None}

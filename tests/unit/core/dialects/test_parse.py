@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from purser.core import dialects
 from purser.core.dialects import DialectError, hami, parse
 from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuPolicy, NodePolicy, ScoreWeights
+from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
 
 from .pods import container, pod, spell
@@ -329,3 +330,8 @@ def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
     )
     assert parse(completed) == parsed
     assert dialects.defaults(completed) == {}
+
+
+def test_a_pod_whose_annotation_names_no_container_asks_for_nothing() -> None:
+    pod = PodSpec("u", "ns", "p", {INIT_RESOURCES_ANNOTATION: "{}"}, (ContainerSpec("c", ContainerKind.APP),))
+    assert parse(pod) is None

@@ -41,7 +41,7 @@ PER_NODE = ("gpu_count", "cpu_free_milli", "memory_free_mib_of_node", "pods_free
 
 def contents(fleet: FleetArrays) -> dict[str, object]:
     """All that is known of each node, whatever its row and its models' numbers."""
-    return {name: node_contents(fleet, row) for name in NAMES if (row := fleet.row_of(name)) is not None}
+    return {name: node_contents(fleet, row) for name in NAMES if (row := fleet.rows.get(name)) is not None}
 
 
 def node_contents(fleet: FleetArrays, row: int) -> dict[str, object]:
@@ -78,7 +78,7 @@ class Events(RuleBasedStateMachine):
         self.taken = [grant for grant in self.taken if grant[0] != name]
         self.nodes.pop(name, None)
         self.fleet.remove_node(name)
-        assert self.fleet.row_of(name) is None
+        assert self.fleet.rows.get(name) is None
 
     @rule(target=grants, data=st.data(), taken=TAKES)
     def take(self, data: st.DataObject, taken: Take) -> object:
@@ -98,7 +98,7 @@ class Events(RuleBasedStateMachine):
             self.fleet.release(self.row(grant[0]), grant[1], grant[2])
 
     def row(self, name: str) -> int:
-        row = self.fleet.row_of(name)
+        row = self.fleet.rows.get(name)
         assert row is not None
         return row
 
@@ -154,7 +154,7 @@ def test_every_change_is_stamped_on_its_row_and_on_no_other(events: list[str]) -
     fleet = fleets.fleet_of([NodeFacts(name, (GpuFacts("T4", 1000, 2),)) for name in NAMES])
     for number, event in enumerate(events):
         name, before, clock = NAMES[number % len(NAMES)], fleet.changed_at.copy(), fleet.clock
-        row = fleet.row_of(name)
+        row = fleet.rows.get(name)
         if row is None:
             continue
         if event == "put":
@@ -187,7 +187,7 @@ def test_what_is_left_of_a_gpu(gpu: GpuFacts, left: int) -> None:
 
 def test_a_row_is_used_again_and_remembers_nothing() -> None:
     fleet = fleets.fleet_of([NodeFacts("node-0", (GpuFacts("T4", 1000, 2),) * 12), NodeFacts("node-1", ())])
-    row = fleet.row_of("node-0")
+    row = fleet.rows.get("node-0")
     fleet.remove_node("node-0")
     assert fleet.put_node(NodeFacts("node-2", ())) == row
     assert not fleet.memory_mib[:, row].any()

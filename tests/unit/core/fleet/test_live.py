@@ -44,7 +44,7 @@ def apply(fleet: Fleet, what: str, name: str, number: int, more: int) -> None:
 
 def contents(live: LiveArrays) -> dict[str, object]:
     arrays = live.arrays
-    rows = {name: row for name in KNOWN if (row := arrays.row_of(name)) is not None}
+    rows = {name: row for name in KNOWN if (row := arrays.rows.get(name)) is not None}
     known: dict[str, object] = {name: node_contents(arrays, row) for name, row in rows.items()}
     for name in KNOWN:
         for place in range(4):

@@ -269,13 +269,6 @@ def test_of_several_containers_the_sentence_is_about_the_one_that_asks_for_the_m
     assert evaluator.why(request, placement)
 
 
-def test_nothing_is_said_of_a_pod_without_devices() -> None:
-    evaluator, request = Evaluator(fleet(1)), PodRequest("u", "ns", "p", ())
-    placement = evaluator.place("n0", request)
-    assert isinstance(placement, Placement)
-    assert evaluator.why(request, placement) == ""
-
-
 def test_the_sentence_counts_nodes_and_devices_per_reason() -> None:
     evaluation = evaluate(fleet(2, cards=8), pod(10240), ["n0", "n1", "cpu-only"])
     assert explain(evaluation.refusals) == (

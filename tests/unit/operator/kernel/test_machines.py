@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World, same_order
 
-from purser.operator.kernel.merging import patched
+from purser.operator.merging import patched
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.mig import pause_of as mig_pause
 from purser.operator.model import Action, DeletePod, PatchNode, Workload

@@ -45,14 +45,12 @@ def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
                 "bootID": "b",
                 "kubeletVersion": "v1.30.1+k3s1",
             },
-            "allocatable": {"cpu": "8", "hugepages-2Mi": "0", "nvidia.com/gpu": 8, "kubernetes.io/odd": "1"},
         },
     }
     view = node_view(msgspec.convert(raw, Node))
     assert (view.name, view.uid, view.labels, view.unschedulable) == ("a", "u", {"any": "label"}, True)
     assert (view.os_image, view.kernel, view.runtime) == ("Ubuntu 22.04", "5.15.0", "cri-o://1.30")
     assert (view.boot_id, view.kubelet_version, view.ready) == ("b", "v1.30.1+k3s1", False)
-    assert view.allocatable == {"nvidia.com/gpu": "8"}
     assert view.annotations == {OPENED_BOOT_ANNOTATION: "b"}
 
 
@@ -136,6 +134,7 @@ def test_an_evicted_pod_says_so():
     [
         ({"limits": {"nvidia.com/gpu": 1}}, True),
         ({"limits": {"nvidia.com/mig-1g.5gb": "1"}}, True),
+        ({"limits": {"nvidia.com/gpu.shared": "1"}}, True),
         ({"limits": {"volcano.sh/gpu-memory": "1024"}}, True),
         ({"requests": {"nvidia.com/gpumem": "1024"}}, True),
         ({"limits": {"cpu": "1", "amd.com/gpu": "1"}}, False),

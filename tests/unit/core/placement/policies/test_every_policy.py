@@ -92,7 +92,7 @@ def test_a_table_that_was_kept_says_what_a_new_one_says_in_whatever_rows_nodes_a
     other.remove_node("gone")
     for pod, got in zip(pods, taken, strict=True):
         if got is not None:
-            row = other.row_of(got[0])
+            row = other.rows.get(got[0])
             assert row is not None
             other.take(row, got[1], taken_by(other, pod, row, got[1]))
     assert run(kept, [asked]) == run(ShapeTable(other, named(pair)), [asked])

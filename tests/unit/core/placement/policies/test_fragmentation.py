@@ -77,7 +77,7 @@ def test_a_pod_goes_where_it_spoils_least() -> None:
     mix = Mix.of({PodShape(0, 0, 1, gpu_memory_mib=1000): 3, PodShape(0, 0, 1, gpu_memory_mib=250): 1})
     gpu = GpuFacts("T4", 1000, 10)
     fleet = fleet_of([NodeFacts("idle", (gpu,)), NodeFacts("used", (gpu, gpu))])
-    row = fleet.row_of("used")
+    row = fleet.rows.get("used")
     assert row is not None
     table = ShapeTable(fleet, Fragmentation(mix))
     three_quarters = PodShape(0, 0, 1, gpu_memory_mib=750)

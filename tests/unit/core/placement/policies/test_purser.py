@@ -34,7 +34,7 @@ def table(facts: list[NodeFacts], counts: dict[PodShape, float], name: str = "pu
 
 
 def put(kept: ShapeTable, node: str, gpus: tuple[int, ...], pod: PodShape) -> None:
-    row = kept.fleet.row_of(node)
+    row = kept.fleet.rows.get(node)
     assert row is not None
     kept.fleet.take(row, gpus, taken_by(kept.fleet, pod, row, gpus))
 
@@ -197,7 +197,7 @@ def test_it_says_why(pod: PodShape, node: str, gpus: tuple[int, ...], said: str)
     place(kept, pod)
     put(kept, "a", (0,), share(650))
     put(kept, "a", (1,), share(100))
-    row = kept.fleet.row_of(node)
+    row = kept.fleet.rows.get(node)
     assert row is not None
     own = kept.policy
     assert isinstance(own, Purser)
