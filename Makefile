@@ -14,7 +14,7 @@ lab: setup  ## Start a cluster on this machine: API server, nodes with simulated
 	@$(BIN)/purser lab $(ARGS)
 
 test: setup  ## Run the fast test suite (no root, no Kubernetes needed)
-	@$(BIN)/python -m pytest --ignore=tests/cluster -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/cluster -n 3 --dist loadfile $(ARGS)
 
 lint: setup  ## Linters, import rules and type checks
 	$(BIN)/ruff check .

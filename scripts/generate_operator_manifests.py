@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from purser.operator import crd, rbac
+from purser.operator import rbac
+from purser.operator.definition import crd
 
 CHART = Path(__file__).parents[1] / "deploy" / "helm" / "purser"
 HEADER = "# Made by scripts/generate_operator_manifests.py from purser.operator: change it there.\n"

@@ -1,5 +1,10 @@
 """What holds for every test."""
 
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
@@ -11,6 +16,22 @@ from tests.conformance.vectors import summary
 # Unicode's categories then.
 settings.register_profile("purser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("purser")
+
+
+_MEMORY = Path("/dev/shm")
+_ENOUGH_BYTES = 2 * 1024**3
+
+
+def pytest_configure() -> None:
+    """Labs write thousands of small files, as kernels and kubelets do: in memory, where there is enough of it.
+
+    A directory for temporary files that was chosen stays; files there must be loadable as libraries.
+    """
+    if "TMPDIR" not in os.environ and _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK):
+        may_load = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
+        if may_load and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
+            os.environ["TMPDIR"] = str(_MEMORY)
+            tempfile.tempdir = None
 
 
 @pytest.fixture(autouse=True)

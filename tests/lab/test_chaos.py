@@ -13,6 +13,7 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
+from tests.lab import IS_LONG
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import (
     check_environment,
@@ -26,7 +27,7 @@ from tests.scenarios.actions import (
 )
 from tests.scenarios.pods import GPU, container, half, pod, share, whole
 
-CHAOS_S = 6.0
+CHAOS_S = 30.0 if IS_LONG else 3.0
 MAX_PODS = 30
 ANYWHERE = {"nodeSelector": {}, "schedulerName": "purser-scheduler"}
 REQUESTS = (share(4000, 10), share(9000, 30), share(2000, 0), share(3000, 20, 2), half(), whole(), whole(2))

@@ -4,7 +4,6 @@ Thirty nodes in the fast suite; a thousand with PURSER_LONG_LAB_TESTS=1. benchma
 """
 
 import asyncio
-import os
 import time
 from collections import Counter
 
@@ -17,9 +16,10 @@ from purser.lab.controllers.manager import run_controllers
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.operatorpart import define_policies, run_operator
 from purser.operator.policy import CLUSTER_POLICIES
+from tests.lab import IS_LONG
 
 POLICIES = CLUSTER_POLICIES.raw()
-COUNT = 1000 if os.environ.get("PURSER_LONG_LAB_TESTS") else 30
+COUNT = 1000 if IS_LONG else 30
 DEADLINE_S = 600 if COUNT > 100 else 90
 WRITES_PER_NODE = 8
 """One as it is found, and one for each operand that becomes ready; the rest is room for what comes between."""

@@ -4,7 +4,6 @@ Twelve nodes in the fast suite; fifty with PURSER_LONG_LAB_TESTS=1.
 """
 
 import asyncio
-import os
 import time
 
 from purser.kube.resources import NODES, PODS
@@ -15,10 +14,10 @@ from purser.lab.hollow import HollowNodes
 from purser.lab.hollow.node import FAILING_PODS_ANNOTATION, NOT_READY_ANNOTATION
 from purser.lab.settings import LabSettings
 from purser.operator.policy import CLUSTER_POLICIES
+from tests.lab import IS_LONG
 from tests.lab.operator_witness import Witness
 
 POLICIES = CLUSTER_POLICIES.raw()
-IS_LONG = bool(os.environ.get("PURSER_LONG_LAB_TESTS"))
 PLAIN, ADMINS, PARALLEL, UNAVAILABLE = (41, 4, 8, 16) if IS_LONG else (5, 2, 4, 8)
 AWAY, BAD, CANARIES, REPLICAS = 1, 2, 2, 4
 TOTAL = PLAIN + ADMINS + AWAY + BAD + CANARIES

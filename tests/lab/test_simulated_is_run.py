@@ -3,7 +3,8 @@
 A sample of a published trace is run twice: by `purser.simulator.departures`, and by Purser's webhook, extender and
 binder over HTTPS with the lab's API server and kube-scheduler. Node, GPUs and order of all placements must be equal.
 
-``PURSER_TIMED_LARGE=1`` adds runs of 400 pods on 40 nodes, a minute or two for each policy.
+Two of the runs are in the fast suite, more with PURSER_LONG_LAB_TESTS=1. ``PURSER_TIMED_LARGE=1`` adds runs of 400 pods
+on 40 nodes, a minute or two for each policy.
 """
 
 import os
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from purser.simulator import departures
+from tests.lab import IS_LONG
 from tests.lab.timed.driver import scheduled, simulated
 from tests.lab.timed.sample import draw
 from tests.unit.simulator import traces
@@ -26,12 +28,13 @@ WITH_MODELS = ("gpuspec33", 1, 20, 150, 45)
 LARGE = ("default", 2, 40, 400, 60)
 
 POLICIES = ("purser", "fragmentation", "best-fit")
+MORE_RUNS = [("purser", SAMPLE), ("best-fit", WITH_MODELS)] if IS_LONG else []
 LARGE_RUNS = [(policy, LARGE) for policy in POLICIES] if os.environ.get("PURSER_TIMED_LARGE") else []
 
 
 @pytest.mark.parametrize(
     ("policy", "sample"),
-    [("purser", SAMPLE), ("purser", WITH_MODELS), ("fragmentation", SAMPLE), ("best-fit", WITH_MODELS), *LARGE_RUNS],
+    [("purser", WITH_MODELS), ("fragmentation", SAMPLE), *MORE_RUNS, *LARGE_RUNS],
     ids=lambda value: value if isinstance(value, str) else f"{value[0]}-{value[3]}-pods",
 )
 async def test_the_scheduler_places_pods_as_the_simulator_does(policy, sample, quiet_logs):

@@ -1,4 +1,5 @@
-"""Finds out what kind of node this is, and writes it to the node: for clusters without node-feature-discovery.
+"""Finds out what kind of node this is, and writes it to the node: for clusters without node-feature-discovery, and on
+GPU nodes for the models of their cards, which that does not tell.
 
 Looks at the host's files only: no driver, no GPU library. Written is what differs from what stands there.
 """
@@ -11,7 +12,8 @@ from pathlib import Path
 import structlog
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_facts import NodeFacts, PciGpu, decode_facts, encode
+from purser.core.node_annotations import encode
+from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
 from purser.kube import Client, KubeError
 from purser.kube.racing import until
 from purser.kube.resources import NODES
@@ -90,7 +92,13 @@ def look(settings: DiscoverySettings) -> NodeFacts:
 
 def _gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
     devices = sorted((sysfs_root / "bus/pci/devices").glob("*"))
-    return tuple(PciGpu(_text(device / "device").removeprefix("0x").lower()) for device in devices if _is_gpu(device))
+    return tuple(
+        PciGpu(_id(device / "device"), _id(device / "subsystem_device")) for device in devices if _is_gpu(device)
+    )
+
+
+def _id(path: Path) -> str:
+    return _text(path).removeprefix("0x").lower()
 
 
 def _is_gpu(device: Path) -> bool:

@@ -9,7 +9,7 @@ from purser.cli.serving import LogLevel
 
 HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
 
-The operator runs it on nodes without node-feature-discovery.
+The operator runs it on nodes without node-feature-discovery, and on GPU nodes for the models of their cards.
 
 Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """

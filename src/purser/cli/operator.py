@@ -26,8 +26,13 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig.")]
 Namespace = Annotated[str, typer.Option(help="Where the operands and the operator's lease are.")]
-Image = Annotated[str, typer.Option(help="Purser's image, for what runs of it on nodes.", envvar="PURSER_IMAGE")]
-DEFAULT_IMAGE = "purser:latest"
+Image = Annotated[
+    str | None,
+    typer.Option(
+        help="Purser's image, for what runs of it on nodes; default: purser:latest, for previews as in the cluster.",
+        envvar="PURSER_IMAGE",
+    ),
+]
 
 
 @app.command("run")
@@ -35,7 +40,7 @@ def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
-    image: Image = DEFAULT_IMAGE,
+    image: Image = None,
     identity: Annotated[str, typer.Option(help="Among replicas; default: this machine's name and a random end.")] = "",
     metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
     metrics_port: Annotated[
@@ -53,7 +58,7 @@ def run(
 
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
-    from purser.operator.previewing import preview
+    from purser.operator.previewing import DEFAULT_IMAGE, preview
     from purser.operator.running import run as run_operator
     from purser.operator.settings import OperatorSettings
 
@@ -65,7 +70,7 @@ def run(
         print(f"{count} writes" if count else "nothing to write")
         return
     settings = OperatorSettings(
-        purser_image=image,
+        purser_image=image or DEFAULT_IMAGE,
         namespace=namespace,
         identity=identity,
         metrics_address=metrics_address,
@@ -85,9 +90,11 @@ def plan(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
-    image: Image = DEFAULT_IMAGE,
+    image: Image = None,
 ) -> None:
     """Print what an upgrade of drivers would do: which nodes when, which pods leave, what is left out and why.
+
+    A policy with another name than the active one's is refused: it would be ignored.
 
     Example: purser operator plan --policy policy.yaml
     """
@@ -101,12 +108,13 @@ def plan(
 @app.command("import")
 def import_(
     file: Annotated[
-        Path | None, typer.Argument(help="A ClusterPolicy of nvidia.com/v1; default: the cluster's.")
+        Path | None,
+        typer.Argument(help="A ClusterPolicy of nvidia.com/v1, and NVIDIADrivers; default: the cluster's."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Print the purser.dev ClusterPolicy for one of NVIDIA's GPU operator, and say on standard error what is lost.
+    """Print the purser.dev ClusterPolicy for what NVIDIA's GPU operator was told, and on standard error what is lost.
 
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
     """
@@ -114,15 +122,41 @@ def import_(
 
     from purser.cli.output import Document, dump
     from purser.operator.importing import import_policy
+    from purser.operator.observing.nvidia import nvidia_objects
 
-    raw = _read(file) if file is not None else _ask(kubeconfig, context, _nvidia_policy)
+    objects = _read_all(file) if file is not None else _ask(kubeconfig, context, nvidia_objects)
     try:
-        imported = import_policy(raw)
+        imported = import_policy(objects)
     except ValueError as error:
         fail(str(error))
     dump(imported.policy, Document.YAML)
     for lost in imported.lost:
         print(f"purser: not taken over: {lost}", file=sys.stderr)
+
+
+@app.command("crd")
+def crd(
+    apply: Annotated[bool, typer.Option(help="Bring the cluster's definition up to date.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="With --apply: show what would change, and change nothing.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Print the CustomResourceDefinition of ClusterPolicy, or make the cluster's the same: Helm never updates one.
+
+    Example: purser operator crd --apply
+    """
+    from purser.cli.output import Document, dump
+    from purser.operator.definition import define, definition
+    from purser.operator.previewing import preview_definition
+
+    if dry_run and not apply:
+        fail("--dry-run goes with --apply: alone nothing is changed", MISUSED)
+    if dry_run:
+        print(_ask(kubeconfig, context, preview_definition) or "nothing to write")
+    elif apply:
+        print(_ask(kubeconfig, context, define))
+    else:
+        dump(definition(), Document.YAML)
 
 
 @app.command("uninstall")
@@ -132,25 +166,28 @@ def uninstall(
     namespace: Namespace = DEFAULT_NAMESPACE,
     crd: Annotated[bool, typer.Option(help="Remove the CustomResourceDefinition, too.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300.0,
-    dry_run: Annotated[bool, typer.Option(help="Show what would be removed first, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Show everything that would go, and remove nothing.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
 ) -> None:
     """Delete all ClusterPolicies and wait until no object, label or annotation of the operator is left.
 
-    Works with and without a running operator.
+    Works with and without a running operator. Nobody's pods are ended for it: a driver stays on its node until the pods
+    that use its GPUs have ended. Nodes and pods that are waited for are printed.
 
-    Example: purser operator uninstall --crd
+    Exit code 0: nothing is left. 1: the time is up, and what is left is named; another run goes on from there.
+
+    Example: purser operator uninstall --crd --timeout 3600
     """
     import asyncio
 
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
     from purser.kube.racing import until
-    from purser.operator.previewing import preview_uninstall
-    from purser.operator.uninstalling import uninstall as remove
+    from purser.operator.uninstall import preview_uninstall
+    from purser.operator.uninstall import uninstall as remove
 
     if dry_run:
-        count = _ask(kubeconfig, context, lambda client: preview_uninstall(client, namespace, print))
+        count = _ask(kubeconfig, context, lambda client: preview_uninstall(client, namespace, print, definition=crd))
         print(f"{count} writes" if count else "nothing to remove")
         return
     configure_logs(log_level)
@@ -172,6 +209,7 @@ def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Clie
 
     from purser.cli.serving import configure_logs
     from purser.kube import Client, ClusterConfig, KubeError
+    from purser.operator.previewing import MisusedError
 
     async def main() -> Any:
         async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
@@ -180,30 +218,26 @@ def _ask(kubeconfig: Path | None, context: str | None, question: "Callable[[Clie
     configure_logs(LogLevel.ERROR)
     try:
         return asyncio.run(main())
+    except MisusedError as error:
+        fail(str(error), MISUSED)
     except KubeError as error:
         fail(str(error))
 
 
 def _read(path: Path) -> dict[str, Any]:
+    found = _read_all(path)
+    if len(found) != 1:
+        fail(f"{path}: there are {len(found)} objects in it: give one", MISUSED)
+    return found[0]
+
+
+def _read_all(path: Path) -> list[dict[str, Any]]:
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text())
+        found = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         fail(f"{path}: {error}", MISUSED)
-    if not isinstance(found, dict):
+    if not found or not all(isinstance(each, dict) for each in found):
         fail(f"{path}: this is no object with apiVersion and kind", MISUSED)
     return found
-
-
-async def _nvidia_policy(client: "Client") -> dict[str, Any]:
-    from purser.kube import KubeError, NotFoundError, untyped
-
-    resource = untyped("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
-    try:
-        listed = (await client.list(resource)).items
-    except NotFoundError:
-        listed = []
-    if not listed:
-        raise KubeError("this cluster has no ClusterPolicy of nvidia.com/v1: name a file with one")
-    return min(listed, key=lambda each: (each["metadata"].get("creationTimestamp", ""), each["metadata"]["name"]))

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from purser.core.kubelet.report import ReportError, aligns, decode
 from purser.core.names import (
     DEFAULT_NAMESPACE,
     GPU_RESOURCE,
@@ -326,4 +327,18 @@ async def _ensure_namespace(client: Client, name: str) -> None:
 
 def _offers_devices(node: Node) -> bool:
     offered = int(node.status.allocatable.get(GPU_RESOURCE, 0))
-    return offered > 0 and {INVENTORY_ANNOTATION, KUBELET_ANNOTATION} <= node.metadata.annotations.keys()
+    annotations = node.metadata.annotations
+    return (
+        offered > 0 and INVENTORY_ANNOTATION in annotations and _can_be_predicted(annotations.get(KUBELET_ANNOTATION))
+    )
+
+
+def _can_be_predicted(report: str | None) -> bool:
+    """What an agent tells of a kubelet that aligns is its configuration alone until kubelet has written its files."""
+    if not report:
+        return False
+    try:
+        told = decode(report)
+    except ReportError:
+        return True  # It will not become better.
+    return told.machine is not None or not aligns(told.config)

@@ -12,7 +12,7 @@ from purser.kube.informer import Informer
 from purser.kube.resources import PODS, Raw, untyped
 from purser.lab.components import Component
 from purser.lab.controllers.workloads.owned import is_ready
-from purser.operator.crd import definition
+from purser.operator.definition import definition
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES

@@ -5,9 +5,21 @@ one function turns it into an `Outcome` (``kernel``), and another edge writes th
 between two rounds but what stands in the API: labels and annotations of nodes, and owned objects. That is why the
 operator may be killed between any two writes, and why `plan`, `--dry-run` and the tests call what production calls.
 
-- ``policy``: the ClusterPolicy as types, its defaults and checks; the CRD is generated from them.
-- ``names``, ``order``: labels and annotations; which operand needs which.
-- ``model``: the nouns that pass between edges and kernel.
+What is decided, pure:
+
+- ``policy``: the ClusterPolicy as types, its defaults and checks; ``definition``: the CRD, generated from them.
+- ``names``, ``order``: labels and annotations; which operand needs which. ``model``: the nouns that pass between the
+  parts. ``merging``, ``selectors``, ``wording``: what several of them need.
+- ``kernel``: the round. ``operands``: the manifests of what runs on nodes.
+- ``upgrade``, ``mig``: the state machines that replace drivers and change MIG layouts, node by node; ``nodework``: what
+  they share. Neither imports the other.
+- ``importing``: policies of NVIDIA's operator as Purser's. ``rbac``: what the operator may do.
+
+What is done:
+
+- ``observing``, ``acting``: the edges to the API server. ``metrics``, ``serving``: what is told to monitoring.
+- ``running`` with its ``settings``: the process, composed; ``rounds``: one round after the other.
+- ``previewing``: what a round or an upgrade would do; ``uninstall``: the way out, and what remains on it.
 
 A node gets an operand by its label ``nvidia.com/gpu.deploy.<operand>``, which the kernel sets once everything that the
 operand needs is ready on that very node. So nodes never wait for one another.

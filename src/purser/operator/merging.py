@@ -20,7 +20,7 @@ def merged(node: NodeView, patches: Iterable[PatchNode | None]) -> PatchNode | N
         labels |= patch.labels
         annotations |= patch.annotations
         unschedulable = unschedulable if patch.unschedulable is None else patch.unschedulable
-    labels, annotations = _changes(labels, node.labels), _changes(annotations, node.annotations)
+    labels, annotations = changes(labels, node.labels), changes(annotations, node.annotations)
     unschedulable = None if unschedulable == node.unschedulable else unschedulable
     if not labels and not annotations and unschedulable is None:
         return None
@@ -40,10 +40,11 @@ def patched(node: NodeView, patch: PatchNode | None) -> NodeView:
     )
 
 
+def changes(wanted: Mapping[str, V], have: Mapping[str, str]) -> dict[str, V]:
+    """What of it differs from what is there."""
+    return {key: value for key, value in wanted.items() if have.get(key) != value}
+
+
 def _applied(have: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     together: dict[str, str | None] = {**have, **changes}
     return {key: value for key, value in together.items() if value is not None}
-
-
-def _changes(wanted: Mapping[str, V], have: Mapping[str, str]) -> dict[str, V]:
-    return {key: value for key, value in wanted.items() if have.get(key) != value}

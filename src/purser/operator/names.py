@@ -31,11 +31,14 @@ RUNTIME_LABEL = "purser.dev/runtime"
 TEMPLATE_LABEL = "purser.dev/template"
 """On the pods of a DaemonSet: hash of the template they come from. A pod is outdated when its DaemonSet's differs."""
 
+DRIVER_CONFIG_LABEL = "purser.dev/driver-config"
+"""On the driver's pods: digest of what the driver is loaded from."""
+
 APPLIED_HASH_ANNOTATION = "purser.dev/applied-hash"
 """On an owned object: hash of what was applied."""
 
 RESUME_UPGRADE_ANNOTATION = "purser.dev/resume-upgrade"
-"""On a ClusterPolicy, written by people: the target whose halted upgrade goes on, as its status names it."""
+"""On a ClusterPolicy, written by people: targets whose halted upgrade goes on, as its status names them."""
 
 # --- on nodes: what is there
 
@@ -46,9 +49,12 @@ DEPLOY_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
 
 NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_GPU_LABELS = tuple(f"{NFD_PREFIX}pci-{which}.present" for which in ("10de", "0300_10de", "0302_10de"))
+"""As node-feature-discovery is configured as a rule. Which fields they have is its administrator's choice (its
+``deviceLabelFields``): the kernel reads them all, but a selector of nodes has to spell them out."""
 NFD_OS_ID_LABEL = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION_LABEL = f"{NFD_PREFIX}system-os_release.VERSION_ID"
 NFD_KERNEL_LABEL = f"{NFD_PREFIX}kernel-version.full"
+"""Only by it one sees that node-feature-discovery is at work on a node: other labels of its may be anybody's."""
 
 GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"
@@ -58,6 +64,9 @@ GPU_MISSING_SINCE_ANNOTATION = "purser.dev/gpu-missing-since"
 
 OPENED_BOOT_ANNOTATION = "purser.dev/opened-boot"
 """On a node: the boot id for which operands were let in. After a reboot its driver has to be ready again first."""
+
+LET_IN_ANNOTATION = "purser.dev/operands-let-in"
+"""On a node: when an operand was last let in; RFC 3339. One whose pod does not appear for long after that fails."""
 
 DEPLOY = "true"
 PAUSED_FOR_UPGRADE = "paused-for-driver-upgrade"
@@ -84,6 +93,15 @@ UPGRADE_TARGET_ANNOTATION = "purser.dev/driver-upgrade-target"
 UPGRADE_FAILURE_ANNOTATION = "purser.dev/driver-upgrade-failure"
 """On a node: why its upgrade failed, in one sentence."""
 
+UPGRADE_RESTART_ONLY_ANNOTATION = "purser.dev/driver-upgrade-restart-only"
+"""On a node whose driver's pod is restarted under its users: the configuration that stays the same."""
+
+UPGRADE_OLD_DRIVER_LEFT_ANNOTATION = "purser.dev/driver-upgrade-old-driver-left"
+"""On a node whose driver is being replaced: the old one went or was told to go, and its step began anew with that."""
+
+UPGRADE_AWAY_SINCE_ANNOTATION = "purser.dev/driver-upgrade-away-since"
+"""On a node that went away after its old driver had gone: since when."""
+
 CORDONED_BY_ANNOTATION = "purser.dev/cordoned-by"
 """On a node: the cordon is Purser's (``driver-upgrade`` or ``mig-change``). A cordon without it is never lifted."""
 
@@ -100,6 +118,7 @@ OWNED_NODE_LABELS = (GPU_PRESENT_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE
 OWNED_NODE_ANNOTATIONS = (
     GPU_MISSING_SINCE_ANNOTATION,
     OPENED_BOOT_ANNOTATION,
+    LET_IN_ANNOTATION,
     UPGRADE_INITIAL_CORDON_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
     UPGRADE_WAIT_START_ANNOTATION,
@@ -107,6 +126,9 @@ OWNED_NODE_ANNOTATIONS = (
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
     UPGRADE_FAILURE_ANNOTATION,
+    UPGRADE_RESTART_ONLY_ANNOTATION,
+    UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
+    UPGRADE_AWAY_SINCE_ANNOTATION,
     CORDONED_BY_ANNOTATION,
     MIG_STEP_ANNOTATION,
     MIG_WANTED_ANNOTATION,

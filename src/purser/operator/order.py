@@ -42,15 +42,12 @@ NEEDS: dict[Operand, tuple[Operand, ...]] = {
 
 
 def prerequisites(operand: Operand, enabled: Collection[Operand]) -> frozenset[Operand]:
-    """Enabled operands that must be ready on a node before it gets this one.
+    """Enabled operands that must be ready on a node before it gets this one: what it needs, what that needs, and so on.
 
-    What a disabled operand would have needed is needed in its stead: with the driver on the host, the toolkit waits for
-    nothing; without a toolkit, the device plugin waits for the driver.
+    One that is ready may stand on a driver that has crashed since: then nothing more is built on it. What a disabled
+    operand would have needed is needed all the same: without a toolkit, the device plugin waits for the driver.
     """
-    found: frozenset[Operand] = frozenset()
-    for needed in NEEDS[operand]:
-        found |= {needed} if needed in enabled else prerequisites(needed, enabled)
-    return found
+    return frozenset(each for each in enabled if operand in dependents(each))
 
 
 def dependents(operand: Operand) -> tuple[Operand, ...]:

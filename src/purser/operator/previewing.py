@@ -1,4 +1,5 @@
-"""What the operator would do: one round shown as diffs, and the plan of a driver upgrade. Nothing is written."""
+"""What the operator would do: one round shown as diffs, the plan of a driver upgrade, a newer definition. Nothing is
+written."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -8,18 +9,31 @@ from typing import Any
 
 import msgspec
 
-from purser.kube import Client, KubeError
+from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.clock import timestamp
 from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform
-from purser.operator.kernel import nodes_to_look_into, projection, reconcile, upgrade_fleet
+from purser.operator.acting.diff import text_diff
+from purser.operator.definition import definition, unknown_fields
+from purser.operator.kernel import nodes_to_look_into, reconcile, upgrade_fleet
+from purser.operator.kernel.active_policy import choose, name_of
+from purser.operator.kernel.drift import projection
 from purser.operator.model import Snapshot
-from purser.operator.names import FINALIZER, GROUP, KIND, VERSION
+from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
+from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.operands.parts import GPU_DISCOVERY
+from purser.operator.order import Operand
+from purser.operator.policy.fields import Image
 from purser.operator.upgrade import Fleet, is_due, plan, plan_lines
 
 READY_S = 60.0
 """How long the cluster may take to be listed."""
+
+LOOK_S = 0.1
+
+DEFAULT_IMAGE = "purser:latest"
+"""Where nobody says which image of Purser's to run."""
 
 Say = Callable[[str], None]
 Policy = Mapping[str, Any]
@@ -29,80 +43,154 @@ class PreviewError(KubeError):
     """Nothing can be shown; the message says why."""
 
 
-async def preview(client: Client, namespace: str, purser_image: str, say: Say, policy: Policy | None = None) -> int:
+class MisusedError(PreviewError):
+    """What was asked makes no sense, whatever is in the cluster or because of it; the message says what does."""
+
+
+async def preview(
+    client: Client, namespace: str, purser_image: str | None, say: Say, policy: Policy | None = None
+) -> int:
     """Show what one round would write, and give the number of writes.
 
-    ``policy``: as if this ClusterPolicy were applied. Raises `KubeError`.
+    ``purser_image``: None: as in the cluster. ``policy``: as if this ClusterPolicy were applied. Raises `MisusedError`
+    for a policy that is none, and `KubeError`.
     """
-    async with _observing(client, namespace, purser_image) as observer:
+    check(policy)
+    async with observing(client, namespace, purser_image or "") as observer:
         snapshot = await observer.snapshot(nodes_to_look_into)
-    snapshot = with_policy(snapshot, policy) if policy is not None else snapshot
-    return await show(snapshot, say)
-
-
-async def preview_uninstall(client: Client, namespace: str, say: Say) -> int:
-    """Show what uninstalling would remove in its first round, and give the number of writes. Raises `KubeError`."""
-    async with _observing(client, namespace, "") as observer:
-        snapshot = await observer.snapshot(nodes_to_look_into)
-    now = timestamp(datetime.now(UTC))
-    going = tuple(_with_metadata(each, deletionTimestamp=now) for each in snapshot.policies)
-    return await show(msgspec.structs.replace(snapshot, policies=going), say)
+    if purser_image is None:
+        snapshot = _with_image_of_its_own(snapshot, say)
+    return await show(with_policy(snapshot, policy), say)
 
 
 async def show(snapshot: Snapshot, say: Say) -> int:
     """Show what a round would write that begins with this snapshot."""
     actions = reconcile(snapshot).actions
-    await perform(actions, DryWriter(snapshot, say, projection))
+    await perform(actions, DryWriter(snapshot, say))
     return len(actions)
 
 
-async def planned(client: Client, namespace: str, purser_image: str, policy: Policy | None = None) -> list[str]:
+async def preview_definition(client: Client) -> str:
+    """What would change of the cluster's CustomResourceDefinition, as a diff; empty: nothing.
+
+    Servers before Kubernetes 1.25 leave out the rules in CEL, so that these are always shown. Raises `KubeError`.
+    """
+    wanted = definition()
+    name = wanted["metadata"]["name"]
+    try:
+        live = await client.get(DEFINITIONS, name)
+    except NotFoundError:
+        return text_diff(name, None, wanted)
+    shown = projection(live, wanted)
+    shown["spec"]["versions"] = live["spec"]["versions"]
+    return text_diff(name, shown, wanted)
+
+
+async def planned(client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None) -> list[str]:
     """What an upgrade of drivers would do, in lines. Raises `PreviewError` where there can be none, and `KubeError`."""
+    check(policy)
 
     def due(snapshot: Snapshot) -> frozenset[str]:
         fleet = _fleet(snapshot, policy)
         return frozenset(each.node.name for each in fleet.standings if is_due(each))
 
-    async with _observing(client, namespace, purser_image) as observer:
+    async with observing(client, namespace, purser_image or DEFAULT_IMAGE) as observer:
         first = await observer.snapshot(nodes_to_look_into)
-        wanted = due(first) | nodes_to_look_into(first.nodes)
-        snapshot = await observer.snapshot(lambda nodes: wanted)
+        snapshot = await looked_into(observer, due(first).union(nodes_to_look_into(first)))
     return plan_lines(plan(_fleet(snapshot, policy)))
 
 
+async def looked_into(observer: Observer, nodes: frozenset[str]) -> Snapshot:
+    """A snapshot with all pods of these nodes."""
+    last = asyncio.get_running_loop().time() + READY_S
+    while True:
+        snapshot = await observer.snapshot(lambda _: nodes)
+        if nodes <= set(snapshot.workloads):
+            return snapshot
+        if asyncio.get_running_loop().time() > last:
+            raise PreviewError(f"the API server did not list all pods within {READY_S:g} s: see the log")
+        await asyncio.sleep(LOOK_S)
+
+
 def _fleet(snapshot: Snapshot, policy: Policy | None) -> Fleet:
-    found = upgrade_fleet(with_policy(snapshot, policy) if policy is not None else snapshot)
+    snapshot = with_policy(snapshot, policy)
+    active = choose(snapshot.policies).raw
+    if policy is not None and active is not None and (name := name_of(policy)) != name_of(active):
+        why = f"ClusterPolicy {name_of(active)} is active, so that {name} would be Ignored"
+        raise MisusedError(f"{why}: give it the name {name_of(active)} to see what its spec would do")
+    found = upgrade_fleet(snapshot)
     if isinstance(found, str):
         raise PreviewError(found)
     return found
 
 
+def _with_image_of_its_own(snapshot: Snapshot, say: Say) -> Snapshot:
+    image = _image_of_its_own(snapshot)
+    if not image:
+        say(f"no image of Purser's own is in the cluster: {DEFAULT_IMAGE} is shown, --image says another")
+    return msgspec.structs.replace(snapshot, purser_image=image or DEFAULT_IMAGE)
+
+
+def _image_of_its_own(snapshot: Snapshot) -> str:
+    """Of live operands that are Purser's, where the policy names no other image; empty: there is none."""
+    policy = choose(snapshot.policies).policy
+    if policy is None:
+        return ""
+    spec = policy.spec
+    sections: dict[str, Image] = {GPU_DISCOVERY: spec.discovery, Operand.MIG_MANAGER: spec.mig_manager}
+    if spec.device_plugin.flavor == "purser":
+        sections[Operand.DEVICE_PLUGIN] = spec.device_plugin
+    own = [name for name, each in sections.items() if not (each.repository or each.image or each.version)]
+    sets = (obj for key, obj in sorted(snapshot.objects.items()) if key.kind == "DaemonSet")
+    images = (
+        obj["spec"]["template"]["spec"]["containers"][0]["image"]
+        for obj in sets
+        if obj["metadata"]["labels"].get(OPERAND_LABEL) in own
+    )
+    return str(next(images, ""))
+
+
 @asynccontextmanager
-async def _observing(client: Client, namespace: str, purser_image: str) -> AsyncIterator[Observer]:
+async def observing(client: Client, namespace: str, purser_image: str) -> AsyncIterator[Observer]:
     """An observer that has listed everything, while the context lasts."""
     observer = Observer(client, namespace, purser_image, policies_may_be_unknown=True)
     running = asyncio.create_task(observer.run())
     try:
         await until(observer.ready(), asyncio.sleep(READY_S))
-        if not observer.is_ready:
-            raise PreviewError(f"the API server did not list everything within {READY_S:g} s: see the log")
+        if observer.missing:
+            missing = ", ".join(observer.missing)
+            raise PreviewError(f"not listed within {READY_S:g} s: {missing}; kubectl get tells why")
         yield observer
     finally:
         running.cancel()
         await asyncio.wait({running})
 
 
-def with_policy(snapshot: Snapshot, policy: Policy) -> Snapshot:
+def check(policy: Policy | None) -> None:
+    """Raises `MisusedError` for what is no ClusterPolicy, or has fields that an API server would drop."""
+    if policy is None:
+        return
+    if (
+        policy.get("apiVersion") != f"{GROUP}/{VERSION}"
+        or policy.get("kind") != KIND
+        or not (policy.get("metadata") or {}).get("name")
+    ):
+        raise MisusedError(f"this is no {KIND} of {GROUP}/{VERSION} with a name")
+    if unknown := unknown_fields(policy):
+        raise MisusedError(f"{KIND} {name_of(policy)}: " + ", ".join(f'unknown field "{each}"' for each in unknown))
+
+
+def with_policy(snapshot: Snapshot, policy: Policy | None) -> Snapshot:
     """As if a policy were applied: an existing one of its name gets its spec, else it is a new one."""
-    name = (policy.get("metadata") or {}).get("name")
-    if policy.get("apiVersion") != f"{GROUP}/{VERSION}" or policy.get("kind") != KIND or not name:
-        raise PreviewError(f"this is no {KIND} of {GROUP}/{VERSION} with a name")
+    if policy is None:
+        return snapshot
+    name = name_of(policy)
     known = {each["metadata"]["name"]: each for each in snapshot.policies}
-    now = timestamp(datetime.fromtimestamp(snapshot.now, UTC))
+    younger = timestamp(datetime.fromtimestamp(snapshot.now + 1, UTC))  # than all, also those of this very second
     live = known.get(name) or {
         "apiVersion": policy["apiVersion"],
         "kind": KIND,
-        "metadata": {"name": name, "uid": "not-applied", "creationTimestamp": now, "resourceVersion": "0"},
+        "metadata": {"name": name, "uid": "not-applied", "creationTimestamp": younger, "resourceVersion": "0"},
     }
     # With the finalizer: the round that only adds it shows nothing of what comes after.
     known[name] = _with_metadata({**live, "spec": policy.get("spec") or {}}, finalizers=[FINALIZER])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from purser.operator.names import GROUP, LEASE, PLURAL
-from purser.operator.operands.grants import GRANTS, READ, rule
+from purser.operator.operands.accounts import ACCOUNTS, READ, rule
 
 Raw = dict[str, Any]
 
@@ -16,8 +16,8 @@ _OWN = (*READ, "create", "patch", "delete")
 """Of kinds that it owns: server-side apply is create and patch."""
 
 _CLUSTER = (
-    rule(GROUP, [PLURAL], [*READ, "patch", "update", "delete"]),
-    rule(GROUP, [f"{PLURAL}/status"], ["get", "patch", "update"]),
+    rule(GROUP, [PLURAL], [*READ, "patch", "delete"]),
+    rule(GROUP, [f"{PLURAL}/status"], ["patch"]),
     # Owner references that block an owner's deletion ask for this on the owner.
     rule(GROUP, [f"{PLURAL}/finalizers"], ["update"]),
     rule("", ["nodes"], [*READ, "patch"]),
@@ -25,9 +25,12 @@ _CLUSTER = (
     rule("", ["pods/eviction"], ["create"]),
     rule("", ["events"], ["create", "patch"]),
     rule("policy", ["poddisruptionbudgets"], READ),
+    # All of them, also those of others: one that is there under a wanted name is used as it is.
     rule("node.k8s.io", ["runtimeclasses"], _OWN),
+    # While NVIDIA's operator has a policy of its own, this one keeps its hands off the nodes.
+    rule("nvidia.com", [PLURAL], READ),
     rule(_RBAC, ["clusterroles", "clusterrolebindings"], [*READ, "create"]),
-    rule(_RBAC, ["clusterroles", "clusterrolebindings"], ["patch", "delete"], sorted(each.account for each in GRANTS)),
+    rule(_RBAC, ["clusterroles", "clusterrolebindings"], ["patch", "delete"], sorted(each.name for each in ACCOUNTS)),
 )
 _NAMESPACE = (
     rule("", ["serviceaccounts", "configmaps", "services"], _OWN),
@@ -42,12 +45,12 @@ _NAMESPACE = (
 
 def cluster_rules() -> list[Raw]:
     """For the whole cluster."""
-    return _merged([*_CLUSTER, *(each for grant in GRANTS for each in grant.cluster)])
+    return _merged([*_CLUSTER, *(each for account in ACCOUNTS for each in account.cluster)])
 
 
 def namespace_rules() -> list[Raw]:
     """In its own namespace."""
-    return _merged([*_NAMESPACE, *(each for grant in GRANTS for each in grant.namespace)])
+    return _merged([*_NAMESPACE, *(each for account in ACCOUNTS for each in account.namespace)])
 
 
 def _merged(rules: Iterable[Raw]) -> list[Raw]:

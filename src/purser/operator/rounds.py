@@ -3,16 +3,18 @@
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from purser.kube import Clock, KubeError, SystemClock, WorkQueue
 from purser.kube.objects import ObjectReference
-from purser.operator.acting import Result, Writer, perform
+from purser.operator.acting import Failure, Result, Writer, perform
+from purser.operator.acting.writer import subject
 from purser.operator.kernel import nodes_to_look_into, reconcile
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.model import Outcome, Say, Snapshot
+from purser.operator.model import Evict, ObjectKey, Outcome, Refusal, Say, Snapshot
 from purser.operator.names import GROUP, VERSION
-from purser.operator.observing.snapshot import LookInto
+from purser.operator.observing.observer import LookInto
 
 log = structlog.get_logger("purser.operator")
 
@@ -70,6 +72,7 @@ class Rounds:
         self._clock = clock or SystemClock()
         self._next = self._clock.monotonic()
         self._said: frozenset[Say] = frozenset()
+        self._refusals: tuple[Refusal, ...] = ()
         self._is_fresh = False
         self._is_busy = False
         self._is_due = False
@@ -82,11 +85,13 @@ class Rounds:
         elif not len(self.queue):
             self.queue.add_after(CLUSTER, max(0.0, self._next - self._clock.monotonic()))
 
-    def leads(self, now: bool) -> None:
+    def leads(self, is_leader: bool) -> None:
         """This process leads from now on, or no longer. What the last leader wrote at its end has to be seen first."""
-        self._is_fresh = False
-        if now:
+        self._is_fresh, self._refusals = False, ()
+        if is_leader:
             self.trigger()
+        else:
+            self._metrics.forget()
 
     async def round(self, key: str = CLUSTER) -> None:
         """One round, where this process leads. Raises `KubeError` when it is to be tried again."""
@@ -98,6 +103,8 @@ class Rounds:
         finally:
             self._is_busy = False
             self._next = self._clock.monotonic() + self._apart_s
+            if not self._may_write():
+                self._metrics.forget()
             if self._is_due:
                 self.trigger()
 
@@ -107,7 +114,8 @@ class Rounds:
             if not self._is_fresh:
                 await self._observer.refresh()
                 self._is_fresh = True
-            snapshot = await self._observer.snapshot(nodes_to_look_into)
+            seen = await self._observer.snapshot(nodes_to_look_into)
+            snapshot = msgspec.structs.replace(seen, refusals=self._refusals)
             outcome = reconcile(snapshot)
         except Exception:
             self._metrics.round_failed()
@@ -117,7 +125,16 @@ class Rounds:
         self._say(outcome)
         if outcome.look_again_s is not None:
             self.queue.add_after(CLUSTER, max(self._apart_s, outcome.look_again_s))
-        _raise_failures(result)
+        self._learn(result)
+
+    def _learn(self, result: Result) -> None:
+        """What the next round has to know of this one's writes, and when it has to come. Raises `RoundError`."""
+        known, self._refusals = self._refusals, refusals_of(result, self._refusals)
+        unexpected = [failure for failure in result.failures if not failure.expected]
+        if unexpected:
+            raise RoundError(f"{len(unexpected)} of {len(result.failures) + len(result.done)} writes were not done")
+        if known != self._refusals or any(_is_outdated(failure) for failure in result.failures):
+            self._is_due = True
 
     def _say(self, outcome: Outcome) -> None:
         """A thing is said once, and not in each round in which it is so."""
@@ -128,6 +145,19 @@ class Rounds:
         self._said = frozenset(outcome.events)
 
 
-def _raise_failures(result: Result) -> None:
-    if result.failures:
-        raise RoundError(f"{len(result.failures)} of {len(result.failures) + len(result.done)} writes were not done")
+def refusals_of(result: Result, known: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """What the server refuses for good. Of a write that failed for another reason this time the last word stands."""
+    before = {each.key: each for each in known}
+    found: dict[ObjectKey, Refusal] = {}
+    for failure in result.failures:
+        key = subject(failure.action)
+        if failure.lasting:
+            found[key] = Refusal(key, failure.error)
+        elif key in before:
+            found.setdefault(key, before[key])
+    return tuple(found[key] for key in sorted(found))
+
+
+def _is_outdated(failure: Failure) -> bool:
+    """Decided from what was not so any more. When an eviction is asked for again the kernel says."""
+    return failure.expected and not isinstance(failure.action, Evict)

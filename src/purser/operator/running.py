@@ -59,7 +59,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         elector.add_listener(rounds.leads)
 
         def problems() -> list[str]:
-            return [] if observer.is_ready else ["the cluster is not known yet: see the log"]
+            return [f"not listed yet: {', '.join(observer.missing)}: see the log"] if observer.missing else []
 
         port = await stack.enter_async_context(
             serving(metrics.registry, problems, settings.metrics_address, settings.metrics_port)

@@ -9,12 +9,20 @@ import msgspec
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
+_SPACES = " \t\r\n"
+"""What separates words: Kubernetes' own four, and no others that Unicode knows."""
+
+_S = f"[{_SPACES}]*"
 _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
-_SET = re.compile(rf"^(?P<key>{_KEY})\s+(?P<how>in|notin)\s*\(\s*(?P<values>[^()]*)\)$")
-_EQUAL = re.compile(rf"^(?P<key>{_KEY})\s*(?P<how>==|=|!=)\s*(?P<value>{_VALUE})$")
-_EXISTS = re.compile(rf"^(?P<no>!?)\s*(?P<key>{_KEY})$")
+_SET = re.compile(rf"(?P<key>{_KEY})[{_SPACES}]+(?P<how>in|notin){_S}\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(rf"(?P<key>{_KEY}){_S}(?P<how>==|=|!=){_S}(?P<value>{_VALUE})")
+_EXISTS = re.compile(rf"(?P<no>!?){_S}(?P<key>{_KEY})")
 _COMMA = re.compile(r",(?![^(]*\))")  # outside of parentheses
+
+_ANY = "|".join(re.sub(r"\?P<\w+>", "", each.pattern) for each in (_SET, _EQUAL, _EXISTS))
+PATTERN = f"^{_S}(({_ANY}){_S}(,{_S}({_ANY}){_S})*)?$"
+"""What `parse` takes, as a regular expression of RE2."""
 
 
 class SelectorError(ValueError):
@@ -68,16 +76,16 @@ def _expression(expression: Mapping[str, Any]) -> Requirement:
 @lru_cache(maxsize=64)
 def parse(text: str) -> Selector:
     """A selector as kubectl's ``-l`` takes it; empty text matches everything. Raises `SelectorError`."""
-    parts = [part.strip() for part in _COMMA.split(text)] if text.strip() else []
+    parts = [part.strip(_SPACES) for part in _COMMA.split(text)] if text.strip(_SPACES) else []
     return Selector(tuple(_part(part) for part in parts))
 
 
 def _part(part: str) -> Requirement:
-    if found := _SET.match(part):
-        values = tuple(value.strip() for value in found["values"].split(","))
+    if found := _SET.fullmatch(part):
+        values = tuple(value.strip(_SPACES) for value in found["values"].split(","))
         return Requirement(found["key"], "In" if found["how"] == "in" else "NotIn", values)
-    if found := _EQUAL.match(part):
+    if found := _EQUAL.fullmatch(part):
         return Requirement(found["key"], "NotIn" if found["how"] == "!=" else "In", (found["value"],))
-    if found := _EXISTS.match(part):
+    if found := _EXISTS.fullmatch(part):
         return Requirement(found["key"], "DoesNotExist" if found["no"] else "Exists")
     raise SelectorError(f"{part!r} is no label selector: write such as app=train, tier in (a,b), or !debug")

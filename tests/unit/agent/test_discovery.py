@@ -20,11 +20,12 @@ def settings(tmp_path):
     return DiscoverySettings("a", tmp_path / "host", tmp_path / "sys", interval_s=0.02)
 
 
-def pci(settings, address, vendor="0x10de", kind="0x030200", device="0x20b0"):
+def pci(settings, address, vendor="0x10de", kind="0x030200", device="0x20b0", subsystem=None):
     folder = settings.sysfs_root / "bus/pci/devices" / address
     folder.mkdir(parents=True)
-    for name, text in (("vendor", vendor), ("class", kind), ("device", device)):
-        (folder / name).write_text(f"{text}\n")
+    for name, text in (("vendor", vendor), ("class", kind), ("device", device), ("subsystem_device", subsystem)):
+        if text is not None:
+            (folder / name).write_text(f"{text}\n")
 
 
 def test_gpus_are_nvidias_display_controllers_in_order_of_their_address(settings):
@@ -34,6 +35,11 @@ def test_gpus_are_nvidias_display_controllers_in_order_of_their_address(settings
     pci(settings, "0000:09:00.0", vendor="0x1002")
     pci(settings, "0000:0b:00.0", kind="0x068000")  # an NVSwitch is a bridge
     assert look(settings).gpus == (PciGpu("20b0"), PciGpu("2330"))
+
+
+def test_cards_that_share_a_device_id_are_told_apart_by_their_subsystem(settings):
+    pci(settings, "0000:0a:00.0", device="0x25B6", subsystem="0x157E")
+    assert look(settings).gpus == (PciGpu("25b6", "157e"),)
 
 
 def test_a_machine_without_pci_has_no_gpus(settings):

@@ -11,7 +11,9 @@ from tests.unit.operator.embedded import NAMESPACE, eventually
 from tests.unit.operator.stack import POLICY, stack
 
 from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.kube import NotFoundError, untyped
 from purser.kube.resources import NODES
+from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 
 PURSER = Path(sys.executable).with_name("purser")
@@ -72,8 +74,8 @@ async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_
         running.send_signal(signal.SIGTERM)
         assert await running.wait() == 0
 
-    code, out, _ = await operator(cluster, "run", "--dry-run", "--image=purser.test/purser:1")
-    assert (code, out) == (0, "nothing to write\n")
+    code, out, _ = await operator(cluster, "run", "--dry-run")
+    assert (code, out) == (0, "nothing to write\n"), "the image is that of the live objects"
     spec = {"driver": {"version": "999.1"}}
     wanted = write(
         tmp_path / "wanted.yaml", {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", **POLICY, "spec": spec}
@@ -84,12 +86,22 @@ async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_
     code, out, err = await operator(cluster, "plan", f"--policy={wanted}", "--image=purser.test/purser:1")
     assert (code, err) == (0, "")
     assert "n0" in out
-    code, out, _ = await operator(cluster, "uninstall", "--dry-run")
+    code, out, _ = await operator(cluster, "uninstall", "--dry-run", "--crd")
     assert code == 0
-    assert "delete DaemonSet/" in out
+    assert "delete CustomResourceDefinition clusterpolicies.purser.dev" in out
+    assert "delete DaemonSet " in out
     code, out, _ = await operator(cluster, "uninstall", "--crd")
     assert code == 0
     assert out.endswith("nothing of the operator is left\n")
+
+
+async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_so(cluster):
+    kept = {"metadata": {"name": "policy", "finalizers": ["foreign.io/keep"]}, "spec": {}}
+    await cluster.client.create(CLUSTER_POLICIES, kept)
+    code, out, err = await operator(cluster, "uninstall", "--timeout=1")
+    assert (code, out) == (1, "ClusterPolicy policy was asked to go\n")
+    assert "after 1 s still there: " in err
+    assert "ClusterPolicy policy, kept by somebody else's finalizer foreign.io/keep" in err
 
 
 async def test_a_policy_of_the_gpu_operator_is_taken_over_and_what_is_lost_is_said(cluster, tmp_path):
@@ -100,6 +112,72 @@ async def test_a_policy_of_the_gpu_operator_is_taken_over_and_what_is_lost_is_sa
     assert policy["spec"]["driver"]["version"] == "570.86.10"
     assert "not taken over: spec.sandboxWorkloads" in err
     await cluster.client.create(CLUSTER_POLICIES, policy)
+
+
+DRIVER = {
+    "apiVersion": "nvidia.com/v1alpha1",
+    "kind": "NVIDIADriver",
+    "metadata": {"name": "h100"},
+    "spec": {"repository": "r.example", "image": "driver", "version": "580.1", "nodeSelector": {"gpu": "h100"}},
+}
+THEIR_KINDS = (("v1", "clusterpolicies", "ClusterPolicy"), ("v1alpha1", "nvidiadrivers", "NVIDIADriver"))
+
+
+def with_drivers():
+    spec = {**NVIDIA_POLICY["spec"], "driver": {"useNvidiaDriverCRD": True}}
+    return {**NVIDIA_POLICY, "spec": spec}
+
+
+async def test_drivers_in_the_same_file_become_profiles(tmp_path):
+    path = tmp_path / "nvidia.yaml"
+    path.write_text(yaml.safe_dump_all([with_drivers(), None, DRIVER]))
+    code, out, _ = await purser("operator", "import", path)
+    assert code == 0
+    assert [each["name"] for each in yaml.safe_load(out)["spec"]["driver"]["profiles"]] == ["h100"]
+
+
+async def test_what_nvidias_operator_was_told_in_this_cluster_is_read_there(cluster):
+    for version, plural, kind in THEIR_KINDS:
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": plural, "kind": kind, "singular": kind.lower()}
+        spec = {"group": "nvidia.com", "scope": "Cluster", "names": names, "versions": [served]}
+        await cluster.client.create(DEFINITIONS, {"metadata": {"name": f"{plural}.nvidia.com"}, "spec": spec})
+        theirs = untyped("nvidia.com", version, plural, kind, namespaced=False)
+
+        async def served_now(theirs=theirs):
+            try:
+                return await cluster.client.list(theirs) is not None
+            except NotFoundError:
+                return False
+
+        await eventually(served_now, 10)
+        await cluster.client.create(theirs, with_drivers() if kind == "ClusterPolicy" else DRIVER)
+    code, out, _ = await operator(cluster, "import")
+    assert code == 0
+    assert [each["name"] for each in yaml.safe_load(out)["spec"]["driver"]["profiles"]] == ["h100"]
+
+
+async def test_a_policy_to_preview_is_one_object(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump_all([POLICY, POLICY]))
+    code, _, err = await purser("operator", "plan", f"--policy={path}")
+    assert code == 2
+    assert "there are 2 objects in it" in err
+
+
+async def test_a_policy_with_a_field_that_nobody_knows_is_misuse(cluster, tmp_path):
+    wrong = {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", **POLICY}
+    path = write(tmp_path / "wrong.yaml", wrong | {"spec": {"driver": {"versoin": "1"}}})
+    for command in (("plan",), ("run", "--dry-run")):
+        code, out, err = await operator(cluster, *command, f"--policy={path}")
+        assert (code, out) == (2, "")
+        assert err == 'purser: ClusterPolicy policy: unknown field "spec.driver.versoin"\n'
+
+
+async def test_what_would_change_of_the_definition_is_shown(cluster):
+    assert (await operator(cluster, "crd", "--apply", "--dry-run"))[:2] == (0, "nothing to write\n")
+    assert (await operator(cluster, "crd", "--dry-run"))[0] == 2
 
 
 async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(cluster):

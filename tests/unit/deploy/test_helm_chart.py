@@ -19,7 +19,7 @@ from purser.core.policy_words import gpu_policies, node_policies
 from .commands import assert_parses
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "purser"
-VERSIONS = ["1.25", "1.28", "1.32", "1.36", "1.37"]
+VERSIONS = ["1.25", "1.28", "1.32", "1.36", kubernetes_validate.utils.major_minor(kubernetes_validate.latest_version())]
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "one replica without the webhook": {"scheduler": {"replicas": 1}, "webhook": {"enabled": False}},

@@ -5,14 +5,21 @@ from typing import Any
 import jsonschema
 import pytest
 
-from purser.operator import crd
+from purser.kube import Resource
+from purser.kube.resources import NODES, PODS
+from purser.operator.definition import crd
 from purser.operator.model import RuntimeKind, Wanted
+from purser.operator.observing.kinds import MONITORS, OWNED, RIVALS
+from purser.operator.observing.objects import budgets_resource
 from purser.operator.operands import render as render_operands
-from purser.operator.operands.grants import GRANTS
-from purser.operator.policy import decode
+from purser.operator.operands.accounts import ACCOUNTS
+from purser.operator.policy import CLUSTER_POLICIES, decode
 
 from .commands import assert_parses
 from .test_helm_chart import VARIANTS, find, render
+
+HELMS_PATIENCE_S = 300
+"""For a hook, unless its user says otherwise: what takes longer fails without a word."""
 
 WITH_OPERATOR = {"operator": {"enabled": True}}
 NAMESPACE = "purser-system"
@@ -59,8 +66,19 @@ def test_the_policys_own_words_win_over_what_the_chart_fills_in() -> None:
     assert policy.spec.device_plugin.slots == 4
     assert policy.spec.device_plugin.image_pull_secrets == ("pull",)
     assert policy.spec.mig_manager.image_pull_policy == "Always"
+    assert policy.spec.discovery.image_pull_secrets == ("pull",)
     own = policy_of({**WITH_OPERATOR, "clusterPolicy": {"spec": {"devicePlugin": {"imagePullPolicy": "Never"}}}})
     assert decode(own).spec.device_plugin.image_pull_policy == "Never"
+
+
+def test_the_chart_says_nothing_of_images_that_are_not_pursers() -> None:
+    spec = {"devicePlugin": {"flavor": "nvidia"}}
+    found = decode(
+        policy_of({**WITH_OPERATOR, "imagePullSecrets": [{"name": "pull"}], "clusterPolicy": {"spec": spec}})
+    )
+    assert found.spec.device_plugin.image_pull_secrets == ()
+    assert found.spec.device_plugin.image_pull_policy == ""
+    assert found.spec.mig_manager.image_pull_secrets == ("pull",)
 
 
 def test_the_operators_agent_has_the_arguments_and_mounts_of_the_charts() -> None:
@@ -107,9 +125,9 @@ def test_the_operator_may_do_all_that_it_grants() -> None:
     documents = render(WITH_OPERATOR)
     cluster = find(documents, "ClusterRole", "purser-operator")["rules"]
     namespace = find(documents, "Role", "purser-operator")["rules"]
-    for grant in GRANTS:
-        assert [rule for rule in grant.cluster if not covers(cluster, rule)] == [], grant.account
-        assert [rule for rule in grant.namespace if not covers(cluster + namespace, rule)] == [], grant.account
+    for account in ACCOUNTS:
+        assert [rule for rule in account.cluster if not covers(cluster, rule)] == [], account.name
+        assert [rule for rule in account.namespace if not covers(cluster + namespace, rule)] == [], account.name
 
 
 PLURALS = {
@@ -143,6 +161,19 @@ def test_the_operator_may_write_all_that_it_renders() -> None:
             assert covers(rules, wanted), (obj["kind"], obj["metadata"]["name"], verb)
 
 
+EVERYWHERE = (CLUSTER_POLICIES, NODES, PODS, RIVALS, budgets_resource("v1"), budgets_resource("v1beta1"))
+
+
+@pytest.mark.parametrize("resource", [*OWNED, *MONITORS, *EVERYWHERE], ids=lambda each: f"{each.plural}.{each.group}")
+def test_the_operator_may_see_all_that_it_follows(resource: Resource[Any]) -> None:
+    documents = render(WITH_OPERATOR)
+    cluster = find(documents, "ClusterRole", "purser-operator")["rules"]
+    namespace = find(documents, "Role", "purser-operator")["rules"]
+    in_its_namespace = resource.namespaced and resource not in EVERYWHERE
+    wanted = {"apiGroups": [resource.group], "resources": [resource.plural], "verbs": ["get", "list", "watch"]}
+    assert covers(cluster + (namespace if in_its_namespace else []), wanted)
+
+
 def test_operands_that_are_pursers_own_are_commands_that_it_has() -> None:
     own = [
         container["args"]
@@ -157,7 +188,7 @@ def test_operands_that_are_pursers_own_are_commands_that_it_has() -> None:
 
 
 def test_the_operator_never_runs_as_root() -> None:
-    for kind, name in (("Deployment", "purser-operator"), ("Job", "purser-remove-stack")):
+    for kind, name in (("Deployment", "purser-operator"), ("Job", "purser-remove-stack"), ("Job", "purser-define")):
         pod = find(render(WITH_OPERATOR), kind, name)["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
@@ -166,5 +197,31 @@ def test_the_operator_never_runs_as_root() -> None:
 def test_the_stack_is_removed_while_the_operator_is_still_there() -> None:
     job = find(render(WITH_OPERATOR), "Job", "purser-remove-stack")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    [seconds] = [int(each.partition("=")[2]) for each in container["args"] if each.startswith("--timeout=")]
+    assert seconds * (1 + job["spec"]["backoffLimit"]) < HELMS_PATIENCE_S
     kept = render({"operator": {"enabled": True, "removeStackOnUninstall": False}})
-    assert not [document for document in kept if document["kind"] == "Job"]
+    assert "purser-remove-stack" not in {document["metadata"]["name"] for document in kept}
+
+
+def test_the_definition_is_brought_up_to_date_before_an_upgrade_by_an_account_that_may_do_nothing_else() -> None:
+    documents = [each for each in render(WITH_OPERATOR) if each["metadata"]["name"] == "purser-define"]
+    hooks = {each["kind"]: each["metadata"]["annotations"] for each in documents}
+    assert set(hooks) == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    for hook in hooks.values():
+        assert hook["helm.sh/hook"] == "pre-install,pre-upgrade"
+        assert "hook-succeeded" in hook["helm.sh/hook-delete-policy"]
+    weights = {kind: int(hook["helm.sh/hook-weight"]) for kind, hook in hooks.items()}
+    assert max(weights, key=lambda kind: weights[kind]) == "Job"
+    [rule] = find(documents, "ClusterRole", "purser-define")["rules"]
+    assert rule["resourceNames"] == [crd.definition()["metadata"]["name"]]
+    assert rule["verbs"] == ["get", "patch"]
+    pod = find(documents, "Job", "purser-define")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "purser-define"
+    [binding] = [each for each in documents if each["kind"] == "ClusterRoleBinding"]
+    assert binding["subjects"][0]["name"] == pod["serviceAccountName"]
+
+
+def test_the_definition_is_left_alone_where_somebody_else_sees_to_it() -> None:
+    theirs = render({"operator": {"enabled": True, "updateDefinition": False}})
+    assert not [each for each in (*theirs, *render({})) if each["metadata"]["name"] == "purser-define"]

@@ -96,6 +96,17 @@ async def _is_served(client: Client, resource: Any) -> bool:
     return True
 
 
+def definition(group: str, plural: str, kind: str, scope: str) -> dict[str, Any]:
+    """Of a kind that somebody else installs; any object of it is taken."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": plural, "kind": kind, "singular": kind.lower()}
+    return {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": scope, "names": names, "versions": [version]},
+    }
+
+
 def node(name: str, labels: dict[str, str] | None = None, **info: str) -> dict[str, Any]:
     """A Ready GPU node; ``info`` replaces fields of its nodeInfo."""
     known = {"feature.node.kubernetes.io/pci-10de.present": "true", "kubernetes.io/os": "linux"}

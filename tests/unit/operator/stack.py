@@ -11,7 +11,7 @@ from purser.kube import Client, Informer, KubeError
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.resources import PODS
 from purser.lab.controllers.manager import run_controllers, run_scheduler
-from purser.operator import crd
+from purser.operator.definition import crd
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
@@ -26,6 +26,8 @@ class Kubelets:
     def __init__(self, client: Client) -> None:
         self.failing: set[tuple[str, str]] = set()
         """(node, operand)"""
+        self.dead: set[str] = set()
+        """Nodes whose kubelet does nothing any more."""
         self._client = client
         self._pods = Informer(client, PODS.raw())
         self._changed = asyncio.Event()
@@ -52,6 +54,8 @@ class Kubelets:
                     await self._look_after(pod)
 
     async def _look_after(self, pod: dict[str, Any]) -> None:
+        if pod["spec"].get("nodeName") in self.dead:
+            return
         metadata, status = pod["metadata"], pod.get("status") or {}
         where = (metadata["name"], metadata["namespace"])
         try:

@@ -19,17 +19,26 @@ def test_every_operand_is_in_the_order_and_comes_after_what_it_needs() -> None:
         pytest.param(Operand.DRIVER, (), (), id="the driver needs nothing"),
         pytest.param(Operand.TOOLKIT, (), (Operand.DRIVER,), id="the toolkit needs the driver"),
         pytest.param(Operand.TOOLKIT, (Operand.DRIVER,), (), id="with the driver on the host it needs nothing"),
+        pytest.param(Operand.DEVICE_PLUGIN, (), (Operand.DRIVER, Operand.TOOLKIT), id="at whatever remove"),
         pytest.param(Operand.DEVICE_PLUGIN, (Operand.TOOLKIT,), (Operand.DRIVER,), id="without a toolkit: the driver"),
         pytest.param(
-            Operand.DCGM_EXPORTER, (), (Operand.VALIDATOR, Operand.DCGM), id="monitoring comes after validation"
+            Operand.DCGM_EXPORTER,
+            (),
+            (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR, Operand.DCGM),
+            id="monitoring comes after validation",
         ),
         pytest.param(
             Operand.DCGM_EXPORTER,
             (Operand.VALIDATOR, Operand.DCGM),
-            (Operand.DEVICE_PLUGIN,),
+            (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN),
             id="without validation a ready plugin counts",
         ),
-        pytest.param(Operand.MIG_MANAGER, (), (Operand.TOOLKIT,), id="MIG is possible on nodes that are not valid"),
+        pytest.param(
+            Operand.MIG_MANAGER,
+            (),
+            (Operand.DRIVER, Operand.TOOLKIT),
+            id="MIG is possible on nodes that are not valid",
+        ),
     ],
 )
 def test_what_must_be_ready_on_a_node(

@@ -7,18 +7,24 @@ Purser's discovery and MIG worker on nodes, garbage collector. Nothing here is r
 import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from purser.core.mig_messages import MigResult, decode_request
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
-from purser.core.node_facts import MigResult, NodeFacts, PciGpu, decode_request, encode
+from purser.core.node_annotations import encode
+from purser.core.node_facts import NodeFacts, PciGpu
+from purser.operator.acting.writer import subject
 from purser.operator.kernel import nodes_to_look_into, reconcile
 from purser.operator.kernel.drift import hash_of
+from purser.operator.kernel.missing_pods import untolerated
 from purser.operator.kernel.times import spelled
 from purser.operator.merging import patched
 from purser.operator.model import (
     Action,
+    Adopt,
     Apply,
     Budget,
     Delete,
@@ -29,13 +35,16 @@ from purser.operator.model import (
     Outcome,
     PatchNode,
     PodView,
+    Refusal,
     SetFinalizer,
     Settled,
     Snapshot,
+    Taint,
     Workload,
     WriteStatus,
 )
 from purser.operator.names import (
+    DRIVER_CONFIG_LABEL,
     GROUP,
     KIND,
     NFD_KERNEL_LABEL,
@@ -67,6 +76,8 @@ class World:
         self.nodes: dict[str, NodeView] = {}
         self.gpus: dict[str, int] = {}
         """What is really in a node."""
+        self.cards: dict[str, str] = {}
+        """By node: PCI device id of these GPUs; where it is not given a Tesla T4, which cannot MIG."""
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
         self.pods: dict[str, PodView] = {}
         self.settled: dict[ObjectKey, Settled] = {}
@@ -76,6 +87,11 @@ class World:
         """(node, operand) -> why its pod does not become ready."""
         self.ready_in_boot: dict[str, set[str]] = {}
         """By node: operands that have been ready since it was started."""
+        self.rivals: tuple[str, ...] = ()
+        self.foreign: frozenset[ObjectKey] = frozenset()
+        self.refusing: dict[str, str] = {}
+        """What the server refuses, as its key is spelled -> what it says."""
+        self.refusals: tuple[Refusal, ...] = ()
         self.lingering = False
         """Pods that were asked to go take their time."""
         self.mig_errors: dict[str, str] = {}
@@ -192,7 +208,12 @@ class World:
     # --- the operator
 
     def snapshot(self) -> Snapshot:
-        look = nodes_to_look_into(self.nodes.values())
+        seen = self._seen_by_operator()
+        look = nodes_to_look_into(seen)
+        pods = {name: tuple(each for each in self.workloads.values() if each.node == name) for name in look}
+        return msgspec.structs.replace(seen, workloads=pods)
+
+    def _seen_by_operator(self) -> Snapshot:
         return Snapshot(
             now=self.now,
             namespace=NAMESPACE,
@@ -202,21 +223,31 @@ class World:
             objects=dict(self.objects),
             settled=dict(self.settled),
             pods=tuple(self.pods.values()),
-            workloads={name: tuple(each for each in self.workloads.values() if each.node == name) for name in look},
             budgets=self.budgets,
+            versions={name: self.version(name) for name in self.nodes},
+            foreign=self.foreign,
+            rivals=self.rivals,
+            refusals=self.refusals,
         )
 
     def round(self) -> Outcome:
         """One round; raises `Died` at the write at which the operator is to die."""
         outcome = reconcile(self.snapshot())
+        refusals = []
         for action in outcome.actions:
             if self.writes_left == 0:
                 self.writes_left = None
                 self.settled = {}
+                self.refusals = ()
                 raise Died
+            key = subject(action)
+            if told := self.refusing.get(str(key)):
+                refusals.append(Refusal(key, told))
+                continue
             self.do(action)
             if self.writes_left is not None:
                 self.writes_left -= 1
+        self.refusals = tuple(refusals)
         return outcome
 
     def settle(self, limit: int = 400) -> None:
@@ -240,6 +271,8 @@ class World:
         match action:
             case Apply():
                 self._apply(action)
+            case Adopt(key=key, owner=owner):
+                self.objects[key]["metadata"]["ownerReferences"] = [dict(owner)]
             case Delete(key=key, uid=uid):
                 if key in self.objects and self.objects[key]["metadata"]["uid"] == uid:
                     del self.objects[key]
@@ -271,6 +304,7 @@ class World:
     def _patch(self, action: PatchNode) -> None:
         if action.node not in self.nodes:
             return
+        assert action.resource_version == self.version(action.node), "a patch is made on what was looked at"
         before, after = self.nodes[action.node], patched(self.nodes[action.node], action)
         self.nodes[action.node] = after
         for operand in Operand:
@@ -337,10 +371,11 @@ class World:
         template = spec["template"]
         mine = [pod for pod in self.pods.values() if pod.daemon_set == name]
         wanted = {node.name for node in self.nodes.values() if _schedules(template["spec"], node)}
+        barred = {name for name in wanted if untolerated(self.nodes[name], [template["spec"]]) is not None}
         for pod in mine:
             if pod.node not in wanted:
                 self._set_pod(pod, going=True)
-        for node in sorted(wanted - {pod.node for pod in mine}):
+        for node in sorted(wanted - barred - {pod.node for pod in mine}):
             self._create_pod(name, node, template["metadata"]["labels"])
         labels = template["metadata"]["labels"]
         old = [pod for pod in mine if pod.template != labels.get(TEMPLATE_LABEL, "") and pod.node in wanted]
@@ -358,6 +393,7 @@ class World:
             operand=labels[OPERAND_LABEL],
             daemon_set=daemon_set,
             template=labels[TEMPLATE_LABEL],
+            driver_config=labels.get(DRIVER_CONFIG_LABEL, ""),
             created=self.now,
         )
 
@@ -366,9 +402,9 @@ class World:
             if not pod.ready or pod.going or pod.node not in self.nodes:
                 continue
             if pod.operand == "gpu-discovery":
-                gpus = tuple(PciGpu("20b0") for _ in range(self.gpus[pod.node]))
-                version = self.nodes[pod.node].os_image.split()[1]
-                facts = NodeFacts(os_id="ubuntu", os_version=version, gpus=gpus)
+                gpus = tuple(PciGpu(self.cards.get(pod.node, "1eb8")) for _ in range(self.gpus[pod.node]))
+                os_id, version = [*self.nodes[pod.node].os_image.lower().split(), "", ""][:2]
+                facts = NodeFacts(os_id=os_id, os_version=version, gpus=gpus)
                 self.annotate(pod.node, NODE_FACTS_ANNOTATION, encode(facts))
             elif pod.operand == Operand.MIG_MANAGER:
                 self._mig_worker(pod.node)
@@ -381,6 +417,13 @@ class World:
             self.annotate(node, MIG_RESULT_ANNOTATION, encode(result))
 
     # --- what tests look at
+
+    def version(self, node: str) -> str:
+        """The resourceVersion of a node."""
+        return sha256(msgspec.json.encode(self.nodes[node], order="deterministic")).hexdigest()
+
+    def taint(self, node: str, key: str, effect: str = "NoSchedule") -> None:
+        self.set_node(node, taints=(*self.nodes[node].taints, Taint(key, "", effect)))
 
     def on(self, node: str) -> list[PodView]:
         return [pod for pod in self.pods.values() if pod.node == node]
@@ -446,8 +489,14 @@ def _fits_affinity(affinity: Mapping[str, Any], node: NodeView) -> bool:
 
 
 def _meets(expression: Mapping[str, Any], node: NodeView) -> bool:
-    there = expression["key"] in node.labels
-    return there if expression["operator"] == "Exists" else not there
+    value = node.labels.get(expression["key"])
+    match expression["operator"]:
+        case "Exists":
+            return value is not None
+        case "In":
+            return value in expression["values"]
+        case _:
+            return value is None
 
 
 def same_order(events: Iterable[tuple[str, str]], node: str) -> list[str]:

@@ -34,8 +34,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end }}
 
+{{/* Of the operator, and of the jobs that do what it cannot: all but the account. */}}
 {{- define "purser.operatorPod" -}}
-serviceAccountName: purser-operator
 priorityClassName: {{ .Values.operator.priorityClassName }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -52,6 +52,13 @@ securityContext:
   runAsGroup: 65532
 {{- end }}
 
+{{/* Before anything else of the chart, in the order of the given weights; gone again once it is done. */}}
+{{- define "purser.defineHook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- define "purser.operatorContainer" -}}
 image: {{ include "purser.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -61,11 +68,13 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* How operands that run Purser's image get it: as the chart says it for its own pods. */}}
+{{/* How operands that run Purser's image get it: as the chart says it for its own pods. NVIDIA's device plugin is none of them. */}}
 {{- define "purser.pulling" -}}
 {{- $secrets := list }}
 {{- range .Values.imagePullSecrets }}{{ $secrets = append $secrets .name }}{{ end }}
-{{- range $section := list "devicePlugin" "migManager" }}
+{{- $own := list "discovery" "migManager" }}
+{{- if ne (dig "devicePlugin" "flavor" "purser" .Values.clusterPolicy.spec) "nvidia" }}{{ $own = append $own "devicePlugin" }}{{ end }}
+{{- range $section := $own }}
 {{ $section }}:
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   {{- with $secrets }}

@@ -1,8 +1,12 @@
 """Brings cards into a layout. What fails half-way is undone: a node must not be left with no GPU at all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware
+
+
+class WithdrawnError(Exception):
+    """Nobody wants the layout any more; the message says which cards have it already."""
 
 
 def differences(cards: tuple[Card, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:
@@ -10,16 +14,20 @@ def differences(cards: tuple[Card, ...], wanted: Mapping[int, Layout]) -> dict[i
     return {card.index: wanted[card.index] for card in cards if wanted.get(card.index, card.layout) != card.layout}
 
 
-def bring(hardware: MigHardware, wanted: Mapping[int, Layout]) -> None:
-    """Change what differs, and see that it is so. Doing it twice changes nothing.
+def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callable[[], bool] = lambda: True) -> None:
+    """Change what differs, and see that it is so. Doing it twice changes nothing. ``is_wanted`` is asked before each
+    card.
 
-    Raises `HardwareError`: then the cards are as they were before, or the message says that they are not.
+    Raises `HardwareError`: then the cards are as they were before, or the message says that they are not; and
+    `WithdrawnError` between two cards: each of them is whole, and undoing would take as long again.
     """
     before = {card.index: card for card in hardware.cards()}
     changes = differences(tuple(before.values()), wanted)
     touched: list[int] = []
     try:
         for index, layout in changes.items():
+            if not is_wanted():
+                raise WithdrawnError(f"it was withdrawn; changed by then: {_listed(touched)}")
             touched.append(index)
             _bring_one(hardware, before[index], layout)
         _verify(hardware, changes)
@@ -27,6 +35,10 @@ def bring(hardware: MigHardware, wanted: Mapping[int, Layout]) -> None:
         raise HardwareError(
             f"{error}; {_undo(hardware, {index: before[index].layout for index in touched})}"
         ) from error
+
+
+def _listed(indexes: list[int]) -> str:
+    return ", ".join(f"GPU {index}" for index in indexes) or "no GPU"
 
 
 def _bring_one(hardware: MigHardware, card: Card, layout: Layout) -> None:

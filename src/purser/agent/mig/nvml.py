@@ -19,6 +19,9 @@ T = TypeVar("T")
 MAX_ORDERS = 60
 """So many orders of creation are tried: whether profiles fit depends on where the ones before them were put."""
 
+MAX_PERMUTATIONS = math.factorial(7)
+"""So many are looked at for orders that differ: all of seven instances, and no card has room for more."""
+
 SUFFIXES = {
     "1_SLICE_REV1": "+me",
     "2_SLICE_REV1": "+me",
@@ -66,7 +69,7 @@ def profile_name(slices: int, memory_mib: int, total_bytes: int, suffix: str = "
 
 
 class NvmlHardware:
-    """See `MigHardware`. NVML is opened anew for each call that follows a change of mode: it may have reset a card."""
+    """See `MigHardware`. `set_mode` opens NVML anew once it has changed a mode: that may have reset the card."""
 
     def __init__(self, library: str) -> None:
         """Raises `HardwareError` where the library cannot be loaded or does not start."""
@@ -91,11 +94,11 @@ class NvmlHardware:
         self._ask("closing the driver's library", self._nvml.nvmlShutdown)
         self._ask("starting the driver's library", self._nvml.nvmlInit)
         current, pending = self._ask(what, self._nvml.nvmlDeviceGetMigMode, self._device(index))
-        if bool(current) != enabled:
-            needs = (
-                "it comes with the GPU's next reset: reboot the node" if bool(pending) == enabled else "it stayed off"
-            )
-            raise HardwareError(f"{what}: {needs}")
+        if bool(current) == enabled:
+            return
+        if bool(pending) == enabled:
+            raise HardwareError(f"{what}: it comes with the GPU's next reset: reboot the node")
+        raise HardwareError(f"{what}: it stayed as it was")
 
     def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:
         """See `MigHardware.set_devices`."""
@@ -219,7 +222,7 @@ def _orders(profiles: list[Profile]) -> Iterator[tuple[Profile, ...]]:
     """The largest first, as it nearly always fits; then others, each once."""
     first = tuple(sorted(profiles, key=lambda each: (-each.slices, each.name)))
     seen: set[tuple[Profile, ...]] = set()
-    for order in islice(permutations(first), 5040):
+    for order in islice(permutations(first), MAX_PERMUTATIONS):
         if order not in seen and len(seen) < MAX_ORDERS:
             seen.add(order)
             yield order

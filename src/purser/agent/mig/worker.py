@@ -1,16 +1,18 @@
 """Answers the operator's requests on one node, each once. A request that stands is taken up by whoever starts next."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from purser.agent.mig.applying import bring, differences
+from purser.agent.mig.applying import WithdrawnError, bring, differences
 from purser.agent.mig.hardware import HardwareError, MigHardware
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
+from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_facts import MigRequest, MigResult, decode_request, decode_result, encode
+from purser.core.node_annotations import encode
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.errors import KubeError
@@ -25,12 +27,16 @@ OpenHardware = Callable[[], MigHardware]
 
 
 async def run(node: str, client: Client, layouts: Path, open_hardware: OpenHardware, stop: asyncio.Event) -> None:
-    """Answer requests until ``stop`` is set. An answer that is being worked on is finished, but not written."""
+    """Answer requests until ``stop`` is set. A layout that is being applied then stops between two GPUs; whoever starts
+    next takes it up from there."""
     await until(Worker(node, client, layouts, open_hardware).run(), stop.wait())
 
 
-def answer(request: MigRequest, layouts: Path, open_hardware: OpenHardware) -> MigResult:
-    """Do what is asked and say how it went. Blocks, for minutes perhaps; never raises for what a node may do."""
+def answer(
+    request: MigRequest, layouts: Path, open_hardware: OpenHardware, is_wanted: Callable[[], bool] = lambda: True
+) -> MigResult:
+    """Do what is asked, as long as it is wanted, and say how it went. Blocks, for minutes perhaps; never raises for
+    what a node may do."""
     try:
         hardware = open_hardware()
         try:
@@ -39,10 +45,10 @@ def answer(request: MigRequest, layouts: Path, open_hardware: OpenHardware) -> M
             target = wanted(named, request.profile, cards)
             if request.check_only:
                 return MigResult(request.profile, request.attempt, differs=bool(differences(cards, target)))
-            bring(hardware, target)
+            bring(hardware, target, is_wanted)
         finally:
             hardware.close()
-    except (HardwareError, LayoutError) as error:
+    except (HardwareError, LayoutError, WithdrawnError) as error:
         return MigResult(request.profile, request.attempt, str(error))
     except (OSError, UnicodeDecodeError) as error:
         return MigResult(request.profile, request.attempt, f"the layouts in {layouts} cannot be read: {error}")
@@ -61,8 +67,17 @@ class Worker:
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self._last: MigResult | None = None
         """The last answer: asked for again before it was written, it is not worked out anew."""
+        self._at_work: MigRequest | None = None
+        self._withdrawn = threading.Event()
+        """Read by the thread that is at work."""
         self._nodes: Informer[Node] = Informer(client, NODES, field_selector=f"metadata.name={node}")
-        self._nodes.add_handler(on_add=lambda _: self._look.set(), on_update=lambda *_: self._look.set())
+        seen = self._node_changed
+        self._nodes.add_handler(on_add=lambda _: seen(), on_update=lambda *_: seen(), on_delete=lambda _: seen())
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """What it was at last is wanted no more, or is done."""
+        return self._withdrawn.is_set()
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -79,18 +94,37 @@ class Worker:
                 continue
             if self._last is None or self._last.attempt != request.attempt:
                 log.info("a MIG layout is asked for", profile=request.profile, check_only=request.check_only)
-                self._last = await asyncio.to_thread(answer, request, self._layouts, self._open_hardware)
+                self._last = await self._work(request)
                 log.info("the MIG layout is answered for", profile=request.profile, error=self._last.error)
             await self._write(self._last)
 
+    async def _work(self, request: MigRequest) -> MigResult:
+        """In a thread, which is told between two GPUs when nobody waits for it any more."""
+        self._at_work = request
+        withdrawn = self._withdrawn = threading.Event()
+        try:
+            return await asyncio.to_thread(
+                answer, request, self._layouts, self._open_hardware, lambda: not withdrawn.is_set()
+            )
+        finally:
+            withdrawn.set()
+            self._at_work = None
+
+    def _node_changed(self) -> None:
+        self._look.set()
+        if self._at_work is not None and self._request() != self._at_work:
+            self._withdrawn.set()
+
+    def _annotations(self) -> dict[str, str]:
+        node = self._nodes.store.get(self._node)
+        return node.metadata.annotations if node is not None else {}
+
+    def _request(self) -> MigRequest | None:
+        return decode_request(self._annotations().get(MIG_WANTED_ANNOTATION))
+
     def _open_request(self) -> MigRequest | None:
         """What is asked and not answered."""
-        node = self._nodes.store.get(self._node)
-        there = node.metadata.annotations if node is not None else {}
-        request, result = (
-            decode_request(there.get(MIG_WANTED_ANNOTATION)),
-            decode_result(there.get(MIG_RESULT_ANNOTATION)),
-        )
+        request, result = self._request(), decode_result(self._annotations().get(MIG_RESULT_ANNOTATION))
         answered = request is not None and result is not None and result.attempt == request.attempt
         return None if answered else request
 

@@ -8,7 +8,7 @@ from typing import Any
 from .errors import Cause, Obj
 from .jsonio import parse_time
 from .names import invalid, required
-from .schema import MISSING, Schema
+from .schema import ANY, MISSING, Schema
 
 _OBJECT_FIELDS = ("apiVersion", "kind", "metadata")
 _TYPES: dict[str, Any] = {
@@ -71,10 +71,11 @@ def fill_defaults(value: Any, schema: Schema) -> None:
 
 
 def drop_nulls(value: Any, schema: Schema) -> None:
-    """A null that is not nullable means an absent field, in place."""
+    """A null that is not nullable means an absent field, or value of a map, in place."""
     if isinstance(value, dict):
-        for name, sub in schema.properties.items():
-            if name in value and value[name] is None and not sub.nullable:
+        for name in [name for name, item in value.items() if item is None]:
+            sub = schema.child(name)
+            if sub is not ANY and not sub.nullable:
                 del value[name]
         for name, item in value.items():
             drop_nulls(item, schema.child(name))

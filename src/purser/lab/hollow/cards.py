@@ -4,16 +4,15 @@ import msgspec
 
 from purser.agent.mig.hardware import Card, HardwareError, Layout
 
-_H100 = "0x233010DE"
-
 
 class HollowCards:
     """Cards that remember their layout while the fleet lives. Every method is as `MigHardware` says."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, device: str) -> None:
+        """``device``: their PCI device id, four hexadecimal digits."""
         self.is_refusing = False
         """Whether every change fails, as on a card that somebody still uses."""
-        self._cards = {index: Card(index=index, device_id=_H100) for index in range(count)}
+        self._cards = {index: Card(index=index, device_id=f"0x{device.upper()}10DE") for index in range(count)}
 
     def cards(self) -> tuple[Card, ...]:
         """Every GPU."""

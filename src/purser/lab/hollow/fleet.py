@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from purser.agent.mig.worker import answer
+from purser.core.mig_messages import decode_request, decode_result
 from purser.core.model import Device, NodeInventory
 from purser.core.names import (
     GPU_RESOURCE,
@@ -22,7 +23,8 @@ from purser.core.names import (
     MIG_WANTED_ANNOTATION,
     NODE_FACTS_ANNOTATION,
 )
-from purser.core.node_facts import NodeFacts, PciGpu, decode_request, decode_result, encode
+from purser.core.node_annotations import encode
+from purser.core.node_facts import NodeFacts, PciGpu
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import ConflictError, NotFoundError
@@ -33,12 +35,24 @@ from purser.lab.controllers.workloads.daemonplan import target
 from purser.lab.controllers.workloads.owned import is_ready, owner_keys, phase
 from purser.lab.hollow import pods as statuses
 from purser.lab.hollow.cards import HollowCards
-from purser.lab.hollow.node import LABEL, MIG_ANNOTATION, annotation, boot_of, gpus_of, is_away, is_failing, split_os
-from purser.operator.mig.layouts import DEFAULT_LAYOUTS
+from purser.lab.hollow.node import (
+    LABEL,
+    MIG_ANNOTATION,
+    annotation,
+    boot_of,
+    device_id,
+    gpus_of,
+    is_away,
+    is_failing,
+    product_of,
+    split_os,
+)
+from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
 
 _WORKERS = 8
 _GPU_MEMORY_MIB = 80 * 1024
 _SLOTS = 10
+_PRODUCT_LABEL = "nvidia.com/gpu.product"
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
 
 log = structlog.get_logger("purser.lab.hollow")
@@ -187,7 +201,7 @@ class HollowFleet:
             await self._report(node)
             await self._taint(node)
             if not is_away(node):
-                await self._annotate(node)
+                await self._describe(node)
         except NotFoundError:
             return
 
@@ -216,28 +230,34 @@ class HollowFleet:
         if len(wanted) != len(taints):
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"spec": {"taints": wanted}})
 
-    async def _annotate(self, node: Raw) -> None:
+    async def _describe(self, node: Raw) -> None:
         """What pods on the node write of it."""
-        wanted: dict[str, str] = {}
+        annotations: dict[str, str] = {}
         if self._runs(node, "device-plugin") and gpus_of(node):
-            wanted[INVENTORY_ANNOTATION] = _inventory(node)
+            annotations[INVENTORY_ANNOTATION] = _inventory(node)
         if self._runs(node, "gpu-discovery"):
-            wanted[NODE_FACTS_ANNOTATION] = _facts(node)
+            annotations[NODE_FACTS_ANNOTATION] = _facts(node)
         if self._runs(node, "mig-manager") and (told := await self._mig_answer(node)):
-            wanted[MIG_RESULT_ANNOTATION] = told
-        differing = {key: value for key, value in wanted.items() if annotation(node, key) != value}
-        if differing:
-            patch = {"metadata": {"annotations": differing}}
-            await self._client.patch_merge(NODES, node["metadata"]["name"], patch)
+            annotations[MIG_RESULT_ANNOTATION] = told
+        labels: dict[str, str] = {}
+        if self._runs(node, "gpu-feature-discovery") and product_of(node):
+            labels[_PRODUCT_LABEL] = product_of(node)
+        patch = {**_differing(node, "annotations", annotations), **_differing(node, "labels", labels)}
+        if patch:
+            await self._client.patch_merge(NODES, node["metadata"]["name"], {"metadata": patch})
 
     async def _mig_answer(self, node: Raw) -> str:
         """As Purser's MIG worker answers, on cards that are not there. Empty: nothing is asked that has no answer."""
         request = decode_request(annotation(node, MIG_WANTED_ANNOTATION))
         result = decode_result(annotation(node, MIG_RESULT_ANNOTATION))
         behaviour = annotation(node, MIG_ANNOTATION)
-        if request is None or behaviour == "silent" or (result is not None and result.attempt == request.attempt):
+        if request is None or (result is not None and result.attempt == request.attempt):
             return ""
-        cards = self._cards.setdefault(node["metadata"]["name"], HollowCards(gpus_of(node)))
+        if behaviour == "silent" or (behaviour == "hanging" and not request.check_only):
+            return ""
+        cards = self._cards.setdefault(
+            node["metadata"]["name"], HollowCards(gpus_of(node), device_id(product_of(node)))
+        )
         cards.is_refusing = behaviour == "refusing"
         return encode(await asyncio.to_thread(answer, request, self._layouts, lambda: cards))
 
@@ -252,6 +272,12 @@ class HollowFleet:
 
     def _now(self) -> str:
         return timestamp(SystemClock().now())
+
+
+def _differing(node: Raw, kind: str, wanted: dict[str, str]) -> dict[str, dict[str, str]]:
+    there = node["metadata"].get(kind) or {}
+    differing = {key: value for key, value in wanted.items() if there.get(key) != value}
+    return {kind: differing} if differing else {}
 
 
 def _restarts(pod: Raw) -> int:
@@ -270,5 +296,5 @@ def _inventory(node: Raw) -> str:
 
 def _facts(node: Raw) -> str:
     os_id, version = split_os(str(((node.get("status") or {}).get("nodeInfo") or {}).get("osImage", "")))
-    gpus = tuple(PciGpu("2330") for _ in range(gpus_of(node)))
+    gpus = tuple(PciGpu(device_id(product_of(node))) for _ in range(gpus_of(node)))
     return encode(NodeFacts(os_id=os_id, os_version=version, gpus=gpus))

@@ -1,10 +1,12 @@
 """What a hollow node is, and the annotations by which people break it."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
 
+from purser.core.gpu_devices import product_of_device
 from purser.kube.resources import Raw
 
 LABEL = "purser.dev/lab-hollow"
@@ -21,11 +23,17 @@ BOOT_ANNOTATION = "purser.dev/lab-boot"
 """On a hollow node: id of its boot. Another one is a reboot, which restarts every container."""
 
 MIG_ANNOTATION = "purser.dev/lab-mig"
-"""On a hollow node: how its MIG worker behaves: ``silent`` never answers, ``refusing`` cannot change a card."""
+"""On a hollow node: how its MIG worker behaves: ``silent`` never answers, ``hanging`` never once something is to be
+changed, ``refusing`` cannot change a card."""
 
 GPUS_ANNOTATION = "purser.dev/lab-gpus"
 """On a hollow node: how many GPUs are in it."""
 
+PRODUCT_ANNOTATION = "purser.dev/lab-product"
+"""On a hollow node: the model of its GPUs. Another one is what an exchange of cards is."""
+
+_H100 = "2330"
+_UNKNOWN = "ffff"
 MAX_COUNT = 5000
 _NFD = "feature.node.kubernetes.io/"
 
@@ -43,12 +51,15 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpus: int = 8
     """0: a node without GPUs."""
     product: str = ""
-    """As GPU feature discovery would label it: ``NVIDIA-H100-80GB-HBM3``."""
+    """What its GPUs are, as feature discovery labels them: ``NVIDIA-H100-80GB-HBM3``. The label comes when that runs on
+    the node; until then only the PCI device id tells. Empty: H100s that nothing labels."""
     nfd: bool = True
     """Whether node-feature-discovery has labelled it."""
     unschedulable: bool = False
     """Somebody cordoned it."""
     labels: dict[str, str] = {}
+    taints: tuple[dict[str, str], ...] = ()
+    """``{key: ..., value: ..., effect: ...}``."""
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later."""
@@ -71,14 +82,13 @@ def manifests(nodes: HollowNodes) -> list[Raw]:
 def _manifest(nodes: HollowNodes, name: str) -> Raw:
     own = {LABEL: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels = {**own, **(_nfd_labels(nodes) if nodes.nfd else {}), **nodes.labels}
-    if nodes.product:
-        labels["nvidia.com/gpu.product"] = nodes.product
+    annotations = {GPUS_ANNOTATION: str(nodes.gpus), **({PRODUCT_ANNOTATION: nodes.product} if nodes.product else {})}
     capacity = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": {GPUS_ANNOTATION: str(nodes.gpus)}},
-        "spec": {"unschedulable": True} if nodes.unschedulable else {},
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {**({"unschedulable": True} if nodes.unschedulable else {}), "taints": list(nodes.taints)},
         "status": {
             "capacity": capacity,
             "allocatable": capacity,
@@ -148,6 +158,20 @@ def gpus_of(node: Mapping[str, Any]) -> int:
     """How many GPUs are in it; what is no number counts as none."""
     text = annotation(node, GPUS_ANNOTATION)
     return int(text) if text.isdecimal() else 0
+
+
+def product_of(node: Mapping[str, Any]) -> str:
+    """The model of its GPUs as a label has it; empty where nothing labels them."""
+    return annotation(node, PRODUCT_ANNOTATION)
+
+
+@cache
+def device_id(product: str) -> str:
+    """PCI device id of a model, four hexadecimal digits; of a model that Purser does not know, one that no card has."""
+    if not product:
+        return _H100
+    ids = (f"{number:04x}" for number in range(0x10000))
+    return next((each for each in ids if product_of_device(each) == product), _UNKNOWN)
 
 
 def is_failing(node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:

@@ -28,6 +28,7 @@ def describe(step: Step) -> str:
 
 def _never(never: Never) -> str:
     what = f"{never.kind} {', '.join(never.names)} {'goes' if never.deleted else f'with {never.match}'}"
+    what += f" for {never.longer_than_s:g} s" if never.longer_than_s else ""
     return f"more than {never.more_than}: {what}" if never.more_than else what
 
 

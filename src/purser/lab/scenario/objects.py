@@ -1,5 +1,6 @@
 """Manifests: read from files, found in the API, applied and deleted."""
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -39,9 +40,15 @@ _KNOWN: tuple[Resource[Raw], ...] = (
     BUDGETS,
     CLUSTER_POLICIES.raw(),
     untyped("", "v1", "resourcequotas", "ResourceQuota"),
+    untyped("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
     untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
 )
+_OTHERS: tuple[Resource[Raw], ...] = (
+    untyped("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False),
+)
+"""Of kinds that are there twice: they are called as kubectl does, ``ClusterPolicy.nvidia.com``."""
 _BY_KIND = {resource.kind: resource for resource in _KNOWN}
+_BY_WHOLE_NAME = {f"{resource.kind}.{resource.group}": resource for resource in _OTHERS}
 
 
 def manifests(given: str | list[dict[str, Any]], folder: Path) -> list[Raw]:
@@ -60,15 +67,17 @@ def manifests(given: str | list[dict[str, Any]], folder: Path) -> list[Raw]:
 
 def resource_of(body: Mapping[str, Any], where: str) -> Resource[Raw]:
     """Where an object of this kind lives. Raises `ScenarioError`."""
-    return kind_named(str(body.get("kind")), where)
+    group, _, _ = str(body.get("apiVersion")).rpartition("/")
+    kind = str(body.get("kind"))
+    return _BY_WHOLE_NAME.get(f"{kind}.{group}") or kind_named(kind, where)
 
 
 def kind_named(kind: str, where: str) -> Resource[Raw]:
     """Where objects of this kind live. Raises `ScenarioError`."""
-    try:
-        return _BY_KIND[kind]
-    except KeyError:
-        raise ScenarioError(f"{where}: scenarios know no kind {kind}: use {', '.join(sorted(_BY_KIND))}") from None
+    known = {**_BY_KIND, **_BY_WHOLE_NAME}
+    if kind not in known:
+        raise ScenarioError(f"{where}: scenarios know no kind {kind}: use {', '.join(sorted(known))}")
+    return known[kind]
 
 
 async def named(client: Client, kind: str, names: Iterable[str], namespace: str = "") -> list[Raw]:
@@ -91,6 +100,24 @@ async def apply(client: Client, bodies: Iterable[Raw]) -> None:
         if resource.namespaced:
             body = {**body, "metadata": {"namespace": "default", **body["metadata"]}}
         await client.apply(resource, body, force=True)
+
+
+_FIELD = re.compile(r"\$\{(\S+) (\S+) (\S+)\}")
+
+
+async def filled(client: Client, value: Any) -> Any:
+    """With ``${KIND NAME FIELD.OF.IT}`` in any text replaced by what stands there now. Raises `ScenarioError` and
+    `KubeError`."""
+    if isinstance(value, Mapping):
+        return {key: await filled(client, each) for key, each in value.items()}
+    if not isinstance(value, str) or not (found := _FIELD.search(value)):
+        return value
+    obj: Any = await client.get(kind_named(found[1], "patch.merge"), found[2])
+    for part in found[3].split("."):
+        obj = obj.get(part) if isinstance(obj, Mapping) else None
+    if not isinstance(obj, str):
+        raise ScenarioError(f"patch.merge: {found[1]} {found[2]} has no text {found[3]}")
+    return value.replace(found[0], obj)
 
 
 def _documents(text: str) -> list[Any]:

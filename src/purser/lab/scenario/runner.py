@@ -48,5 +48,6 @@ async def _problem(lab: Lab, step: Step, loaded: Loaded, left_s: float, vigils: 
         whole = left_s < step.within_s + 1
         return f"the scenario's deadline of {loaded.scenario.deadline_s:g} s is over" if whole else "it took too long"
     except (StepFailed, ScenarioError, KubeError) as error:
-        return str(error)
+        # What was and must never have been is often why something else did not come about.
+        return "; ".join(dict.fromkeys(filter(None, (str(error), vigils.broken()))))
     return ""

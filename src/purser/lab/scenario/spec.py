@@ -162,7 +162,8 @@ class Fault(_Strict, frozen=True):
 
 
 class Patch(_Strict, frozen=True):
-    """A merge patch of objects: what is null in it goes."""
+    """A merge patch of objects: what is null in it goes. ``${ClusterPolicy gpus status.upgrade.target}`` in a text is
+    what stands in that field, of an object without a namespace."""
 
     kind: str
     names: list[str]
@@ -181,6 +182,8 @@ class Never(_Strict, frozen=True):
     namespace: str = ""
     more_than: int = 0
     """So many at a time may be so."""
+    longer_than_s: float = 0.0
+    """For so long each may be so."""
     deleted: bool = False
     """What may not be is that such an object goes, or is asked to. Counted are all that ever did."""
 

@@ -104,6 +104,7 @@ async def _patch(lab: Lab, patch: Patch) -> None:
     found = await objects.named(lab.client, patch.kind, patch.names, patch.namespace)
     if not found:
         raise StepFailed(f"there is no {patch.kind} {', '.join(patch.names)}")
+    merge = await objects.filled(lab.client, patch.merge)
     for obj in found:
         namespace = patch.namespace if resource.namespaced else None
-        await lab.client.patch_merge(resource, obj["metadata"]["name"], patch.merge, namespace)
+        await lab.client.patch_merge(resource, obj["metadata"]["name"], merge, namespace)

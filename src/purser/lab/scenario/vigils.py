@@ -1,6 +1,7 @@
 """What must never be, not for a moment: looked for in the watch stream, where polling would miss it."""
 
 import asyncio
+import time
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +45,8 @@ class Vigils:
 
     def broken(self) -> str:
         """What was, and must never have been; empty: nothing."""
+        for vigil in self._vigils:
+            vigil.look()
         return next((vigil.problem for vigil in self._vigils if vigil.problem), "")
 
 
@@ -51,8 +54,8 @@ class _Vigil:
     def __init__(self, never: Never) -> None:
         self.problem = ""
         self._never = never
-        self._now: set[str] = set()
-        """Keys of what is so now; of what went or was asked to, where that is what may not be."""
+        self._now: dict[str, float] = {}
+        """Keys of what is so now, and since when; of what went or was asked to, where that is what may not be."""
 
     def see(self, obj: Raw) -> None:
         """An object is there, or changed."""
@@ -62,18 +65,31 @@ class _Vigil:
         if is_so:
             self._note(obj)
         elif not self._never.deleted:
-            self._now.discard(key_of(obj))
+            self._is_over(obj)
 
     def miss(self, obj: Raw) -> None:
         """An object is gone."""
         if not self._never.deleted:
-            self._now.discard(key_of(obj))
+            self._is_over(obj)
         elif has_name(obj, self._never.names) and not difference(self._never.match, obj):
             self._note(obj)
 
-    def _note(self, obj: Raw) -> None:
-        self._now.add(key_of(obj))
-        if len(self._now) > self._never.more_than and not self.problem:
-            names = ", ".join(sorted(self._now)[:_NAMED])
+    def look(self) -> None:
+        """Whether too many are so, by now for too long."""
+        long = sorted(key for key, since in self._now.items() if self._allowed_s(since) <= 0)
+        if len(long) > self._never.more_than and not self.problem:
+            names, kind = ", ".join(long[:_NAMED]), self._never.kind
             what = "went" if self._never.deleted else f"were {self._never.match}"
-            self.problem = f"{len(self._now)} {self._never.kind} {what}, at most {self._never.more_than} may: {names}"
+            after = f" for {self._never.longer_than_s:g} s" if self._never.longer_than_s else ""
+            self.problem = f"{len(long)} {kind} {what}{after}, at most {self._never.more_than} may: {names}"
+
+    def _note(self, obj: Raw) -> None:
+        self._now.setdefault(key_of(obj), time.monotonic())
+        self.look()
+
+    def _is_over(self, obj: Raw) -> None:
+        self.look()
+        self._now.pop(key_of(obj), None)
+
+    def _allowed_s(self, since: float) -> float:
+        return since + self._never.longer_than_s - time.monotonic()

@@ -1,7 +1,7 @@
 """What is done about it: the actions of a round, written to the API or shown.
 
 - ``writer``: the protocol, and what came of an action.
-- ``kube``: writes; ``dry``: says what it would write.
+- ``kube``: writes; ``dry``: says what it would write, in diffs of ``diff``.
 - ``perform``: does all actions of a round, in order.
 
 Not here: which actions (``kernel``).

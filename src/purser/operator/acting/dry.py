@@ -5,70 +5,64 @@ from typing import Any
 
 import msgspec
 
-from purser.operator.diff import node_before_and_after, text_diff
+from purser.operator.acting.diff import node_before_and_after, text_diff
+from purser.operator.acting.writer import subject, verb
+from purser.operator.kernel.drift import projection
 from purser.operator.model import (
     Action,
+    Adopt,
     Apply,
     Delete,
     DeletePod,
     Evict,
     ObjectKey,
     PatchNode,
-    Raw,
     SetFinalizer,
     Snapshot,
     WriteStatus,
 )
 
-Projection = Callable[[Raw, Raw], Any]
-
 
 class DryWriter:
     """Each action as a diff against a snapshot, told line by line to ``say``."""
 
-    def __init__(self, snapshot: Snapshot, say: Callable[[str], None], projection: Projection):
-        """``projection`` leaves of a live object what the operator's own version of it names."""
+    def __init__(self, snapshot: Snapshot, say: Callable[[str], None]):
         self._snapshot = snapshot
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._policies: dict[str, Any] = {each["metadata"]["name"]: each for each in snapshot.policies}
         self._say = say
-        self._projection = projection
 
     async def do(self, action: Action) -> None:
         """Say it."""
         self._say(self._text(action).rstrip("\n"))
 
     def _text(self, action: Action) -> str:
+        key = subject(action)
+        said = f"{verb(action)} {key}"
         match action:
             case Apply():
-                return self._apply(action)
+                return self._diff(f"{said}: {action.why}", key, self._live(action), action.object)
+            case Adopt():
+                return f"{said}: its owner is ClusterPolicy {action.owner['name']}"
             case Delete():
-                name, live = _name(action.key), self._snapshot.objects.get(action.key)
-                return f"delete {name}: {action.why}\n{text_diff(name, live, None)}"
+                return self._diff(f"{said}: {action.why}", key, self._snapshot.objects.get(action.key), None)
             case PatchNode():
                 before, after = node_before_and_after(self._nodes.get(action.node), action)
-                return f"patch Node {action.node}: {action.why}\n{text_diff(f'Node/{action.node}', before, after)}"
+                return self._diff(f"{said}: {action.why}", key, before, after)
             case DeletePod():
-                return f"delete Pod {action.pod.namespace}/{action.pod.name} on {action.pod.node}: {action.why}"
+                return f"{said} on {action.pod.node}: {action.why}"
             case Evict():
-                workload = action.workload
-                return f"evict Pod {workload.namespace}/{workload.name} from {workload.node}: {action.why}"
+                return f"{said} from {action.workload.node}: {action.why}"
             case WriteStatus():
                 live = self._policies.get(action.policy, {}).get("status") or {}
-                wanted = msgspec.to_builtins(action.status)
-                diff = text_diff(f"ClusterPolicy/{action.policy}/status", live, wanted)
-                return f"status of ClusterPolicy {action.policy}\n{diff}"
+                return self._diff(f"status of {key}", key, live, msgspec.to_builtins(action.status))
             case SetFinalizer():
-                names = ", ".join(action.finalizers) or "none"
-                return f"finalizers of ClusterPolicy {action.policy}: {names}"
+                return f"finalizers of {key}: {', '.join(action.finalizers) or 'none'}"
 
-    def _apply(self, action: Apply) -> str:
+    def _live(self, action: Apply) -> Any:
         """Only what the operator owns of an object is compared, as it is when it decides."""
-        key = ObjectKey.of(action.object)
-        live = self._snapshot.objects.get(key)
-        shown = self._projection(live, action.object) if live is not None else None
-        return f"apply {_name(key)}: {action.why}\n{text_diff(_name(key), shown, action.object)}"
+        live = self._snapshot.objects.get(ObjectKey.of(action.object))
+        return projection(live, action.object) if live is not None else None
 
-
-def _name(key: ObjectKey) -> str:
-    return f"{key.kind}/{key.namespace}/{key.name}" if key.namespace else f"{key.kind}/{key.name}"
+    def _diff(self, said: str, key: ObjectKey, before: Any, after: Any) -> str:
+        return f"{said}\n{text_diff(str(key), before, after)}"

@@ -1,15 +1,16 @@
 """Writes actions to the API, and tells the observer what effects to expect."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from purser.kube import Client, ConflictError, InvalidError, NotFoundError, Raw, Resource
-from purser.kube.objects import ObjectMeta
+from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
 from purser.kube.resources import PODS
+from purser.operator.kernel.drift import removal
 from purser.operator.model import (
     Action,
+    Adopt,
     Apply,
     Delete,
     DeletePod,
@@ -20,19 +21,14 @@ from purser.operator.model import (
     Settled,
     WriteStatus,
 )
-from purser.operator.names import APPLIED_HASH_ANNOTATION
+from purser.operator.names import APPLIED_HASH_ANNOTATION, GROUP, KIND
 from purser.operator.observing.expectations import Check, at_least, going
 from purser.operator.observing.kinds import resource_of
-from purser.operator.observing.objects import OPERATOR_NODES
+from purser.operator.observing.objects import OPERATOR_NODES, Identified
 from purser.operator.policy import CLUSTER_POLICIES
 
-
-class _Identified(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_NODES = OPERATOR_NODES.as_type(_Identified)
-_POLICIES = CLUSTER_POLICIES.as_type(_Identified)
+_NODES = OPERATOR_NODES.as_type(Identified)
+_POLICIES = CLUSTER_POLICIES.as_type(Identified)
 
 
 class Notes(Protocol):
@@ -53,7 +49,8 @@ class Notes(Protocol):
 
 
 class KubeWriter:
-    """One write per action. Each is valid by itself, so that nothing is half done between two."""
+    """One write per action, and one more where others added what is not theirs to add. Each is valid by itself, so that
+    nothing is half done between two."""
 
     def __init__(self, client: Client, notes: Notes):
         self._client = client
@@ -64,6 +61,8 @@ class KubeWriter:
         match action:
             case Apply():
                 await self._apply(action)
+            case Adopt():
+                await self._adopt(action)
             case Delete():
                 await self._delete(action)
             case PatchNode():
@@ -85,40 +84,51 @@ class KubeWriter:
             came_out = await self._client.apply(resource, action.object, force=True)
         except InvalidError as error:
             came_out = await self._replace_fields(resource, key, action.object, error)
+        came_out = await self._without_additions(resource, key, action.object, came_out)
         self._notes.applied(key, Settled(_hash(action.object), came_out))
-        self._notes.expect(resource, _key(key), at_least(came_out["metadata"]["resourceVersion"]))
+        self._notes.expect(resource, key.path, at_least(came_out["metadata"]["resourceVersion"]))
 
     async def _replace_fields(
         self, resource: Resource[Raw], key: ObjectKey, obj: Mapping[str, Any], refusal: InvalidError
     ) -> Raw:
-        """Write an object that is there as a merge patch, which replaces lists whole.
+        """Write an object that is there as a merge patch, which replaces lists whole. Its other owners stay.
 
         Server-side apply before Kubernetes 1.22 leaves parts of what is no longer wanted (a removed probe's numbers, a
         variable's valueFrom beside its new value), and refuses the result as invalid, for ever (tried on 1.20).
         """
         try:
-            return await self._client.patch_merge(resource, key.name, obj, key.namespace or None)
+            live = await self._client.get(resource, key.name, key.namespace or None)
         except NotFoundError:
             raise refusal from None
+        owned = _owned(live, obj["metadata"].get("ownerReferences", ()))
+        patch = {**obj, "metadata": {**obj["metadata"], **owned}}
+        return await self._client.patch_merge(resource, key.name, patch, key.namespace or None)
+
+    async def _without_additions(
+        self, resource: Resource[Raw], key: ObjectKey, obj: Mapping[str, Any], came_out: Raw
+    ) -> Raw:
+        """Takes away what others added in places that are the operator's alone: an apply leaves it theirs."""
+        patch = removal(came_out, obj)
+        if not patch:
+            return came_out
+        same = {"metadata": {"resourceVersion": came_out["metadata"]["resourceVersion"]}}
+        return await self._client.patch_merge(resource, key.name, {**patch, **same}, key.namespace or None)
+
+    async def _adopt(self, action: Adopt) -> None:
+        resource, key = resource_of(action.key), action.key
+        live = await self._client.get(resource, key.name, key.namespace or None)
+        patch = {"metadata": {**_owned(live, (action.owner,)), "uid": action.uid}}
+        came_out = await self._client.patch_merge(resource, key.name, patch, key.namespace or None)
+        self._notes.expect(resource, key.path, at_least(came_out["metadata"]["resourceVersion"]))
 
     async def _delete(self, action: Delete) -> None:
         resource, key = resource_of(action.key), action.key
         await self._client.delete(resource, key.name, key.namespace or None, uid=action.uid, propagation="Background")
-        self._notes.expect(resource, _key(key), going(action.uid))
+        self._notes.expect(resource, key.path, going(action.uid))
 
     async def _patch_node(self, action: PatchNode) -> None:
-        patch = node_patch(action)
-        if action.unschedulable:
-            patch.setdefault("metadata", {})["resourceVersion"] = await self._version_without_cordon(action.node)
-        written = await self._client.patch_merge(_NODES, action.node, patch)
+        written = await self._client.patch_merge(_NODES, action.node, node_patch(action))
         self._notes.expect(_NODES, action.node, at_least(written.metadata.resource_version))
-
-    async def _version_without_cordon(self, name: str) -> str:
-        """What a cordon is conditional on: one that somebody else set a moment ago must not get the operator's mark."""
-        node = await self._client.get(OPERATOR_NODES, name)
-        if node.spec.unschedulable:
-            raise ConflictError(409, "Conflict", f"node {name} was cordoned by somebody else in between")
-        return node.metadata.resource_version
 
     async def _delete_pod(self, action: DeletePod) -> None:
         pod = action.pod
@@ -144,17 +154,31 @@ class KubeWriter:
 
 
 def node_patch(action: PatchNode) -> dict[str, Any]:
-    """The merge patch of a node: labels, annotations and cordon in one write."""
-    metadata = {key: each for key, each in (("labels", action.labels), ("annotations", action.annotations)) if each}
+    """The merge patch of a node: labels, annotations and cordon in one write, refused where the node changed since."""
+    named = {
+        "labels": action.labels,
+        "annotations": action.annotations,
+        "resourceVersion": action.resource_version,
+    }
+    metadata = {key: each for key, each in named.items() if each}
     patch: dict[str, Any] = {"metadata": metadata} if metadata else {}
     if action.unschedulable is not None:
         patch["spec"] = {"unschedulable": action.unschedulable or None}
     return patch
 
 
+def _owned(live: Raw, ours: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metadata that makes a live object one of ``ours``: instead of other ClusterPolicies', beside other owners,
+    and on condition that it is still the same."""
+    metadata = live["metadata"]
+    others = [each for each in metadata.get("ownerReferences") or () if not _is_policy(each)]
+    return {"resourceVersion": metadata["resourceVersion"], "ownerReferences": [*others, *ours]}
+
+
+def _is_policy(owner: Mapping[str, Any]) -> bool:
+    group, _, _ = str(owner["apiVersion"]).partition("/")
+    return (group, owner["kind"]) == (GROUP, KIND)
+
+
 def _hash(obj: Mapping[str, Any]) -> str:
     return str(obj["metadata"].get("annotations", {}).get(APPLIED_HASH_ANNOTATION, ""))
-
-
-def _key(key: ObjectKey) -> str:
-    return f"{key.namespace}/{key.name}" if key.namespace else key.name

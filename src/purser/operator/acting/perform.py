@@ -6,7 +6,7 @@ from itertools import groupby
 
 import structlog
 
-from purser.kube import ConflictError, KubeError, NotFoundError, TooManyRequestsError
+from purser.kube import ApiError, ConflictError, KubeError, NotFoundError, TooManyRequestsError
 from purser.operator.acting.writer import Failure, Result, Writer, describe
 from purser.operator.model import Action, Apply, Evict
 
@@ -14,6 +14,10 @@ log = structlog.get_logger("purser.operator")
 
 AT_A_TIME = 16
 """Writes under way at once: a thousand nodes take seconds, and the API server has room for others."""
+
+
+_PASSING = (404, 408, 409, 410, 429)
+_SERVERS_FAULT = 500
 
 
 async def perform(actions: Sequence[Action], writer: Writer, may_write: Callable[[], bool] = lambda: True) -> Result:
@@ -64,7 +68,7 @@ async def _try(action: Action, writer: Writer) -> Failure | None:
     try:
         await writer.do(action)
     except (KubeError, LookupError) as error:
-        failure = Failure(action, str(error), _is_expected(action, error))
+        failure = Failure(action, str(error), _is_expected(action, error), _lasts(error))
         say = log.info if failure.expected else log.warning
         say("A write was refused" if failure.expected else "A write failed", error=str(error), **words)
         return failure
@@ -74,6 +78,15 @@ async def _try(action: Action, writer: Writer) -> Failure | None:
 
 def _is_expected(action: Action, error: Exception) -> bool:
     """A node, pod or object that went or changed since it was looked at; a disruption budget that says no."""
-    if isinstance(action, Evict) and isinstance(error, TooManyRequestsError):
-        return True
-    return isinstance(error, NotFoundError | ConflictError) and not isinstance(action, Apply)
+    if isinstance(error, TooManyRequestsError):
+        return isinstance(action, Evict)
+    if isinstance(error, NotFoundError):
+        return not isinstance(action, Apply)  # what is applied need not be there, but its namespace and kind
+    return isinstance(error, ConflictError)
+
+
+def _lasts(error: Exception) -> bool:
+    """Whether it is about the write itself: not about its moment, and not about a server that is away or overloaded."""
+    if isinstance(error, ApiError):
+        return error.status < _SERVERS_FAULT and error.status not in _PASSING
+    return isinstance(error, LookupError)

@@ -4,7 +4,30 @@ from typing import Protocol
 
 import msgspec
 
-from purser.operator.model import Action, Apply, Delete, DeletePod, Evict, PatchNode, SetFinalizer, WriteStatus
+from purser.operator.model import (
+    Action,
+    Adopt,
+    Apply,
+    Delete,
+    DeletePod,
+    Evict,
+    ObjectKey,
+    PatchNode,
+    SetFinalizer,
+    WriteStatus,
+)
+from purser.operator.names import GROUP, KIND, VERSION
+
+_VERBS: dict[type[Action], str] = {
+    Apply: "apply",
+    Adopt: "adopt",
+    Delete: "delete",
+    PatchNode: "patch",
+    DeletePod: "delete",
+    Evict: "evict",
+    WriteStatus: "status",
+    SetFinalizer: "finalizer",
+}
 
 
 class Writer(Protocol):
@@ -22,6 +45,8 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
     expected: bool
     """The world moved on since it was looked at, or a budget said no: the next round knows more."""
+    lasting: bool = False
+    """The server refuses it for what it is: it will do so again until somebody does something about it."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -38,25 +63,29 @@ class Result(msgspec.Struct, frozen=True):
         return not self.failures and not self.stopped
 
 
-def describe(action: Action) -> dict[str, str]:
-    """An action in the words of logs: verb, kind, name, and why."""
+def subject(action: Action) -> ObjectKey:
+    """What an action writes to."""
     match action:
         case Apply():
-            metadata = action.object["metadata"]
-            return _words("apply", action.object["kind"], metadata["name"], action.why)
-        case Delete():
-            return _words("delete", action.key.kind, action.key.name, action.why)
+            return ObjectKey.of(action.object)
+        case Adopt() | Delete():
+            return action.key
         case PatchNode():
-            return _words("patch", "Node", action.node, action.why)
+            return ObjectKey.of_node(action.node)
         case DeletePod():
-            return _words("delete", "Pod", action.pod.name, action.why)
+            return ObjectKey("v1", "Pod", action.pod.namespace, action.pod.name)
         case Evict():
-            return _words("evict", "Pod", f"{action.workload.namespace}/{action.workload.name}", action.why)
-        case WriteStatus():
-            return _words("status", "ClusterPolicy", action.policy, "")
-        case SetFinalizer():
-            return _words("finalizer", "ClusterPolicy", action.policy, "")
+            return ObjectKey("v1", "Pod", action.workload.namespace, action.workload.name)
+        case WriteStatus() | SetFinalizer():
+            return ObjectKey(f"{GROUP}/{VERSION}", KIND, "", action.policy)
 
 
-def _words(verb: str, kind: str, name: str, why: str) -> dict[str, str]:
-    return {"verb": verb, "kind": kind, "name": name} | ({"why": why} if why else {})
+def verb(action: Action) -> str:
+    """What it does to that, in one word."""
+    return _VERBS[type(action)]
+
+
+def describe(action: Action) -> dict[str, str]:
+    """An action in the words of logs: verb, kind, name, and why."""
+    key, why = subject(action), getattr(action, "why", "")
+    return {"verb": verb(action), "kind": key.kind, "name": key.path} | ({"why": why} if why else {})

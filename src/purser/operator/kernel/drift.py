@@ -1,17 +1,34 @@
-"""Whether a live object still is what was applied. Only fields that are wanted count: what others add stays theirs."""
+"""Whether a live object still is what was applied. Fields that are wanted count, and what is added in `WHOLE` places.
+All else that others add stays theirs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from purser.operator.model import Raw, Settled
 from purser.operator.names import APPLIED_HASH_ANNOTATION
+from purser.operator.wording import some
 
 LIST_KEYS = ("mountPath", "containerPort", "uid", "name", "key")
 """By which items of a list are told apart, if all items of it have one and no two are equal. A mount's name comes
 twice where a volume is mounted twice, therefore its path comes first."""
 
 _LISTS = (list, tuple)
-SHOWN_PATHS = 3
+_POD = "DaemonSet.spec.template.spec"
+_CONTAINERS = (f"{_POD}.containers", f"{_POD}.initContainers")
+
+WHOLE = frozenset(
+    {
+        f"{_POD}.nodeSelector",
+        *_CONTAINERS,
+        *(f"{each}[].{field}" for each in _CONTAINERS for field in ("command", "args", "env", "envFrom")),
+        "ClusterRoleBinding.subjects",
+        "ConfigMap.binaryData",
+        "ConfigMap.data",
+        "RoleBinding.subjects",
+    }
+)
+"""Places, by kind and fields, that are the operator's alone: what is added there decides where an operand runs, what
+runs in it, and who has its rights. No server fills anything in there."""
 
 
 def why_apply(live: Raw | None, desired: Raw, settled: Settled | None) -> str:
@@ -27,8 +44,7 @@ def why_apply(live: Raw | None, desired: Raw, settled: Settled | None) -> str:
     paths = difference(live, desired)
     if not paths or (settled is not None and _as_it_came_out(live, desired, settled)):
         return ""
-    more = f" and {len(paths) - SHOWN_PATHS} more" if len(paths) > SHOWN_PATHS else ""
-    return f"drift: {', '.join(paths[:SHOWN_PATHS])}{more}"
+    return f"drift: {some(paths)}"
 
 
 def _as_it_came_out(live: Raw, desired: Raw, settled: Settled) -> bool:
@@ -42,15 +58,9 @@ def hash_of(obj: Raw) -> str:
 
 
 def projection(live: Any, desired: Any) -> Any:
-    """The live value, of the fields only that the desired one has. Servers drop empty values, so that an empty one
-    that is wanted is there if nothing else is."""
-    if live == desired:
-        return live
-    if isinstance(desired, dict) and isinstance(live, dict):
-        return {key: _part(live, key, value) for key, value in desired.items() if key in live or _is_empty(value)}
-    if isinstance(desired, _LISTS) and isinstance(live, _LISTS):
-        return _list(live, desired)
-    return live
+    """The live value, of the fields only that the desired one has, and with all that is in `WHOLE` places. Servers drop
+    empty values, so that an empty one that is wanted is there if nothing else is."""
+    return _projection(live, desired, _kind(desired))
 
 
 def difference(live: Any, desired: Any) -> list[str]:
@@ -59,23 +69,96 @@ def difference(live: Any, desired: Any) -> list[str]:
     return [] if found == desired else list(_differences(found, desired, ""))
 
 
-def _part(live: Mapping[str, Any], key: str, desired: Any) -> Any:
+def removal(live: Raw, desired: Raw) -> Raw:
+    """The merge patch that takes away what was added in `WHOLE` places, and nothing else; empty: nothing was."""
+    return _merge_patch(live, _bare(live, desired, _kind(desired)))
+
+
+def _kind(desired: Any) -> str:
+    return str(desired.get("kind", "")) if isinstance(desired, dict) else ""
+
+
+def _projection(live: Any, desired: Any, place: str) -> Any:
+    if live == desired:
+        return live
+    if isinstance(desired, dict) and isinstance(live, dict):
+        found = {
+            key: _part(live, key, value, place) for key, value in desired.items() if key in live or _is_empty(value)
+        }
+        return found | {key: live[key] for key in _added(live, desired, place)}
+    if isinstance(desired, _LISTS) and isinstance(live, _LISTS):
+        return _list(live, desired, place)
+    return live
+
+
+def _part(live: Mapping[str, Any], key: str, desired: Any, place: str) -> Any:
     found = live.get(key)
-    return desired if found is None and _is_empty(desired) else projection(found, desired)
+    return desired if found is None and _is_empty(desired) else _projection(found, desired, f"{place}.{key}")
+
+
+def _added(live: Mapping[str, Any], desired: Mapping[str, Any], place: str) -> list[str]:
+    """Keys that are only in the live map, where it is the operator's alone, or they are themselves."""
+    return [
+        key
+        for key, value in live.items()
+        if key not in desired and (place in WHOLE or f"{place}.{key}" in WHOLE) and not _is_empty(value)
+    ]
 
 
 def _is_empty(value: Any) -> bool:
     return not value
 
 
-def _list(live: Sequence[Any], desired: Sequence[Any]) -> Any:
-    key = _list_key(desired)
-    if key is not None and all(isinstance(item, dict) for item in live):
-        by_key = {item.get(key): item for item in live}
-        return [projection(by_key[item[key]], item) for item in desired if item[key] in by_key]
+def _list(live: Sequence[Any], desired: Sequence[Any], place: str) -> Any:
+    by_key, key = _by_key(live, desired, place)
+    if key is not None:
+        found = [_projection(by_key[item[key]], item, f"{place}[]") for item in desired if item[key] in by_key]
+        wanted = [item[key] for item in desired]
+        return [*found, *(item for item in live if place in WHOLE and item.get(key) not in wanted)]
     if len(live) == len(desired):
-        return [projection(have, want) for have, want in zip(live, desired, strict=True)]
+        return [_projection(have, want, f"{place}[]") for have, want in zip(live, desired, strict=True)]
     return list(live)
+
+
+def _bare(live: Any, desired: Any, place: str) -> Any:
+    """The live value without what was added in whole places."""
+    if isinstance(desired, dict) and isinstance(live, dict):
+        added = _added(live, desired, place)
+        return {
+            key: _bare(value, desired[key], f"{place}.{key}") if key in desired else value
+            for key, value in live.items()
+            if key not in added
+        }
+    if isinstance(desired, _LISTS) and isinstance(live, _LISTS):
+        _, key = _by_key(live, desired, place)
+        if key is None:
+            return list(desired) if place in WHOLE else live
+        wanted = {item[key]: item for item in desired}
+        return [
+            _bare(item, wanted[item.get(key)], f"{place}[]") if item.get(key) in wanted else item
+            for item in live
+            if place not in WHOLE or item.get(key) in wanted
+        ]
+    return live
+
+
+def _merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """RFC 7386, where nothing is added."""
+    changed = [key for key in before if key not in after or before[key] != after[key]]
+    return {
+        key: _merge_patch(before[key], after[key]) if isinstance(after.get(key), dict) else after.get(key)
+        for key in changed
+    }
+
+
+def _by_key(live: Sequence[Any], desired: Sequence[Any], place: str) -> tuple[dict[Any, Any], str | None]:
+    """The live items by the key that tells the desired ones apart; None where none does. What comes twice in a whole
+    place is told from nothing."""
+    key = _list_key(desired)
+    if key is None or not all(isinstance(item, dict) and isinstance(item.get(key), Hashable) for item in live):
+        return {}, None
+    found = {item.get(key): item for item in live}
+    return (found, key) if len(found) == len(live) or place not in WHOLE else ({}, None)
 
 
 def _list_key(items: Sequence[Any]) -> str | None:
@@ -90,8 +173,8 @@ def _list_key(items: Sequence[Any]) -> str | None:
 
 def _differences(have: Any, want: Any, path: str) -> Iterator[str]:
     if isinstance(want, dict) and isinstance(have, dict):
-        for key, value in want.items():
-            yield from _differences(have.get(key), value, f"{path}.{key}" if path else str(key))
+        for key in {**want, **have}:
+            yield from _differences(have.get(key), want.get(key), f"{path}.{key}" if path else str(key))
     elif isinstance(want, _LISTS) and isinstance(have, _LISTS) and len(want) == len(have):
         for place, (one, other) in enumerate(zip(have, want, strict=True)):
             yield from _differences(one, other, f"{path}[{place}]")

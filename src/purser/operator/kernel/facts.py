@@ -1,15 +1,16 @@
-"""What a node is: whether it has GPUs, and its operating system and container runtime. Read per node, never guessed
-from another one."""
+"""What a node is: whether it has GPUs and which, and its operating system and container runtime. Read per node, never
+guessed from another one."""
 
 import re
 from typing import Literal
 
 import msgspec
 
+from purser.core.gpu_devices import can_mig, model_can_mig, product_of_device
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node_facts import NodeFacts, decode_facts
 from purser.operator.kernel.times import parsed
-from purser.operator.model import NodeView, RuntimeKind
+from purser.operator.model import Distribution, NodeView, Runtime, RuntimeKind
 from purser.operator.names import (
     DEPLOY_OPERANDS_LABEL,
     DEPLOY_PREFIX,
@@ -17,7 +18,7 @@ from purser.operator.names import (
     GPU_PRESENT_LABEL,
     GPU_PRODUCT_LABEL,
     MIG_CAPABLE_LABEL,
-    NFD_GPU_LABELS,
+    NFD_KERNEL_LABEL,
     NFD_OS_ID_LABEL,
     NFD_OS_VERSION_LABEL,
     NFD_PREFIX,
@@ -32,32 +33,61 @@ class Presence(msgspec.Struct, frozen=True):
     """Never: it had none; missing: nobody sees them any more, which may pass; gone: for so long that it has none."""
     gone_at: float | None = None
     """When a missing GPU will count as gone, if nothing changes."""
+    users: tuple[str, ...] = ()
+    """Pods that use GPUs which would count as gone otherwise, ``namespace/name``."""
 
 
 def has_gpu(node: NodeView, now: float, gone_after: float) -> Presence:
     """Whether a node has GPUs. Discovery may be away for a while: what was there stays until it was missing for
-    ``gone_after`` seconds, unless Purser's own discovery looked and found none."""
+    ``gone_after`` seconds, unless Purser's own discovery looked and found none.
+
+    Where node-feature-discovery is at work and sees no GPU, Purser's discovery does not run: what it saw is old.
+    """
     facts = facts_of(node)
-    if _nfd_sees_gpu(node) or (facts is not None and facts.gpus):
+    seen = facts is not None and bool(facts.gpus) and not has_nfd(node)
+    if seen or _nfd_sees_gpu(node):
         return Presence("present")
     if node.labels.get(GPU_PRESENT_LABEL) != "true":
         return Presence("gone" if node.labels.get(GPU_PRESENT_LABEL) == "false" else "never")
-    if facts is not None and not any(label.startswith(NFD_PREFIX) for label in node.labels):
+    if facts is not None and not has_nfd(node):
         return Presence("gone")
     since = parsed(node.annotations.get(GPU_MISSING_SINCE_ANNOTATION))
     gone_at = (now if since is None else since) + gone_after
     return Presence("gone") if gone_at <= now else Presence("missing", gone_at)
 
 
-def has_stale_facts(node: NodeView) -> bool:
-    """Whether Purser's discovery saw no GPU, once, and node-feature-discovery sees one now: discovery no longer runs
-    there. Its word must not count on the day on which node-feature-discovery is away."""
-    facts = facts_of(node)
-    return facts is not None and not facts.gpus and _nfd_sees_gpu(node)
+def has_nfd(node: NodeView) -> bool:
+    """Whether node-feature-discovery is at work on a node. Purser's own discovery runs where it is not."""
+    return NFD_KERNEL_LABEL in node.labels
+
+
+def contradicts_nfd(node: NodeView) -> bool:
+    """Whether Purser's discovery once saw something else than node-feature-discovery sees now. Its word must not count
+    on the day on which node-feature-discovery is away."""
+    facts, sees = facts_of(node), _nfd_sees_gpu(node)
+    return facts is not None and (sees or has_nfd(node)) and bool(facts.gpus) is not sees
 
 
 def _nfd_sees_gpu(node: NodeView) -> bool:
-    return any(node.labels.get(label) == "true" for label in NFD_GPU_LABELS)
+    return any(value == "true" and is_nfd_gpu_label(label) for label, value in node.labels.items())
+
+
+_PCI = re.compile(re.escape(NFD_PREFIX) + r"pci-(.+)\.present")
+_NVIDIA = "10de"
+_GPU_CLASSES = frozenset({"0300", "0302"})
+"""PCI classes of NVIDIA's GPUs; its NVSwitches are of another one."""
+
+
+def is_nfd_gpu_label(label: str) -> bool:
+    """Whether node-feature-discovery names one of NVIDIA's GPUs by it, whichever fields its labels are made of: the
+    vendor comes first, or after a class that is a GPU's."""
+    found = _PCI.fullmatch(label)
+    fields = found[1].split("_") if found else []
+    before = ("", *fields)
+    return any(
+        field == _NVIDIA and (not preceding or preceding in _GPU_CLASSES)
+        for preceding, field in zip(before, fields, strict=False)
+    )
 
 
 def facts_of(node: NodeView) -> NodeFacts | None:
@@ -105,25 +135,30 @@ def _from_image(image: str) -> list[tuple[str, str]]:
 
 
 _CDI_SINCE: dict[str, tuple[int, int]] = {"containerd": (1, 7), "crio": (1, 23)}
+_BY_CONFIG_VERSION = frozenset({"k3s", "rke2"})
+"""Distributions that read containerd's drop-ins from another folder for version 2 of its configuration."""
 
 
 def runtime_of(node: NodeView) -> RuntimeKind:
     """A node's container runtime, and the distribution that has its files elsewhere."""
     name, _, version = node.runtime.partition("://")
-    runtime: Literal["containerd", "crio", "docker"] = "containerd"
+    runtime: Runtime = "containerd"
     if name == "cri-o":
         runtime = "crio"
     elif name == "docker":
         runtime = "docker"
-    return RuntimeKind(runtime, _distribution(node), _can_cdi(runtime, version))
+    distribution = _distribution(node)
+    old = runtime == "containerd" and distribution in _BY_CONFIG_VERSION and not _is_since(version, (2, 0))
+    return RuntimeKind(runtime, distribution, _is_since(version, _CDI_SINCE.get(runtime, (0, 0))), old)
 
 
-def _can_cdi(runtime: str, version: str) -> bool:
+def _is_since(version: str, first: tuple[int, int]) -> bool:
+    """A version that nobody tells, or that has no number, is a new one."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
-    return found is None or (int(found[1]), int(found[2])) >= _CDI_SINCE.get(runtime, (0, 0))
+    return found is None or (int(found[1]), int(found[2])) >= first
 
 
-def _distribution(node: NodeView) -> Literal["", "k3s", "rke2", "k0s", "microk8s"]:
+def _distribution(node: NodeView) -> Distribution:
     version = node.kubelet_version
     facts = facts_of(node)
     told = facts.distribution if facts is not None else ""
@@ -138,18 +173,46 @@ def _distribution(node: NodeView) -> Literal["", "k3s", "rke2", "k0s", "microk8s
     return ""
 
 
-_MIG_PRODUCTS = re.compile(r"(?:^|-)(?:A30|A100|G?H100|G?H200|G?B200|G?B300|RTX-PRO-6000)(?:-|$)", re.IGNORECASE)
+def can_gpus_mig(node: NodeView) -> bool | None:
+    """Whether its GPUs can MIG: as feature discovery says, by the cards that are in it, or by the product's name. None:
+    nobody tells now."""
+    if told := node.labels.get(MIG_CAPABLE_LABEL):
+        return told == "true"
+    if (by_cards := _cards_can_mig(node)) is not None:
+        return by_cards
+    product = node.labels.get(GPU_PRODUCT_LABEL)
+    return model_can_mig(product) if product else None
 
 
 def is_mig_capable(node: NodeView) -> bool:
-    """Whether its GPUs can MIG: as feature discovery says, or by the product's name. Where neither is told now, a node
-    that has the MIG manager keeps it: labels of discovery may be away for a while."""
-    if told := node.labels.get(MIG_CAPABLE_LABEL):
-        return told == "true"
-    if product := node.labels.get(GPU_PRODUCT_LABEL):
-        return bool(_MIG_PRODUCTS.search(product))
+    """Whether it is to have the MIG manager because its GPUs can MIG. Where nobody tells now, a node that has it keeps
+    it: labels of discovery may be away for a while."""
+    if (told := can_gpus_mig(node)) is not None:
+        return told
     has_manager = node.labels.get(Operand.MIG_MANAGER.deploy_label)
     return bool(has_manager) and not users_word(node, Operand.MIG_MANAGER)
+
+
+def _cards_can_mig(node: NodeView) -> bool | None:
+    """One that can is enough; None: that depends on cards that are not known."""
+    facts = facts_of(node)
+    found = [can_mig(gpu.device) for gpu in facts.gpus] if facts is not None else []
+    if True in found:
+        return True
+    return None if None in found or not found else False
+
+
+_OF_SHARES = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
+"""What feature discovery adds to a model's name where cards are cut or shared."""
+
+
+def product_of(node: NodeView) -> str:
+    """The model of its first GPU, ``NVIDIA-H100-80GB-HBM3``; empty: not known. By the card that is in it, which never
+    changes; the label of feature discovery comes with the first driver, and changes when cards are cut or shared."""
+    facts = facts_of(node)
+    first = facts.gpus[:1] if facts is not None else ()
+    known = [product_of_device(gpu.device, gpu.subsystem) for gpu in first]
+    return "".join(known) or _OF_SHARES.sub("", node.labels.get(GPU_PRODUCT_LABEL, ""))
 
 
 def is_excluded(node: NodeView) -> bool:

@@ -1,19 +1,34 @@
 """Which nodes are not complete and will not be by themselves, and why in one sentence."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from purser.operator.kernel.facts import is_excluded
+from purser.operator.kernel.driver_removal import why_it_stays
+from purser.operator.kernel.facts import can_gpus_mig, is_excluded
 from purser.operator.mig import trouble_of
-from purser.operator.model import Standing
-from purser.operator.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
+from purser.operator.model import NodeView, ObjectKey, Refusal, Standing
+from purser.operator.names import MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
+from purser.operator.upgrade import trouble_of as upgrade_trouble_of
+from purser.operator.wording import some
+
+LAYOUT_REASONS = ("MigChangeFailed", "MigNotPossible")
+"""The node's GPUs are not cut as somebody asked: they work, and the node may be complete all the same."""
+
+_UNCUT = ("", "all-disabled")
+"""Layouts that every GPU has."""
 
 
-def failing_nodes(standings: Iterable[Standing]) -> Iterator[FailingNode]:
-    """The first cause of each node that fails, in the order of nodes. One that people have excluded does not."""
+def failing_nodes(
+    standings: Iterable[Standing], refusals: Iterable[Refusal] = (), *, has_mig_manager: bool = False
+) -> Iterator[FailingNode]:
+    """The first cause of each node that fails, in the order of nodes. One that people have excluded fails only where it
+    does not become as they want it. ``has_mig_manager``: the policy would change MIG layouts."""
+    refused = {each.key: each.why for each in refusals}
     for standing in standings:
-        found = None if is_excluded(standing.node) else next(_causes(standing), None)
+        found = next(_hindrances(standing, refused), None)
+        if found is None and not is_excluded(standing.node):
+            found = next(_causes(standing, has_mig_manager), None)
         if found is not None:
             yield found
 
@@ -24,12 +39,30 @@ def sentence(failing: FailingNode) -> str:
     return ": ".join(filter(None, parts))
 
 
-def _causes(standing: Standing) -> Iterator[FailingNode]:
+def _hindrances(standing: Standing, refused: Mapping[ObjectKey, str]) -> Iterator[FailingNode]:
+    """What keeps the operator from doing with a node what it would."""
+    name, departure = standing.node.name, standing.departure
+    if told := refused.get(ObjectKey.of_node(name)):
+        yield FailingNode(name=name, reason="WriteRefused", message=told)
+    if standing.unseen_users:
+        using = some(standing.unseen_users, "pod", named=1)
+        told = f"nobody sees its GPUs any more, though pod {using} uses one: they count as gone once no pod does"
+        yield FailingNode(name=name, reason="GpusNotSeen", message=told)
+    if departure is not None and departure.stays and departure.users:
+        told = (
+            f"it is to leave, but {why_it_stays(departure)}: it goes once no pod does, and nobody is evicted for that"
+        )
+        yield FailingNode(name=name, operand=Operand.DRIVER, reason="DriverHeld", message=told)
+
+
+def _causes(standing: Standing, has_mig_manager: bool) -> Iterator[FailingNode]:
     node = standing.node
-    if standing.obstacle:
+    if standing.obstacle and standing.pod_of(Operand.DRIVER) is None:
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="NoDriver", message=standing.obstacle)
-    if node.labels.get(UPGRADE_STATE_LABEL) == "upgrade-failed":
-        told = node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "")
+    elif standing.obstacle:
+        told = f"it keeps the driver that it has, and gets no other: {standing.obstacle}"
+        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="NoNewDriver", message=told)
+    if told := upgrade_trouble_of(node):
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="UpgradeFailed", message=told)
     if not node.ready:
         yield FailingNode(name=node.name, reason="NodeNotReady", message="kubelet does not say that it is ready")
@@ -38,3 +71,13 @@ def _causes(standing: Standing) -> Iterator[FailingNode]:
             yield FailingNode(name=node.name, operand=operand, reason=on_node.reason, message=on_node.message)
     if told := trouble_of(node):
         yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigChangeFailed", message=told)
+    if has_mig_manager and (told := _impossible_layout(node)):
+        yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigNotPossible", message=told)
+
+
+def _impossible_layout(node: NodeView) -> str:
+    """What its label asks for though its GPUs cannot do that, in one sentence; empty: nothing."""
+    profile = node.labels.get(MIG_CONFIG_LABEL, "")
+    if profile in _UNCUT or can_gpus_mig(node) is not False:
+        return ""
+    return f"its label {MIG_CONFIG_LABEL} asks for MIG layout {profile}, and its GPUs cannot MIG"

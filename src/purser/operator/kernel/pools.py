@@ -7,11 +7,12 @@ import re
 from collections.abc import Collection, Iterable
 from hashlib import sha256
 
-from purser.operator.kernel.facts import os_of
+from purser.operator.kernel.facts import facts_of, os_of, product_of
 from purser.operator.model import NodeView, Pool
-from purser.operator.names import POOL_LABEL
+from purser.operator.names import GPU_PRODUCT_LABEL, POOL_LABEL
 from purser.operator.policy.driver import DriverSpec, Profile, Requirement
 from purser.operator.policy.images import DEFAULTS
+from purser.operator.policy.spec import ClusterPolicySpec
 
 MAX_NAME = 40
 _HASH = 8
@@ -19,6 +20,41 @@ UNKNOWN_OS = (
     "its operating system is not known, so no driver image fits: install node-feature-discovery, enable spec.discovery,"
     " or set the label nvidia.com/gpu.deploy.driver=false and install the driver on the node"
 )
+UNKNOWN_MODEL = (
+    "its GPU's model is not known yet, and which driver it gets depends on that: it waits for the pod of"
+    " purser-gpu-discovery on it"
+)
+
+
+def waits_for(node: NodeView, spec: ClusterPolicySpec) -> str:
+    """What a node has to wait for before one can tell where it belongs, in one sentence; empty: nothing.
+
+    The first driver has to be the right one. A card that discovery saw and does not know is waited for no longer.
+    """
+    known = bool(product_of(node)) or facts_of(node) is not None
+    if known or not spec.discovery.enabled or not _depends_on_model(node, spec.driver):
+        return ""
+    return UNKNOWN_MODEL
+
+
+def _depends_on_model(node: NodeView, driver: DriverSpec) -> bool:
+    """Whether a selector would select the node if its GPU's model were the right one."""
+    for profile in driver.profiles:
+        if _selects(profile.node_selector, node):
+            break
+        if _would_select(profile.node_selector, node):
+            return True
+    return any(_would_select(each.node_selector, node) for each in driver.requirements)
+
+
+def _would_select(selector: dict[str, str], node: NodeView) -> bool:
+    others = {key: value for key, value in selector.items() if key != GPU_PRODUCT_LABEL}
+    return len(others) < len(selector) and _selects(others, node)
+
+
+def daemon_set_of(pool: str) -> str:
+    """Name of the DaemonSet of a pool's driver."""
+    return f"purser-driver-{pool}"
 
 
 def pool_of(node: NodeView, driver: DriverSpec) -> Pool | str:
@@ -83,7 +119,7 @@ def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool |
         kernel=node.kernel,
         profile=profile.name if profile else "",
         version=_version(driver, profile),
-        daemon_set=f"purser-driver-{name}",
+        daemon_set=daemon_set_of(name),
         template="",
     )
 
@@ -102,4 +138,7 @@ def _name(os_id: str, os_version: str, kernel: str, profile: str) -> str:
 
 
 def _selects(selector: dict[str, str], node: NodeView) -> bool:
-    return all(node.labels.get(key) == value for key, value in selector.items())
+    return all(
+        node.labels.get(key) == value or (key == GPU_PRODUCT_LABEL and product_of(node) == value)
+        for key, value in selector.items()
+    )

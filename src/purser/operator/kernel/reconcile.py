@@ -4,35 +4,33 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from purser.operator.kernel.active import Chosen, choose, has_finalizer, name_of
-from purser.operator.kernel.facts import runtime_of
+from purser.operator.kernel.active_policy import Chosen, choose, has_finalizer, name_of
+from purser.operator.kernel.cleanup import cleanup, drivers_objects, is_clean
+from purser.operator.kernel.driver_removal import departures, held_back
+from purser.operator.kernel.events import NO_POLICY, NOT_READY, events_of, gauges_of
 from purser.operator.kernel.gates import changes_pool, gate_patch, gone_patch, stale_validations
-from purser.operator.kernel.leaving import cleanup, is_clean
+from purser.operator.kernel.inactive_policies import ignored_status, leaving_status, released
+from purser.operator.kernel.late_sets import late_sets
+from purser.operator.kernel.missing_pods import fails_at as missing_fails_at
 from purser.operator.kernel.objects import object_actions
-from purser.operator.kernel.others import (
-    ignored_status,
-    invalid_status,
-    leaving_status,
-    released,
-    with_finalizer,
-    without_finalizer,
-    write_status,
-)
-from purser.operator.kernel.pools import labelled_pool
+from purser.operator.kernel.policy_writes import with_finalizer, without_finalizer, write_status
+from purser.operator.kernel.pools import daemon_set_of, labelled_pool
 from purser.operator.kernel.standing import Place, fails_at, places, standings
+from purser.operator.kernel.standstill import invalid_status, rivals_status
 from purser.operator.kernel.status import status_of
-from purser.operator.kernel.telling import NO_POLICY, NOT_READY, events_of, gauges_of
+from purser.operator.kernel.unseen_gpus import nodes_about_to_lose_gpus
 from purser.operator.merging import merged, patched
 from purser.operator.mig import MigFleet
 from purser.operator.mig import advance as advance_mig
+from purser.operator.mig import holds as mig_holds
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import needs_workloads as mig_needs_workloads
 from purser.operator.mig import pause_of as mig_pause
+from purser.operator.mig import waiting_of as mig_waiting_of
 from purser.operator.model import (
     Action,
     DeletePod,
     Moves,
-    NodeView,
     ObjectKey,
     Outcome,
     PatchNode,
@@ -42,13 +40,15 @@ from purser.operator.model import (
     Standing,
     Wanted,
 )
-from purser.operator.names import POOL_LABEL, RESUME_UPGRADE_ANNOTATION
+from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
+from purser.operator.nodework.cordons import void_mark
 from purser.operator.operands import render
 from purser.operator.policy import ClusterPolicy
-from purser.operator.upgrade import Fleet, bars_mig, upgrade_status
+from purser.operator.upgrade import Fleet, bars_mig, unavailable, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
+from purser.operator.wording import some
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,16 +68,20 @@ def reconcile(snapshot: Snapshot) -> Outcome:
     chosen = choose(snapshot.policies)
     if chosen.raw is None:
         return _leave(snapshot, chosen)
-    if chosen.policy is None:
+    if snapshot.rivals or chosen.policy is None:
         return _without_decision(snapshot, chosen)
     if not has_finalizer(chosen.raw):
         return Outcome(actions=(with_finalizer(chosen.raw), *_about_others(snapshot, chosen)))
-    return _decide(view_of(snapshot, chosen.policy, chosen.raw["metadata"].get("annotations") or {}), chosen)
+    return _decide(view_of(snapshot, chosen), chosen)
 
 
-def nodes_to_look_into(nodes: Iterable[NodeView]) -> frozenset[str]:
-    """Nodes whose pods a round has to know, besides operands."""
-    return frozenset(node.name for node in nodes if upgrade_needs_workloads(node) or mig_needs_workloads(node))
+def nodes_to_look_into(snapshot: Snapshot) -> frozenset[str]:
+    """Nodes whose pods a round has to know, besides operands; by a snapshot without these pods: nodes that are being
+    emptied, those whose driver is to leave, and those whose GPUs are about to count as gone."""
+    emptied = (node.name for node in snapshot.nodes if upgrade_needs_workloads(node) or mig_needs_workloads(node))
+    chosen = choose(snapshot.policies)
+    leaving = (name for name, each in departures(snapshot, chosen).items() if not each.going)
+    return frozenset((*emptied, *leaving, *nodes_about_to_lose_gpus(snapshot, chosen)))
 
 
 def upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
@@ -87,11 +91,16 @@ def upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
         return "there is no ClusterPolicy"
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
-    return _fleet(view_of(snapshot, chosen.policy, chosen.raw["metadata"].get("annotations") or {}))
+    if snapshot.rivals:
+        return f"another operator is at work, so that nothing is written: {', '.join(snapshot.rivals)}"
+    return _fleet(view_of(snapshot, chosen))
 
 
-def view_of(snapshot: Snapshot, policy: ClusterPolicy, annotations: dict[str, str]) -> View:
-    """Everything that is found out about a snapshot under a policy."""
+def view_of(snapshot: Snapshot, chosen: Chosen) -> View:
+    """Everything that is found out about a snapshot under a policy that can be read."""
+    raw, policy = chosen.raw, chosen.policy
+    assert raw is not None and policy is not None
+    annotations = raw["metadata"].get("annotations") or {}
     found = places(snapshot, policy.spec)
     rendered = render(
         Wanted(
@@ -99,7 +108,7 @@ def view_of(snapshot: Snapshot, policy: ClusterPolicy, annotations: dict[str, st
             namespace=snapshot.namespace,
             purser_image=snapshot.purser_image,
             pools=wanted_pools(found, policy),
-            runtimes=tuple(sorted({runtime_of(each.node) for each in found if each.presence.state != "gone"})),
+            runtimes=tuple(sorted({each.runtime for each in found if each.presence.state != "gone"})),
             service_monitors=snapshot.service_monitors,
         )
     )
@@ -109,7 +118,7 @@ def view_of(snapshot: Snapshot, policy: ClusterPolicy, annotations: dict[str, st
         resume=annotations.get(RESUME_UPGRADE_ANNOTATION, ""),
         places=found,
         rendered=rendered,
-        standings=standings(snapshot, policy.spec, found, rendered),
+        standings=standings(snapshot, policy.spec, found, rendered, departures(snapshot, chosen)),
     )
 
 
@@ -129,13 +138,16 @@ def _decide(view: View, chosen: Chosen) -> Outcome:
     assert raw is not None
     fleet = _fleet(view)
     upgrades = advance_upgrade(fleet)
-    migs = advance_mig(_mig_fleet(view, upgrades))
-    status = status_of(snapshot, view.policy, view.standings, upgrade_status(fleet))
+    mig_fleet = _mig_fleet(view, fleet, upgrades)
+    migs = advance_mig(mig_fleet)
+    status = status_of(snapshot, view.policy, view.standings, upgrade_status(fleet), mig_waiting_of(mig_fleet))
     applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
+    new, known = _node_patches(view, upgrades, migs)
     return Outcome(
         actions=(
+            *new,
             *applies,
-            *_node_patches(view, upgrades, migs),
+            *known,
             *_unique_deletions(view, upgrades, migs),
             *upgrades.evictions,
             *migs.evictions,
@@ -162,24 +174,40 @@ def _fleet(view: View) -> Fleet:
         busy=frozenset(
             each.node.name for each in view.standings if mig_is_under_way(each.node) or changes_pool(each, sets)
         ),
+        held=frozenset(each.node.name for each in view.standings if mig_holds(each.node)),
+        late_sets=late_sets(view.standings, view.snapshot.objects),
     )
 
 
-def _mig_fleet(view: View, upgrades: Moves) -> MigFleet:
+def _mig_fleet(view: View, fleet: Fleet, upgrades: Moves) -> MigFleet:
     """The upgrade has been asked first: where it begins in this very round, MIG does not."""
     nodes = (patched(each.node, upgrades.patches.get(each.node.name)) for each in view.standings)
     return MigFleet(
         now=view.snapshot.now,
         spec=view.policy.spec.mig_manager,
+        policy=fleet.policy,
         standings=view.standings,
         workloads=view.snapshot.workloads,
         budgets=view.snapshot.budgets,
         busy=frozenset(node.name for node in nodes if bars_mig(node)),
+        unavailable=unavailable(fleet, upgrades),
     )
 
 
-def _node_patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
-    """One write per node: what the state machines want, and the operands' labels that follow from it."""
+def _node_patches(view: View, upgrades: Moves, migs: Moves) -> tuple[list[PatchNode], list[PatchNode]]:
+    """One write per node. Those where Purser has not been yet come apart, to be written first: labels that another
+    operator left behind must be gone before there are DaemonSets that select them."""
+    new = {place.node.name for place in view.places if OPENED_BOOT_ANNOTATION not in place.node.annotations}
+    versions = view.snapshot.versions
+    patches = [
+        msgspec.structs.replace(patch, resource_version=versions.get(patch.node, ""))
+        for patch in _patches(view, upgrades, migs)
+    ]
+    return [each for each in patches if each.node in new], [each for each in patches if each.node not in new]
+
+
+def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
+    """What the state machines want of each node, and the operands' labels that follow from it."""
     sets = _live_sets(view.snapshot)
     by_name = {standing.node.name: standing for standing in view.standings}
     for place in view.places:
@@ -190,7 +218,8 @@ def _node_patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNod
         else:
             after = patched(node, merged(node, moves))
             pause = upgrade_pause(after) or mig_pause(after)
-            patch = merged(node, [gate_patch(standing, place.presence, pause, sets, view.snapshot.now), *moves])
+            gate = gate_patch(standing, place.presence, pause, sets, view.snapshot.now)
+            patch = merged(node, [gate, *moves, void_mark(after)])
         if patch is not None:
             yield patch
 
@@ -208,11 +237,13 @@ def _unique_deletions(view: View, *moves: Moves) -> Iterator[DeletePod]:
 
 def _kept(view: View) -> frozenset[ObjectKey]:
     """Driver DaemonSets of pools that nodes carry and that the policy no longer knows: a profile that is gone, another
-    operating system. They stay as they are until an upgrade has moved their nodes."""
+    operating system. They stay as they are until an upgrade has moved their nodes. Where the policy has no driver any
+    more, all that is the driver's stays as long as one of them is in use."""
     if not view.policy.spec.driver.enabled:
-        return frozenset()
+        in_use = any(each.departure is not None and each.departure.stays for each in view.standings)
+        return drivers_objects(view.snapshot) if in_use else frozenset()
     carried = {place.node.labels.get(POOL_LABEL) for place in view.places if place.presence.state != "gone"}
-    names = {f"purser-driver-{name}" for name in carried if name}
+    names = {daemon_set_of(name) for name in carried if name}
     return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
 
 
@@ -222,6 +253,8 @@ def _soonest(view: View, upgrades: Moves, migs: Moves) -> float | None:
     times = [each.presence.gone_at - now for each in view.places if each.presence.gone_at is not None]
     for standing in view.standings:
         times += [fails_at(pod) - now for pod in standing.pods if not pod.ready and fails_at(pod) > now]
+        if any(each.reason == "NoPod" and each.state != "failing" for each in standing.operands.values()):
+            times.append(missing_fails_at(standing.node, now) - now)
     times += [each for each in (upgrades.look_again_s, migs.look_again_s) if each is not None]
     return max(1.0, min(times)) if times else None
 
@@ -239,10 +272,10 @@ def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
 
 
 def _without_decision(snapshot: Snapshot, chosen: Chosen) -> Outcome:
-    """The active policy cannot be read: it says so, and nothing else changes."""
+    """The active policy cannot be read, or another operator is at work: it says so, and nothing else changes."""
     raw = chosen.raw
     assert raw is not None
-    status = invalid_status(snapshot, raw, chosen.problem)
+    status = rivals_status(snapshot, raw) if snapshot.rivals else invalid_status(snapshot, raw, chosen.problem)
     actions = (*write_status(raw, status), *_about_others(snapshot, chosen))
     return Outcome(actions=actions, gauges={"reconciliation_status": NOT_READY})
 
@@ -250,6 +283,8 @@ def _without_decision(snapshot: Snapshot, chosen: Chosen) -> Outcome:
 def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
     told = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
+    if held := held_back(snapshot):
+        told = f"drivers go last, and it waits for {some(held, 'node', named=1)}; nobody is evicted for that"
     statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, told))]
     actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
     if is_clean(snapshot):

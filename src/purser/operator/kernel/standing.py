@@ -2,27 +2,35 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Literal
 
 import msgspec
 
-from purser.operator.kernel.facts import Presence, has_gpu, is_excluded, is_mig_capable, runtime_of, users_word
-from purser.operator.kernel.pools import pool_of
-from purser.operator.model import NodeView, OperandOnNode, PodView, Pool, Rendered, Snapshot, Standing
-from purser.operator.names import DEPLOY, TEMPLATE_LABEL
+from purser.operator.kernel.facts import Presence, is_excluded, is_mig_capable, runtime_of, users_word
+from purser.operator.kernel.missing_pods import PATIENCE_S, Manifests, manifests_of, without_pod
+from purser.operator.kernel.pools import pool_of, waits_for
+from purser.operator.kernel.unseen_gpus import presence_of
+from purser.operator.model import (
+    Departure,
+    NodeView,
+    OperandOnNode,
+    OperandState,
+    PodView,
+    Pool,
+    Rendered,
+    RuntimeKind,
+    Snapshot,
+    Standing,
+)
+from purser.operator.names import DEPLOY, OPENED_BOOT_ANNOTATION
+from purser.operator.operands import as_told_apart
 from purser.operator.order import Operand, prerequisites
 from purser.operator.policy.spec import ClusterPolicySpec
 
-PATIENCE_S = 600.0
-"""A pod that is not ready for longer counts as failing."""
-NO_POD = "it has no pod yet; if that lasts, its pods do not tolerate the node's taints, or find no room there"
 MANY_RESTARTS = 3
 IMAGE_TROUBLES = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
 )
 """These do not pass by themselves."""
-
-State = Literal["waiting", "paused", "progressing", "ready", "failing", "excluded"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +38,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     node: NodeView
     presence: Presence
+    runtime: RuntimeKind
     pool: Pool | None = None
     obstacle: str = ""
+    waits: str = ""
     excluded: bool = False
 
 
@@ -39,64 +49,79 @@ def places(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[Place, ...]:
     """Nodes that have or had GPUs, ordered by name."""
     found = []
     for node in sorted(snapshot.nodes, key=lambda node: node.name):
-        presence = has_gpu(node, snapshot.now, spec.discovery.gone_after_seconds)
+        presence = presence_of(node, snapshot, spec.discovery.gone_after_seconds)
         if presence.state != "never":
             found.append(_place(node, presence, spec))
     return tuple(found)
 
 
 def _place(node: NodeView, presence: Presence, spec: ClusterPolicySpec) -> Place:
-    excluded = is_excluded(node)
-    if presence.state == "gone" or excluded or not spec.driver.enabled or users_word(node, Operand.DRIVER):
-        return Place(node=node, presence=presence, excluded=excluded)
+    runtime = as_told_apart(runtime_of(node), spec)
+    bare = Place(node=node, presence=presence, runtime=runtime, excluded=is_excluded(node))
+    if presence.state == "gone" or bare.excluded or not spec.driver.enabled or users_word(node, Operand.DRIVER):
+        return bare
+    if waits := waits_for(node, spec):
+        return msgspec.structs.replace(bare, waits=waits)
     pool = pool_of(node, spec.driver)
     if isinstance(pool, str):
-        return Place(node=node, presence=presence, obstacle=pool)
-    return Place(node=node, presence=presence, pool=pool)
+        return msgspec.structs.replace(bare, obstacle=pool)
+    return msgspec.structs.replace(bare, pool=pool)
 
 
 def standings(
-    snapshot: Snapshot, spec: ClusterPolicySpec, found: Iterable[Place], rendered: Iterable[Rendered]
+    snapshot: Snapshot,
+    spec: ClusterPolicySpec,
+    found: Iterable[Place],
+    rendered: Iterable[Rendered],
+    departures: Mapping[str, Departure],
 ) -> tuple[Standing, ...]:
     """How each GPU node stands, in the order of ``found``; nodes whose GPUs are gone are no GPU nodes."""
-    templates = templates_of(rendered)
+    manifests = manifests_of(rendered)
     pods: dict[str, list[PodView]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
     enabled = spec.enabled
     return tuple(
-        _standing(place, tuple(pods.get(place.node.name, ())), enabled, templates, snapshot.now)
+        _standing(place, tuple(pods.get(place.node.name, ())), enabled, manifests, departures, snapshot.now)
         for place in found
         if place.presence.state != "gone"
     )
 
 
-def templates_of(rendered: Iterable[Rendered]) -> dict[str, str]:
-    """Hash of the pod template by DaemonSet."""
-    sets = (each.object["metadata"] for each in rendered if each.object["kind"] == "DaemonSet")
-    return {metadata["name"]: (metadata.get("labels") or {}).get(TEMPLATE_LABEL, "") for metadata in sets}
+def gate_of(node: NodeView, operand: Operand) -> str:
+    """What an operand's label says, where Purser has been at the node; empty: it was not let in. A label that another
+    operator left behind lets nobody in."""
+    return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
 
 
 def _standing(
-    place: Place, pods: tuple[PodView, ...], enabled: Iterable[Operand], templates: Mapping[str, str], now: float
+    place: Place,
+    pods: tuple[PodView, ...],
+    enabled: Iterable[Operand],
+    manifests: Manifests,
+    departures: Mapping[str, Departure],
+    now: float,
 ) -> Standing:
     pool = place.pool
     if pool is not None:
-        pool = msgspec.structs.replace(pool, template=templates.get(pool.daemon_set, ""))
+        pool = manifests.completed(pool)
     bare = Standing(
         node=place.node,
         pool=pool,
         obstacle=place.obstacle,
+        waits=place.waits,
         pods=pods,
-        runtime=runtime_of(place.node),
+        runtime=place.runtime,
         mig_capable=is_mig_capable(place.node),
+        departure=departures.get(place.node.name),
+        unseen_users=place.presence.users,
     )
     here = [each for each in enabled if each is not Operand.MIG_MANAGER or bare.mig_capable]
-    return msgspec.structs.replace(bare, operands=_operands(bare, here, place.excluded, templates, now))
+    return msgspec.structs.replace(bare, operands=_operands(bare, here, place.excluded, manifests, now))
 
 
 def _operands(
-    standing: Standing, here: list[Operand], excluded: bool, templates: Mapping[str, str], now: float
+    standing: Standing, here: list[Operand], excluded: bool, manifests: Manifests, now: float
 ) -> dict[Operand, OperandOnNode]:
     found: dict[Operand, OperandOnNode] = {}
     own = tuple(each for each in here if not users_word(standing.node, each))
@@ -105,7 +130,7 @@ def _operands(
             found[operand] = OperandOnNode(operand=operand, state="excluded", reason="Excluded")
             continue
         lacking = [each for each in own if each in needs(own)[operand] and found[each].state != "ready"]
-        found[operand] = _on_node(standing, operand, lacking, templates, now)
+        found[operand] = _on_node(standing, operand, lacking, manifests, now)
     return found
 
 
@@ -116,17 +141,17 @@ def needs(own: tuple[Operand, ...]) -> dict[Operand, frozenset[Operand]]:
 
 
 def _on_node(
-    standing: Standing, operand: Operand, lacking: list[Operand], templates: Mapping[str, str], now: float
+    standing: Standing, operand: Operand, lacking: list[Operand], manifests: Manifests, now: float
 ) -> OperandOnNode:
-    label = standing.node.labels.get(operand.deploy_label, "")
+    label = gate_of(standing.node, operand)
     pod = standing.pod_of(operand)
     if label.startswith("paused-for-"):
         return OperandOnNode(operand=operand, state="paused", reason="Paused", message=label)
     if label != DEPLOY:
         return _without_label(standing, operand, lacking)
     if pod is None:
-        return OperandOnNode(operand=operand, state="progressing", reason="NoPod", message=NO_POD)
-    outdated = pod.template != templates.get(pod.daemon_set, "")
+        return without_pod(standing, operand, manifests, now)
+    outdated = pod.template != manifests.templates.get(pod.daemon_set, "")
     if operand is Operand.DRIVER:
         outdated = not standing.driver_is_current
     state, reason, message = _of_pod(standing, pod, now)
@@ -136,11 +161,15 @@ def _on_node(
 def _without_label(standing: Standing, operand: Operand, lacking: list[Operand]) -> OperandOnNode:
     if operand is Operand.DRIVER and standing.obstacle:
         return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=standing.obstacle)
+    if operand is Operand.DRIVER and standing.waits:
+        return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=standing.waits)
     message = f"it waits for {', '.join(lacking)}" if lacking else "it is let in next"
+    if standing.departure is not None:
+        message = "it waits until the driver that is to leave is gone"
     return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
 
 
-def _of_pod(standing: Standing, pod: PodView, now: float) -> tuple[State, str, str]:
+def _of_pod(standing: Standing, pod: PodView, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
         if is_stale_validation(standing, pod):
             return "progressing", "DriverIsNewer", "its driver is newer than its validation"

@@ -1,13 +1,17 @@
 """The status of the active policy: what people read first."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.operator.kernel.conditions import DEGRADED, PROGRESSING, READY, condition
+from purser.operator.kernel.driver_removal import why_it_stays
 from purser.operator.kernel.facts import is_excluded
-from purser.operator.kernel.failing import failing_nodes, sentence
-from purser.operator.model import OperandOnNode, Pool, Raw, Snapshot, Standing
+from purser.operator.kernel.failing import LAYOUT_REASONS, failing_nodes, sentence
+from purser.operator.kernel.late_sets import is_unseen
+from purser.operator.kernel.missing_pods import REASONS
+from purser.operator.model import OperandOnNode, Pool, Snapshot, Standing
+from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy, ClusterPolicyStatus
 from purser.operator.policy.status import (
@@ -19,19 +23,29 @@ from purser.operator.policy.status import (
     PoolStatus,
     UpgradeStatus,
 )
+from purser.operator.wording import some
 
 NodeState = Literal["ready", "progressing", "failing", "excluded"]
+ROLLING = ("Updating", "Upgrading")
+"""Reasons of Progressing under which operands are ready, but not all of them those that the policy asks for."""
 
 
 def status_of(
-    snapshot: Snapshot, policy: ClusterPolicy, standings: Sequence[Standing], upgrade: UpgradeStatus
+    snapshot: Snapshot,
+    policy: ClusterPolicy,
+    standings: Sequence[Standing],
+    upgrade: UpgradeStatus,
+    mig_waits: Mapping[str, str],
 ) -> ClusterPolicyStatus:
-    """How the GPU stack is doing under this policy."""
-    failing = tuple(failing_nodes(standings))
-    counts = _counts(standings, failing)
+    """How the GPU stack is doing under this policy. ``mig_waits``: by node, what its MIG change waits for."""
+    has_mig_manager = Operand.MIG_MANAGER in policy.spec.enabled
+    failing = tuple(failing_nodes(standings, snapshot.refusals, has_mig_manager=has_mig_manager))
+    states = _states(standings, failing)
+    counts = _counts(states.values())
+    progressing = _progressing(snapshot, policy, states, standings, upgrade, mig_waits)
     conditions = (
-        _ready(snapshot, policy, counts, failing, standings),
-        _progressing(snapshot, policy, counts, standings, upgrade),
+        _ready(snapshot, policy, counts, failing, standings, progressing),
+        progressing,
         _degraded(snapshot, policy, failing, upgrade),
     )
     return ClusterPolicyStatus(
@@ -48,28 +62,35 @@ def status_of(
 
 
 def is_complete(standing: Standing) -> bool:
-    """Whether a node has all that it is to have, and all of it is ready."""
-    return all(on_node.state in ("ready", "excluded") for on_node in standing.operands.values())
+    """Whether a node has all that it is to have, and all of it is ready; and nothing that it is not to have."""
+    return standing.departure is None and all(
+        on_node.state in ("ready", "excluded") for on_node in standing.operands.values()
+    )
 
 
-def _counts(standings: Sequence[Standing], failing: Iterable[FailingNode]) -> NodeCounts:
-    names = {each.name for each in failing}
-    states = Counter(_node_state(standing, standing.node.name in names) for standing in standings)
+def _states(standings: Iterable[Standing], failing: Iterable[FailingNode]) -> dict[str, NodeState]:
+    """By node: what all that is told of it agrees with."""
+    names = {each.name for each in failing if each.reason not in LAYOUT_REASONS}
+    return {each.node.name: _node_state(each, each.node.name in names) for each in standings}
+
+
+def _counts(states: Collection[NodeState]) -> NodeCounts:
+    found = Counter(states)
     return NodeCounts(
-        total=len(standings),
-        ready=states["ready"],
-        progressing=states["progressing"],
-        failing=states["failing"],
-        excluded=states["excluded"],
+        total=len(states),
+        ready=found["ready"],
+        progressing=found["progressing"],
+        failing=found["failing"],
+        excluded=found["excluded"],
     )
 
 
 def _node_state(standing: Standing, fails: bool) -> NodeState:
     if is_excluded(standing.node):
         return "excluded"
-    if is_complete(standing):
-        return "ready"
-    return "failing" if fails else "progressing"
+    if fails:
+        return "failing"
+    return "ready" if is_complete(standing) else "progressing"
 
 
 def _ready(
@@ -78,11 +99,14 @@ def _ready(
     counts: NodeCounts,
     failing: Sequence[FailingNode],
     standings: Sequence[Standing],
+    progressing: Condition,
 ) -> Condition:
     wanted = counts.total - counts.excluded
     if not wanted:
         return _condition(snapshot, policy, READY, True, "NoGPUNodes", "there is no GPU node")
     told = f"{counts.ready} of {wanted} GPU nodes are complete"
+    if counts.ready == wanted and progressing.reason in ROLLING:
+        return _condition(snapshot, policy, READY, False, progressing.reason, f"{told}; {progressing.message}")
     if counts.ready == wanted:
         return _condition(snapshot, policy, READY, True, "OperandsReady", told)
     first = sentence(failing[0]) if failing else next(_unfinished(standings), "")
@@ -94,26 +118,25 @@ def _unfinished(standings: Sequence[Standing]) -> Iterator[str]:
         for operand, on_node in standing.operands.items():
             if on_node.state not in ("ready", "excluded"):
                 yield f"node {standing.node.name}: {operand}: {on_node.message or on_node.reason}"
+        if standing.departure is not None:
+            told = f": {why_it_stays(standing.departure)}" if standing.departure.stays else ""
+            yield f"node {standing.node.name}: its driver is to leave{told}"
 
 
 def _progressing(
     snapshot: Snapshot,
     policy: ClusterPolicy,
-    counts: NodeCounts,
+    states: Mapping[str, NodeState],
     standings: Sequence[Standing],
     upgrade: UpgradeStatus,
+    mig_waits: Mapping[str, str],
 ) -> Condition:
-    if counts.progressing:
-        first = next(
-            _unfinished([each for each in standings if _node_state(each, False) == "progressing"]),
-            "nodes are on their way",
-        )
+    on_their_way = [each for each in standings if states[each.node.name] == "progressing"]
+    if first := next(_unfinished(on_their_way), ""):
         return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", first)
-    drivers_count = policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted
-    outdated = sorted(
-        {each.operand for each in _outdated(standings) if drivers_count or each.operand != Operand.DRIVER}
-    )
-    unseen = sorted(filter(None, map(_unseen, snapshot.objects.values())))
+    outdated = sorted(_outdated(standings, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
+    sets = {key.name: obj for key, obj in snapshot.objects.items() if key.kind == "DaemonSet"}
+    unseen = sorted(name for name, obj in sets.items() if is_unseen(obj))
     if outdated:
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"being updated: {', '.join(outdated)}")
     if unseen:
@@ -121,19 +144,28 @@ def _progressing(
     if upgrade.in_progress and not upgrade.halted:
         told = f"nodes whose driver is being upgraded: {upgrade.in_progress}"
         return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", told)
+    if mig_waits:
+        told = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits)], "node", named=1)
+        return _condition(snapshot, policy, PROGRESSING, True, "MigChange", told)
     return _condition(snapshot, policy, PROGRESSING, False, "Settled", "")
 
 
-def _outdated(standings: Sequence[Standing]) -> Iterator[OperandOnNode]:
-    return (on_node for standing in standings for on_node in standing.operands.values() if on_node.outdated)
+def _outdated(standings: Sequence[Standing], drivers_count: bool) -> set[Operand]:
+    """What will be replaced: no driver while upgrades are off or halted, nor one that people keep."""
+    found: set[Operand] = {
+        on_node.operand
+        for standing in standings
+        for on_node in standing.operands.values()
+        if on_node.outdated and on_node.operand != Operand.DRIVER
+    }
+    if drivers_count and any(_driver_will_be_replaced(standing) for standing in standings):
+        found.add(Operand.DRIVER)
+    return found
 
 
-def _unseen(obj: Raw) -> str:
-    """Name of a DaemonSet whose present generation its controller has not seen."""
-    if obj["kind"] != "DaemonSet":
-        return ""
-    seen = (obj.get("status") or {}).get("observedGeneration", 0)
-    return str(obj["metadata"]["name"]) if seen < obj["metadata"].get("generation", 0) else ""
+def _driver_will_be_replaced(standing: Standing) -> bool:
+    driver = standing.operands.get(Operand.DRIVER)
+    return driver is not None and driver.outdated and standing.node.labels.get(UPGRADE_SKIP_LABEL) != DEPLOY
 
 
 def _degraded(
@@ -141,9 +173,13 @@ def _degraded(
 ) -> Condition:
     if upgrade.halted:
         return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", upgrade.message)
+    if snapshot.refusals:
+        refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))
+        told = some([f"{each.key}: {each.why}" for each in refused], "write", named=1)
+        return _condition(snapshot, policy, DEGRADED, True, "WritesRefused", told)
     if failing:
-        more = f" (and {len(failing) - 1} more nodes)" if len(failing) > 1 else ""
-        return _condition(snapshot, policy, DEGRADED, True, "NodesFailing", sentence(failing[0]) + more)
+        told = some([sentence(each) for each in failing], "node", named=1)
+        return _condition(snapshot, policy, DEGRADED, True, "NodesFailing", told)
     return _condition(snapshot, policy, DEGRADED, False, "NothingFails", "")
 
 
@@ -161,7 +197,7 @@ def _operand(operand: Operand, enabled: Sequence[Operand], standings: Sequence[S
     states = Counter(on_node.state for _, on_node in found)
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
-    updated = sum(not on_node.outdated and on_node.reason not in ("NoPod", "NoDriver") for on_node in there)
+    updated = sum(not on_node.outdated and on_node.reason not in (*REASONS, "NoDriver") for on_node in there)
     state: Literal["waiting", "progressing", "ready", "failing"] = "progressing"
     if states["failing"]:
         state = "failing"
@@ -182,10 +218,9 @@ def _operand(operand: Operand, enabled: Sequence[Operand], standings: Sequence[S
 
 def _message(found: Sequence[tuple[str, OperandOnNode]]) -> str:
     for wanted in ("failing", "progressing", "paused", "waiting"):
-        told = [(name, on_node.message or on_node.reason) for name, on_node in found if on_node.state == wanted]
+        told = [f"node {name}: {each.message or each.reason}" for name, each in found if each.state == wanted]
         if told:
-            more = f" (and {len(told) - 1} more nodes)" if len(told) > 1 else ""
-            return f"node {told[0][0]}: {told[0][1]}{more}"
+            return some(told, "node", named=1)
     return ""
 
 

@@ -6,14 +6,30 @@ its node, written in the same patch as what the step does, so that a change goes
     checking   the node's worker is asked whether the layout differs; nothing is touched
     draining   cordoned, operands that hold GPUs paused; GPU pods leave by eviction
     applying   the worker is asked to apply the layout
+    stopping   it took too long, or its manager was switched off: the request is withdrawn, and the node held until the
+               manager's pod that may still be at it has gone
 
 However it ends (success, an error, a timeout, a label that changed, a manager that was switched off), one write takes
 the record away, lifts the cordon if it is ours, and says how it ended; with the record the pause is over, too.
 
-Not here: applying a layout (the MIG worker in ``purser.agent.mig``), and the writing (``acting``).
+A node is emptied for a change only within the bound of driver upgrades (``driver.upgradePolicy.maxUnavailable``): both
+count the same nodes. One that is unavailable anyway needs no room.
+
+Not here: applying a layout (the MIG worker in ``purser.agent.mig``), what it shares with driver upgrades
+(``nodework``), and the writing (``acting``).
 """
 
-from purser.operator.mig.advance import advance
-from purser.operator.mig.states import GPU_CLIENTS, MigFleet, is_under_way, needs_workloads, pause_of, trouble_of
+from purser.operator.mig.advance import advance, waiting_of
+from purser.operator.mig.states import GPU_CLIENTS, MigFleet, holds, is_under_way, needs_workloads, pause_of, trouble_of
 
-__all__ = ["GPU_CLIENTS", "MigFleet", "advance", "is_under_way", "needs_workloads", "pause_of", "trouble_of"]
+__all__ = [
+    "GPU_CLIENTS",
+    "MigFleet",
+    "advance",
+    "holds",
+    "is_under_way",
+    "needs_workloads",
+    "pause_of",
+    "trouble_of",
+    "waiting_of",
+]

@@ -5,21 +5,23 @@ from typing import Literal
 
 import msgspec
 
-from purser.core.names import MIG_RESULT_ANNOTATION
-from purser.core.node_facts import MAX_BYTES, MigResult, decode_result
+from purser.core.mig_messages import MigResult, decode_request, decode_result
+from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.node_annotations import MAX_BYTES
 from purser.operator.model import Budget, NodeView, Standing, Workload
 from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
     MIG_CONFIG_LABEL,
     MIG_STATE_LABEL,
     MIG_STEP_ANNOTATION,
     PAUSED_FOR_MIG,
 )
+from purser.operator.nodework.cordons import is_cordoned_by
 from purser.operator.order import Operand
+from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec
 
 CORDON_MARK = "mig-change"
-"""Value of `CORDONED_BY_ANNOTATION` on nodes that a MIG change cordoned."""
+"""Value of the annotation ``purser.dev/cordoned-by`` on nodes that a MIG change cordoned."""
 
 PENDING, SUCCESS, FAILED = "pending", "success", "failed"
 """Values of the label ``nvidia.com/mig.config.state``."""
@@ -34,7 +36,7 @@ GPU_CLIENTS = (
 )
 """Operands that hold GPUs open: they are paused while a layout is applied."""
 
-StepName = Literal["checking", "draining", "applying"]
+StepName = Literal["checking", "draining", "applying", "stopping"]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The node's circumstances (see `circumstances`), then what tells this try from others."""
     since: float
     """When the step began."""
+    why: str = ""
+    """Of a change that is being stopped: what it failed for."""
+    pods: tuple[str, ...] = ()
+    """Of a change that is being stopped: uids of the MIG manager's pods that may still be at it."""
 
     @property
     def check_attempt(self) -> str:
@@ -63,12 +69,16 @@ class MigFleet(msgspec.Struct, frozen=True, kw_only=True):
 
     now: float
     spec: MigManagerSpec
+    policy: UpgradePolicy = UpgradePolicy()
+    """The driver's: it bounds how many nodes are unavailable, and says how GPU pods leave."""
     standings: tuple[Standing, ...]
     workloads: Mapping[str, tuple[Workload, ...]] = {}
     """By node; of a node that is not there nothing is known."""
     budgets: tuple[Budget, ...] = ()
     busy: frozenset[str] = frozenset()
     """Nodes whose driver is being replaced: not begun."""
+    unavailable: frozenset[str] = frozenset()
+    """Nodes that take no pods, or will not once the upgrade has made its writes of this round."""
 
 
 def change_of(node: NodeView) -> Change | None:
@@ -88,9 +98,15 @@ def is_under_way(node: NodeView) -> bool:
 
 
 def pause_of(node: NodeView) -> str | None:
-    """What `GPU_CLIENTS` are paused for. A record that cannot be read pauses nothing."""
+    """What `GPU_CLIENTS` are paused for."""
+    return PAUSED_FOR_MIG if holds(node) else None
+
+
+def holds(node: NodeView) -> bool:
+    """A change has emptied the node or is at it, and nobody else is to count on it. A record that cannot be read holds
+    nothing."""
     change = change_of(node)
-    return PAUSED_FOR_MIG if change is not None and change.step != "checking" else None
+    return change is not None and change.step != "checking"
 
 
 def needs_workloads(node: NodeView) -> bool:
@@ -100,7 +116,10 @@ def needs_workloads(node: NodeView) -> bool:
 
 
 def trouble_of(node: NodeView) -> str:
-    """Why the node's last change failed, in one sentence; empty where it did not."""
+    """Why the node's change failed or does not come to its end, in one sentence; empty where all is well."""
+    change = change_of(node)
+    if change is not None and change.step == "stopping":
+        return f"MIG layout {change.profile}: {change.why}; the node is cordoned until its MIG manager's pod has gone"
     result = decode_result(node.annotations.get(MIG_RESULT_ANNOTATION))
     failed = node.labels.get(MIG_STATE_LABEL) == FAILED
     return f"MIG layout {result.profile}: {result.error}" if failed and result is not None else ""
@@ -138,6 +157,15 @@ def result_of(node: NodeView, attempt: str) -> MigResult | None:
     return result if result is not None and result.attempt == attempt else None
 
 
+def lost_change(node: NodeView, now: float) -> Change | None:
+    """A change whose record is gone while its worker is asked to apply it, and may be at it already."""
+    request = decode_request(node.annotations.get(MIG_WANTED_ANNOTATION))
+    if request is None or request.check_only:
+        return None
+    attempt = request.attempt.removesuffix("/apply")
+    return Change(step="applying", profile=request.profile, attempt=attempt, since=now)
+
+
 def cordon_is_ours(node: NodeView) -> bool:
     """The cordon was set by a MIG change."""
-    return node.annotations.get(CORDONED_BY_ANNOTATION) == CORDON_MARK
+    return is_cordoned_by(node, CORDON_MARK)

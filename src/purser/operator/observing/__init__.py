@@ -2,13 +2,16 @@
 
 - ``kinds``: where the API serves what the operator owns, and which version of it an old server has.
 - ``objects``, ``views``: what is read of nodes, pods and budgets, and the nouns of the kernel made of it.
-- ``workloads``: pods of nodes that are to be emptied, asked for only then.
+- ``workloads``: pods of nodes that are to be emptied or to lose their driver, followed only then.
+- ``optional``: kinds whose definitions come and go.
 - ``expectations``: a round begins when the effects of the last one's writes have been seen.
-- ``snapshot``: the `Observer` that holds all this together.
+- ``nvidia``: what another operator was told, for a command that takes it over.
+- ``snapshot``: the snapshot of a round, from what informers know.
+- ``observer``: the `Observer` that holds all this together.
 
 Not here: what to do about it (``kernel``), and any write (``acting``).
 """
 
-from purser.operator.observing.snapshot import Observer
+from purser.operator.observing.observer import Observer
 
 __all__ = ["Observer"]

@@ -5,12 +5,18 @@ from typing import Any
 import msgspec
 
 from purser.kube import Resource
-from purser.kube.objects import ObjectMeta, ResourceRequirements
+from purser.kube.objects import ObjectMeta, OwnerReference, ResourceRequirements
 from purser.kube.resources import NODES, PODS
 
 
 class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     pass
+
+
+class Identified(_Slim, frozen=True, gc=False):
+    """An object of which only the identity is of interest."""
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class Condition(_Slim, frozen=True, gc=False):
@@ -40,10 +46,19 @@ class NodeStatus(_Slim, frozen=True, gc=False):
     node_info: NodeInfo = NodeInfo()
 
 
+class Taint(_Slim, frozen=True, gc=False):
+    """What keeps pods away."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
 class NodeSpec(_Slim, frozen=True, gc=False):
     """What is wanted of a node."""
 
     unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
 
 
 class Node(_Slim, frozen=True, gc=False):
@@ -102,6 +117,74 @@ class PodStatus(_Slim, frozen=True, gc=False):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
+class NodeSelectorRequirement(_Slim, frozen=True, gc=False):
+    """A condition on a node."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(_Slim, frozen=True, gc=False):
+    """Conditions on a node; only those on its fields, of which ``metadata.name`` is the only one."""
+
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(_Slim, frozen=True, gc=False):
+    """Terms of which one has to hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(_Slim, frozen=True, gc=False):
+    """Where a pod has to run."""
+
+    required: NodeSelector = msgspec.field(
+        default=NodeSelector(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Slim, frozen=True, gc=False):
+    """Where a pod wants to run."""
+
+    node_affinity: NodeAffinity = NodeAffinity()
+
+
+class PodSpec(_Slim, frozen=True, gc=False):
+    """Where an operand's pod runs, or is to run."""
+
+    node_name: str = ""
+    affinity: Affinity = Affinity()
+
+
+class Pod(_Slim, frozen=True, gc=False):
+    """An operand's pod."""
+
+    metadata: PodMeta = PodMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class MirrorMark(_Slim, frozen=True, gc=False):
+    """Of a pod's annotations the one that tells a static pod; some of the others are long."""
+
+    config: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+
+
+class OtherMeta(_Slim, frozen=True, gc=False):
+    """Identity of a pod that is no operand's."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = {}
+    annotations: MirrorMark = MirrorMark()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
 class Container(_Slim, frozen=True, gc=False):
     """What a container asks for."""
 
@@ -114,33 +197,50 @@ class Volume(_Slim, frozen=True, gc=False):
     empty_dir: dict[str, Any] | None = None
 
 
-class PodSpec(_Slim, frozen=True, gc=False):
+class ResourceClaim(_Slim, frozen=True, gc=False):
+    """A claim of dynamic resource allocation that a pod names."""
+
+    name: str = ""
+
+
+class OtherSpec(_Slim, frozen=True, gc=False):
     """Where a pod runs, and what it uses."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[ResourceClaim, ...] = ()
 
 
-class Pod(_Slim, frozen=True, gc=False):
-    """A pod."""
+class OtherStatus(_Slim, frozen=True, gc=False):
+    """How far a pod has come."""
 
-    metadata: PodMeta = PodMeta()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class OtherPod(_Slim, frozen=True, gc=False):
+    """Any pod of the cluster: as little of it as decides whether its node can be emptied."""
+
+    metadata: OtherMeta = OtherMeta()
+    spec: OtherSpec = OtherSpec()
+    status: OtherStatus = OtherStatus()
 
 
 class BudgetSpec(_Slim, frozen=True, gc=False):
     """Which pods a budget is about."""
 
     selector: dict[str, Any] | None = None
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class BudgetStatus(_Slim, frozen=True, gc=False):
     """What a budget allows now."""
 
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
 
 
 class DisruptionBudget(_Slim, frozen=True, gc=False):
@@ -153,6 +253,7 @@ class DisruptionBudget(_Slim, frozen=True, gc=False):
 
 OPERATOR_NODES = NODES.as_type(Node)
 OPERATOR_PODS = PODS.as_type(Pod)
+OTHER_PODS = PODS.as_type(OtherPod)
 
 
 def budgets_resource(version: str) -> Resource[DisruptionBudget]:

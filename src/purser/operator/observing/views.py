@@ -1,27 +1,59 @@
 """From the API's objects to the kernel's nouns. Here and nowhere else is known where in a Node or Pod they stand."""
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from purser.core.dialects import RESOURCES
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
-from purser.operator.model import Budget, NodeView, PodView, Workload
-from purser.operator.names import OPERAND_LABEL, TEMPLATE_LABEL
+from purser.kube import key_of
+from purser.operator.model import Budget, NodeView, PodView, Taint, Workload
+from purser.operator.names import DRIVER_CONFIG_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.observing.objects import (
     Condition,
     ContainerStatus,
     DisruptionBudget,
     Node,
+    OtherPod,
     Pod,
     Terminated,
 )
 
+T = TypeVar("T")
+V = TypeVar("V")
+
 _READ_ANNOTATIONS = ("purser.dev/", "nvidia.com/")
 _BULKY_ANNOTATIONS = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION)  # the agent's: long, often new, never asked for here
-_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-_NVIDIA_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+_GPU_PREFIXES = (
+    "nvidia.com/gpu",  # nvidia.com/gpu.shared, too: what NVIDIA's device plugin calls GPUs that it shares
+    "nvidia.com/mig-",
+    "volcano.sh/gpu-",
+    "volcano.sh/vgpu-",
+    "aliyun.com/gpu-",
+)
+"""Of whoever gives NVIDIA's GPUs to pods: where the policy rolls out no device plugin, another one may do so."""
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 MAX_MESSAGE = 500
 """Of what a container left behind when it ended: more does not fit into a status."""
+
+
+class Views(Generic[T, V]):
+    """Nouns of the kernel by the objects' keys: made when an object changes, not in each round."""
+
+    def __init__(self, views: dict[str, V], make: Callable[[T], V]):
+        self._views = views
+        self._make = make
+
+    def put(self, obj: T) -> bool:
+        """Whether the kernel can see a difference: kubelet's heartbeats, for one, make none."""
+        key, view = key_of(obj), self._make(obj)
+        known = self._views.get(key)
+        self._views[key] = view
+        return view != known
+
+    def drop(self, obj: T) -> None:
+        """It is gone."""
+        self._views.pop(key_of(obj), None)
 
 
 def node_view(node: Node) -> NodeView:
@@ -34,6 +66,7 @@ def node_view(node: Node) -> NodeView:
         labels=node.metadata.labels,
         annotations={key: annotations[key] for key in annotations if _is_read(key)},
         unschedulable=node.spec.unschedulable,
+        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints),
         ready=_holds("Ready", node.status.conditions),
         os_image=info.os_image,
         kernel=info.kernel_version,
@@ -44,7 +77,7 @@ def node_view(node: Node) -> NodeView:
 
 
 def pod_view(pod: Pod) -> PodView:
-    """What the kernel reads of an operand's pod."""
+    """What the kernel reads of an operand's pod. One that is not on a node yet counts for the node that it is for."""
     metadata = pod.metadata
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     trouble, message = _trouble(pod)
@@ -52,10 +85,11 @@ def pod_view(pod: Pod) -> PodView:
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        node=pod.spec.node_name,
+        node=pod.spec.node_name or _pinned_to(pod),
         operand=metadata.labels.get(OPERAND_LABEL, ""),
         daemon_set=_controller(pod, "DaemonSet"),
         template=metadata.labels.get(TEMPLATE_LABEL, ""),
+        driver_config=metadata.labels.get(DRIVER_CONFIG_LABEL, ""),
         ready=_holds("Ready", pod.status.conditions),
         going=bool(metadata.deletion_timestamp),
         restarts=max((each.restart_count for each in statuses), default=0),
@@ -66,8 +100,13 @@ def pod_view(pod: Pod) -> PodView:
     )
 
 
-def workload_view(pod: Pod) -> Workload:
-    """What the kernel reads of somebody else's pod."""
+def workload_view(pod: OtherPod) -> Workload:
+    """What the kernel reads of somebody else's pod.
+
+    A pod with claims of dynamic resource allocation counts as one that uses a GPU, whatever they are for: what a claim
+    was given stands in the claim and its devices' slices, and to take a NIC's user for a GPU's costs that pod a
+    restart; the other way round a driver would be unloaded under its user.
+    """
     metadata = pod.metadata
     return Workload(
         namespace=metadata.namespace,
@@ -76,10 +115,11 @@ def workload_view(pod: Pod) -> Workload:
         node=pod.spec.node_name,
         labels=metadata.labels,
         phase=pod.status.phase,
-        uses_gpu=any(_is_gpu(resource) for resource in _asked(pod)),
+        ready=_holds("Ready", pod.status.conditions),
+        uses_gpu=bool(pod.spec.resource_claims) or any(_is_gpu(resource) for resource in _asked(pod)),
         controller=next((owner.kind for owner in metadata.owner_references if owner.controller), ""),
         empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
-        mirror=_MIRROR_ANNOTATION in metadata.annotations,
+        mirror=metadata.annotations.config is not None,
         going=bool(metadata.deletion_timestamp),
     )
 
@@ -95,6 +135,9 @@ def budget_view(budget: DisruptionBudget, version: str) -> Budget | None:
         name=metadata.name,
         selector=selector,
         allowed=budget.status.disruptions_allowed,
+        current_healthy=budget.status.current_healthy,
+        desired_healthy=budget.status.desired_healthy,
+        unhealthy_may_go=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
     )
 
 
@@ -111,13 +154,20 @@ def _is_read(annotation: str) -> bool:
 
 
 def _is_gpu(resource: str) -> bool:
-    """``nvidia.com/gpu.shared`` and the like are what NVIDIA's device plugin calls GPUs that it shares."""
-    return resource in RESOURCES or resource.startswith(_NVIDIA_PREFIXES)
+    return resource in RESOURCES or resource.startswith(_GPU_PREFIXES)
 
 
-def _asked(pod: Pod) -> set[str]:
+def _asked(pod: OtherPod) -> set[str]:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return {name for each in containers for name in (*each.resources.limits, *each.resources.requests)}
+
+
+def _pinned_to(pod: Pod) -> str:
+    """The node that the DaemonSet controller made the pod for: it may run nowhere else."""
+    terms = pod.spec.affinity.node_affinity.required.node_selector_terms
+    fields = (each for term in terms for each in term.match_fields)
+    names = {name for each in fields if (each.key, each.operator) == ("metadata.name", "In") for name in each.values}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _holds(condition: str, conditions: tuple[Condition, ...]) -> bool:

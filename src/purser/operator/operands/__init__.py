@@ -1,11 +1,11 @@
 """The manifests: from a policy and what the nodes are to the objects that should be there. Pure.
 
-One module per operand, each with ``render(wanted)``; what they are put together from is in ``parts``. Functions build
-plain objects: a template language would be a second one, without types and without a debugger.
+One module per operand, each with ``render(wanted)``; what they are put together from is in ``parts`` and ``hashes``.
+Functions build plain objects: a template language would be a second one, without types and without a debugger.
 
-- ``paths``: where runtimes and kubelets keep their files, by distribution.
-- ``grants``: what the operands' accounts may do.
-- ``prerequisites``: accounts, roles, the RuntimeClass; ``monitoring``: the Prometheus operator's objects.
+- ``paths``: where runtimes and kubelets keep their files, by distribution; ``runtimes``: which of them differ.
+- ``accounts``: what the operands' accounts may do.
+- ``prerequisites``: accounts, roles, RuntimeClasses; ``monitoring``: the Prometheus operator's objects.
 
 Which node gets an operand is said by labels alone, so that a DaemonSet never changes because of a node that joins: a
 new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of those that depend on it.
@@ -29,6 +29,7 @@ from purser.operator.operands import (
     toolkit,
     validator,
 )
+from purser.operator.operands.runtimes import as_told_apart
 
 _ORDER = (
     prerequisites,
@@ -52,4 +53,4 @@ def render(wanted: Wanted) -> tuple[Rendered, ...]:
     return tuple(each for operand in _ORDER for each in operand.render(wanted))
 
 
-__all__ = ["render"]
+__all__ = ["as_told_apart", "render"]

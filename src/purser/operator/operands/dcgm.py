@@ -16,7 +16,7 @@ from purser.operator.operands.parts import (
     runtime_class,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 
 SERVICE = "nvidia-dcgm"
 PORT = 5555
@@ -46,7 +46,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     probe = {"tcpSocket": {"port": PORT}, "initialDelaySeconds": 15}
     main = container(
         "nvidia-dcgm-ctr",
-        reference("dcgm", section),
+        reference(DEFAULTS["dcgm"], section),
         section,
         env={"NVIDIA_VISIBLE_DEVICES": "all"},
         privileged=True,

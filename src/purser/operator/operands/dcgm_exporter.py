@@ -17,7 +17,7 @@ from purser.operator.operands.parts import (
     runtime_class,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.sections import DcgmExporterSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -62,7 +62,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     custom = [config_map("metrics-config", name, f"/etc/dcgm-exporter/{_METRICS}", key=_METRICS)] if name else []
     main = container(
         "nvidia-dcgm-exporter",
-        reference("dcgm-exporter", section),
+        reference(DEFAULTS["dcgm-exporter"], section),
         section,
         env=_variables(spec),
         mounts=[pod_resources(spec, kind), *custom],

@@ -8,7 +8,6 @@ from purser.operator.operands.mounts import (
     host_root,
     under_host,
 )
-from purser.operator.operands.own_images import purser_reference
 from purser.operator.operands.parts import (
     NODE_NAME,
     Container,
@@ -23,10 +22,10 @@ from purser.operator.operands.parts import (
 )
 from purser.operator.operands.paths import KUBELET, kubelet_root
 from purser.operator.operands.plugin_config import Configured, configured
-from purser.operator.operands.toolkit import uses_cdi
+from purser.operator.operands.runtimes import uses_cdi
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Resources
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference, split
 from purser.operator.policy.spec import ClusterPolicySpec
 
 AGENT_ACCOUNT = "purser-agent"
@@ -76,7 +75,7 @@ def _agent(wanted: Wanted, kind: RuntimeKind) -> Container:
     health = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10, "failureThreshold": 6}
     return container(
         "agent",
-        purser_reference(wanted.purser_image, section),
+        reference(split(wanted.purser_image), section),
         section,
         args=_agent_arguments(wanted, kubelet_root(kind, spec.host_paths.kubelet_root_dir)),
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"},
@@ -137,7 +136,7 @@ def _plugin(spec: ClusterPolicySpec, kind: RuntimeKind, found: Configured) -> Co
     mps = section.mps.root.rstrip("/")
     return container(
         "nvidia-device-plugin",
-        reference("device-plugin", section),
+        reference(DEFAULTS["device-plugin"], section),
         section,
         command=["nvidia-device-plugin"],
         env={**_plugin_variables(spec, kind), **found.env},

@@ -1,7 +1,12 @@
-"""Purser's own discovery of GPUs: a small reader of sysfs, on nodes that node-feature-discovery does not label."""
+"""Purser's own discovery of GPUs: a small reader of sysfs.
+
+It runs on nodes that node-feature-discovery does not label, and on those where that sees a GPU: only a card's PCI id
+tells its model before the node has its first driver. Where labels of node-feature-discovery are spelled in another way,
+which the kernel understands and no selector can, it comes once the kernel said that there are GPUs.
+"""
 
 from purser.operator.model import Rendered, Wanted
-from purser.operator.names import NFD_KERNEL_LABEL
+from purser.operator.names import GPU_PRESENT_LABEL, NFD_GPU_LABELS, NFD_KERNEL_LABEL
 from purser.operator.operands.parts import (
     GPU_DISCOVERY,
     NODE_NAME,
@@ -10,17 +15,22 @@ from purser.operator.operands.parts import (
     Raw,
     container,
     daemon_set,
+    host_network,
     host_path,
 )
-from purser.operator.policy.fields import Image, Resources
-from purser.operator.policy.spec import ClusterPolicySpec
+from purser.operator.policy.fields import Resources
+from purser.operator.policy.images import reference, split
 
 ACCOUNT = "purser-gpu-discovery"
 NAME = "purser-gpu-discovery"
-_WITHOUT_NFD: Raw = {
+_EXPRESSIONS: list[Raw] = [
+    {"key": NFD_KERNEL_LABEL, "operator": "DoesNotExist"},
+    *({"key": label, "operator": "In", "values": ["true"]} for label in (*NFD_GPU_LABELS, GPU_PRESENT_LABEL)),
+]
+_AFFINITY: Raw = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [{"key": NFD_KERNEL_LABEL, "operator": "DoesNotExist"}]}]
+            "nodeSelectorTerms": [{"matchExpressions": [each]} for each in _EXPRESSIONS]  # one of them is enough
         }
     }
 }
@@ -31,11 +41,12 @@ def render(wanted: Wanted) -> list[Rendered]:
     """The DaemonSet."""
     if not wanted.policy.spec.discovery.enabled:
         return []
-    return [daemon_set(wanted, GPU_DISCOVERY, NAME, _pod(wanted), Placement(affinity=_WITHOUT_NFD))]
+    return [daemon_set(wanted, GPU_DISCOVERY, NAME, _pod(wanted), Placement(affinity=_AFFINITY))]
 
 
 def _pod(wanted: Wanted) -> Pod:
     """It only reads: root for files that others may not see, and nothing else that root can do."""
+    section = wanted.policy.spec.discovery
     root = wanted.policy.spec.host_paths.root_fs
     security = {
         "runAsUser": 0,
@@ -45,19 +56,12 @@ def _pod(wanted: Wanted) -> Pod:
     }
     main = container(
         "discover",
-        wanted.purser_image,
-        _pulled_as(wanted.policy.spec),
+        reference(split(wanted.purser_image), section),
+        section,
         args=["discover", "--node-name=$(NODE_NAME)", "--host-root=/host"],
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "void"},
         mounts=[host_path("host", root, "/host", type="Directory", propagation="HostToContainer", read_only=True)],
-        resources=_RESOURCES,
+        resources=section.resources if section.resources != Resources() else _RESOURCES,
         more={"securityContext": security},
     )
-    return Pod(account=ACCOUNT, containers=[main])
-
-
-def _pulled_as(spec: ClusterPolicySpec) -> Image:
-    """As the others that run Purser's image: discovery's section has no words for it."""
-    others: list[Image] = [spec.mig_manager, *([spec.device_plugin] if spec.device_plugin.flavor == "purser" else [])]
-    secrets = {secret for each in others for secret in each.image_pull_secrets}
-    return Image(image_pull_policy=others[-1].image_pull_policy, image_pull_secrets=tuple(sorted(secrets)))
+    return Pod(account=ACCOUNT, containers=[main], more=host_network(section))

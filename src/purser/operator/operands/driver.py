@@ -5,13 +5,15 @@ contradict one another. It still unloads an old driver; one that was loaded from
 so that a driver container that restarts takes no GPU away from running pods.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from purser.operator.model import Pool, Rendered, Wanted
-from purser.operator.names import POOL_LABEL
+from purser.operator.names import DRIVER_CONFIG_LABEL, POOL_LABEL
 from purser.operator.operands import driver_files as files
+from purser.operator.operands.hashes import digest
 from purser.operator.operands.mounts import host_root
-from purser.operator.operands.own_images import is_whole
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
@@ -21,7 +23,6 @@ from purser.operator.operands.parts import (
     Raw,
     container,
     daemon_set,
-    digest,
     field_of_pod,
     host_network,
     host_path,
@@ -29,7 +30,7 @@ from purser.operator.operands.parts import (
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec, Probe, Profile
 from purser.operator.policy.fields import Image
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, is_whole, reference
 from purser.operator.policy.sections import Sidecar
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -38,6 +39,9 @@ COMPONENT = {"app.kubernetes.io/component": "nvidia-driver"}
 """Pods with it keep away from one another: no node ever runs two drivers, not even while it changes pools."""
 
 _DIGEST = "DRIVER_CONFIG_DIGEST"
+_LOADED_FROM = ("name", "image", "command", "args", "env", "envFrom")
+"""Of a container that loads modules."""
+
 _LOADED = ["sh", "-c", "test -e /sys/module/nvidia/refcnt && nvidia-smi"]
 _STARTUP = Probe(initial_delay_seconds=60, period_seconds=10, timeout_seconds=60, failure_threshold=120)
 _LATER = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
@@ -69,7 +73,9 @@ def image_of(driver: DriverSpec, pool: Pool) -> str:
     """
     kernel = f"-{pool.kernel}" if driver.use_precompiled else ""
     return reference(
-        "driver", _image(driver, profile_of(driver, pool), pool), suffix=f"{kernel}-{pool.os_id}{pool.os_version}"
+        DEFAULTS["driver"],
+        _image(driver, profile_of(driver, pool), pool),
+        suffix=f"{kernel}-{pool.os_id}{pool.os_version}",
     )
 
 
@@ -92,14 +98,21 @@ def _pod(spec: ClusterPolicySpec, pool: Pool) -> Pod:
     image = image_of(spec.driver, pool)
     beside = [*_peermem(spec, image), *_sidecars(spec, pool)]
     main = _driver(spec, pool, image)
-    configuration = digest([main.body, [each.body for each in beside]], 16)
+    configuration = _configuration(spec, [main, *beside])
     return Pod(
         account=ACCOUNT,
         init=[_manager(spec, configuration)],
         containers=[_told(main, configuration), *beside],
         more={"hostPID": True, **host_network(spec.driver)},
-        labels={"app": "nvidia-driver-daemonset", **COMPONENT},
+        labels={"app": "nvidia-driver-daemonset", **COMPONENT, DRIVER_CONFIG_LABEL: configuration},
     )
+
+
+def _configuration(spec: ClusterPolicySpec, containers: Sequence[Container]) -> str:
+    """Digest of what is loaded into the kernel, and nothing else: where it is equal, a new template makes no new
+    driver, and no pod has to leave its GPU for it."""
+    loaded = [{field: each.body.get(field) for field in _LOADED_FROM} for each in containers]
+    return digest([loaded, spec.driver.kernel_module_config.name, spec.host_paths.driver_install_dir], 16)
 
 
 def _told(main: Container, configuration: str) -> Container:
@@ -122,7 +135,7 @@ def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
     }
     return container(
         "k8s-driver-manager",
-        reference("driver-manager", driver.manager),
+        reference(DEFAULTS["driver-manager"], driver.manager),
         driver.manager,
         command=["driver-manager"],
         args=["uninstall_driver"],
@@ -211,7 +224,7 @@ def _sidecars(spec: ClusterPolicySpec, pool: Pool) -> list[Container]:
 def _sidecar(name: str, default: str, section: Sidecar, installer: str, module: str, pool: Pool) -> Container:
     return container(
         name,
-        reference(default, section, suffix=f"-{pool.os_id}{pool.os_version}"),
+        reference(DEFAULTS[default], section, suffix=f"-{pool.os_id}{pool.os_version}"),
         section,
         command=["bash", "-xc"],
         args=[_WAIT.format(installer), installer, *section.args],

@@ -13,7 +13,7 @@ from purser.operator.operands.parts import (
 )
 from purser.operator.operands.plugin_config import configured
 from purser.operator.order import Operand
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 
 ACCOUNT = "purser-gpu-feature-discovery"
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
@@ -31,7 +31,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     found = configured(spec, "gpu-feature-discovery")
     main = container(
         "gpu-feature-discovery",
-        reference("gpu-feature-discovery", spec.gfd),
+        reference(DEFAULTS["gpu-feature-discovery"], spec.gfd),
         spec.gfd,
         command=["gpu-feature-discovery"],
         env={

@@ -1,9 +1,8 @@
 """The MIG worker: applies the layout that the operator asks for, on one node. Layouts come from a ConfigMap."""
 
-from purser.operator.mig.layouts import DEFAULT_LAYOUTS
 from purser.operator.model import Rendered, Wanted
 from purser.operator.operands.device_plugin import agent_driver_root
-from purser.operator.operands.own_images import purser_reference
+from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
 from purser.operator.operands.parts import (
     NODE_NAME,
     Pod,
@@ -15,6 +14,7 @@ from purser.operator.operands.parts import (
     owned,
 )
 from purser.operator.order import Operand
+from purser.operator.policy.images import reference, split
 
 ACCOUNT = "purser-mig-manager"
 LAYOUTS = "purser-mig-layouts"
@@ -44,7 +44,7 @@ def _pod(wanted: Wanted) -> Pod:
     section = spec.mig_manager
     main = container(
         "mig-worker",
-        purser_reference(wanted.purser_image, section),
+        reference(split(wanted.purser_image), section),
         section,
         args=[
             "mig-worker",

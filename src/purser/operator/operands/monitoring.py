@@ -68,17 +68,38 @@ def _alert(name: str, expression: str, lasts: str, severity: str, summary: str) 
     }
 
 
+def _leaders(metric: str) -> str:
+    """What the leader says, whichever replica that is: an alert begins anew when the labels of its series change."""
+    return f"max by (namespace, job) (gpu_operator_{metric})"
+
+
+# An upgrade may take days, and the stack is not ready for as long. One that goes on, or waits for its turn, is no
+# failure; one that failed somewhere has an alert of its own, and so has one that gets nowhere.
+_UPGRADING = (
+    f"({_leaders('nodes_upgrades_in_progress')} > 0 or ({_leaders('nodes_upgrades_pending')} > 0"
+    f" and {_leaders('nodes_upgrades_failed')} == 0 and {_leaders('driver_auto_upgrade_enabled')} == 1))"
+)
+
 _ALERTS = (
     (
         "GPUOperatorReconciliationFailed",
-        "gpu_operator_reconciliation_status != 1",
+        f"{_leaders('reconciliation_status')} < 0 or ({_leaders('reconciliation_status')} == 0 unless {_UPGRADING})",
         "1h",
         "warning",
-        "The GPU stack has not been ready for an hour; the ClusterPolicy's status names operand, node and reason.",
+        "The GPU stack has not been ready for an hour, and no driver upgrade is the reason; the ClusterPolicy's status"
+        " names operand, node and reason.",
+    ),
+    (
+        "PurserDriverUpgradeGetsNowhere",
+        f"{_leaders('nodes_upgrades_in_progress')} > 0 and changes(({_leaders('nodes_upgrades_done')})[15m:1m]) == 0",
+        "6h",
+        "warning",
+        "For hours no node has come to the end of its driver upgrade; the ClusterPolicy's status says what it waits"
+        " for.",
     ),
     (
         "GPUOperatorDriverAutoUpgradeFailures",
-        "gpu_operator_nodes_upgrades_failed > 0",
+        f"{_leaders('nodes_upgrades_failed')} > 0",
         "30m",
         "warning",
         "The driver upgrade failed on nodes: their annotation purser.dev/driver-upgrade-failure says why.",

@@ -20,7 +20,7 @@ from purser.operator.operands.parts import (
 from purser.operator.operands.plugin_config import configured
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Image
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.spec import ClusterPolicySpec
 
 NAME = "mps-control-daemon"
@@ -54,7 +54,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     spec = wanted.policy.spec
     plugin = spec.device_plugin
     found = configured(spec, "/usr/bin/mps-control-daemon")
-    image = reference("device-plugin", plugin)
+    image = reference(DEFAULTS["device-plugin"], plugin)
     pulled = Image(image_pull_policy=plugin.image_pull_policy, image_pull_secrets=plugin.image_pull_secrets)
     mounts = container(
         "mps-control-daemon-mounts",

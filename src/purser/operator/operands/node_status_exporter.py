@@ -13,7 +13,7 @@ from purser.operator.operands.parts import (
     owned,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 
 ACCOUNT = "purser-node-status-exporter"
 SERVICE = "nvidia-node-status-exporter"
@@ -45,7 +45,7 @@ def _pod(wanted: Wanted) -> Pod:
     section = spec.node_status_exporter
     main = container(
         "nvidia-node-status-exporter",
-        reference("node-status-exporter", section),
+        reference(DEFAULTS["node-status-exporter"], section),
         section,
         command=["nvidia-validator"],
         env={

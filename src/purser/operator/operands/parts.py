@@ -1,7 +1,5 @@
-"""What manifests are put together from: containers with their mounts, pods, DaemonSets, and the hashes on them."""
+"""What manifests are put together from: containers with their mounts, pods, DaemonSets."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +7,6 @@ import msgspec
 
 from purser.operator.model import Rendered, RuntimeKind, Wanted
 from purser.operator.names import (
-    APPLIED_HASH_ANNOTATION,
     DEPLOY,
     FIELD_MANAGER,
     GROUP,
@@ -17,9 +14,9 @@ from purser.operator.names import (
     MANAGED_BY_LABEL,
     OPERAND_LABEL,
     RUNTIME_LABEL,
-    TEMPLATE_LABEL,
     VERSION,
 )
+from purser.operator.operands.hashes import hashed
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Component, EnvVar, Image, Resources
 
@@ -152,7 +149,8 @@ def quantities(resources: Resources) -> Raw:
 
 
 def daemon_set(wanted: Wanted, operand: str, name: str, pod: Pod, placement: Placement = EVERYWHERE) -> Rendered:
-    """An operand's DaemonSet. ``operand`` is an `Operand`, or `GPU_DISCOVERY`, which runs on nodes without a label."""
+    """An operand's DaemonSet. ``operand`` is an `Operand`, which runs where its deploy label is, or the name of what
+    has no such label: `GPU_DISCOVERY`, ``mps-control-daemon``."""
     common = wanted.policy.spec.daemonsets
     selector = {OPERAND_LABEL: operand, **dict(filter(None, [placement.label]))}
     labels = {**common.labels, "app.kubernetes.io/name": "purser", **pod.labels, **selector}
@@ -196,23 +194,6 @@ def owned(
     return Rendered(hashed({**obj, "metadata": metadata}), operand)
 
 
-def hashed(obj: Raw) -> Raw:
-    """The object with its hashes: of its pod template, on pods and DaemonSet, and of what is applied.
-
-    Equal content has equal hashes, in whatever order it was written.
-    """
-    if obj["kind"] == "DaemonSet":
-        obj = _with_template_hash(obj)
-    annotations = {**obj["metadata"].get("annotations", {}), APPLIED_HASH_ANNOTATION: digest(obj, 16)}
-    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
-
-
-def digest(value: Any, length: int) -> str:
-    """The beginning of the SHA-256 of a JSON value, independent of the order of keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
-
-
 def per_runtime(wanted: Wanted, build: Callable[[RuntimeKind], Pod], operand: Operand) -> list[Rendered]:
     """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod."""
     return [
@@ -235,18 +216,6 @@ def runtime_class(wanted: Wanted, kind: RuntimeKind) -> Raw:
 def host_network(section: Component) -> Raw:
     """The fields of a pod for ``hostNetwork``."""
     return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if section.host_network else {}
-
-
-def _with_template_hash(obj: Raw) -> Raw:
-    metadata, spec = obj["metadata"], obj["spec"]
-    template = spec["template"]
-    mark = {TEMPLATE_LABEL: digest(template, 10)}
-    pods = {**template["metadata"], "labels": {**template["metadata"]["labels"], **mark}}
-    return {
-        **obj,
-        "metadata": {**metadata, "labels": {**metadata["labels"], **mark}},
-        "spec": {**spec, "template": {**template, "metadata": pods}},
-    }
 
 
 def _meta(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Raw:

@@ -31,13 +31,20 @@ _RANCHER = "/var/lib/rancher/{}/agent/etc/containerd"
 _SNAP = "/var/snap/microk8s"
 
 
-def _rancher(name: str) -> RuntimePaths:
-    """k3s and RKE2 write config.toml anew at each start: only what lies in their folder of imports stays."""
+def _rancher(name: str, drop_ins: str) -> RuntimePaths:
+    """k3s and RKE2 write config.toml anew at each start: only what lies in their folder of imports stays.
+
+    There is one folder for each version of containerd's configuration, since k3s-io/k3s#13680 (releases of spring
+    2026). Older ones import nothing, and find NVIDIA's runtimes by themselves when they start, below
+    /usr/local/nvidia/toolkit; which of them is the default one is said in their own configuration
+    (``default-runtime``). Their template is left alone: it takes the place of the whole configuration, and what the
+    toolkit would write there keeps containerd from coming back after the next start (NVIDIA/gpu-operator#992).
+    """
     folder = _RANCHER.format(name)
     return RuntimePaths(
         config=f"{folder}/config.toml",
         source=f"file={folder}/config.toml",
-        drop_in=f"{folder}/config-v3.toml.d/99-nvidia.toml",
+        drop_in=f"{folder}/{drop_ins}/99-nvidia.toml",
         socket="/run/k3s/containerd/containerd.sock",
     )
 
@@ -48,8 +55,8 @@ RUNTIMES: dict[tuple[str, str], RuntimePaths] = {
         drop_in="/etc/containerd/conf.d/99-nvidia.toml",
         socket="/run/containerd/containerd.sock",
     ),
-    ("containerd", "k3s"): _rancher("k3s"),
-    ("containerd", "rke2"): _rancher("rke2"),
+    ("containerd", "k3s"): _rancher("k3s", "config-v3.toml.d"),
+    ("containerd", "rke2"): _rancher("rke2", "config-v3.toml.d"),
     # k0s makes its configuration of the files in /etc/k0s/containerd.d. A file there that imports another one from
     # elsewhere takes containerd down, so that the drop-in lies there itself.
     ("containerd", "k0s"): RuntimePaths(
@@ -70,6 +77,9 @@ RUNTIMES: dict[tuple[str, str], RuntimePaths] = {
 }
 """By runtime and distribution. A pair that is not here is as the runtime alone: k3s on Docker has Docker's paths."""
 
+CONFIG_V2 = {name: _rancher(name, "config.toml.d") for name in ("k3s", "rke2")}
+"""By distribution: with a containerd older than 2, which reads version 2 of its configuration."""
+
 KUBELET_ROOTS = {"k0s": "/var/lib/k0s/kubelet", "microk8s": f"{_SNAP}/common/var/lib/kubelet"}
 """Of distributions whose kubelet has a root of its own."""
 
@@ -78,7 +88,7 @@ _PREFIXES = {"containerd": "CONTAINERD", "crio": "CRIO", "docker": "DOCKER"}
 
 def runtime_paths(kind: RuntimeKind, env: Mapping[str, str]) -> RuntimePaths:
     """The paths on nodes of this kind. ``env`` are the toolkit's variables that users set, with paths on the host."""
-    found = RUNTIMES.get((kind.runtime, kind.distribution)) or RUNTIMES[kind.runtime, ""]
+    found = _found(kind)
     prefix = _PREFIXES[kind.runtime]
     return RuntimePaths(
         config=env.get(f"{prefix}_CONFIG") or env.get("RUNTIME_CONFIG") or found.config,
@@ -86,6 +96,12 @@ def runtime_paths(kind: RuntimeKind, env: Mapping[str, str]) -> RuntimePaths:
         source=env.get("RUNTIME_CONFIG_SOURCE") or found.source,
         socket=env.get(f"{prefix}_SOCKET") or env.get("RUNTIME_SOCKET") or found.socket,
     )
+
+
+def _found(kind: RuntimeKind) -> RuntimePaths:
+    if kind.config_v2:
+        return CONFIG_V2[kind.distribution]
+    return RUNTIMES.get((kind.runtime, kind.distribution)) or RUNTIMES[kind.runtime, ""]
 
 
 def path_variables(kind: RuntimeKind) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from purser.operator.operands.parts import NODE_NAME, Container, Mount, Raw, config_map, container
 from purser.operator.policy.fields import Image
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.spec import ClusterPolicySpec
 
 _CHOSEN = Mount(name="config", at="/config", source={"emptyDir": {}})
@@ -54,7 +54,7 @@ def _manager(spec: ClusterPolicySpec, name: str, mounts: Sequence[Mount], env: d
     plugin = section if section.flavor == "nvidia" else spec.gfd
     return container(
         name,
-        reference("device-plugin", plugin),
+        reference(DEFAULTS["device-plugin"], plugin),
         Image(image_pull_policy=plugin.image_pull_policy, image_pull_secrets=plugin.image_pull_secrets),
         command=["config-manager"],
         env={

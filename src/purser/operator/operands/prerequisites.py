@@ -1,32 +1,39 @@
-"""What operands need beside their DaemonSets: the RuntimeClass, accounts and roles."""
+"""What operands need beside their DaemonSets: RuntimeClasses, accounts and roles."""
 
 from purser.operator.model import Rendered, Wanted
-from purser.operator.operands.grants import Grant, granted
+from purser.operator.operands.accounts import Account, accounts_of
 from purser.operator.operands.parts import OPERATOR, Raw, owned
 
+_MODES = ("nvidia-cdi", "nvidia-legacy")
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def render(wanted: Wanted) -> list[Rendered]:
-    """The RuntimeClass, and each account with its roles."""
+    """RuntimeClasses, and each account with its roles."""
     spec = wanted.policy.spec
-    return [_runtime_class(wanted), *(each for grant in granted(spec) for each in _account(wanted, grant))]
+    classes = [_runtime_class(wanted, name) for name in _runtimes(spec.operator.runtime_class)]
+    return [*classes, *(each for account in accounts_of(spec) for each in _account(wanted, account))]
 
 
-def _runtime_class(wanted: Wanted) -> Rendered:
-    name = wanted.policy.spec.operator.runtime_class
+def _runtimes(name: str) -> tuple[str, ...]:
+    """What the toolkit installs: one under the policy's name, and two for pods that want their GPUs in another way. A
+    policy that names one of these two gets the first as ``nvidia``."""
+    return ("nvidia" if name in _MODES else name, *_MODES)
+
+
+def _runtime_class(wanted: Wanted, name: str) -> Rendered:
     obj = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
     return owned(wanted, OPERATOR, obj)
 
 
-def _account(wanted: Wanted, grant: Grant) -> list[Rendered]:
-    metadata = {"name": grant.account, "namespace": wanted.namespace}
+def _account(wanted: Wanted, account: Account) -> list[Rendered]:
+    metadata = {"name": account.name, "namespace": wanted.namespace}
     objects: list[Raw] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
-    if grant.cluster:
-        objects += _role("Cluster", {"name": grant.account}, wanted.namespace, grant.cluster)
-    if grant.namespace:
-        objects += _role("", metadata, wanted.namespace, grant.namespace)
-    return [owned(wanted, grant.operand, each) for each in objects]
+    if account.cluster:
+        objects += _role("Cluster", {"name": account.name}, wanted.namespace, account.cluster)
+    if account.namespace:
+        objects += _role("", metadata, wanted.namespace, account.namespace)
+    return [owned(wanted, account.operand, each) for each in objects]
 
 
 def _role(prefix: str, metadata: Raw, namespace: str, rules: tuple[Raw, ...]) -> list[Raw]:

@@ -8,12 +8,12 @@ from purser.operator.model import Rendered, RuntimeKind, Wanted
 from purser.operator.operands.mounts import CDI, driver_root, driver_variables, host_root, under_host
 from purser.operator.operands.parts import Mount, Pod, Raw, container, host_network, host_path, per_runtime
 from purser.operator.operands.paths import RuntimePaths, path_variables, runtime_paths
+from purser.operator.operands.runtimes import uses_cdi
 from purser.operator.order import Operand
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.sections import ToolkitSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
-ACCOUNT = "purser-container-toolkit"
 _FOLDERS = {"config": "/runtime/config", "drop_in": "/runtime/drop-in", "socket": "/runtime/socket"}
 """Where the toolkit's container sees the folders of the runtime's files."""
 
@@ -24,16 +24,6 @@ def render(wanted: Wanted) -> list[Rendered]:
     if Operand.TOOLKIT not in spec.enabled:
         return []
     return per_runtime(wanted, lambda kind: _pod(spec, kind), Operand.TOOLKIT)
-
-
-def uses_cdi(spec: ClusterPolicySpec, kind: RuntimeKind) -> bool:
-    """Whether GPUs are handed over by CDI on nodes of this kind.
-
-    Only where the runtime can do it, and not with Purser's agent: that names GPUs in a variable, which the NVIDIA
-    runtime reads; nobody would write the CDI specification that a GPU's name is looked up in.
-    """
-    can = kind.cdi and kind.runtime != "docker"
-    return spec.cdi.enabled and can and spec.device_plugin.flavor == "nvidia"
 
 
 def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> Pod:
@@ -48,7 +38,7 @@ def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> Pod:
     ]
     main = container(
         "nvidia-container-toolkit-ctr",
-        reference("container-toolkit", section),
+        reference(DEFAULTS["container-toolkit"], section),
         _without_paths(section, kind),
         command=["nvidia-toolkit"],
         env={**_variables(spec, kind), **_path_values(paths, kind)},

@@ -23,7 +23,7 @@ from purser.operator.operands.parts import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.fields import EnvVar, Image
-from purser.operator.policy.images import reference
+from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.sections import ValidatorSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -43,7 +43,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     section = spec.validator
     main = container(
         "nvidia-operator-validator",
-        reference("operator-validator", section),
+        reference(DEFAULTS["operator-validator"], section),
         section,
         command=["sh", "-c"],
         args=["trap exit TERM; while true; do sleep 3600 & wait $!; done"],
@@ -95,7 +95,7 @@ def _check(
 ) -> Container:
     return container(
         f"{component}-validation",
-        reference("operator-validator", section),
+        reference(DEFAULTS["operator-validator"], section),
         Image(image_pull_policy=section.image_pull_policy),
         command=["sh", "-c"],
         args=[script],

@@ -17,12 +17,14 @@ class WaitForCompletion(Section, frozen=True, kw_only=True):
 
 
 class PodDeletion(Section, frozen=True, kw_only=True):
-    """How pods that use a GPU leave a node before its driver is replaced. Disruption budgets are always respected."""
+    """How pods that use a GPU leave a node before its driver is replaced, or its MIG layout. Disruption budgets are
+    always respected."""
 
     force: bool = False
     """Whether pods without a controller are evicted too; they do not come back."""
     timeout_seconds: Seconds = 300
-    """How long pods may take to leave."""
+    """How long pods may take to leave before the driver is replaced; 0: for ever. For a change of the MIG layout
+    migManager.gpuPodTimeoutSeconds counts."""
     delete_empty_dir: bool = False
     """Whether pods with emptyDir volumes are evicted too; what is in them is lost."""
 
@@ -37,7 +39,7 @@ class Drain(Section, frozen=True, kw_only=True):
     pod_selector: str = ""
     """Label selector of the pods to evict; empty: all."""
     timeout_seconds: Seconds = 300
-    """How long pods may take to leave."""
+    """How long pods may take to leave; 0: for ever."""
     delete_empty_dir: bool = False
     """Whether pods with emptyDir volumes are evicted too; what is in them is lost."""
 
@@ -59,11 +61,12 @@ class UpgradePolicy(Section, frozen=True, kw_only=True):
     max_parallel_upgrades: Count = 1
     """How many nodes at a time; 0: no limit of its own."""
     max_unavailable: int | Percent = "25%"
-    """How many GPU nodes may be cordoned, NotReady or in upgrade at a time; a percentage is rounded up."""
+    """How many GPU nodes may be cordoned, NotReady, in upgrade or in a MIG change at a time; a percentage is rounded
+    up. Neither an upgrade nor a MIG change makes a node unavailable beyond it."""
     wait_for_completion: WaitForCompletion = WaitForCompletion()
     """Jobs to wait for."""
     gpu_pod_deletion: PodDeletion = PodDeletion()
-    """How GPU pods leave."""
+    """How GPU pods leave, in MIG changes as well."""
     drain: Drain = Drain()
     """Whether the rest leaves, too."""
     canary: Canary = Canary()
@@ -71,9 +74,9 @@ class UpgradePolicy(Section, frozen=True, kw_only=True):
     halt_after_failures: Count = 1
     """After so many nodes whose new driver does not work no further node begins; 0: the upgrade never halts."""
     driver_timeout_seconds: Seconds = 1800
-    """How long a new driver may take to be ready: its modules may have to be built first."""
+    """How long a new driver may take to be ready, whose modules may have to be built first; 0: for ever."""
     validation_timeout_seconds: Seconds = 600
-    """How long a node may take from its new driver to valid."""
+    """How long a node may take from its new driver to valid; 0: for ever."""
     retry_after_seconds: Seconds = 600
     """After which time a node whose pods could not leave is tried again."""
 
@@ -84,7 +87,8 @@ class Profile(Section, frozen=True, kw_only=True):
     name: Name
     """Of the profile; part of its DaemonSets' names."""
     node_selector: dict[str, str]
-    """Labels of its nodes. Of several profiles that select a node the first counts."""
+    """Labels of its nodes. Of several profiles that select a node the first counts. nvidia.com/gpu.product is compared
+    with the card's model, which its PCI id tells before the first driver, or with the label as it stands."""
     repository: str = ""
     """Instead of the driver's."""
     image: str = ""
@@ -99,7 +103,8 @@ class Requirement(Section, frozen=True, kw_only=True):
     """Which driver versions some nodes can do with. A node gets no driver that a requirement rules out."""
 
     node_selector: dict[str, str]
-    """Labels of these nodes, such as nvidia.com/gpu.product."""
+    """Labels of its nodes. nvidia.com/gpu.product is compared with the card's model, which its PCI id tells before the
+    first driver, or with the label as it stands."""
     minimum: str = ""
     """The oldest version that works; empty: any."""
     excluded: tuple[str, ...] = ()
@@ -173,7 +178,7 @@ class DriverSpec(Component, frozen=True, kw_only=True):
     """The driver container. One DaemonSet per pool of nodes with equal OS, kernel and profile."""
 
     enabled: bool = True
-    """Where the driver is the nodes' own: false."""
+    """Where the driver is the nodes' own: false. One that is there leaves a node once nothing on it uses a GPU."""
     use_precompiled: bool = False
     """Whether images with modules for the very kernel are used."""
     kernel_module_type: KernelModuleType = "auto"

@@ -9,11 +9,19 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A section, or a part of one. Docstrings below fields become the CRD's descriptions."""
 
 
+# Patterns end with \Z, which is $ to an API server: to Python that is a newline before the end, too.
 PullPolicy = Literal["", "Always", "IfNotPresent", "Never"]
-Percent = Annotated[str, msgspec.Meta(pattern=r"^(100|[0-9]{1,2})%$")]
+Percent = Annotated[str, msgspec.Meta(pattern=r"^(100|[1-9]?[0-9])%\Z")]
 Seconds = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z", max_length=40)]
+Quantity = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+        r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?\Z"
+    ),
+]
 
 
 class EnvVar(Section, frozen=True, kw_only=True):
@@ -43,9 +51,9 @@ class Toleration(Section, frozen=True, kw_only=True):
 class Resources(Section, frozen=True, kw_only=True):
     """Resources of a container, as Kubernetes counts them."""
 
-    limits: dict[str, int | str] = {}
+    limits: dict[str, int | Quantity] = {}
     """At most so much."""
-    requests: dict[str, int | str] = {}
+    requests: dict[str, int | Quantity] = {}
     """At least so much."""
 
 

@@ -2,7 +2,10 @@
 
 from purser.operator.policy.fields import Image
 
-DEFAULTS: dict[str, tuple[str, str, str]] = {
+Parts = tuple[str, str, str]
+"""Repository, image and version of a reference."""
+
+DEFAULTS: dict[str, Parts] = {
     "driver": ("nvcr.io/nvidia", "driver", "595.91.07"),
     "driver-manager": ("nvcr.io/nvidia/cloud-native", "k8s-driver-manager", "v0.12.0"),
     "container-toolkit": ("nvcr.io/nvidia/k8s", "container-toolkit", "v1.20.0"),
@@ -15,23 +18,34 @@ DEFAULTS: dict[str, tuple[str, str, str]] = {
     "gds": ("nvcr.io/nvidia/cloud-native", "nvidia-fs", "2.29.4"),
     "gdrcopy": ("nvcr.io/nvidia/cloud-native", "gdrdrv", "v2.6"),
 }
-"""Repository, image and version by container. Images that are not here are Purser's own."""
+"""By container. Images that are not here are Purser's own: their parts are the operator's, see `split`."""
 
 
-def reference(name: str, image: Image, *, suffix: str = "") -> str:
-    """The image of container ``name``. ``suffix`` (a driver's OS) is appended to a tag, never to a digest.
+def reference(default: Parts, image: Image, *, suffix: str = "") -> str:
+    """The image of a container. ``suffix`` (a driver's OS) is appended to a tag, never to a digest.
 
-    A whole reference in `image.image` is taken as it is; other parts that are left out come from `DEFAULTS`.
-    Raises KeyError for a container that Purser has no default for.
+    A whole reference in `image.image` is taken as it is, where no other part is given; a registry and path in it
+    count as the repository. Parts that are left out come from ``default``; empty ones of that stay away.
     """
-    if _is_whole(image.image) and not image.repository and not image.version:
+    if is_whole(image.image) and not image.repository and not image.version:
         return image.image
-    parts = (image.repository, image.image, image.version)
-    repository, base, version = (given or default for given, default in zip(parts, DEFAULTS[name], strict=True))
+    path, _, base = image.image.rpartition("/")
+    parts = (image.repository or path, base if not image.repository else image.image, image.version)
+    repository, base, version = (given or own for given, own in zip(parts, default, strict=True))
+    name = f"{repository}/{base}" if repository else base
     if version.startswith("sha256:"):
-        return f"{repository}/{base}@{version}"
-    return f"{repository}/{base}:{version}{suffix}"
+        return f"{name}@{version}"
+    return f"{name}:{version}{suffix}" if version else name
 
 
-def _is_whole(image: str) -> bool:
+def split(whole: str) -> Parts:
+    """The parts of a reference; those that are not there are empty. Of a tag and a digest the digest counts."""
+    path, at, digest = whole.partition("@")
+    repository, _, base = path.rpartition("/")
+    name, _, tag = base.partition(":")
+    return repository, name, digest if at else tag
+
+
+def is_whole(image: str) -> bool:
+    """Whether an image's name is a whole reference, with a registry, a tag or a digest."""
     return any(mark in image for mark in "/:@")

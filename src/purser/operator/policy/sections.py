@@ -4,7 +4,16 @@ from typing import Literal
 
 import msgspec
 
-from purser.operator.policy.fields import Component, EnvVar, Image, Percent, Section, ServiceMonitor, Toleration
+from purser.operator.policy.fields import (
+    Component,
+    EnvVar,
+    Image,
+    Percent,
+    Seconds,
+    Section,
+    ServiceMonitor,
+    Toleration,
+)
 
 
 class OperatorMetrics(Section, frozen=True, kw_only=True):
@@ -161,10 +170,11 @@ class MigManagerSpec(Component, frozen=True, kw_only=True):
     config: PluginConfig = PluginConfig()
     """ConfigMap with layouts in mig-parted's form, in its key config.yaml; empty name: Purser's own. The default is
     what nodes without the label get; empty: they are left alone."""
-    gpu_pod_timeout_seconds: int = 300
-    """How long GPU pods may take to leave before a change is given up."""
-    apply_timeout_seconds: int = 600
-    """How long applying a layout may take."""
+    gpu_pod_timeout_seconds: Seconds = 300
+    """How long GPU pods may take to leave before a change is given up; 0: for ever. How they leave says
+    driver.upgradePolicy.gpuPodDeletion; how many nodes at a time may change, driver.upgradePolicy.maxUnavailable."""
+    apply_timeout_seconds: Seconds = 600
+    """How long applying a layout may take; 0: for ever."""
 
 
 class Env(Section, frozen=True, kw_only=True):
@@ -204,7 +214,9 @@ class Cdi(Section, frozen=True, kw_only=True):
     """The Container Device Interface."""
 
     enabled: bool = True
-    """Whether devices are handed over by CDI: with NVIDIA's device plugin, on nodes whose runtime can do it."""
+    """Whether devices are handed over by CDI: with NVIDIA's device plugin, which writes their specification itself, on
+    nodes whose runtime can do it. It changes nothing with Purser's agent: that names GPUs in a variable, for NVIDIA's
+    runtime, which is the default one of its nodes."""
 
 
 class HostPaths(Section, frozen=True, kw_only=True):
@@ -218,10 +230,11 @@ class HostPaths(Section, frozen=True, kw_only=True):
     """kubelet's root; empty: found per node (k0s and MicroK8s have their own), /var/lib/kubelet otherwise."""
 
 
-class Discovery(Section, frozen=True, kw_only=True):
-    """How GPU nodes are found."""
+class Discovery(Component, frozen=True, kw_only=True):
+    """How GPU nodes are found. Images and the like are those of Purser's own discovery."""
 
     enabled: bool = True
-    """Whether Purser's own discovery runs on nodes without labels of node-feature-discovery."""
-    gone_after_seconds: int = 600
+    """Whether Purser's own discovery runs: on nodes without labels of node-feature-discovery, and on GPU nodes for the
+    models of their cards."""
+    gone_after_seconds: Seconds = 600
     """After which time without any sign of a GPU a node counts as one without: discovery may be away for a while."""

@@ -104,7 +104,8 @@ class UpgradeStatus(Section, frozen=True, kw_only=True):
     halted: bool = False
     """Whether no further node begins, because too many failed."""
     target: str = ""
-    """What the upgrade leads to; with the annotation purser.dev/resume-upgrade of this value a halted one goes on."""
+    """What the upgrade leads to, separated by commas for several pools; with the annotation purser.dev/resume-upgrade
+    of this value, or of some of it, a halted one goes on."""
     message: str = ""
     """What is in the way, in one sentence."""
 

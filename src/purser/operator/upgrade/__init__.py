@@ -6,17 +6,32 @@ an annotation beside it, written in the same patch. A node goes through `State` 
     upgrade-required       another driver is due; it waits for its turn (`budget`, `canary`)
     cordon-required        it is its turn
     wait-for-jobs-required, pod-deletion-required, drain-required
-                           cordoned; pods leave by eviction (`evicting`); the old driver is untouched
-    pod-restart-required   operands that need the driver are paused; once nothing uses the old driver, it is replaced
+                           cordoned; pods leave by eviction (`emptying`); the old driver is untouched
+    pod-restart-required   operands that need the driver are paused; once nothing uses the old driver, it is replaced:
+                           with that the new one's time begins (`replacing`)
     validation-required    the new driver is ready, operands come back in order
     uncordon-required, upgrade-done
     upgrade-failed         before the old driver was touched: given back, tried again later;
                            after: it stays cordoned and counts towards halting the upgrade
 
-Not here: which driver a node should have (``kernel``), and the writing (``acting``).
+A node begins, and goes on as long as its old driver is there, only while the DaemonSet of its pool is live as the
+policy says: otherwise it would give up its pods and its driver for the same one.
+
+A node that goes away before its old driver was touched is given back at once (``away``), and is ``upgrade-required``
+again.
+
+Where the driver stays the same and only its pod's template is another one (priority, tolerations, resources), nobody
+has to leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.
+
+`advance` asks `machine` for each node's next step, and `budget` for those that begin.
+
+Not here: which driver a node should have (``kernel``), what it shares with MIG changes (``nodework``), and the writing
+(``acting``).
 """
 
 from purser.operator.upgrade.advance import advance, upgrade_status
+from purser.operator.upgrade.budget import unavailable
+from purser.operator.upgrade.failing import trouble_of
 from purser.operator.upgrade.plan import Plan, plan
 from purser.operator.upgrade.plan_text import plan_lines
 from purser.operator.upgrade.states import (
@@ -43,5 +58,7 @@ __all__ = [
     "plan",
     "plan_lines",
     "state_of",
+    "trouble_of",
+    "unavailable",
     "upgrade_status",
 ]

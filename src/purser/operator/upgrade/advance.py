@@ -5,23 +5,25 @@ from collections.abc import Mapping
 import msgspec
 
 from purser.operator.model import Moves, PatchNode, Say
+from purser.operator.nodework.disruption import DisruptionLedger
+from purser.operator.nodework.steps import Step, moves_of
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.upgrade.budget import Turn, fleet_target, turn
-from purser.operator.upgrade.evicting import Desk
+from purser.operator.upgrade.failing import trouble_of
+from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
     UNDER_WAY,
     Fleet,
     State,
     is_managed,
+    is_under_way,
+    late_set,
     passed_over,
     stale_pod,
     state_of,
 )
-from purser.operator.upgrade.steps import Step, begin, step
 from purser.operator.upgrade.writing import EVENT_REASON, release
-
-NAMED = 3
-"""So many nodes are named in a status message."""
+from purser.operator.wording import some
 
 
 def advance(fleet: Fleet) -> Moves:
@@ -34,13 +36,9 @@ def advance(fleet: Fleet) -> Moves:
     now = turn(fleet)
     steps = _steps(fleet)
     steps |= {each.node.name: begin(each, fleet) for each in now.begin}
-    return Moves(
-        patches={name: each.patch for name, each in steps.items() if each.patch is not None},
-        deletions=tuple(deletion for each in steps.values() for deletion in each.deletions),
-        evictions=tuple(eviction for each in steps.values() for eviction in each.evictions),
-        events=(*_news_of_policy(fleet, now), *(told for each in steps.values() for told in each.says)),
-        gauges=_gauges(fleet, now),
-        look_again_s=_look_again(fleet, steps, now),
+    moves = moves_of(steps, fleet.now, now.hold.until if now.waiting else None)
+    return msgspec.structs.replace(
+        moves, events=(*_news_of_policy(fleet, now), *moves.events), gauges=_gauges(fleet, now)
     )
 
 
@@ -57,21 +55,16 @@ def upgrade_status(fleet: Fleet) -> UpgradeStatus:
 
 
 def _steps(fleet: Fleet) -> dict[str, Step]:
-    desk = Desk(fleet.budgets)
-    return {each.node.name: step(each, fleet, desk) for each in sorted(fleet.standings, key=lambda s: s.node.name)}
+    ledger = DisruptionLedger(fleet.budgets)
+    return {
+        each.node.name: next_step(each, fleet, ledger) for each in sorted(fleet.standings, key=lambda s: s.node.name)
+    }
 
 
 def _released(fleet: Fleet) -> dict[str, PatchNode]:
     """Automatic upgrades are off: nodes are given back as they are."""
     made = (release(each.node, "automatic upgrades are off") for each in fleet.standings)
     return {each.node: each for each in made if each is not None}
-
-
-def _look_again(fleet: Fleet, steps: Mapping[str, Step], now: Turn) -> float | None:
-    times = [each.until for each in steps.values() if each.until is not None]
-    if now.hold.until is not None and now.waiting:
-        times.append(now.hold.until)
-    return max(0.0, min(times) - fleet.now) if times else None
 
 
 def _news_of_policy(fleet: Fleet, now: Turn) -> tuple[Say, ...]:
@@ -119,6 +112,9 @@ def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
         left = counts["pending"] + counts["skipped"]
         return f"automatic upgrades are off; {left} nodes keep another driver" if left else ""
     parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
+    late = sorted({why for each in fleet.standings if each.node.name in now.waiting and (why := late_set(each, fleet))})
+    if late and not now.halted:
+        parts.append(f"nodes do not begin: {some(late)}")
     if now.hold.why and now.waiting and not now.halted:
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:
@@ -129,14 +125,12 @@ def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
 
 
 def _stuck(fleet: Fleet) -> dict[str, str]:
-    """What nodes that are under way or failed wait for."""
-    told = (*UNDER_WAY, State.FAILED)
-    busy = tuple(each for each in fleet.standings if state_of(each.node) in told)
+    """What nodes that are under way, or that failed, wait for."""
+    busy = tuple(each for each in fleet.standings if is_under_way(each.node) or trouble_of(each.node))
     steps = _steps(msgspec.structs.replace(fleet, standings=busy))
     return {name: each.waits for name, each in steps.items() if each.waits}
 
 
 def _named(whys: Mapping[str, str]) -> list[str]:
-    """The first few, and how many more."""
-    said = [f"node {name}: {why}" for name, why in list(whys.items())[:NAMED]]
-    return [*said, f"and {len(whys) - NAMED} more"] if len(whys) > NAMED else said
+    said = [f"node {name}: {why}" for name, why in whys.items()]
+    return [some(said, "node", between="; ")] if said else []

@@ -1,20 +1,31 @@
-"""How many nodes may begin, which ones, and when none does."""
+"""How many nodes may begin, which ones, and when none does.
 
-import math
+``maxParallelUpgrades`` bounds the nodes that have their turn. One that goes away keeps its turn until its old driver is
+known to be untouched, and it was given back; or, without its old driver, for ``driverTimeoutSeconds``. So no more Ready
+nodes than that are ever in an upgrade, however they blink, but for those that come back later than that; and one that
+stays away holds nobody up for ever.
+"""
+
 from collections.abc import Iterable
 
 import msgspec
 
-from purser.operator.model import Standing
+from purser.operator.merging import patched
+from purser.operator.model import Moves, NodeView, Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
+from purser.operator.nodework.bounds import unavailable_bound
 from purser.operator.order import Operand
 from purser.operator.upgrade.canary import Hold, hold, is_canary
 from purser.operator.upgrade.states import (
     Fleet,
     State,
+    away_until,
     is_due,
     is_managed,
+    is_resumed,
     is_under_way,
+    is_untouched,
+    late_set,
     passed_over,
     reached_target,
     stale_pod,
@@ -22,6 +33,7 @@ from purser.operator.upgrade.states import (
     state_of,
     target_of,
 )
+from purser.operator.wording import counted, some
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,16 +52,25 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def max_unavailable(fleet: Fleet) -> int:
-    """The bound in nodes; a percentage is rounded up."""
-    bound = fleet.policy.max_unavailable
-    if isinstance(bound, int):
-        return bound
-    return math.ceil(len(fleet.standings) * int(bound.removesuffix("%")) / 100)
+    """The bound in nodes."""
+    return unavailable_bound(fleet.policy, len(fleet.standings))
 
 
-def is_unavailable(standing: Standing) -> bool:
+def is_unavailable(standing: Standing, fleet: Fleet) -> bool:
     """It takes no new pods, or soon will not."""
-    return standing.node.unschedulable or not standing.node.ready or is_under_way(standing.node)
+    return takes_no_pods(standing.node) or standing.node.name in fleet.held
+
+
+def takes_no_pods(node: NodeView) -> bool:
+    """The node is cordoned, NotReady, or in upgrade."""
+    return node.unschedulable or not node.ready or is_under_way(node)
+
+
+def unavailable(fleet: Fleet, moves: Moves) -> frozenset[str]:
+    """Nodes that are unavailable before or after a round's writes: whatever the order in which these are made."""
+    after = (patched(each.node, moves.patches.get(each.node.name)) for each in fleet.standings)
+    before = {each.node.name for each in fleet.standings if is_unavailable(each, fleet)}
+    return frozenset(before | {node.name for node in after if takes_no_pods(node)})
 
 
 def fleet_target(standings: Iterable[Standing]) -> str:
@@ -58,16 +79,18 @@ def fleet_target(standings: Iterable[Standing]) -> str:
 
 
 def regressions(fleet: Fleet) -> list[Standing]:
-    """Nodes on which the driver that they should have does not work."""
-    return [each for each in fleet.standings if is_managed(each) and reached_target(each) and _is_worse(each)]
+    """Nodes on which the driver that they should have does not work, and nobody said yet that this is no matter."""
+    known = (each for each in fleet.standings if is_managed(each) and not is_resumed(each, fleet))
+    return [each for each in known if reached_target(each) and _is_worse(each)]
 
 
 def _is_worse(standing: Standing) -> bool:
     state = state_of(standing.node)
     if state is State.FAILED:
         return stale_pod(standing) is None  # the old driver is gone; otherwise it was never touched
-    # A node that is away later, for whatever reason, tells nothing about its driver.
-    return state is State.DONE and standing.node.ready and state_name(Operand.DRIVER, standing) == "failing"
+    # A node that is away later, or to which its driver's pod cannot come, tells nothing about the driver.
+    is_there = standing.node.ready and standing.pod_of(Operand.DRIVER) is not None
+    return state is State.DONE and is_there and state_name(Operand.DRIVER, standing) == "failing"
 
 
 def halt(fleet: Fleet) -> str:
@@ -75,10 +98,9 @@ def halt(fleet: Fleet) -> str:
     bad = regressions(fleet)
     if not fleet.policy.halt_after_failures or len(bad) < fleet.policy.halt_after_failures:
         return ""
-    if fleet.resume == fleet_target(fleet.standings):
-        return ""
-    names = ", ".join(sorted(each.node.name for each in bad)[:3])
-    return f"the new driver does not work on {len(bad)} node{'s' if len(bad) != 1 else ''} ({names})"
+    return (
+        f"the new driver does not work on {counted(len(bad), 'node')}: {some(sorted(each.node.name for each in bad))}"
+    )
 
 
 def turn(fleet: Fleet) -> Turn:
@@ -88,7 +110,10 @@ def turn(fleet: Fleet) -> Turn:
     ready = [each for each in due if each.node.name not in skipped]
     ready.sort(key=lambda each: order(each, fleet))
     halted, held = halt(fleet), hold(fleet)
-    parallel, room = _parallel_slots(fleet), max_unavailable(fleet) - sum(map(is_unavailable, fleet.standings))
+    parallel, room = (
+        _parallel_slots(fleet),
+        max_unavailable(fleet) - sum(is_unavailable(each, fleet) for each in fleet.standings),
+    )
     slots = max(0, min(parallel, room))
     begin: list[Standing] = []
     waiting: dict[str, str] = {}
@@ -99,16 +124,22 @@ def turn(fleet: Fleet) -> Turn:
             continue
         begin.append(each)
         parallel -= 1
-        room -= not is_unavailable(each)
+        room -= not is_unavailable(each, fleet)
     return Turn(begin=tuple(begin), waiting=waiting, skipped=skipped, slots=slots, halted=halted, hold=held)
 
 
 def _parallel_slots(fleet: Fleet) -> int:
-    """A NotReady node holds none: nobody knows when it comes back."""
     if fleet.policy.max_parallel_upgrades == 0:
         return len(fleet.standings)
-    busy = sum(is_under_way(each.node) and each.node.ready for each in fleet.standings)
-    return fleet.policy.max_parallel_upgrades - busy
+    return fleet.policy.max_parallel_upgrades - sum(_has_its_turn(each, fleet) for each in fleet.standings)
+
+
+def _has_its_turn(standing: Standing, fleet: Fleet) -> bool:
+    node = standing.node
+    if node.ready or is_untouched(standing):  # one that is away is given back in this round
+        return is_under_way(node)
+    until = away_until(node, fleet)
+    return is_under_way(node) and (until is None or fleet.now < until)
 
 
 def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, str]:
@@ -120,13 +151,15 @@ def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, str]:
 def _why_not(standing: Standing, fleet: Fleet, halted: str, held: Hold, parallel: int, room: int) -> str:
     if halted:
         return f"the upgrade is halted: {halted}"
+    if late := late_set(standing, fleet):
+        return late
     if held.why and not is_canary(standing, fleet):
         return held.why
-    if standing.node.name in fleet.busy:
-        return "a MIG change or a reboot is under way there"
     if parallel <= 0:
         return f"no more than {fleet.policy.max_parallel_upgrades} at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.
-    if room <= 0 and not is_unavailable(standing):
+    if room <= 0 and not is_unavailable(standing, fleet):
         return f"no more than {max_unavailable(fleet)} GPU nodes may be unavailable (maxUnavailable)"
+    if standing.node.name in fleet.busy:  # last: a MIG change may itself wait for the same room
+        return "a MIG change or a reboot is under way there"
     return ""

@@ -8,6 +8,7 @@ from purser.operator.upgrade.states import (
     Fleet,
     State,
     is_managed,
+    is_resumed,
     passed_over,
     stale_pod,
     state_name,
@@ -32,11 +33,15 @@ def is_canary(standing: Standing, fleet: Fleet) -> bool:
 
 
 def hold(fleet: Fleet) -> Hold:
-    """Whether the canaries have done well. Those that cannot be upgraded are not waited for, as long as one was."""
+    """Whether the canaries have done well. Those that cannot be upgraded are not waited for, as long as one was; nor
+    are those that failed with a driver of which people said that it goes on all the same."""
     if not fleet.policy.canary.node_selector:
         return Hold()
     canaries = [each for each in fleet.standings if is_managed(each) and is_canary(each, fleet)]
-    counted = [each for each in canaries if not (stale_pod(each) is not None and passed_over(each))]
+    given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
+    counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and passed_over(each))]
+    if not counted and given_up:
+        return Hold()
     if not counted:
         return Hold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
     unwell = sorted(each.node.name for each in counted if not _has_done_well(each))
@@ -45,6 +50,11 @@ def hold(fleet: Fleet) -> Hold:
     # A time that is still to come counts as now: it would never run out.
     until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
     return Hold("the canaries are being watched for a while", until) if fleet.now < until else Hold()
+
+
+def _is_unwell(standing: Standing) -> bool:
+    """Its upgrade came to an end, and not a good one."""
+    return state_of(standing.node) in (State.FAILED, State.DONE) and not _has_done_well(standing)
 
 
 def _has_done_well(standing: Standing) -> bool:

@@ -12,11 +12,12 @@ import msgspec
 from purser.operator.merging import patched
 from purser.operator.model import Moves, OperandOnNode, PodView, Standing, Workload
 from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION
+from purser.operator.nodework.disruption import DisruptionLedger
+from purser.operator.nodework.evicting import Rules, gpu_pods, jobs
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, is_unavailable, max_unavailable, order, turn
 from purser.operator.upgrade.canary import is_canary
-from purser.operator.upgrade.evicting import Desk, Rules, gpu_pods, jobs
 from purser.operator.upgrade.states import (
     UNDER_WAY,
     Fleet,
@@ -24,6 +25,8 @@ from purser.operator.upgrade.states import (
     is_due,
     is_managed,
     passed_over,
+    pause_of,
+    restarts_only,
     stale_pod,
     state_name,
     state_of,
@@ -57,6 +60,8 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     version: str = ""
     """Of the driver that it gets."""
+    restart_only: bool = False
+    """The driver stays the same: its pod is restarted, and nobody has to leave."""
     pods: tuple[PlannedPod, ...] = ()
     fails: str = ""
     """Why its upgrade would fail; empty: it would not."""
@@ -81,7 +86,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(fleet: Fleet) -> Plan:
-    """What the upgrade of this fleet would do. ``fleet.workloads`` has the pods of every node that needs one."""
+    """What the upgrade of this fleet would do, once its DaemonSets are as the policy says. ``fleet.workloads`` has the
+    pods of every node that needs one."""
     course = _Course(fleet)
     course.run()
     final = turn(course.fleet())
@@ -92,7 +98,7 @@ def plan(fleet: Fleet) -> Plan:
         waves=tuple(tuple(course.told(name) for name in wave) for wave in course.waves),
         skipped={each.node.name: why for each in due if (why := passed_over(each))},
         waiting={each.node.name: _why_waiting(each, final.waiting) for each in due if not passed_over(each)},
-        unmanaged={each.node.name: each.obstacle for each in fleet.standings if each.obstacle},
+        unmanaged={each.node.name: why for each in fleet.standings if (why := each.obstacle or each.waits)},
         current=sum(is_managed(each) and stale_pod(each) is None for each in fleet.standings),
         off=not fleet.policy.auto_upgrade,
     )
@@ -115,7 +121,8 @@ class _Course:
             retry_after_seconds=FAR_S,
             max_unavailable=max_unavailable(fleet),  # of all nodes, also where only some are looked at
         )
-        self._base = msgspec.structs.replace(fleet, policy=policy)
+        # Nothing is applied before people have seen the plan.
+        self._base = msgspec.structs.replace(fleet, policy=policy, late_sets=frozenset())
         self._now = fleet.now
         self._slots = policy.max_parallel_upgrades or len(fleet.standings)
         self._workloads = dict(fleet.workloads)
@@ -159,6 +166,7 @@ class _Course:
             name=name,
             target=target_of(standing),
             version=standing.pool.version if standing.pool is not None else "",
+            restart_only=restarts_only(next(s for s in self._base.standings if s.node.name == name)),
             pods=(*self._pods.get(name, {}).values(), *left),
             fails=standing.node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "") if failed else "",
         )
@@ -200,9 +208,9 @@ class _Course:
 
     def _in_the_way(self, name: str) -> Iterable[PlannedPod]:
         policy = self._base.policy.gpu_pod_deletion
-        rules, desk = Rules(policy.force, policy.delete_empty_dir), Desk(self._base.budgets)
+        rules, ledger = Rules.of(policy), DisruptionLedger(self._base.budgets)
         for pod in gpu_pods(self._workloads.get(name, ())):
-            why = rules.forbid(pod) or desk.let_go(pod)
+            why = rules.forbid(pod) or ledger.let_go(pod)
             if why:
                 yield PlannedPod(pod.namespace, pod.name, "in the way", why)
 
@@ -211,26 +219,36 @@ def _matters(standing: Standing, fleet: Fleet) -> bool:
     """It bears on whether others begin: it takes room, goes first, or fails."""
     state = state_of(standing.node)
     fails = state is State.FAILED or state_name(Operand.DRIVER, standing) == "failing"
-    return is_unavailable(standing) or is_canary(standing, fleet) or state in UNDER_WAY or fails
+    return is_unavailable(standing, fleet) or is_canary(standing, fleet) or state in UNDER_WAY or fails
 
 
 def _settled(standing: Standing, now: float) -> Standing:
     """What becomes of operands on a node that is under way: paused ones leave, others come back and are ready."""
     swapping = state_of(standing.node) is State.RESTART
-    paused = dependents(Operand.DRIVER) if swapping else ()
+    paused = dependents(Operand.DRIVER) if pause_of(standing.node) else ()
     pods = {pod.operand: pod for pod in standing.pods if pod.operand not in paused and not pod.going}
     is_moved = standing.pool is not None and standing.node.labels.get(POOL_LABEL) == standing.pool.name
     driver = pods.get(Operand.DRIVER)
     if swapping and driver is not None and is_moved and driver.daemon_set != _daemon_set(standing, Operand.DRIVER):
         del pods[Operand.DRIVER]
     operands = {}
-    for operand, there in standing.operands.items():
+    for operand, there in standing.operands.items():  # the driver comes before those that need it
         if there.state == "excluded" or operand in paused:
             operands[operand] = there
             continue
-        pods.setdefault(operand, _new_pod(standing, operand, now))
+        pods[operand] = _in_the_end(standing, operand, pods.get(operand), pods.get(Operand.DRIVER), now)
         operands[operand] = OperandOnNode(operand=operand, state="ready")
     return msgspec.structs.replace(standing, pods=tuple(pods.values()), operands=operands)
+
+
+def _in_the_end(
+    standing: Standing, operand: Operand, pod: PodView | None, driver: PodView | None, now: float
+) -> PodView:
+    """An operand's pod as it will be: ready, and the validator's not older than the driver's."""
+    is_stale = pod is not None and driver is not None and pod.created < driver.created
+    if pod is None or (operand is Operand.VALIDATOR and is_stale):
+        return _new_pod(standing, operand, now)
+    return msgspec.structs.replace(pod, ready=True)
 
 
 def _daemon_set(standing: Standing, operand: Operand) -> str:
@@ -247,6 +265,7 @@ def _new_pod(standing: Standing, operand: Operand, now: float) -> PodView:
         operand=operand,
         daemon_set=_daemon_set(standing, operand),
         template=standing.pool.template if standing.pool is not None else "",
+        driver_config=standing.pool.configuration if standing.pool is not None else "",
         ready=True,
         created=now,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from purser.operator.upgrade.plan import Plan, PlannedNode
+from purser.operator.wording import counted
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -17,17 +18,18 @@ def _lines(plan: Plan) -> Iterator[str]:
     if not plan.waves:
         yield "no node would be upgraded"
     for number, wave in enumerate(plan.waves, 1):
-        yield f"wave {number}: {len(wave)} node{'s' if len(wave) != 1 else ''}"
+        yield f"wave {number}: {counted(len(wave), 'node')}"
         for node in wave:
             yield from _node(node)
     yield from _whys("skipped", plan.skipped)
     yield from _whys("waiting", plan.waiting)
     yield from _whys("no driver", plan.unmanaged)
-    yield f"{plan.current} node{'s have' if plan.current != 1 else ' has'} the driver already"
+    yield f"{counted(plan.current, 'node')} {'has' if plan.current == 1 else 'have'} the driver already"
 
 
 def _node(node: PlannedNode) -> Iterator[str]:
-    yield f"  {node.name}: driver {node.version}{f' WOULD FAIL: {node.fails}' if node.fails else ''}"
+    how = " (its pod is restarted, nobody has to leave)" if node.restart_only else ""
+    yield f"  {node.name}: driver {node.version}{how}{f' WOULD FAIL: {node.fails}' if node.fails else ''}"
     for pod in node.pods:
         yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
 

@@ -8,23 +8,24 @@ import msgspec
 
 from purser.operator.model import Budget, NodeView, PodView, Standing, Workload
 from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
     DEPLOY,
     PAUSED_FOR_UPGRADE,
+    POOL_LABEL,
+    UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_RESTART_ONLY_ANNOTATION,
     UPGRADE_SKIP_LABEL,
     UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
 )
+from purser.operator.nodework.clocks import is_to_come
+from purser.operator.nodework.cordons import is_cordoned_by
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 
-SKEW_S = 60.0
-"""By so much the clocks of two operators may differ."""
-
 CORDON_MARK = "driver-upgrade"
-"""Value of `CORDONED_BY_ANNOTATION` on nodes that an upgrade cordoned."""
+"""Value of the annotation ``purser.dev/cordoned-by`` on nodes that an upgrade cordoned."""
 
 REQUESTED = "true"
 """Value of `UPGRADE_REQUESTED_ANNOTATION` as people write it. While the upgrade runs it is the uid of the pod to go."""
@@ -67,7 +68,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     policy: UpgradePolicy
     resume: str
-    """The target whose halted upgrade goes on; empty: none."""
+    """The targets whose halted upgrade goes on, as the status names them: separated by commas; empty: none."""
     policy_ref: tuple[str, str]
     """Name and uid of the ClusterPolicy, for events."""
     standings: tuple[Standing, ...]
@@ -76,6 +77,11 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[Budget, ...] = ()
     busy: frozenset[str] = frozenset()
     """Nodes in a MIG change, or whose driver goes with a reboot: not begun."""
+    held: frozenset[str] = frozenset()
+    """Nodes that a MIG change is emptying or cutting: not available, whoever lifts their cordon."""
+    late_sets: frozenset[str] = frozenset()
+    """Drivers' DaemonSets that are not live as the policy says, or not seen so by their controller: what they would
+    make in place of a driver that goes is the same one again, or nothing."""
 
 
 def state_of(node: NodeView) -> State:
@@ -98,14 +104,17 @@ def bars_mig(node: NodeView) -> bool:
 
 
 def pause_of(node: NodeView) -> str | None:
-    """What operands that need the driver are paused for, while it is replaced."""
-    return PAUSED_FOR_UPGRADE if state_of(node) is State.RESTART else None
+    """What operands that need the driver are paused for, while it is replaced. One that is only restarted: nothing."""
+    return PAUSED_FOR_UPGRADE if _unloads(node) else None
 
 
 def needs_workloads(node: NodeView) -> bool:
     """The next step on this node depends on the pods that run there."""
-    state = state_of(node)
-    return state in EMPTYING or state is State.RESTART
+    return state_of(node) in EMPTYING or _unloads(node)
+
+
+def _unloads(node: NodeView) -> bool:
+    return state_of(node) is State.RESTART and UPGRADE_RESTART_ONLY_ANNOTATION not in node.annotations
 
 
 def is_managed(standing: Standing) -> bool:
@@ -119,14 +128,48 @@ def stale_pod(standing: Standing) -> PodView | None:
     pod = standing.pod_of(Operand.DRIVER)
     if pod is None or not is_managed(standing):
         return None
-    asked = standing.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, pod.uid)
-    return pod if asked or not standing.driver_is_current else None
+    return pod if _is_asked_for(standing, pod) or not standing.driver_is_current else None
+
+
+def _is_asked_for(standing: Standing, driver: PodView) -> bool:
+    return standing.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, driver.uid)
+
+
+def restarts_only(standing: Standing) -> bool:
+    """Its driver's pod is to be replaced by one that is loaded from the very same: what is loaded stays loaded, and in
+    use. Where people ask for a restart they mean the driver, and not its pod."""
+    pod, pool = stale_pod(standing), standing.pool
+    if pod is None or pool is None or _is_asked_for(standing, pod):
+        return False
+    stays = pod.daemon_set == pool.daemon_set and standing.node.labels.get(POOL_LABEL) == pool.name
+    return stays and bool(pool.configuration) and pod.driver_config == pool.configuration
 
 
 def is_due(standing: Standing) -> bool:
     """It needs an upgrade. So does a node that waits for a second one after a first that failed half-way."""
     half_way = state_of(standing.node) is State.REQUIRED and cordon_is_ours(standing.node)
     return is_managed(standing) and (stale_pod(standing) is not None or half_way)
+
+
+def late_set(standing: Standing, fleet: Fleet) -> str:
+    """That the node's driver cannot come yet, in one sentence's end; empty: it can, or is there."""
+    pool = standing.pool
+    if pool is None or pool.daemon_set not in fleet.late_sets:
+        return ""
+    is_there = standing.pod_of(Operand.DRIVER) is not None and stale_pod(standing) is None
+    return "" if is_there else f"its DaemonSet {pool.daemon_set} is not yet as the policy says"
+
+
+def is_untouched(standing: Standing) -> bool:
+    """The node's upgrade has begun, and its old driver still runs: it can be given back as it was."""
+    state = state_of(standing.node)
+    return state in EMPTYING or state is State.CORDON or (state is State.RESTART and stale_pod(standing) is not None)
+
+
+def away_until(node: NodeView, fleet: Fleet) -> float | None:
+    """Until when a node that went away without its old driver keeps its turn; None: that is not written down."""
+    since = _time(node, UPGRADE_AWAY_SINCE_ANNOTATION)
+    return None if since is None or is_to_come(since, fleet.now) else since + fleet.policy.driver_timeout_seconds
 
 
 def passed_over(standing: Standing) -> str:
@@ -138,7 +181,7 @@ def passed_over(standing: Standing) -> str:
 
 def cordon_is_ours(node: NodeView) -> bool:
     """The cordon was set by an upgrade, and may be lifted by one."""
-    return node.annotations.get(CORDONED_BY_ANNOTATION) == CORDON_MARK
+    return is_cordoned_by(node, CORDON_MARK)
 
 
 def target_of(standing: Standing) -> str:
@@ -151,19 +194,28 @@ def reached_target(standing: Standing) -> bool:
     return standing.node.annotations.get(UPGRADE_TARGET_ANNOTATION) == target_of(standing)
 
 
+def is_resumed(standing: Standing, fleet: Fleet) -> bool:
+    """People know that what it is upgraded to does not work everywhere, and want it all the same."""
+    return target_of(standing) in {each.strip() for each in fleet.resume.split(",")} - {""}
+
+
 def step_start(node: NodeView) -> float | None:
     """Since when the node is in its state; None: the clock stands still, or what is written there is no time."""
+    return _time(node, UPGRADE_STEP_START_ANNOTATION)
+
+
+def _time(node: NodeView, annotation: str) -> float | None:
     try:
-        start = float(node.annotations[UPGRADE_STEP_START_ANNOTATION])
+        moment = float(node.annotations[annotation])
     except (KeyError, ValueError):
         return None
-    return start if math.isfinite(start) else None
+    return moment if math.isfinite(moment) else None
 
 
 def has_clock(node: NodeView, now: float) -> bool:
-    """Something is known about since when. A time that is still to come would never run out."""
+    """Something is known about since when."""
     start = step_start(node)
-    return start is not None and start <= now + SKEW_S
+    return start is not None and not is_to_come(start, now)
 
 
 def state_name(operand: Operand, standing: Standing) -> str:

@@ -3,42 +3,42 @@
 from purser.operator.model import NodeView, PatchNode, Say, Standing
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
+    UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_FAILURE_ANNOTATION,
     UPGRADE_INITIAL_CORDON_ANNOTATION,
+    UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_RESTART_ONLY_ANNOTATION,
     UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
     UPGRADE_VALIDATION_START_ANNOTATION,
     UPGRADE_WAIT_START_ANNOTATION,
 )
-from purser.operator.upgrade.states import CORDON_MARK, REQUESTED, State, cordon_is_ours, target_of
+from purser.operator.nodework.steps import Texts, patch
+from purser.operator.upgrade.states import (
+    CORDON_MARK,
+    REQUESTED,
+    Fleet,
+    State,
+    cordon_is_ours,
+    restarts_only,
+    target_of,
+)
 
 EVENT_REASON = "DriverUpgrade"
 
-Texts = dict[str, str | None]
-
-
-def patch(
-    node: NodeView,
-    why: str,
-    *,
-    labels: Texts | None = None,
-    annotations: Texts | None = None,
-    unschedulable: bool | None = None,
-) -> PatchNode:
-    """A patch of what differs from what is there."""
-    return PatchNode(
-        node=node.name,
-        labels=_different(labels or {}, node.labels),
-        annotations=_different(annotations or {}, node.annotations),
-        unschedulable=None if unschedulable == node.unschedulable else unschedulable,
-        why=why,
+PROGRESS: Texts = dict.fromkeys(
+    (
+        UPGRADE_STEP_START_ANNOTATION,
+        UPGRADE_WAIT_START_ANNOTATION,
+        UPGRADE_VALIDATION_START_ANNOTATION,
+        UPGRADE_RESTART_ONLY_ANNOTATION,
+        UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
+        UPGRADE_AWAY_SINCE_ANNOTATION,
     )
-
-
-def _different(wanted: Texts, there: dict[str, str]) -> Texts:
-    return {key: value for key, value in wanted.items() if there.get(key) != value}
+)
+"""What stands beside a state, and goes with it."""
 
 
 def enter(
@@ -54,6 +54,9 @@ def enter(
     told: Texts = {
         UPGRADE_STEP_START_ANNOTATION: clock_text(now),
         UPGRADE_TARGET_ANNOTATION: target_of(standing),
+        UPGRADE_RESTART_ONLY_ANNOTATION: None,
+        UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
+        UPGRADE_AWAY_SINCE_ANNOTATION: None,
         UPGRADE_WAIT_START_ANNOTATION: f"{now:.0f}" if state is State.JOBS else None,
         UPGRADE_VALIDATION_START_ANNOTATION: f"{now:.0f}" if state is State.VALIDATION else None,
     }
@@ -64,6 +67,17 @@ def enter(
         annotations=told | (annotations or {}),
         unschedulable=unschedulable,
     )
+
+
+def hold_back(standing: Standing, fleet: Fleet, why: str) -> PatchNode:
+    """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
+    to leave; otherwise jobs are waited for, or pods leave."""
+    following, told = State.PODS, cordoned(standing.node)
+    if restarts_only(standing) and standing.pool is not None:
+        following, told = State.RESTART, told | {UPGRADE_RESTART_ONLY_ANNOTATION: standing.pool.configuration}
+    elif fleet.policy.wait_for_completion.pod_selector:
+        following = State.JOBS
+    return enter(standing, following, fleet.now, why, annotations=told, unschedulable=True)
 
 
 def clock_text(now: float) -> str:
@@ -102,16 +116,22 @@ def fail(standing: Standing, now: float, reason: str, *, touched: bool) -> Patch
     return enter(standing, State.FAILED, now, reason, annotations=told | marks, unschedulable=unschedulable)
 
 
+def put_back(node: NodeView, why: str) -> PatchNode:
+    """Before its old driver was touched: given back as it was, and into the line again."""
+    marks, unschedulable = uncordoned(node)
+    return patch(
+        node,
+        why,
+        labels={UPGRADE_STATE_LABEL: State.REQUIRED.value},
+        annotations=PROGRESS | marks,
+        unschedulable=unschedulable,
+    )
+
+
 def release(node: NodeView, why: str) -> PatchNode | None:
     """No upgrade concerns this node any more: every mark of one goes. None where there is none."""
     marks, unschedulable = uncordoned(node)
-    gone: Texts = {
-        UPGRADE_STEP_START_ANNOTATION: None,
-        UPGRADE_TARGET_ANNOTATION: None,
-        UPGRADE_WAIT_START_ANNOTATION: None,
-        UPGRADE_VALIDATION_START_ANNOTATION: None,
-        UPGRADE_FAILURE_ANNOTATION: None,
-    }
+    gone: Texts = PROGRESS | {UPGRADE_TARGET_ANNOTATION: None, UPGRADE_FAILURE_ANNOTATION: None}
     made = patch(
         node,
         why,

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import Gpus
 
 from purser.agent.mig import HardwareError, Layout
-from purser.agent.mig.applying import bring, differences
+from purser.agent.mig.applying import WithdrawnError, bring, differences
 
 OFF = Layout(False)
 SMALL = Layout(True, ("1g.5gb",) * 7)
@@ -41,6 +41,14 @@ def test_what_fails_half_way_is_undone(before: Layout) -> None:
     with pytest.raises(HardwareError, match=r"devices 1 3g.* failed; the former layout is there again"):
         bring(gpus, {0: LARGE, 1: LARGE})
     assert gpus.layouts() == [before, before]
+
+
+@pytest.mark.parametrize(("cards", "said"), [(0, "no GPU"), (1, "GPU 0"), (2, "GPU 0, GPU 1")])
+def test_what_is_wanted_no_more_stops_between_two_cards(cards: int, said: str) -> None:
+    gpus = Gpus(OFF, OFF, OFF)
+    with pytest.raises(WithdrawnError, match=f"changed by then: {said}$"):
+        bring(gpus, dict.fromkeys(range(3), LARGE), lambda: sum(card.layout == LARGE for card in gpus.now) < cards)
+    assert gpus.layouts() == [LARGE] * cards + [OFF] * (3 - cards)
 
 
 def test_what_cannot_be_undone_is_said() -> None:

@@ -5,7 +5,6 @@ from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import Card, Layout, LayoutError
 from purser.agent.mig.layouts import MAX_BYTES, read_layouts, wanted
-from purser.operator.mig.layouts import DEFAULT_LAYOUTS, FAMILIES
 
 TEXT = """
 version: v1
@@ -77,21 +76,3 @@ def test_cards_without_mig_may_be_without() -> None:
 def test_a_file_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(LayoutError, match="the layouts"):
         read_layouts(text)
-
-
-def test_the_layouts_that_come_along_can_be_read_and_fit_every_card_they_name() -> None:
-    layouts = read_layouts(DEFAULT_LAYOUTS)
-    assert {"all-disabled", "all-enabled", "all-balanced", "all-1g.5gb", "all-1g.10gb.me"} <= layouts.keys()
-    for family in FAMILIES:
-        for device in family.devices:
-            card = cards(f"0x{device}10DE")
-            assert wanted(layouts, "all-disabled", card) == {0: Layout(False)}
-            assert sum(family.balanced.values()) == len(wanted(layouts, "all-balanced", card)[0].devices)
-            for profile, count in family.profiles.items():
-                name = f"all-{profile.replace('+', '.')}"
-                assert wanted(layouts, name, card) == {0: Layout(True, (profile,) * count)}
-
-
-def test_no_card_is_in_two_families() -> None:
-    devices = [device for family in FAMILIES for device in family.devices]
-    assert len(devices) == len(set(devices))

@@ -90,6 +90,18 @@ def test_a_mode_that_waits_for_a_reset_is_said(monkeypatch: pytest.MonkeyPatch) 
         hardware.set_mode(0, True)
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_mode_that_did_not_change_is_said(
+    nvml: FakeNvml, hardware: NvmlHardware, monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    hardware.set_mode(0, not enabled)
+    monkeypatch.setattr(nvml, "nvmlDeviceSetMigMode", lambda *_: nvml.NVML_SUCCESS)
+    with pytest.raises(
+        HardwareError, match=f"switching MIG {'on' if enabled else 'off'} on GPU 0: it stayed as it was"
+    ):
+        hardware.set_mode(0, enabled)
+
+
 def test_a_gpu_in_use_is_not_switched(nvml: FakeNvml, hardware: NvmlHardware) -> None:
     nvml.in_use = True
     with pytest.raises(HardwareError, match="somebody uses the GPU"):

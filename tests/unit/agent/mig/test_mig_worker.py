@@ -1,6 +1,7 @@
 """The worker over a real connection: requests at its node, answers beside them."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from tests.unit.agent.mig.fake_gpus import Gpus
 from tests.unit.operator.embedded import Embedded, create_node, embedded, eventually, node, running
 
 from purser.agent.mig import Layout, NoHardware, run
-from purser.agent.mig.worker import answer
+from purser.agent.mig.worker import Worker, answer
+from purser.core.mig_messages import MigRequest, MigResult, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_facts import MigRequest, MigResult, decode_result, encode
+from purser.core.node_annotations import encode
 from purser.kube import Client
 from purser.kube.resources import NODES
-from purser.operator.mig.layouts import DEFAULT_LAYOUTS
+from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
 
 OFF = Layout(False)
 SMALL = Layout(True, ("1g.5gb",) * 7)
@@ -77,6 +79,67 @@ async def test_a_request_that_stands_when_it_starts_is_taken_up(tmp_path: Path, 
             assert (await answered(cluster.client, "1")).error == ""
     assert not [call for call in gpus.calls if call.startswith(("mode 0", "devices 0"))]
     assert gpus.layouts() == [SMALL, SMALL]
+
+
+class Slow(Gpus):
+    """Each layout takes until somebody lets it go on."""
+
+    def __init__(self, *layouts: Layout) -> None:
+        super().__init__(*layouts)
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def set_devices(self, index: int, profiles: tuple[str, ...]) -> None:
+        self.begun.set()
+        assert self.may_go_on.wait(30)
+        super().set_devices(index, profiles)
+
+
+@pytest.mark.parametrize("instead", [None, MigRequest("all-disabled", "2")], ids=["withdrawn", "another request"])
+async def test_a_request_that_is_withdrawn_stops_between_two_cards(
+    tmp_path: Path, layouts: Path, instead: MigRequest | None
+) -> None:
+    gpus = Slow(OFF, OFF)
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        await create_node(cluster.client, node("a"))
+        worker = Worker("a", client, layouts, lambda: gpus)
+        with running(worker.run()):
+            await ask(cluster.client, MigRequest("all-1g.5gb", "1"))
+            assert await asyncio.to_thread(gpus.begun.wait, 30)
+            await ask(cluster.client, instead)
+
+            async def is_told() -> bool:
+                return worker.is_withdrawn
+
+            await eventually(is_told)
+            gpus.may_go_on.set()
+            if instead is None:
+                assert (await answered(cluster.client, "1")).error == "it was withdrawn; changed by then: GPU 0"
+                assert gpus.layouts() == [SMALL, OFF]
+            else:
+                assert (await answered(cluster.client, "2")).error == ""
+                assert gpus.layouts() == [OFF, OFF]
+
+
+async def test_told_to_stop_it_stops_between_two_cards_and_its_successor_goes_on(tmp_path: Path, layouts: Path) -> None:
+    gpus = Slow(OFF, OFF)
+    async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
+        await create_node(cluster.client, node("a"))
+        stop = asyncio.Event()
+        first = asyncio.create_task(run("a", client, layouts, lambda: gpus, stop))
+        await ask(cluster.client, MigRequest("all-1g.5gb", "1"))
+        assert await asyncio.to_thread(gpus.begun.wait, 30)
+        stop.set()
+        await first
+        gpus.may_go_on.set()
+
+        async def is_over() -> bool:
+            return gpus.closed == 1
+
+        await eventually(is_over)
+        assert gpus.layouts() == [SMALL, OFF]
+        with working(cluster, client, layouts, gpus):
+            assert (await answered(cluster.client, "1")).error == ""
+        assert gpus.layouts() == [SMALL, SMALL]
 
 
 async def test_an_answer_that_cannot_be_written_is_written_later_and_not_worked_out_again(

@@ -150,6 +150,12 @@ CUSTOM = custom(
 )
 
 
+def test_nulls_in_fields_and_maps_of_a_custom_object_are_no_values() -> None:
+    body = {"spec": {"mode": None, "labels": {"a": None, "b": "c"}}}
+    structural.drop_nulls(body, CUSTOM)
+    assert body == {"spec": {"labels": {"b": "c"}}}
+
+
 @given(st.dictionaries(st.sampled_from(["spec", "metadata", "x"]), JSON))
 def test_any_json_passes_through_a_custom_schema(body: Any) -> None:
     dropped: list[str] = []

@@ -5,8 +5,11 @@ import time
 
 import pytest
 
+from purser.core.gpu_devices import product_of_device
+from purser.core.mig_messages import MigRequest, decode_result
 from purser.core.names import INVENTORY_ANNOTATION, MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
-from purser.core.node_facts import MigRequest, decode_facts, decode_result, encode
+from purser.core.node_annotations import encode
+from purser.core.node_facts import decode_facts
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import NAMESPACES, NODES, PODS
@@ -17,6 +20,7 @@ from purser.lab.hollow.node import (
     FAILING_PODS_ANNOTATION,
     MIG_ANNOTATION,
     NOT_READY_ANNOTATION,
+    device_id,
     split_os,
 )
 
@@ -25,7 +29,7 @@ from purser.lab.hollow.node import (
 async def client(tmp_path):
     async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "k"))) as client:
         await client.create(NAMESPACES, {"metadata": {"name": "gpu"}})
-        for node in manifests(HollowNodes(name="n", gpus=2)):
+        for node in manifests(HollowNodes(name="n", gpus=2, product="NVIDIA-A100-SXM4-80GB")):
             await client.create(NODES, node)
         task = asyncio.create_task(HollowFleet(client, start_s=0, stop_s=0).run())
         yield client
@@ -152,7 +156,23 @@ async def test_discovery_writes_what_the_node_is(client):
         return decode_facts((await node(client))["metadata"]["annotations"].get(NODE_FACTS_ANNOTATION))
 
     found = await until(facts)
-    assert (found.os_id, found.os_version, len(found.gpus)) == ("ubuntu", "22.04", 2)
+    assert (found.os_id, found.os_version) == ("ubuntu", "22.04")
+    assert [product_of_device(each.device) for each in found.gpus] == ["NVIDIA-A100-SXM4-80GB"] * 2
+
+
+async def test_the_model_is_a_label_only_once_feature_discovery_runs(client):
+    async def labelled():
+        return (await node(client))["metadata"]["labels"].get("nvidia.com/gpu.product")
+
+    await start(client, "device-plugin")
+    await until(lambda: offers(client, "20"))
+    assert await labelled() is None
+    await start(client, "gpu-feature-discovery")
+    assert await until(labelled) == "NVIDIA-A100-SXM4-80GB"
+
+
+async def offers(client, gpus):
+    return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu") == gpus
 
 
 async def test_the_mig_worker_answers_as_the_real_one_does(client):
@@ -173,6 +193,11 @@ async def test_the_mig_worker_answers_as_the_real_one_does(client):
     assert not (await answered(MigRequest("all-1g.10gb", "4", check_only=True))).differs
     await annotate(client, MIG_ANNOTATION, "refusing")
     assert "in use by another client" in (await answered(MigRequest("all-disabled", "5"))).error
+
+
+@pytest.mark.parametrize(("product", "device"), [("", "2330"), ("NVIDIA-B200", "2901"), ("Nobody-Knows-It", "ffff")])
+def test_a_model_has_the_device_id_that_real_cards_have(product, device):
+    assert device_id(product) == device
 
 
 @pytest.mark.parametrize(

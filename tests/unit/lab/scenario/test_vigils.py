@@ -1,5 +1,6 @@
 """What must never be is seen in the watch stream, even when it is over before anybody could look."""
 
+import asyncio
 import time
 
 import pytest
@@ -27,8 +28,6 @@ async def cordon(client, name, value):
 
 
 async def broken(vigils):
-    import asyncio
-
     deadline = time.monotonic() + 10
     while not vigils.broken():
         assert time.monotonic() < deadline, "nothing was seen"
@@ -55,6 +54,17 @@ async def test_as_many_as_may_be_are_no_matter(client):
         await cordon(client, "a", True)
         await cordon(client, "b", True)
         assert "at most 1 may: a, b" in await broken(vigils)
+
+
+async def test_what_may_be_for_a_while_may_not_stay(client):
+    async with Vigils(client) as vigils:
+        await vigils.begin(Never(kind="Node", match=CORDONED, longer_than_s=0.3))
+        await cordon(client, "a", True)
+        await cordon(client, "a", None)
+        await asyncio.sleep(0.35)
+        assert not vigils.broken()
+        await cordon(client, "b", True)
+        assert "for 0.3 s, at most 0 may: b" in await broken(vigils)
 
 
 async def test_what_goes_is_missed_and_other_names_are_not(client):

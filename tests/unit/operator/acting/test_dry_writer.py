@@ -29,13 +29,13 @@ LIVE = {
 async def shown(*actions, objects=None, nodes=(), policies=()):
     lines = []
     snapshot = Snapshot(now=0, namespace="n", purser_image="i", objects=objects or {}, nodes=nodes, policies=policies)
-    await perform(actions, DryWriter(snapshot, lines.append, lambda live, desired: live))
+    await perform(actions, DryWriter(snapshot, lines.append))
     return "\n".join(lines)
 
 
 async def test_a_changed_object_is_shown_with_what_changes():
     text = await shown(Apply({**LIVE, "data": {"x": "new"}}, "changed: data.x"), objects={KEY: LIVE})
-    assert text.startswith("apply ConfigMap/n/made: changed: data.x\n--- live/ConfigMap/n/made")
+    assert text.startswith("apply ConfigMap n/made: changed: data.x\n--- live/ConfigMap n/made")
     assert "-  x: old\n+  x: new" in text
 
 
@@ -47,7 +47,7 @@ async def test_a_new_object_is_shown_whole():
 
 async def test_a_removed_object_is_shown_going():
     text = await shown(Delete(KEY, "u", "disabled"), objects={KEY: LIVE})
-    assert text.startswith("delete ConfigMap/n/made: disabled")
+    assert text.startswith("delete ConfigMap n/made: disabled")
     assert "-  x: old" in text
 
 
@@ -78,3 +78,9 @@ async def test_pods_status_and_finalizers_are_named():
     assert "-state: notReady" in text
     assert "+state: ready" in text
     assert text.endswith("finalizers of ClusterPolicy p: none")
+
+
+async def test_what_others_added_where_all_is_the_operators_is_shown_going():
+    live = {**LIVE, "data": {"x": "new", "theirs": "y"}}
+    text = await shown(Apply({**LIVE, "data": {"x": "new"}}, "drift: data.theirs"), objects={KEY: live})
+    assert "-  theirs: y" in text

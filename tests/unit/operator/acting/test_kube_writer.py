@@ -17,6 +17,7 @@ from purser.kube import Client, ConflictError, InvalidError, NotFoundError, TooM
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
 from purser.operator.model import (
+    Adopt,
     Apply,
     Delete,
     DeletePod,
@@ -75,13 +76,25 @@ def config_map(data, applied_hash="h1", namespace=NAMESPACE):
 
 
 async def test_an_object_is_applied_over_other_hands_and_remembered_as_it_came_out(cluster, writer, notes):
-    await cluster.client.create(CONFIG_MAPS, config_map({"x": "foreign", "theirs": "stays"}))
+    theirs = config_map({"x": "foreign"})
+    theirs["metadata"]["labels"] = {"theirs": "stays"}
+    await cluster.client.create(CONFIG_MAPS, theirs)
     await writer.do(Apply(config_map({"x": "ours"}), "drift"))
     [(key, settled)] = notes.settled.items()
     assert key == ObjectKey("v1", "ConfigMap", NAMESPACE, "made")
-    assert (settled.wanted_hash, settled.came_out["data"]) == ("h1", {"x": "ours", "theirs": "stays"})
+    assert (settled.wanted_hash, settled.came_out["data"]) == ("h1", {"x": "ours"})
+    assert settled.came_out["metadata"]["labels"] == {"theirs": "stays"}
     assert notes.expected == [("configmaps", f"{NAMESPACE}/made")]
     assert len(cluster.writes) == 1
+
+
+async def test_what_others_added_where_all_is_the_operators_goes_by_a_second_write(cluster, writer, notes):
+    await cluster.client.create(CONFIG_MAPS, config_map({"x": "ours", "theirs": "goes"}))
+    await writer.do(Apply(config_map({"x": "ours"}), "drift: data.theirs"))
+    found = await cluster.client.get(CONFIG_MAPS.raw(), "made", NAMESPACE)
+    [settled] = notes.settled.values()
+    assert (found["data"], settled.came_out) == ({"x": "ours"}, found)
+    assert len(cluster.writes) == 2
 
 
 async def test_a_field_that_is_no_longer_wanted_goes(cluster, writer):
@@ -90,15 +103,50 @@ async def test_a_field_that_is_no_longer_wanted_goes(cluster, writer):
     assert (await cluster.client.get(CONFIG_MAPS, "made", NAMESPACE)).data == {"x": "1"}
 
 
+@pytest.fixture
+async def owner(cluster):
+    """References to owners that are there: by those that are not, the garbage collector takes an object away."""
+    made = {"theirs": await cluster.client.create(CONFIG_MAPS.raw(), config_map({}) | {"metadata": named("theirs")})}
+    for name in ("former", "p"):
+        made[name] = await cluster.client.create(CLUSTER_POLICIES, {"metadata": {"name": name}, "spec": {}})
+    return {
+        name: {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": name, "uid": obj["metadata"]["uid"]}
+        for name, obj in made.items()
+    }
+
+
+def named(name):
+    return {"name": name, "namespace": NAMESPACE}
+
+
+def owners(obj):
+    return {each["name"] for each in obj["metadata"]["ownerReferences"]}
+
+
+async def test_an_object_that_is_adopted_changes_its_policy_and_keeps_its_other_owners(cluster, writer, notes, owner):
+    theirs = config_map({"x": "1"})
+    theirs["metadata"]["ownerReferences"] = [owner["theirs"], owner["former"]]
+    uid = (await cluster.client.create(CONFIG_MAPS, theirs)).metadata.uid
+    key = ObjectKey("v1", "ConfigMap", NAMESPACE, "made")
+    with pytest.raises(ConflictError):
+        await writer.do(Adopt(key, "another", owner["p"]))
+    await writer.do(Adopt(key, uid, owner["p"]))
+    found = await cluster.client.get(CONFIG_MAPS.raw(), "made", NAMESPACE)
+    assert (owners(found), found["data"]) == ({"theirs", "p"}, {"x": "1"})
+    assert notes.expected == [("configmaps", f"{NAMESPACE}/made")]
+
+
 def service(ports):
     spec = {"selector": {"app": "x"}, "ports": ports}
     metadata = {"name": "made", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-async def test_an_apply_that_is_refused_as_invalid_is_written_as_a_whole(cluster, writer, notes):
+async def test_an_apply_that_is_refused_as_invalid_is_written_as_a_whole(cluster, writer, notes, owner):
     """As Kubernetes 1.20 refuses some: here the server is made to."""
     await writer.do(Apply(service([{"name": "a", "port": 80}]), "created"))
+    theirs = {"metadata": {"ownerReferences": [owner["theirs"], owner["former"]]}}
+    await cluster.client.patch_merge(SERVICES, "made", theirs, NAMESPACE)
     refused = []
 
     async def refuse_applies(request):
@@ -108,10 +156,13 @@ async def test_an_apply_that_is_refused_as_invalid_is_written_as_a_whole(cluster
         return None
 
     cluster.server.intercept(refuse_applies)
-    await writer.do(Apply(service([{"name": "b", "port": 90}]), "changed"))
+    wanted = service([{"name": "b", "port": 90}])
+    wanted["metadata"]["ownerReferences"] = [owner["p"]]
+    await writer.do(Apply(wanted, "changed"))
     assert refused
     found = await cluster.client.get(SERVICES, "made", NAMESPACE)
     assert [each["name"] for each in found["spec"]["ports"]] == ["b"]
+    assert owners(found) == {"theirs", "p"}
     assert [each.came_out["spec"]["ports"][0]["name"] for each in notes.settled.values()] == ["b"]
     with pytest.raises(InvalidError, match="leftovers"):
         await writer.do(Apply(config_map({}), "created"))
@@ -145,29 +196,18 @@ async def test_labels_annotations_and_cordon_of_a_node_change_in_one_write(clust
     assert "unschedulable" not in (await cluster.client.get(RAW_NODES, "a"))["spec"]
 
 
-async def test_a_cordon_that_somebody_else_just_set_does_not_become_the_operators(cluster, writer):
+async def test_a_node_that_changed_since_it_was_looked_at_is_not_patched(cluster, writer):
+    """A cordon that somebody set a moment ago, for one, must not become the operator's."""
     await create_node(cluster.client, node("a"))
-    await cluster.client.patch_merge(NODES, "a", {"spec": {"unschedulable": True}})
-    ours = PatchNode(node="a", annotations={CORDONED_BY_ANNOTATION: "driver-upgrade"}, unschedulable=True)
+    seen = (await cluster.client.get(NODES, "a")).metadata.resource_version
+    cordoned = await cluster.client.patch_merge(NODES, "a", {"spec": {"unschedulable": True}})
+    ours = {"node": "a", "annotations": {CORDONED_BY_ANNOTATION: "driver-upgrade"}, "unschedulable": True}
     with pytest.raises(ConflictError):
-        await writer.do(ours)
-    assert cluster.writes == []
-    await cluster.client.patch_merge(NODES, "a", {"spec": {"unschedulable": None}})
-    await writer.do(ours)
-
-
-async def test_a_cordon_is_conditional_on_the_version_that_had_none(cluster, writer):
-    await create_node(cluster.client, node("a"))
-    changed = []
-
-    async def change_in_between(request):
-        if request.method == "PATCH" and request.headers["User-Agent"] != "tests" and not changed:
-            changed.append(await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}}))
-        return
-
-    cluster.server.intercept(change_in_between)
-    with pytest.raises(ConflictError):
-        await writer.do(PatchNode(node="a", unschedulable=True))
+        await writer.do(PatchNode(**ours, resource_version=seen))
+    assert CORDONED_BY_ANNOTATION not in (await cluster.client.get(NODES, "a")).metadata.annotations
+    await writer.do(PatchNode(**ours, resource_version=cordoned.metadata.resource_version))
+    assert CORDONED_BY_ANNOTATION in (await cluster.client.get(NODES, "a")).metadata.annotations
+    assert cluster.writes == ["PATCH /api/v1/nodes/a"] * 2
 
 
 async def test_a_patch_without_a_cordon_leaves_it_alone(cluster, writer):

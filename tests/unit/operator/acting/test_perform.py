@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from purser.kube import ConflictError, NotFoundError, ServerError, TooManyRequestsError
+from purser.kube import (
+    AlreadyExistsError,
+    ApiUnavailableError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+)
 from purser.operator.acting import perform
 from purser.operator.acting.perform import AT_A_TIME
 from purser.operator.model import Apply, Evict, PatchNode, Workload, WriteStatus
@@ -71,7 +81,9 @@ async def test_a_failure_keeps_nothing_else_from_being_done(error):
         (EVICT, TooManyRequestsError(429, "TooManyRequests", "budget"), True),
         (PatchNode(node="a"), NotFoundError(404, "NotFound", "gone"), True),
         (PatchNode(node="a"), ConflictError(409, "Conflict", "changed"), True),
+        (made("a"), ConflictError(409, "Conflict", "changed"), True),
         (PatchNode(node="a"), ServerError(503, "", "down"), False),
+        (PatchNode(node="a"), TooManyRequestsError(429, "TooManyRequests", "overload"), False),
         (made("a"), NotFoundError(404, "NotFound", "no namespace"), False),
     ],
     ids=lambda value: type(value).__name__,
@@ -81,6 +93,29 @@ async def test_what_a_changing_world_brings_about_is_expected(action, error, exp
     writer.do = raising(writer.do, action, error)
     result = await perform([action], writer)
     assert [each.expected for each in result.failures] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting"),
+    [
+        (ForbiddenError(403, "Forbidden", "PodSecurity"), True),
+        (InvalidError(422, "Invalid", "spec.x"), True),
+        (BadRequestError(400, "BadRequest", "a webhook says no"), True),
+        (LookupError("no such kind"), True),
+        (NotFoundError(404, "NotFound", "gone"), False),
+        (ConflictError(409, "Conflict", "changed"), False),
+        (AlreadyExistsError(409, "AlreadyExists", "there"), False),
+        (TooManyRequestsError(429, "TooManyRequests", "overload"), False),
+        (ServerError(503, "", "down"), False),
+        (ApiUnavailableError("timeout"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_refusal_for_good_is_told_from_one_that_passes(error, lasting):
+    writer = Recorder()
+    writer.do = raising(writer.do, made("a"), error)
+    [failure] = (await perform([made("a")], writer)).failures
+    assert failure.lasting is lasting
 
 
 async def test_nothing_is_written_once_another_leads():

@@ -91,8 +91,9 @@ def test_a_new_version_of_an_operand_rolls_out_and_closes_no_gate(world: World) 
     world.tick()
     world.round()
     assert world.condition("Progressing")["status"] == "True"
+    assert world.condition("Ready")["status"] == "False"
     world.settle()
-    assert not any(isinstance(each, PatchNode) for each in world.history)
+    assert not any(each.labels for each in world.history if isinstance(each, PatchNode))
     assert world.condition("Progressing")["status"] == "False"
     assert len(applied(world)) == 2
 
@@ -103,7 +104,7 @@ def test_what_is_not_updated_yet_is_told_apart_from_what_is_not_ready(world: Wor
     world.round()
     (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
     assert (gfd["state"], gfd["desired"], gfd["ready"], gfd["updated"]) == ("progressing", 2, 2, 0)
-    assert world.condition("Ready")["status"] == "True"
+    assert (world.condition("Ready")["status"], world.condition("Ready")["reason"]) == ("False", "Updating")
     assert world.condition("Progressing")["message"] == "being updated: gpu-feature-discovery"
 
 
@@ -132,7 +133,7 @@ def test_an_excluded_node_loses_all_operands_and_gets_them_back(world: World) ->
     world.label("a", **{"nvidia.com/gpu.deploy.operands": "false"})
     world.settle()
     assert world.deployed("a") == {}
-    assert world.on("a") == []
+    assert {pod.operand for pod in world.on("a")} == {"gpu-discovery"}
     assert world.status()["nodes"]["excluded"] == 1
     assert world.status()["state"] == "ready"
     world.label("a", **{"nvidia.com/gpu.deploy.operands": None})
@@ -247,7 +248,8 @@ def test_the_policy_waits_for_pods_that_could_still_write(world: World) -> None:
     world.lingering = True
     world.delete_policy()
     world.settle()
-    assert world.objects == {} and world.condition("Ready")["reason"] == "Leaving"
+    assert {obj["metadata"]["labels"]["purser.dev/operand"] for obj in world.objects.values()} == {"driver"}
+    assert world.condition("Ready")["reason"] == "Leaving"
     assert "purser.dev/node-facts" in world.nodes["c"].annotations
     world.lingering = False
     world.settle()
@@ -288,3 +290,18 @@ def test_only_its_own_objects_are_removed_and_each_once(world: World) -> None:
     world.history.clear()
     world.settle()
     assert not any(isinstance(each, Delete) for each in world.history)
+
+
+@pytest.mark.parametrize("broken", [Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN])
+def test_what_is_switched_on_waits_for_all_that_it_stands_on(world: World, broken: Operand) -> None:
+    """The validator stays ready when a driver crashes after it."""
+    world.crash("a", broken)
+    world.round()
+    world.change_policy({"dcgm": {"enabled": True}})
+    world.settle()
+    assert "dcgm" not in world.deployed("a")
+    assert world.deployed("b")["dcgm"] == "true"
+    assert world.deployed("a")["operator-validator"] == "true", "what is in stays"
+    world.heal("a", broken)
+    world.settle()
+    assert world.deployed("a")["dcgm"] == "true"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purser.operator.kernel.drift import difference, projection, why_apply
+from purser.operator.kernel.drift import difference, projection, removal, why_apply
 from purser.operator.model import Settled
 
 CONTAINER = {
@@ -124,3 +124,130 @@ JSON = st.recursive(
 def test_whatever_is_compared_an_equal_value_has_no_difference_and_nothing_crashes(one: Any, other: Any) -> None:
     assert difference(one, one) == []
     assert (projection(one, other) == other) == (difference(one, other) == [])
+
+
+# --- places that are the operator's alone
+
+
+def daemon_set(*, env: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    container = {"name": "main", "image": "x:1", **({"env": list(env)} if env else {})}
+    pod = {"nodeSelector": {"os": "linux"}, "containers": [container], "volumes": [{"name": "v"}]}
+    meta = {"name": "d", "annotations": {"purser.dev/applied-hash": "h"}}
+    return {"kind": "DaemonSet", "metadata": meta, "spec": {"template": {"spec": pod}}}
+
+
+def binding() -> dict[str, Any]:
+    meta = {"name": "b", "annotations": {"purser.dev/applied-hash": "h"}}
+    subject = {"kind": "ServiceAccount", "name": "agent", "namespace": "n"}
+    return {"kind": "ClusterRoleBinding", "metadata": meta, "subjects": [subject]}
+
+
+def config_map(**data: str) -> dict[str, Any]:
+    meta = {"name": "c", "annotations": {"purser.dev/applied-hash": "h"}}
+    return {"kind": "ConfigMap", "metadata": meta, **({"data": data} if data else {})}
+
+
+POD = ("spec", "template", "spec")
+EVIL = {"name": "evil", "image": "y", "securityContext": {"privileged": True}}
+USER = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "path", "value", "where"),
+    [
+        pytest.param(
+            daemon_set(), (*POD, "nodeSelector", "x"), "y", "spec.template.spec.nodeSelector.x", id="selector"
+        ),
+        pytest.param(
+            daemon_set(),
+            (*POD, "containers"),
+            [EVIL, daemon_set()["spec"]["template"]["spec"]["containers"][0]],
+            "spec.template.spec.containers",
+            id="container",
+        ),
+        pytest.param(daemon_set(), (*POD, "initContainers"), [EVIL], "spec.template.spec.initContainers", id="init"),
+        pytest.param(
+            daemon_set(),
+            (*POD, "containers", 0, "env"),
+            [{"name": "LD_PRELOAD", "value": "/x"}],
+            "spec.template.spec.containers[0].env",
+            id="the first variable",
+        ),
+        pytest.param(
+            daemon_set(env=({"name": "A", "value": "1"},)),
+            (*POD, "containers", 0, "env"),
+            [{"name": "A", "value": "1"}, {"name": "LD_PRELOAD", "value": "/x"}],
+            "spec.template.spec.containers[0].env",
+            id="one more variable",
+        ),
+        pytest.param(
+            daemon_set(),
+            (*POD, "containers", 0, "envFrom"),
+            [{"secretRef": {"name": "s"}}],
+            "spec.template.spec.containers[0].envFrom",
+            id="variables of a Secret",
+        ),
+        pytest.param(
+            daemon_set(), (*POD, "containers", 0, "args"), ["--x"], "spec.template.spec.containers[0].args", id="args"
+        ),
+        pytest.param(binding(), ("subjects",), [*binding()["subjects"], USER], "subjects", id="subject"),
+        pytest.param(
+            binding(),
+            ("subjects",),
+            [{**binding()["subjects"][0], "namespace": "other"}, *binding()["subjects"]],
+            "subjects",
+            id="subject of the same name",
+        ),
+        pytest.param(config_map(a="1"), ("data", "b"), "2", "data.b", id="a key"),
+        pytest.param(config_map(a="1"), ("binaryData",), {"b": "Mg=="}, "binaryData", id="a key with bytes"),
+    ],
+)
+def test_what_is_added_in_places_that_are_the_operators_is_drift_and_taken_away(
+    wanted: dict[str, Any], path: tuple[Any, ...], value: Any, where: str
+) -> None:
+    changed = deepcopy(wanted)
+    at(changed, *path[:-1])[path[-1]] = value
+    assert why_apply(changed, wanted, None) == f"drift: {where}"
+    after = merge_patched(changed, removal(changed, wanted))
+    assert (difference(after, wanted), removal(after, wanted)) == ([], {})
+
+
+def merge_patched(value: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(value) if isinstance(value, dict) else {}
+    found |= {key: merge_patched(found.get(key), each) for key, each in patch.items() if each is not None}
+    return {key: each for key, each in found.items() if key not in patch or patch[key] is not None}
+
+
+def test_of_an_object_with_additions_only_those_go() -> None:
+    changed = daemon_set(env=({"name": "A", "value": "1"},))
+    changed["metadata"]["labels"] = {"theirs": "x"}
+    pod = at(changed, *POD)
+    pod["containers"][0] |= {"terminationMessagePath": "/t", "volumeMounts": [{"name": "w", "mountPath": "/w"}]}
+    pod["volumes"].append({"name": "w"})
+    pod["tolerations"] = [{"operator": "Exists"}]
+    wanted = daemon_set(env=({"name": "A", "value": "1"},))
+    assert (difference(changed, wanted), removal(changed, wanted)) == ([], {})
+    before = deepcopy(changed)
+    pod["containers"].append(EVIL)
+    pod["nodeSelector"]["x"] = "y"
+    patch = removal(changed, wanted)
+    assert patch == {"spec": {"template": {"spec": {"nodeSelector": {"x": None}, "containers": pod["containers"][:1]}}}}
+    assert merge_patched(changed, patch) == before
+
+
+def test_what_a_server_adds_to_an_apply_again_and_again_is_no_drift() -> None:
+    """A webhook's container: it would come back for ever."""
+    changed = daemon_set()
+    at(changed, *POD)["containers"].append(EVIL)
+    assert why_apply(changed, daemon_set(), Settled("h", changed)) == ""
+    assert why_apply(changed, daemon_set(), Settled("h", daemon_set())) == "drift: spec.template.spec.containers"
+
+
+@given(JSON, JSON)
+@settings(max_examples=100, deadline=None)
+def test_whatever_is_taken_away_leaves_nothing_to_take_away(one: Any, other: Any) -> None:
+    live, wanted = {"kind": "ConfigMap", "data": one}, {"kind": "ConfigMap", "data": other}
+    assert removal(merge_patched(live, removal(live, wanted)), wanted) == {}

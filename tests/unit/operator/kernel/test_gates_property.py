@@ -1,5 +1,5 @@
-"""Whatever happens to nodes, labels and pods, in whatever order: no operand is let in before its time, and when all is
-quiet again every node has what it should have."""
+"""Whatever happens to nodes, labels and pods, in whatever order: no operand is let in before its time, no driver goes
+from under its users, and when all is quiet again every node has what it should have."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.operator.world import Died, World
 
-from purser.operator.kernel.active import choose
+from purser.operator.kernel.active_policy import choose
 from purser.operator.kernel.facts import users_word
-from purser.operator.model import Action, PatchNode, Workload
-from purser.operator.names import OPENED_BOOT_ANNOTATION
-from purser.operator.order import Operand, prerequisites
+from purser.operator.model import Action, Delete, PatchNode, SetFinalizer, Taint, Workload, WriteStatus
+from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
+from purser.operator.order import Operand, dependents, prerequisites
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OPERANDS = st.sampled_from(list(Operand))
@@ -26,9 +26,10 @@ class Fleet(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         self.world.add_policy()
-        self.world.watchers.append(self.judge)
+        self.world.watchers += [self.judge, self.judge_departure, self.judge_rivals]
         self.cordoned: set[str] = set()
         """By people."""
+        self.met_a_rival = False
 
     @initialize(ready=st.booleans())
     def begin(self, ready: bool) -> None:
@@ -49,6 +50,43 @@ class Fleet(RuleBasedStateMachine):
                 assert {each.value for each in prerequisites(operand, own)} <= seen, f"{operand} on {action.node}"
         boot = action.annotations.get(OPENED_BOOT_ANNOTATION)
         assert boot is None or boot == node.boot_id
+
+    def judge_departure(self, action: Action) -> None:
+        """At each write: no driver is taken away from under those that use it, as long as its node has a GPU."""
+        if isinstance(action, PatchNode) and action.labels.get(Operand.DRIVER.deploy_label, "true") is None:
+            gone = action.labels.get(GPU_PRESENT_LABEL) == "false"
+            assert gone or not self.users(action.node), f"{self.users(action.node)} on {action.node}"
+        if isinstance(action, Delete) and action.key.name.startswith("purser-driver-"):
+            for name, node in self.world.nodes.items():
+                if action.key.name == f"purser-driver-{node.labels.get(POOL_LABEL)}":
+                    assert not self.users(name), f"{self.users(name)} on {name}"
+
+    def users(self, name: str) -> set[str]:
+        """Who uses the driver of a node that can be asked, and that people have not taken away."""
+        node, driver = self.world.nodes.get(name), self.world.pod(name, Operand.DRIVER)
+        if node is None or driver is None or not node.ready:
+            return set()
+        if node.labels.get(Operand.DRIVER.deploy_label) != "true" or node.labels.get(GPU_PRESENT_LABEL) != "true":
+            return set()
+        needing = {each.value for each in dependents(Operand.DRIVER)}
+        jobs = {each.uid for each in self.world.workloads.values() if each.node == name}
+        return jobs | ({pod.operand for pod in self.world.on(name)} & needing)
+
+    def judge_rivals(self, action: Action) -> None:
+        """While another operator is there, nothing is written but what people read, unless all is taken away."""
+        staying = any("deletionTimestamp" not in raw["metadata"] for raw in self.world.policies.values())
+        if self.world.rivals and staying:
+            assert isinstance(action, WriteStatus | SetFinalizer)
+
+    @rule(there=st.booleans())
+    def meet_a_rival(self, there: bool) -> None:
+        self.world.rivals = ("theirs",) if there else ()
+        self.met_a_rival |= there
+
+    @rule(name=NAMES, there=st.booleans())
+    def taint(self, name: str, there: bool) -> None:
+        if name in self.world.nodes:
+            self.world.set_node(name, taints=(Taint("team", "", "NoSchedule"),) if there else ())
 
     @rule(name=NAMES, nfd=st.booleans(), gpus=st.integers(0, 1), os=st.sampled_from(["22.04", "24.04"]))
     def join(self, name: str, nfd: bool, gpus: int, os: str) -> None:
@@ -162,7 +200,8 @@ class Fleet(RuleBasedStateMachine):
         self.world.writes_left = None
         self.world.troubles.clear()
         for node in self.world.nodes:
-            self.world.set_node(node, ready=True)
+            self.world.set_node(node, ready=True, taints=())
+        self.world.rivals = ()
         self.world.workloads.clear()
         self.world.wait(3600)
         self.world.settle()
@@ -182,7 +221,9 @@ class Fleet(RuleBasedStateMachine):
         node = self.world.nodes[name]
         if not self.world.policies:
             left = {operand for operand, value in self.world.deployed(name).items() if value}
-            assert left == {each.value for each in Operand if users_word(node, each)}
+            theirs = {each.value for each in Operand if users_word(node, each)}
+            # labels of nvidia.com that stood when the policy left may have been a rival's
+            assert left == theirs or (self.met_a_rival and theirs <= left)
             assert not [key for key in (*node.labels, *node.annotations) if key.startswith("purser.dev")]
             return
         if self.world.gpus[name] and node.labels.get("nvidia.com/gpu.deploy.operands") != "false":
@@ -192,7 +233,12 @@ class Fleet(RuleBasedStateMachine):
                 assert users_word(node, operand) or node.labels.get(operand.deploy_label) == "true", (name, operand)
             assert node.unschedulable == (name in self.cordoned)
             active = choose(list(self.world.policies.values())).raw
-            assert active is not None and active["status"]["state"] == "ready"
+            assert active is not None and self.is_ready_or_waits_for_people(active["status"])
+
+    def is_ready_or_waits_for_people(self, status: Any) -> bool:
+        """Nodes that people have cordoned are unavailable: meanwhile others may have to wait for their driver."""
+        waits = bool(self.cordoned) and "nobody begins" in status["upgrade"]["message"]
+        return status["state"] == "ready" or waits
 
     @invariant()
     def a_cordon_of_people_stays(self) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.operator.world import START, World, same_order
 
+from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.model import Apply, DeletePod, PatchNode
 from purser.operator.order import Operand
 
@@ -35,7 +36,8 @@ def test_p1_a_node_of_another_os_changes_no_other_node(world: World) -> None:
 
 def test_p2_a_node_of_another_kind_of_gpu_and_runtime_changes_no_daemon_set(world: World) -> None:
     pods = set(world.pods)
-    world.add_node("new", runtime="cri-o://1.31.0", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"})
+    world.cards["new"] = "20b0"  # an A100
+    world.add_node("new", runtime="cri-o://1.31.0")
     world.settle()
     assert pods <= set(world.pods)
     assert all("crio" in name for name in applied(world))
@@ -120,6 +122,7 @@ def test_p13_what_discovery_saw_before_there_was_a_gpu_does_not_count_later(worl
 def test_p13_a_gpu_that_nobody_sees_for_long_is_gone(world: World) -> None:
     world.change_policy({"discovery": {"enabled": False}})
     world.settle()
+    world.annotate("a", NODE_FACTS_ANNOTATION, None)  # nor did Purser's discovery ever see one there
     world.nfd_leaves("a")
     outcome = world.round()
     assert outcome.look_again_s == 600.0

@@ -83,7 +83,7 @@ def test_a_new_node_waits_for_its_driver_and_changes_no_other(world: World) -> N
 def test_a_node_costs_few_writes(world: World) -> None:
     world.add_node("a")
     world.settle()
-    assert sum(isinstance(each, PatchNode) for each in world.history) <= 6
+    assert sum(isinstance(each, PatchNode) for each in world.history) <= 7
 
 
 def test_nothing_is_written_once_all_is_well(world: World) -> None:

@@ -173,6 +173,44 @@ def test_p46_a_mig_change_that_fails_leaves_the_node_complete_and_named(world: W
     assert world.condition("Degraded")["status"] == "True"
 
 
+def test_a_mig_change_that_waits_is_told_on_the_policy(world: World) -> None:
+    world.set_node("c", unschedulable=True)
+    world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
+    world.settle()
+    told = world.condition("Progressing")
+    assert (told["status"], told["reason"]) == ("True", "MigChange")
+    assert told["message"].startswith("node a: MIG layout all-1g.5gb: ")
+    assert "maxUnavailable" in told["message"]
+    assert world.condition("Ready")["status"] == "True"
+    world.set_node("c", unschedulable=False)
+    world.settle()
+    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
+    assert world.condition("Progressing")["reason"] == "Settled"
+
+
+@pytest.mark.parametrize(
+    ("card", "layout", "spec", "impossible"),
+    [
+        pytest.param("1eb8", "all-1g.5gb", {}, True, id="a T4"),
+        pytest.param("1eb8", "all-disabled", {}, False, id="nothing is to be cut"),
+        pytest.param("1eb8", "", {}, False, id="no word"),
+        pytest.param("1eb8", "all-1g.5gb", {"migManager": {"enabled": False}}, False, id="nobody cuts here"),
+        pytest.param("20b0", "all-1g.5gb", {}, False, id="an A100"),
+        pytest.param("ffff", "all-1g.5gb", {}, False, id="nobody knows the card"),
+    ],
+)
+def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dict[str, Any], impossible: bool) -> None:
+    world = World()
+    world.add_policy(spec=spec)
+    world.add_node("x", labels={"nvidia.com/mig.config": layout})
+    world.cards["x"] = card
+    world.settle()
+    found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
+    told = "its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, and its GPUs cannot MIG"
+    assert found == ([("MigNotPossible", "mig-manager", told)] if impossible else [])
+    assert world.condition("Ready")["status"] == "True", "its GPUs work"
+
+
 def test_no_mig_change_is_under_way_while_a_driver_is_replaced(world: World) -> None:
     def look(action: Action) -> None:
         node = world.nodes["a"]

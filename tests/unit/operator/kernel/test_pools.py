@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purser.operator.kernel.pools import labelled_pool, pool_of, requirement_obstacle
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.node_annotations import encode
+from purser.core.node_facts import NodeFacts, PciGpu
+from purser.operator.kernel.pools import labelled_pool, pool_of, requirement_obstacle, waits_for
 from purser.operator.model import NodeView, Pool
 from purser.operator.policy.driver import DriverSpec, Profile, Requirement
+from purser.operator.policy.sections import Discovery
+from purser.operator.policy.spec import ClusterPolicySpec
 
 NAME = re.compile(r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
 DRIVER = DriverSpec(version="570.86.10", profiles=(Profile(name="gold", node_selector={"tier": "gold"}),))
@@ -103,3 +108,74 @@ def test_the_pool_that_a_label_names_is_found_as_long_as_the_policy_has_it() -> 
 )
 def test_which_version_a_pool_gets(driver: DriverSpec, version: str) -> None:
     assert pool(node(a="b"), driver).version == version
+
+
+PRODUCT = "nvidia.com/gpu.product"
+H100 = "NVIDIA-H100-80GB-HBM3"
+HOPPER = Profile(name="hopper", node_selector={PRODUCT: H100}, version="580.1")
+
+
+def seen(*devices: str, **labels: str) -> NodeView:
+    """A node at which Purser's discovery has looked."""
+    facts = encode(NodeFacts(gpus=tuple(PciGpu(device) for device in devices)))
+    annotations = {NODE_FACTS_ANNOTATION: facts}
+    return NodeView(name="n", os_image="Ubuntu 22.04 LTS", kernel="6.8", labels=labels, annotations=annotations)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(seen("2330"), id="by its PCI id, before it has a driver"),
+        pytest.param(node(**{PRODUCT: H100}), id="by its label"),
+        pytest.param(node(**{PRODUCT: f"{H100}-SHARED"}), id="whether it is shared"),
+        pytest.param(node(**{PRODUCT: f"{H100}-MIG-1g.10gb"}), id="or cut"),
+        pytest.param(seen("2330", **{PRODUCT: "something-else"}), id="whatever the label says"),
+        pytest.param(seen("ffff", **{PRODUCT: H100}), id="a card that Purser does not know is what its label says"),
+    ],
+)
+def test_profiles_and_requirements_see_the_model_of_the_card(view: NodeView) -> None:
+    driver = DriverSpec(version="570.86.10", profiles=(HOPPER,))
+    floor = Requirement(node_selector={PRODUCT: H100}, minimum="590")
+    assert pool(view, driver).profile == "hopper"
+    assert requirement_obstacle(view, "580.1", (floor,)) != ""
+    assert pool(seen("1eb8"), driver).profile == ""
+    assert requirement_obstacle(seen("1eb8"), "580.1", (floor,)) == ""
+
+
+def test_a_selector_may_also_name_the_label_as_it_stands() -> None:
+    cut = Profile(name="cut", node_selector={PRODUCT: f"{H100}-MIG-1g.10gb"})
+    driver = DriverSpec(version="570", profiles=(cut,))
+    assert pool(seen("2330", **{PRODUCT: f"{H100}-MIG-1g.10gb"}), driver).profile == "cut"
+    assert pool(seen("2330"), driver).profile == ""
+
+
+FLOOR = Requirement(node_selector={PRODUCT: H100, "zone": "a"}, minimum="570")
+
+
+@pytest.mark.parametrize(
+    ("view", "driver", "waits"),
+    [
+        pytest.param(node(), DriverSpec(profiles=(HOPPER,)), True, id="a profile asks for the model"),
+        pytest.param(node(zone="a"), DriverSpec(requirements=(FLOOR,)), True, id="a requirement does"),
+        pytest.param(node(), DRIVER, False, id="nobody asks"),
+        pytest.param(node(zone="b"), DriverSpec(requirements=(FLOOR,)), False, id="the requirement is for others"),
+        pytest.param(
+            node(tier="gold"),
+            DriverSpec(profiles=(*DRIVER.profiles, HOPPER)),
+            False,
+            id="a profile before it has the node already",
+        ),
+        pytest.param(seen("2330"), DriverSpec(profiles=(HOPPER,)), False, id="known by its PCI id"),
+        pytest.param(node(**{PRODUCT: "x"}), DriverSpec(profiles=(HOPPER,)), False, id="known by its label"),
+        pytest.param(seen("ffff"), DriverSpec(profiles=(HOPPER,)), False, id="discovery looked, and does not know it"),
+        pytest.param(seen(), DriverSpec(profiles=(HOPPER,)), False, id="discovery looked, and saw no card"),
+    ],
+)
+def test_a_node_waits_for_its_model_where_its_driver_depends_on_it(
+    view: NodeView, driver: DriverSpec, waits: bool
+) -> None:
+    told = waits_for(view, ClusterPolicySpec(driver=driver))
+    assert bool(told) is waits
+    assert waits_for(view, ClusterPolicySpec(driver=driver, discovery=Discovery(enabled=False))) == ""
+    if waits:
+        assert "its GPU's model is not known yet" in told

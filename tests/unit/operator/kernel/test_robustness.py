@@ -49,7 +49,7 @@ def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str
     world.add_node("good")
     world.add_node("odd")
     world.set_node("odd", labels={**world.nodes["odd"].labels, **labels}, annotations=annotations, **fields)
-    assert nodes_to_look_into(world.nodes.values()) <= set(world.nodes)
+    assert nodes_to_look_into(world.snapshot()) <= set(world.nodes)
     assert not isinstance(upgrade_fleet(world.snapshot()), str)
     for _ in range(3):
         world.round()

@@ -3,13 +3,16 @@
 from typing import Any
 
 import msgspec
-from tests.unit.operator.upgrade.fleets import patched, workload
+from tests.unit.operator.upgrade.fleets import workload
 
+from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_facts import MigResult, decode_request, decode_result, encode
+from purser.core.node_annotations import encode
+from purser.operator.merging import patched
 from purser.operator.mig import GPU_CLIENTS, MigFleet, advance, is_under_way, pause_of
 from purser.operator.model import (
     Budget,
+    DeletePod,
     Evict,
     Moves,
     NodeView,
@@ -21,6 +24,7 @@ from purser.operator.model import (
 )
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from purser.operator.order import Operand
+from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec, PluginConfig
 
 HERE = (Operand.DRIVER, Operand.DEVICE_PLUGIN, Operand.VALIDATOR, Operand.MIG_MANAGER)
@@ -28,22 +32,30 @@ LAYOUTS = ("all-disabled", "all-1g.10gb", "all-balanced")
 
 
 class Node:
-    """A node called ``a`` with MIG off, and everything that happens to it."""
+    """A node with MIG off, and everything that happens to it."""
 
-    def __init__(self, profile: str = "", *, default: str = "") -> None:
+    def __init__(self, profile: str = "", *, default: str = "", name: str = "a") -> None:
+        self.name = name
+        self.policy = UpgradePolicy()
         self.now = 1_000_000.0
         self.spec = MigManagerSpec(config=PluginConfig(default=default))
-        self.node = NodeView(name="a", uid="a", boot_id="boot", labels={MIG_CONFIG_LABEL: profile} if profile else {})
+        self.node = NodeView(name=name, uid=name, boot_id="boot", labels={MIG_CONFIG_LABEL: profile} if profile else {})
         self.layout = "all-disabled"
         """What the GPUs are."""
         self.worker = "well"
-        """Or ``away``, or ``unable``: it answers with an error."""
+        """Or ``away``: its pod is there and does nothing; or ``unable``: it answers with an error."""
+        self.remakes_manager = True
+        self.hangs = False
+        """Pods do not go."""
         self.driver = "driver-1"
         self.pods = {operand: self._pod(operand) for operand in HERE}
         self.workloads: list[Workload] = []
         self.budgets: tuple[Budget, ...] = ()
         self.busy = False
         self.capable = True
+        self.taken_up_by = ""
+        """Uid of the manager's pod that applies a layout and has not answered."""
+        self.deleted: list[str] = []
         self.writes = 0
         self.violations: list[str] = []
 
@@ -66,7 +78,7 @@ class Node:
         self.change(labels=self.node.labels | {MIG_CONFIG_LABEL: profile})
 
     def run_pod(self, name: str, **changes: Any) -> None:
-        self.workloads.append(workload(name, "a", **changes))
+        self.workloads.append(workload(name, self.name, **changes))
 
     def standing(self) -> Standing:
         operands = {
@@ -80,14 +92,16 @@ class Node:
             now=self.now,
             spec=self.spec,
             standings=(self.standing(),),
-            workloads={"a": tuple(self.workloads)},
+            policy=self.policy,
+            workloads={self.name: tuple(self.workloads)},
             budgets=self.budgets,
-            busy=frozenset({"a"}) if self.busy else frozenset(),
+            busy=frozenset({self.name}) if self.busy else frozenset(),
+            unavailable=frozenset({self.name}) if self.node.unschedulable else frozenset(),
         )
 
     def round(self, killed_after: int | None = None) -> Moves:
         moves = advance(self.fleet())
-        for write in [*moves.patches.values(), *moves.evictions][:killed_after]:
+        for write in [*moves.patches.values(), *moves.deletions, *moves.evictions][:killed_after]:
             self.write(write)
         self.live()
         return moves
@@ -102,20 +116,37 @@ class Node:
                     return
                 self.now += max(moves.look_again_s, 1.0)
 
-    def write(self, write: PatchNode | Evict) -> None:
+    def write(self, write: PatchNode | DeletePod | Evict) -> None:
         self.writes += 1
+        if isinstance(write, DeletePod):
+            self.deleted.append(write.pod.uid)
+            self.going(write.pod.uid)
+            return
         if isinstance(write, Evict):
             self.workloads = [pod for pod in self.workloads if pod.uid != write.workload.uid]
             if write.workload.controller == "DaemonSet" and Operand.DEVICE_PLUGIN in self.pods:
                 self.workloads.append(write.workload)  # its controller puts it there again
             return
         self.node = patched(self.node, write)
+        if pause_of(self.node) is None and self.taken_up_by in {pod.uid for pod in self.pods.values()}:
+            self.violations.append("the node was given back while its worker may be at it")
         if not is_under_way(self.node) and MIG_WANTED_ANNOTATION in self.node.annotations:
             self.violations.append("a request outlives its change")
+
+    def going(self, uid: str) -> None:
+        """A pod was asked to go."""
+        for operand, pod in self.pods.items():
+            if pod.uid == uid:
+                self.pods[operand] = msgspec.structs.replace(pod, going=True, ready=False)
 
     def live(self) -> None:
         """Gates, kubelet and the worker."""
         self.now += 1.0
+        manager = self.pods.get(Operand.MIG_MANAGER)
+        if manager is not None and manager.going and not self.hangs:
+            del self.pods[Operand.MIG_MANAGER]
+        elif manager is None and self.spec.enabled and self.remakes_manager:
+            self.pods[Operand.MIG_MANAGER] = self._pod(Operand.MIG_MANAGER)
         paused = pause_of(self.node) is not None
         for operand in GPU_CLIENTS:
             if paused:
@@ -126,7 +157,11 @@ class Node:
 
     def _work(self) -> None:
         request = decode_request(self.node.annotations.get(MIG_WANTED_ANNOTATION))
-        if request is None or self.worker == "away" or (self.result and self.result.attempt == request.attempt):
+        manager = self.pods.get(Operand.MIG_MANAGER)
+        if request is None or manager is None or (self.result and self.result.attempt == request.attempt):
+            return
+        if self.worker == "away":
+            self.taken_up_by = self.taken_up_by if request.check_only else manager.uid
             return
         if self.worker == "unable":
             answer = MigResult(request.profile, request.attempt, "the GPU says no")
@@ -140,6 +175,7 @@ class Node:
             if not self.node.unschedulable:
                 self.violations.append("a layout was applied on a node that is not cordoned")
             self.layout = request.profile
+            self.taken_up_by = ""
             answer = MigResult(request.profile, request.attempt)
         self.change(annotations=self.node.annotations | {MIG_RESULT_ANNOTATION: encode(answer)})
 
@@ -151,8 +187,8 @@ class Node:
         return PodView(
             namespace="purser-system",
             name=str(operand),
-            uid=uid,
-            node="a",
+            uid=uid if self.name == "a" else f"{self.name}-{uid}",
+            node=self.name,
             operand=operand,
             daemon_set=f"purser-{operand}",
             ready=True,

@@ -42,6 +42,10 @@ def until(node: Node, step: str) -> None:
     raise AssertionError(f"never came to {step}: {node.node}")
 
 
+def forget_result(node: Node) -> None:
+    node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_RESULT_ANNOTATION})
+
+
 def test_a_change_goes_through_every_step_and_gives_the_node_back() -> None:
     node = Node("all-1g.10gb")
     assert steps(node) == ["-", "checking", "draining", "applying", "success"]
@@ -187,7 +191,7 @@ def test_a_worker_that_dies_leaves_the_node_with_its_gpus(step: str) -> None:
     node = Node("all-1g.10gb")
     until(node, step)
     node.worker = "away"
-    node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_RESULT_ANNOTATION})
+    forget_result(node)
     node.run()
     assert node.state == "failed"
     assert trouble_of(node.node)
@@ -216,7 +220,7 @@ def test_a_worker_that_was_late_is_believed() -> None:
     until(node, "applying")
     request = node.node.annotations[MIG_WANTED_ANNOTATION]
     node.worker = "away"
-    node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_RESULT_ANNOTATION})
+    forget_result(node)
     node.run()
     assert node.state == "failed"
     answer = msgspec.json.encode({**msgspec.json.decode(request), "error": ""}).decode()
@@ -229,9 +233,13 @@ def test_a_worker_that_was_late_is_believed() -> None:
 def test_switched_off_in_the_middle_the_node_is_given_back(step: str) -> None:
     node = Node("all-1g.10gb")
     until(node, step)
+    node.worker = "away"
+    forget_result(node)
     node.spec = MigManagerSpec(enabled=False)
+    node.going(node.pods[Operand.MIG_MANAGER].uid)
     node.run()
     assert node.state == "failed"
+    assert trouble_of(node.node) == "MIG layout all-1g.10gb: the MIG manager is gone from the node"
     assert_given_back(node)
 
 
@@ -260,7 +268,7 @@ def test_a_layout_that_is_being_applied_is_finished_first() -> None:
     node = Node("all-1g.10gb")
     node.worker = "well"
     until(node, "applying")
-    node.change(annotations={k: v for k, v in node.node.annotations.items() if k != MIG_RESULT_ANNOTATION})
+    forget_result(node)
     node.worker = "away"
     node.want("all-balanced")
     node.round()
@@ -312,6 +320,7 @@ def test_a_change_does_not_begin_where_it_cannot_go_well(why: str) -> None:
     if why == "busy":
         node.busy = True
     if why == "no manager":
+        node.remakes_manager = False
         del node.pods[Operand.MIG_MANAGER]
     if why == "cannot":
         node.capable = False

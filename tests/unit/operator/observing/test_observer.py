@@ -3,12 +3,14 @@
 import asyncio
 
 import pytest
+from aiohttp import web
 from tests.unit.operator.embedded import (
     IMAGE,
     NAMESPACE,
     create_node,
     create_pod,
     define_policies,
+    definition,
     embedded,
     eventually,
     node,
@@ -22,8 +24,9 @@ from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode, PodView
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
-from purser.operator.observing import Observer
-from purser.operator.observing import snapshot as module
+from purser.operator.observing import Observer, optional
+from purser.operator.observing import observer as module
+from purser.operator.observing.kinds import DEFINITIONS, RIVALS, RUNTIME_CLASSES, is_served
 from purser.operator.policy import CLUSTER_POLICIES
 
 GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}
@@ -52,7 +55,7 @@ async def observer(cluster):
             yield observer
 
 
-def nothing(nodes):
+def nothing(snapshot):
     return ()
 
 
@@ -77,15 +80,6 @@ async def test_a_snapshot_has_policies_nodes_operands_owned_objects_and_budgets(
     assert list(seen.objects) == [ObjectKey("v1", "ConfigMap", NAMESPACE, "made")]
     assert (seen.namespace, seen.purser_image, seen.service_monitors) == (NAMESPACE, IMAGE, False)
     assert cluster.writes == []
-
-
-async def test_other_pods_are_read_of_the_named_nodes_only(cluster, observer):
-    for name in ("a", "b"):
-        await create_node(cluster.client, node(name))
-        await create_pod(cluster.client, pod(f"on-{name}", name))
-        await create_pod(cluster.client, operand_pod(f"driver-{name}", name, "driver"))
-    seen = await observer.snapshot(lambda nodes: {"a"})
-    assert {key: [each.name for each in found] for key, found in seen.workloads.items()} == {"a": ["on-a"]}
 
 
 async def test_a_heartbeat_of_a_node_is_no_reason_for_a_round_but_a_label_is(cluster, observer):
@@ -155,13 +149,14 @@ async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observ
 
 
 async def test_monitors_are_followed_from_when_their_definitions_are_installed(cluster, monkeypatch):
-    monkeypatch.setattr(module, "LOOK_S", 0.05)
+    monkeypatch.setattr(optional, "LOOK_S", 0.05)
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
             await observer.ready()
             assert not (await observer.snapshot(nothing)).service_monitors
-            await cluster.client.create(module_definitions(), monitors_definition())
+            monitors = definition("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", "Namespaced")
+            await cluster.client.create(DEFINITIONS, monitors)
 
             async def served():
                 return (await observer.snapshot(nothing)).service_monitors
@@ -169,20 +164,88 @@ async def test_monitors_are_followed_from_when_their_definitions_are_installed(c
             await eventually(served)
 
 
-def module_definitions():
-    from purser.operator.observing.kinds import DEFINITIONS
+async def test_another_operators_policies_are_seen_from_when_they_can_be_there(cluster, monkeypatch):
+    monkeypatch.setattr(optional, "LOOK_S", 0.05)
+    rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
+    async with Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            await observer.ready()
+            assert (await observer.snapshot(nothing)).rivals == ()
+            await cluster.client.create(DEFINITIONS, rivals)
+            await eventually(lambda: RIVALS in observer._served)
+            await cluster.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
 
-    return DEFINITIONS
+            async def seen():
+                return (await observer.snapshot(nothing)).rivals
+
+            assert await eventually(seen) == ("cluster-policy",)
+            await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
+            await eventually(lambda: RIVALS not in observer._served)
+            assert await seen() == ()
 
 
-def monitors_definition():
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": "servicemonitors", "kind": "ServiceMonitor", "singular": "servicemonitor"}
-    return {
-        "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-        "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
+async def test_an_operator_that_starts_beside_another_knows_it_before_its_first_round(cluster):
+    rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
+    await cluster.client.create(DEFINITIONS, rivals)
+    await eventually(lambda: is_served(cluster.client, RIVALS))
+    await cluster.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
+    async with Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            await observer.ready()
+            assert (await observer.snapshot(nothing)).rivals == ("cluster-policy",)
+
+
+async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is_not_served(cluster, monkeypatch):
+    """Rights may lack: beside another operator that it may not see, the operator does nothing."""
+    monkeypatch.setattr(optional, "LOOK_S", 0.05)
+    rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
+    await cluster.client.create(DEFINITIONS, rivals)
+    await eventually(lambda: is_served(cluster.client, RIVALS))
+
+    async def refuse(request):
+        if request.path == "/apis/nvidia.com/v1/clusterpolicies":
+            return web.json_response({"code": 403, "message": "no"}, status=403)
+        return None
+
+    cluster.server.intercept(refuse)
+    async with Client(cluster.config) as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            await eventually(lambda: observer.missing == ["clusterpolicies.nvidia.com"])
+            await asyncio.sleep(0.2)
+            assert observer.missing
+            await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
+            async with asyncio.timeout(10):
+                await observer.ready()
+
+
+async def test_runtime_classes_of_others_are_told_apart_from_the_operators(cluster, observer):
+    for name, owner in (("nvidia", "helm"), ("nvidia-cdi", FIELD_MANAGER)):
+        metadata = {"name": name, "labels": {MANAGED_BY_LABEL: owner}}
+        await cluster.client.create(RUNTIME_CLASSES, {"metadata": metadata, "handler": name})
+    await cluster.client.create(RUNTIME_CLASSES, {"metadata": {"name": "kata"}, "handler": "kata"})
+    await eventually(lambda: len(observer._owned[RUNTIME_CLASSES].store) == 3)
+    seen = await observer.snapshot(nothing)
+    assert {key.name for key in seen.foreign} == {"nvidia", "kata"}
+    assert [key.name for key in seen.objects] == ["nvidia-cdi"]
+
+
+async def test_each_node_has_the_version_that_it_was_looked_at_in(cluster, observer):
+    await create_node(cluster.client, node("a"))
+    written = await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}})
+    await eventually(lambda: observer._nodes.store["a"].metadata.labels.get("x"))
+    assert (await observer.snapshot(nothing)).versions == {"a": written.metadata.resource_version}
+
+
+async def test_how_an_apply_came_out_is_forgotten_with_the_object(cluster, observer):
+    writer = KubeWriter(observer._client, observer)
+    await writer.do(Apply(config_map(), "created"))
+    await observer.snapshot(nothing)
+    assert len(observer.settled) == 1
+    await cluster.client.delete(CONFIG_MAPS, "made", NAMESPACE)
+    await eventually(lambda: not observer.settled)
 
 
 async def test_without_the_definition_of_policies_nothing_is_ready(tmp_path):
@@ -192,7 +255,7 @@ async def test_without_the_definition_of_policies_nothing_is_ready(tmp_path):
         with running(observer.run()):
             await eventually(lambda: observer._nodes.health.synced)
             await asyncio.sleep(0.1)
-            assert not observer.is_ready
+            assert observer.missing == ["clusterpolicies.purser.dev"]
         with pytest.raises(NotFoundError):
             await client.list(CLUSTER_POLICIES)
 

@@ -4,13 +4,18 @@ import msgspec
 import pytest
 
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.operator.names import OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.observing.objects import DisruptionBudget, Node, Pod
+from purser.operator.model import Taint
+from purser.operator.names import DRIVER_CONFIG_LABEL, OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
+from purser.operator.observing.objects import DisruptionBudget, Node, OtherPod, Pod
 from purser.operator.observing.views import budget_view, node_view, pod_view, workload_view
 
 
 def pod_of(**fields):
     return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, Pod)
+
+
+def other_pod(**fields):
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, OtherPod)
 
 
 def status(*, waiting=None, terminated=None, last=None, restarts=0):
@@ -35,7 +40,10 @@ def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
             "labels": {"any": "label"},
             "annotations": {OPENED_BOOT_ANNOTATION: "b", INVENTORY_ANNOTATION: "{}", "foreign.io/x": "y"},
         },
-        "spec": {"unschedulable": True},
+        "spec": {
+            "unschedulable": True,
+            "taints": [{"key": "gpu", "value": "only", "effect": "NoSchedule"}, {"key": "x", "effect": "NoExecute"}],
+        },
         "status": {
             "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "Unknown"}],
             "nodeInfo": {
@@ -52,6 +60,7 @@ def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
     assert (view.os_image, view.kernel, view.runtime) == ("Ubuntu 22.04", "5.15.0", "cri-o://1.30")
     assert (view.boot_id, view.kubelet_version, view.ready) == ("b", "v1.30.1+k3s1", False)
     assert view.annotations == {OPENED_BOOT_ANNOTATION: "b"}
+    assert view.taints == (Taint("gpu", "only", "NoSchedule"), Taint("x", "", "NoExecute"))
 
 
 def test_an_operands_pod_is_read_with_its_daemon_set_and_template():
@@ -63,7 +72,7 @@ def test_an_operands_pod_is_read_with_its_daemon_set_and_template():
                 "uid": "u",
                 "creationTimestamp": "2026-01-01T00:00:10Z",
                 "deletionTimestamp": "2026-01-01T00:01:00Z",
-                "labels": {OPERAND_LABEL: "driver", TEMPLATE_LABEL: "abc"},
+                "labels": {OPERAND_LABEL: "driver", TEMPLATE_LABEL: "abc", DRIVER_CONFIG_LABEL: "c0ffee"},
                 "ownerReferences": [
                     {"kind": "ClusterPolicy", "name": "x", "uid": "1"},
                     {"kind": "DaemonSet", "name": "ds", "uid": "2", "controller": True},
@@ -77,7 +86,7 @@ def test_an_operands_pod_is_read_with_its_daemon_set_and_template():
         )
     )
     assert (view.operand, view.daemon_set, view.template, view.node) == ("driver", "ds", "abc", "a")
-    assert (view.ready, view.going, view.restarts) == (True, True, 4)
+    assert (view.ready, view.going, view.restarts, view.driver_config) == (True, True, 4, "c0ffee")
     assert view.ready_changed - view.created == 20
 
 
@@ -124,6 +133,34 @@ def test_a_pod_that_finds_no_room_says_so():
     assert (view.trouble, view.message) == ("Unschedulable", "0/1 nodes")
 
 
+def pinned(*terms):
+    """As the DaemonSet controller makes a pod for a node, which the scheduler then binds."""
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def name_is(*names):
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(names)}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "node"),
+    [
+        pytest.param(pinned(name_is("a")), "a", id="made for a node"),
+        pytest.param({**pinned(name_is("a")), "nodeName": "a"}, "a", id="bound to it"),
+        pytest.param(pinned(name_is("a"), name_is("a")), "a", id="other terms beside it"),
+        pytest.param(pinned(name_is("a", "b")), "", id="made for no one node"),
+        pytest.param(pinned({"matchExpressions": [{"key": "x", "operator": "Exists"}]}), "", id="without fields"),
+        pytest.param({"affinity": {"podAffinity": {}}}, "", id="without an affinity to nodes"),
+        pytest.param({}, "", id="without anything"),
+    ],
+)
+def test_a_pod_that_is_not_scheduled_yet_belongs_to_the_node_that_it_was_made_for(spec, node):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "taint"}
+    view = pod_view(pod_of(spec=spec, status={"phase": "Pending", "conditions": [condition]}))
+    assert (view.node, view.trouble, view.message) == (node, "Unschedulable", "taint")
+
+
 def test_an_evicted_pod_says_so():
     view = pod_view(pod_of(status={"phase": "Failed", "reason": "Evicted", "message": "low on disk"}))
     assert (view.trouble, view.message) == ("Evicted", "low on disk")
@@ -136,19 +173,29 @@ def test_an_evicted_pod_says_so():
         ({"limits": {"nvidia.com/mig-1g.5gb": "1"}}, True),
         ({"limits": {"nvidia.com/gpu.shared": "1"}}, True),
         ({"limits": {"volcano.sh/gpu-memory": "1024"}}, True),
+        ({"limits": {"volcano.sh/vgpu-number": "1"}}, True),
+        ({"limits": {"aliyun.com/gpu-mem": "3"}}, True),
+        ({"limits": {"nvidia.com/gpumem-percentage": "30"}}, True),
         ({"requests": {"nvidia.com/gpumem": "1024"}}, True),
         ({"limits": {"cpu": "1", "amd.com/gpu": "1"}}, False),
     ],
     ids=str,
 )
 def test_a_workload_uses_a_gpu_in_whichever_words(resources, uses_gpu):
-    found = pod_of(spec={"nodeName": "a", "initContainers": [{"resources": resources}], "containers": [{}]})
-    assert workload_view(found).uses_gpu is uses_gpu
+    in_init = other_pod(spec={"nodeName": "a", "initContainers": [{"resources": resources}], "containers": [{}]})
+    assert workload_view(in_init).uses_gpu is uses_gpu
+    in_main = other_pod(spec={"nodeName": "a", "containers": [{}, {"resources": resources}]})
+    assert workload_view(in_main).uses_gpu is uses_gpu
+
+
+def test_a_workload_with_a_claim_may_hold_a_gpu_by_it():
+    claim = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+    assert workload_view(other_pod(spec={"resourceClaims": [claim], "containers": [{}]})).uses_gpu
 
 
 def test_a_workload_is_read_with_what_decides_whether_it_may_go():
     view = workload_view(
-        pod_of(
+        other_pod(
             metadata={
                 "name": "p",
                 "namespace": "n",
@@ -156,10 +203,13 @@ def test_a_workload_is_read_with_what_decides_whether_it_may_go():
                 "ownerReferences": [{"kind": "Job", "name": "j", "controller": True}],
             },
             spec={"volumes": [{"name": "x", "emptyDir": {}}]},
-            status={"phase": "Succeeded"},
+            status={"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]},
         )
     )
     assert (view.mirror, view.controller, view.empty_dir, view.phase) == (True, "Job", True, "Succeeded")
+    assert not view.ready
+    plain = workload_view(other_pod(status={"conditions": [{"type": "Ready", "status": "True"}]}))
+    assert (plain.mirror, plain.ready, plain.going, plain.uses_gpu) == (False, True, False, False)
 
 
 @pytest.mark.parametrize(
@@ -176,3 +226,14 @@ def test_a_budget_that_selects_nothing_is_none(selector, version, selects):
     view = budget_view(msgspec.convert(raw, DisruptionBudget), version)
     assert (view is not None) is selects
     assert view is None or (view.namespace, view.name, view.allowed) == ("n", "b", 2)
+
+
+@pytest.mark.parametrize(("policy", "may_go"), [("AlwaysAllow", True), ("IfHealthyBudget", False), (None, False)])
+def test_a_budget_says_how_many_are_healthy_and_whether_the_others_count(policy, may_go):
+    raw = {
+        "metadata": {"name": "b", "namespace": "n"},
+        "spec": {"selector": {}, "unhealthyPodEvictionPolicy": policy} if policy else {"selector": {}},
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 3, "desiredHealthy": 2},
+    }
+    view = budget_view(msgspec.convert(raw, DisruptionBudget), "v1")
+    assert (view.current_healthy, view.desired_healthy, view.unhealthy_may_go) == (3, 2, may_go)

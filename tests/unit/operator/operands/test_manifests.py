@@ -11,6 +11,7 @@ import pytest
 from purser.operator.model import ObjectKey, Rendered
 from purser.operator.names import (
     APPLIED_HASH_ANNOTATION,
+    DRIVER_CONFIG_LABEL,
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
     OPERAND_LABEL,
@@ -18,7 +19,7 @@ from purser.operator.names import (
     RUNTIME_LABEL,
     TEMPLATE_LABEL,
 )
-from purser.operator.operands.parts import hashed
+from purser.operator.operands.hashes import hashed
 from purser.operator.order import Operand
 
 from .wanteds import EVERYTHING, IMAGE, KINDS, NAMESPACE, POOLS, SPECS, container, daemon_set, pool, rendered, variables
@@ -239,17 +240,63 @@ def test_nobody_but_the_operator_evicts() -> None:
     assert (env["ENABLE_GPU_POD_EVICTION"], env["ENABLE_AUTO_DRAIN"]) == ("false", "false")
 
 
-def test_a_driver_container_that_restarts_is_known_to_be_of_the_same_configuration() -> None:
-    def digests(spec: dict[str, Any]) -> list[str]:
-        obj = daemon_set("purser-driver-a", spec)
-        names = ("k8s-driver-manager", "nvidia-driver-ctr")
-        return [variables(container(name, obj))["DRIVER_CONFIG_DIGEST"] for name in names]
+def configuration(spec: dict[str, Any], **fields: Any) -> str:
+    """What the driver is loaded from: all that say so agree."""
+    obj = daemon_set("purser-driver-a", spec, **fields)
+    names = ("k8s-driver-manager", "nvidia-driver-ctr")
+    told = {variables(container(name, obj))["DRIVER_CONFIG_DIGEST"] for name in names}
+    told |= {part["metadata"]["labels"][DRIVER_CONFIG_LABEL] for part in (obj, obj["spec"]["template"])}
+    [found] = told
+    return str(found)
 
-    manager, driver = digests({})
-    assert manager == driver
-    assert digests({"driver": {"manager": {"version": "v1"}}}) == [driver, driver]
-    assert digests({"driver": {"version": "570.1"}})[0] != driver
-    assert digests({"gds": {"enabled": True}})[0] != driver
+
+SAME = {
+    "resources": {"driver": {"resources": {"limits": {"memory": "8Gi"}}}},
+    "tolerations": {"daemonsets": {"tolerations": [{"operator": "Exists"}]}},
+    "labels": {"daemonsets": {"labels": {"team": "x"}, "annotations": {"a": "b"}}, "operator": {"labels": {"c": "d"}}},
+    "priority": {"daemonsets": {"priorityClassName": "high"}},
+    "a probe": {"driver": {"startupProbe": {"periodSeconds": 7}, "livenessProbe": {"periodSeconds": 7}}},
+    "pulling": {"driver": {"imagePullPolicy": "Always", "imagePullSecrets": ["s"]}},
+    "the manager": {"driver": {"manager": {"version": "v1", "env": [{"name": "M", "value": "1"}]}}},
+    "repositories": {"driver": {"repoConfig": {"configMapName": "r"}, "certConfig": {"name": "c"}}},
+    "licences": {"driver": {"licensingConfig": {"secretName": "l"}, "virtualTopology": {"config": "t"}}},
+    "the network": {"driver": {"hostNetwork": True}},
+    "another operand": {"devicePlugin": {"slots": 3}},
+}
+OTHER = {
+    "version": {"driver": {"version": "570.1"}},
+    "arguments": {"driver": {"args": ["--x"]}},
+    "variables": {"driver": {"env": [{"name": "X", "value": "1"}]}},
+    "a secret's variables": {"driver": {"secretEnv": "s"}},
+    "kind of modules": {"driver": {"kernelModuleType": "open"}},
+    "the modules' parameters": {"driver": {"kernelModuleConfig": {"name": "m"}}},
+    "peer memory": {"driver": {"rdma": {"enabled": True}}},
+    "GPUDirect Storage": {"gds": {"enabled": True}},
+    "GDRCopy": {"gdrcopy": {"enabled": True}},
+    "where it is": {"hostPaths": {"driverInstallDir": "/opt/d"}},
+}
+
+
+@pytest.mark.parametrize("spec", SAME.values(), ids=list(SAME))
+def test_what_the_driver_is_not_loaded_from_leaves_its_configuration_as_it_is(spec: dict[str, Any]) -> None:
+    assert configuration(spec) == configuration({})
+
+
+@pytest.mark.parametrize("spec", OTHER.values(), ids=list(OTHER))
+def test_what_the_driver_is_loaded_from_makes_another_configuration(spec: dict[str, Any]) -> None:
+    assert configuration(spec) != configuration({})
+
+
+def test_gds_of_another_version_is_another_configuration_and_other_resources_of_it_are_not() -> None:
+    here = {"enabled": True, "version": "1"}
+    assert configuration({"gds": {**here, "version": "2"}}) != configuration({"gds": here})
+    assert configuration({"gds": {**here, "imagePullPolicy": "Always"}}) == configuration({"gds": here})
+
+
+def test_only_the_drivers_pods_tell_a_configuration() -> None:
+    for obj in sets(rendered(EVERYTHING, **EVERY)):
+        told = DRIVER_CONFIG_LABEL in obj["spec"]["template"]["metadata"]["labels"]
+        assert told is (obj["metadata"]["labels"][OPERAND_LABEL] == Operand.DRIVER)
 
 
 def test_two_drivers_never_share_a_node() -> None:
@@ -267,9 +314,38 @@ def test_the_mps_daemon_runs_where_nvidias_plugin_shares_by_mps() -> None:
         assert name not in {each.object["metadata"]["name"] for each in rendered(spec)}
 
 
-def test_discovery_keeps_away_from_nodes_that_nfd_labels() -> None:
+NFD = "feature.node.kubernetes.io/"
+KERNEL = f"{NFD}kernel-version.full"
+
+
+@pytest.mark.parametrize(
+    ("labels", "runs"),
+    [
+        pytest.param({}, True, id="nobody else looks there"),
+        pytest.param({KERNEL: "6.8"}, False, id="node-feature-discovery sees no GPU there"),
+        pytest.param({KERNEL: "6.8", f"{NFD}pci-0302_10de.present": "true"}, True, id="it sees one"),
+        pytest.param({KERNEL: "6.8", f"{NFD}pci-10de.present": "true"}, True, id="by the vendor alone"),
+        pytest.param({KERNEL: "6.8", "nvidia.com/gpu.present": "true"}, True, id="the kernel knows that there is one"),
+        pytest.param({KERNEL: "6.8", f"{NFD}pci-10de.present": "false"}, False, id="somebody says there is none"),
+    ],
+)
+def test_discovery_looks_where_nobody_does_and_where_there_are_cards(labels: dict[str, str], runs: bool) -> None:
+    def meets(key: str, operator: str, values: tuple[str, ...] = ()) -> bool:
+        return {"In": labels.get(key) in values, "DoesNotExist": key not in labels}[operator]
+
     pod = daemon_set("purser-gpu-discovery")["spec"]["template"]["spec"]
-    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    [[expression]] = [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
-    assert expression["operator"] == "DoesNotExist"
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert any(all(meets(**each) for each in term["matchExpressions"]) for term in terms) is runs
     assert pod["containers"][0]["image"] == IMAGE
+
+
+def test_there_is_a_runtime_class_for_each_runtime_that_the_toolkit_installs() -> None:
+    def classes(name: str) -> dict[str, str]:
+        found = rendered({"operator": {"runtimeClass": name}})
+        objects = [each.object for each in found if each.object["kind"] == "RuntimeClass"]
+        return {obj["metadata"]["name"]: obj["handler"] for obj in objects}
+
+    modes = {"nvidia-cdi": "nvidia-cdi", "nvidia-legacy": "nvidia-legacy"}
+    assert classes("nvidia") == {"nvidia": "nvidia", **modes}
+    assert classes("gpu") == {"gpu": "gpu", **modes}
+    assert classes("nvidia-cdi") == {"nvidia": "nvidia", **modes}

@@ -1,34 +1,8 @@
-"""The image of what is Purser's own: the operator's, with the parts that the policy replaces."""
+"""What runs Purser's own image, and how that is pulled."""
 
 import pytest
 
-from purser.operator.operands.own_images import purser_reference, split
-from purser.operator.policy.fields import Image
-
 from .wanteds import IMAGE, daemon_set
-
-
-@pytest.mark.parametrize(
-    ("own", "image", "wanted"),
-    [
-        ("r.example:5000/x/purser:1", Image(), "r.example:5000/x/purser:1"),
-        ("r.example:5000/x/purser:1", Image(version="2"), "r.example:5000/x/purser:2"),
-        ("r.example/purser:1", Image(repository="mirror.example/y"), "mirror.example/y/purser:1"),
-        ("r.example/purser:1", Image(image="test"), "r.example/test:1"),
-        ("r.example/purser:1", Image(image="other.example/test:9"), "other.example/test:9"),
-        ("r.example/purser:1", Image(version="sha256:ab"), "r.example/purser@sha256:ab"),
-        ("purser@sha256:cd", Image(), "purser@sha256:cd"),
-        ("purser", Image(), "purser"),
-    ],
-    ids=["as it is", "version", "registry", "name", "whole", "digest", "own digest", "bare"],
-)
-def test_parts_that_are_given_replace_the_operators(own: str, image: Image, wanted: str) -> None:
-    assert purser_reference(own, image) == wanted
-
-
-def test_a_registrys_port_is_no_tag() -> None:
-    assert split("r.example:5000/x/purser") == ("r.example:5000/x", "purser", "")
-    assert split("r.example:5000/x/purser:1@sha256:ab") == ("r.example:5000/x", "purser", "sha256:ab")
 
 
 def test_operands_of_pursers_own_run_the_operators_image() -> None:
@@ -37,15 +11,25 @@ def test_operands_of_pursers_own_run_the_operators_image() -> None:
         assert [each["image"] for each in pod["containers"]] == [IMAGE]
 
 
-def test_discovery_is_pulled_as_the_others_are() -> None:
-    sections = {
-        name: {"imagePullPolicy": "Always", "imagePullSecrets": [name.lower()]}
-        for name in ("devicePlugin", "migManager")
-    }
-    pod = daemon_set("purser-gpu-discovery", sections)["spec"]["template"]["spec"]
-    assert pod["imagePullSecrets"] == [{"name": "deviceplugin"}, {"name": "migmanager"}]
-    assert pod["containers"][0]["imagePullPolicy"] == "Always"
-    nvidia = {**sections, "devicePlugin": {**sections["devicePlugin"], "flavor": "nvidia"}}
-    assert daemon_set("purser-gpu-discovery", nvidia)["spec"]["template"]["spec"]["imagePullSecrets"] == [
-        {"name": "migmanager"}
-    ]
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        ("purser-device-plugin-containerd", "devicePlugin"),
+        ("purser-mig-manager", "migManager"),
+        ("purser-gpu-discovery", "discovery"),
+    ],
+)
+def test_each_is_pulled_as_its_own_section_says(name: str, section: str) -> None:
+    told = {"image": "mirror.example/x/purser", "version": "9", "imagePullPolicy": "Always", "imagePullSecrets": ["s"]}
+    pod = daemon_set(name, {section: told})["spec"]["template"]["spec"]
+    [main] = pod["containers"]
+    assert (main["image"], main["imagePullPolicy"]) == ("mirror.example/x/purser:9", "Always")
+    assert pod["imagePullSecrets"] == [{"name": "s"}]
+
+
+def test_discovery_has_resources_of_its_own_unless_others_are_given() -> None:
+    [main] = daemon_set("purser-gpu-discovery")["spec"]["template"]["spec"]["containers"]
+    assert main["resources"]["limits"] == {"memory": "128Mi"}
+    given = {"discovery": {"resources": {"limits": {"memory": "1Gi"}}}}
+    [main] = daemon_set("purser-gpu-discovery", given)["spec"]["template"]["spec"]["containers"]
+    assert main["resources"] == {"limits": {"memory": "1Gi"}}

@@ -49,6 +49,20 @@ def on_host(path: str, folders: dict[str, str]) -> str:
             "file=/host/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
         ),
         (
+            RuntimeKind("containerd", "k3s", config_v2=True),
+            "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+            "/var/lib/rancher/k3s/agent/etc/containerd/config.toml.d/99-nvidia.toml",
+            "/run/k3s/containerd/containerd.sock",
+            "file=/host/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        ),
+        (
+            RuntimeKind("containerd", "rke2", config_v2=True, cdi=False),
+            "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+            "/var/lib/rancher/rke2/agent/etc/containerd/config.toml.d/99-nvidia.toml",
+            "/run/k3s/containerd/containerd.sock",
+            "file=/host/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+        ),
+        (
             RuntimeKind("containerd", "k0s"),
             "/run/k0s/containerd-cri.toml",
             "/etc/k0s/containerd.d/nvidia.toml",

@@ -12,6 +12,7 @@ KINDS = (
     RuntimeKind("containerd"),
     RuntimeKind("containerd", "k3s"),
     RuntimeKind("containerd", "rke2"),
+    RuntimeKind("containerd", "rke2", config_v2=True),
     RuntimeKind("containerd", "k0s"),
     RuntimeKind("containerd", "microk8s"),
     RuntimeKind("containerd", cdi=False),

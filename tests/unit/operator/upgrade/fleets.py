@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from purser.operator.merging import merged, patched
 from purser.operator.model import (
     Budget,
     DeletePod,
@@ -18,12 +19,19 @@ from purser.operator.model import (
     Standing,
     Workload,
 )
-from purser.operator.names import CORDONED_BY_ANNOTATION, POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_STATE_LABEL
+from purser.operator.names import (
+    CORDONED_BY_ANNOTATION,
+    POOL_LABEL,
+    UPGRADE_AWAY_SINCE_ANNOTATION,
+    UPGRADE_FAILURE_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
+from purser.operator.nodework.cordons import void_mark
+from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.upgrade import Fleet, State, advance, is_under_way, pause_of, state_of
 from purser.operator.upgrade.budget import is_unavailable, max_unavailable
-from purser.operator.upgrade.evicting import gpu_pods
 
 ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
 START = 1_000_000.0
@@ -44,18 +52,30 @@ class Cluster:
         self.policy = policy or UpgradePolicy()
         self.resume = ""
         self.template = "old"
+        self.configuration = "old"
+        """What the driver of the template is loaded from."""
         self.pools = dict.fromkeys(names, "p")
         self.nodes = {name: NodeView(name=name, uid=name, labels={POOL_LABEL: "p"}) for name in names}
+        self.loaded = dict.fromkeys(names, "old")
+        """By node: what its driver was loaded from."""
         self.pods: dict[str, PodView] = {}
         self.workloads: list[Workload] = []
         self.budgets: dict[str, Budget] = {}
         self.broken: set[str] = set()
         """Nodes on which the driver of template ``new`` does not come up."""
+        self.unwell: set[Operand] = set()
+        """Operands that do not become ready."""
         self.applied: str | None = None
         """The template that DaemonSets still have, where it could not be applied yet."""
+        self.late: set[str] = set()
+        """DaemonSets that are known not to be as the policy says."""
         self.busy: frozenset[str] = frozenset()
         self.obstacles: dict[str, str] = {}
+        self.unknown: dict[str, str] = {}
+        """By node: why nobody knows which driver it is to get."""
         self.foreign_cordons: set[str] = set()
+        self.late_home: set[str] = set()
+        """Nodes that came back in the middle of their upgrade when they had lost their turn already."""
         self.writes = 0
         self.violations: list[str] = []
         self._made = 0
@@ -66,11 +86,28 @@ class Cluster:
 
     def standing(self, name: str) -> Standing:
         pods = tuple(pod for pod in self.pods.values() if pod.node == name)
-        obstacle = self.obstacles.get(name, "")
-        bare = Standing(
-            node=self.nodes[name], pool=None if obstacle else self.pool(self.pools[name]), obstacle=obstacle, pods=pods
-        )
-        return msgspec.structs.replace(bare, operands={each: _operand(bare, each) for each in ENABLED})
+        obstacle, waits = self.obstacles.get(name, ""), self.unknown.get(name, "")
+        pool = None if obstacle or waits else self.pool(self.pools[name])
+        bare = Standing(node=self.nodes[name], pool=pool, obstacle=obstacle, waits=waits, pods=pods)
+        return msgspec.structs.replace(bare, operands={each: _operand(bare, each) for each in self.enabled(name)})
+
+    def enabled(self, name: str) -> tuple[Operand, ...]:
+        return ENABLED
+
+    def is_paused(self, name: str, operand: Operand) -> bool:
+        return operand in dependents(Operand.DRIVER) and pause_of(self.nodes[name]) is not None
+
+    def decide(self) -> Moves:
+        return self.with_void_marks(advance(self.fleet()))
+
+    def with_void_marks(self, moves: Moves) -> Moves:
+        """What the kernel writes besides."""
+        patches = dict(moves.patches)
+        for name, node in self.nodes.items():
+            patch = merged(node, [patches.get(name), void_mark(patched(node, patches.get(name)))])
+            if patch is not None:
+                patches[name] = patch
+        return msgspec.structs.replace(moves, patches=patches)
 
     def pool(self, name: str) -> Pool:
         return Pool(
@@ -82,6 +119,7 @@ class Cluster:
             version="570",
             daemon_set=f"purser-driver-{name}",
             template=self.template,
+            configuration=self.configuration,
         )
 
     def fleet(self) -> Fleet:
@@ -94,6 +132,7 @@ class Cluster:
             workloads={name: tuple(pod for pod in self.workloads if pod.node == name) for name in self.nodes},
             budgets=tuple(self.budgets.values()),
             busy=self.busy,
+            late_sets=frozenset(self.late),
         )
 
     def state(self, name: str) -> State:
@@ -107,14 +146,27 @@ class Cluster:
 
     # --- what people do
 
-    def release(self, template: str = "new") -> None:
+    def release(self, template: str = "new", *, configuration: str = "") -> None:
+        """Another driver; with the configuration of the one before, only its pods are others."""
         self.template = template
+        self.configuration = configuration or template
 
     def change(self, name: str, **changes: Any) -> None:
         self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
 
     def label(self, name: str, **labels: str) -> None:
         self.change(name, labels=self.nodes[name].labels | labels)
+
+    def join(self, name: str, pool: str = "p") -> None:
+        """Another node; its driver is the one that the policy wants."""
+        self.pools[name] = pool
+        self.loaded[name] = self.configuration
+        self.nodes[name] = NodeView(name=name, uid=name, labels={POOL_LABEL: pool})
+
+    def lift(self, name: str) -> None:
+        """Whoever cordoned it."""
+        self.foreign_cordons.discard(name)
+        self.change(name, unschedulable=False)
 
     def cordon(self, name: str) -> None:
         self.foreign_cordons.add(name)
@@ -127,7 +179,8 @@ class Cluster:
 
     def round(self, killed_after: int | None = None) -> Moves:
         """One round; the operator dies after so many of its writes. Then the cluster goes on."""
-        moves = advance(self.fleet())
+        self._count_turns()
+        moves = self.decide()
         for write in [*moves.patches.values(), *moves.deletions, *moves.evictions][:killed_after]:
             self.write(write)
         self.live()
@@ -159,36 +212,58 @@ class Cluster:
     def _patch(self, patch: PatchNode) -> None:
         before = self.fleet()
         node = self.nodes[patch.node]
-        was_unavailable, was_under_way = is_unavailable(self.standing(patch.node)), is_under_way(node)
+        was_unavailable, was_under_way = is_unavailable(self.standing(patch.node), before), is_under_way(node)
         self.nodes[patch.node] = patched(node, patch)
         after = self.nodes[patch.node]
         if patch.unschedulable is False and patch.node in self.foreign_cordons:
             self.violations.append(f"{patch.node}: a foreign cordon was lifted")
         standings = self.fleet().standings
         if is_under_way(after) and not was_under_way:
-            running = sum(is_under_way(each.node) and each.node.ready for each in standings)
-            if self.policy.max_parallel_upgrades and running > self.policy.max_parallel_upgrades:
-                self.violations.append(f"{patch.node}: {running} upgrades at a time")
+            self._count_turns()
             if not after.ready:
                 self.violations.append(f"{patch.node}: begun while NotReady")
-        if is_unavailable(self.standing(patch.node)) and not was_unavailable:
-            unavailable = sum(map(is_unavailable, standings))
+        if is_unavailable(self.standing(patch.node), before) and not was_unavailable:
+            unavailable = sum(is_unavailable(each, before) for each in standings)
             if unavailable > max_unavailable(before):
                 self.violations.append(f"{patch.node}: {unavailable} nodes are unavailable")
 
+    def _count_turns(self) -> None:
+        """However nodes blink, no more are in an upgrade; but for those that were away for too long."""
+        under_way = {name: node for name, node in self.nodes.items() if is_under_way(node)}
+        lost = {
+            name
+            for name, node in under_way.items()
+            if self.now
+            >= float(node.annotations.get(UPGRADE_AWAY_SINCE_ANNOTATION, "inf")) + self.policy.driver_timeout_seconds
+        }
+        self.late_home = (self.late_home | lost) & under_way.keys()
+        running = [name for name, node in under_way.items() if node.ready and name not in self.late_home]
+        if self.policy.max_parallel_upgrades and len(running) > self.policy.max_parallel_upgrades:
+            self.violations.append(f"upgrades at a time: {running}")
+
     def _delete(self, deletion: DeletePod) -> None:
         name = deletion.pod.node
-        if not self.nodes[name].unschedulable:
-            self.violations.append(f"{name}: its driver went while it was not cordoned")
-        users = [
-            pod.name for pod in self.pods.values() if pod.node == name and pod.operand in dependents(Operand.DRIVER)
-        ]
-        users += [pod.name for pod in gpu_pods(pod for pod in self.workloads if pod.node == name)]
-        if users:
-            self.violations.append(f"{name}: its driver went while in use by {users}")
+        if deletion.pod.operand == Operand.DRIVER:
+            self._driver_goes(name, deletion.pod)
         pod = self.pods.get(deletion.pod.uid)
         if pod is not None:
             self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+
+    def _driver_goes(self, name: str, driver: PodView) -> None:
+        if not self.nodes[name].unschedulable:
+            self.violations.append(f"{name}: its driver went while it was not cordoned")
+        users = self.users(name)
+        if f"purser-driver-{self.pools[name]}" in self.late:
+            self.violations.append(f"{name}: its driver went for one that cannot come")
+        if users and driver.driver_config != self.configuration:
+            self.violations.append(f"{name}: its driver went while in use by {users}")
+
+    def users(self, name: str) -> list[str]:
+        """What holds the node's driver."""
+        users = [
+            pod.name for pod in self.pods.values() if pod.node == name and pod.operand in dependents(Operand.DRIVER)
+        ]
+        return users + [pod.name for pod in gpu_pods(pod for pod in self.workloads if pod.node == name)]
 
     def _evict(self, eviction: Evict) -> None:
         for place, pod in enumerate(self.workloads):
@@ -198,6 +273,8 @@ class Cluster:
     def _budgets_allow(self, pod: Workload) -> bool:
         for name, budget in self.budgets.items():
             if budget.selector["matchLabels"].items() <= pod.labels.items():
+                if not pod.ready and budget.unhealthy_may_go:
+                    continue
                 if budget.allowed <= 0:
                     return False
                 self.budgets[name] = msgspec.structs.replace(budget, allowed=budget.allowed - 1)
@@ -218,12 +295,22 @@ class Cluster:
         for pod in [pod for pod in self.pods.values() if pod.node == name]:
             if pod.going:
                 del self.pods[pod.uid]
-            elif not (pod.operand == Operand.DRIVER and pod.template == "new" and name in self.broken):
+            elif pod.operand in self.unwell:
+                continue
+            elif pod.operand != Operand.DRIVER or self._loads(name, pod):
                 self.pods[pod.uid] = msgspec.structs.replace(pod, ready=True)
         gone = [pod for pod in self.workloads if pod.node == name and pod.going]
         self.workloads = [pod for pod in self.workloads if pod not in gone]
         for pod in gone:
             self._come_back(pod)
+
+    def _loads(self, name: str, pod: PodView) -> bool:
+        """A driver comes up; one that differs from what is loaded only when nothing holds that."""
+        is_broken = pod.template == "new" and name in self.broken
+        if is_broken or (pod.driver_config != self.loaded[name] and self.users(name)):
+            return False
+        self.loaded[name] = pod.driver_config
+        return True
 
     def _come_back(self, pod: Workload) -> None:
         self._made += 1
@@ -246,11 +333,10 @@ class Cluster:
         node = self.nodes[name]
         daemon_set = f"purser-driver-{node.labels[POOL_LABEL]}"
         for pod in [pod for pod in self.pods.values() if pod.node == name]:
-            is_paused = pod.operand in dependents(Operand.DRIVER) and pause_of(node) is not None
             is_misplaced = pod.operand == Operand.DRIVER and pod.daemon_set != daemon_set
-            if is_paused or is_misplaced:
+            if self.is_paused(name, Operand(pod.operand)) or is_misplaced:
                 self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
-        for operand in ENABLED:
+        for operand in self.enabled(name):
             there = [pod for pod in self.pods.values() if pod.node == name and pod.operand == operand]
             if not there and self._is_wanted(name, operand):
                 self._make(name, operand, daemon_set if operand is Operand.DRIVER else f"purser-{operand}")
@@ -264,7 +350,7 @@ class Cluster:
         if operand is Operand.DRIVER:
             return True
         needed = [pod_of(self, name, each) for each in NEEDS[operand]]
-        return pause_of(self.nodes[name]) is None and all(pod is not None and pod.ready for pod in needed)
+        return not self.is_paused(name, operand) and all(pod is not None and pod.ready for pod in needed)
 
     def _make(self, name: str, operand: Operand, daemon_set: str) -> None:
         self._made += 1
@@ -277,22 +363,9 @@ class Cluster:
             operand=operand,
             daemon_set=daemon_set,
             template=(self.applied or self.template) if operand is Operand.DRIVER else "t",
+            driver_config=(self.applied or self.configuration) if operand is Operand.DRIVER else "",
             created=self.now,
         )
-
-
-def patched(node: NodeView, patch: PatchNode) -> NodeView:
-    return msgspec.structs.replace(
-        node,
-        labels=_merged(node.labels, patch.labels),
-        annotations=_merged(node.annotations, patch.annotations),
-        unschedulable=node.unschedulable if patch.unschedulable is None else patch.unschedulable,
-    )
-
-
-def _merged(there: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
-    merged = there | changes
-    return {key: value for key, value in merged.items() if value is not None}
 
 
 def pod_of(cluster: Cluster, name: str, operand: Operand) -> PodView | None:
@@ -309,7 +382,11 @@ def marks(node: NodeView) -> set[str]:
     return {
         key
         for key in node.annotations
-        if key == CORDONED_BY_ANNOTATION or "unschedulable" in key or "start-time" in key
+        if key == CORDONED_BY_ANNOTATION
+        or "unschedulable" in key
+        or "start-time" in key
+        or "left" in key
+        or "away" in key
     }
 
 

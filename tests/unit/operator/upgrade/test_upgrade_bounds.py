@@ -1,13 +1,15 @@
 """How many nodes at a time, which ones first, and when no further one begins."""
 
+import msgspec
 import pytest
-from tests.unit.operator.upgrade.fleets import Cluster, all_done, names, workload
+from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, pod_of, workload
 
-from purser.operator.model import Budget
-from purser.operator.names import UPGRADE_FAILURE_ANNOTATION, UPGRADE_SKIP_LABEL
-from purser.operator.policy.driver import Canary, UpgradePolicy
+from purser.operator.model import Budget, OperandOnNode
+from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_SKIP_LABEL
+from purser.operator.order import Operand
+from purser.operator.policy.driver import Canary, Drain, PodDeletion, UpgradePolicy, WaitForCompletion
 from purser.operator.upgrade import State, advance, upgrade_status
-from purser.operator.upgrade.budget import fleet_target, turn
+from purser.operator.upgrade.budget import fleet_target, halt, turn
 
 
 def most_at_a_time(cluster: Cluster) -> int:
@@ -68,13 +70,94 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
     cluster.run(until=lambda: all_done(cluster))
 
 
-def test_a_node_that_goes_away_in_the_middle_holds_no_slot() -> None:
-    cluster = Cluster(*names(3), policy=UpgradePolicy(max_unavailable="100%"))
+@pytest.mark.parametrize("when", [State.CORDON, State.JOBS, State.PODS, State.DRAIN, State.RESTART])
+def test_a_node_that_goes_away_before_its_driver_was_touched_is_given_back_and_waits_anew(when: State) -> None:
+    policy = UpgradePolicy(
+        max_unavailable="100%",
+        wait_for_completion=WaitForCompletion(pod_selector="job=yes", timeout_seconds=60),
+        gpu_pod_deletion=PodDeletion(timeout_seconds=60),
+        drain=Drain(enable=True, force=when is State.RESTART),
+    )
+    cluster = Cluster(*names(3), policy=policy)
+    cluster.run_pod(workload("stays", "n00", controller="", labels={"job": "yes"}))
     cluster.release()
-    cluster.run(until=lambda: cluster.state("n00") is State.RESTART)
+    cluster.run(until=lambda: cluster.state("n00") is when)
     cluster.change("n00", ready=False)
+    before = pod_of(cluster, "n00", Operand.DRIVER)
+    cluster.round()
+    assert not cluster.nodes["n00"].unschedulable
+    assert cluster.state("n00") is State.REQUIRED
+    assert before is not None and before.template == "old"
+    assert not marks(cluster.nodes["n00"])
+    assert upgrade_status(cluster.fleet()).skipped == 1
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
+    cluster.workloads.clear()
     cluster.change("n00", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.violations
+
+
+def away_without_a_driver(timeout_s: int = 1800) -> Cluster:
+    """One node is away, and its old driver has gone."""
+    cluster = Cluster(*names(3), policy=UpgradePolicy(max_unavailable="100%", driver_timeout_seconds=timeout_s))
+    cluster.broken = {"n00"}
+    cluster.release()
+    cluster.run(until=lambda: (pod := pod_of(cluster, "n00", Operand.DRIVER)) is not None and pod.template == "new")
+    cluster.change("n00", ready=False)
+    cluster.round()
+    return cluster
+
+
+def test_a_node_that_goes_away_without_a_driver_keeps_its_turn_for_a_while() -> None:
+    cluster = away_without_a_driver()
+    cluster.now += 1700
+    for _ in range(20):
+        cluster.round()
+    assert (cluster.state("n00"), cluster.state("n01")) == (State.RESTART, State.REQUIRED)
+    assert cluster.nodes["n00"].unschedulable
+    cluster.broken.clear()
+    cluster.change("n00", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+    assert not cluster.violations
+
+
+@pytest.mark.parametrize("timeout_s", [0, 1800])
+def test_a_node_that_stays_away_holds_nobody_up(timeout_s: int) -> None:
+    cluster = away_without_a_driver(timeout_s)
+    cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
+    assert cluster.state("n00") is State.RESTART
+    assert "node n00: it is NotReady" in upgrade_status(cluster.fleet()).message
+    cluster.run()
+    assert cluster.decide().look_again_s is None
+    cluster.broken.clear()
+    cluster.change("n00", ready=True)
+    cluster.run(until=lambda: all_done(cluster))
+    assert not marks(cluster.nodes["n00"])
+
+
+def test_a_node_that_comes_back_and_goes_again_keeps_its_turn_anew() -> None:
+    cluster = away_without_a_driver()
+    cluster.now += 1000
+    cluster.change("n00", ready=True)
+    cluster.round()
+    cluster.change("n00", ready=False)
+    cluster.round()
+    cluster.now += 1000
+    cluster.round()
+    assert cluster.state("n01") is State.REQUIRED
+
+
+@pytest.mark.parametrize("steps", range(1, 12))
+def test_nodes_that_blink_one_after_the_other_are_never_more_than_the_bound(steps: int) -> None:
+    cluster = Cluster(*names(5), policy=UpgradePolicy(max_unavailable="100%"))
+    cluster.release()
+    for name in cluster.nodes:
+        for _ in range(steps):
+            cluster.round()
+        cluster.change(name, ready=False)
+    cluster.round()
+    for name in cluster.nodes:
+        cluster.change(name, ready=True)
     cluster.run(until=lambda: all_done(cluster))
     assert not cluster.violations
 
@@ -107,6 +190,19 @@ def test_a_node_in_a_mig_change_is_not_begun() -> None:
     cluster.run(until=lambda: all_done(cluster))
 
 
+def test_where_there_is_no_room_that_is_said_although_a_mig_change_waits_there_too() -> None:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable=1))
+    cluster.cordon("n03")
+    cluster.label("n03", **{UPGRADE_SKIP_LABEL: "true"})
+    cluster.busy = frozenset({"n00"})
+    cluster.release()
+    cluster.run()
+    assert turn(cluster.fleet()).waiting["n00"] == "no more than 1 GPU nodes may be unavailable (maxUnavailable)"
+    assert "(maxUnavailable)" in upgrade_status(cluster.fleet()).message
+    cluster.policy = UpgradePolicy(max_unavailable=2)
+    assert turn(cluster.fleet()).waiting["n00"] == "a MIG change or a reboot is under way there"
+
+
 def test_a_node_that_failed_before_comes_after_the_others() -> None:
     cluster = Cluster(*names(3))
     cluster.release()
@@ -126,7 +222,7 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     assert list(cluster.states().values()) == [State.FAILED, *[State.REQUIRED] * 3]
     status = upgrade_status(cluster.fleet())
     assert status.halted
-    assert status.message.startswith("halted: the new driver does not work on 1 node (n00)")
+    assert status.message.startswith("halted: the new driver does not work on 1 node: n00")
     assert (status.failed, status.pending) == (1, 3)
     assert [say.reason for say in advance(cluster.fleet()).events] == ["DriverUpgradeHalted"]
 
@@ -143,6 +239,61 @@ def test_a_halted_upgrade_goes_on_when_somebody_says_so() -> None:
     cluster.resume = upgrade_status(cluster.fleet()).target
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
     assert cluster.state("n00") is State.FAILED
+
+
+def halted_in_one_of_two_pools() -> Cluster:
+    cluster = Cluster(*names(4), policy=UpgradePolicy(max_unavailable="100%"))
+    cluster.pools |= {"n02": "q", "n03": "q"}
+    for name in ("n02", "n03"):
+        cluster.label(name, **{POOL_LABEL: "q"})
+    cluster.live()
+    cluster.run()
+    cluster.broken = {"n00"}
+    cluster.release()
+    cluster.run()
+    assert upgrade_status(cluster.fleet()).halted
+    return cluster
+
+
+@pytest.mark.parametrize("resume", ["p.new,q.new", "p.new", " q.new , p.new ", "p.new,q.new,r.gone"])
+def test_what_went_on_goes_on_when_another_pool_joins(resume: str) -> None:
+    cluster = halted_in_one_of_two_pools()
+    cluster.resume = resume
+    cluster.run(until=lambda: cluster.state("n01") is not State.REQUIRED)
+    cluster.join("n04", "r")
+    assert not upgrade_status(cluster.fleet()).halted
+    cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
+    assert not cluster.violations
+
+
+@pytest.mark.parametrize("resume", ["q.new", "p.old", "p", "", ","])
+def test_a_word_about_another_target_lets_nothing_go_on(resume: str) -> None:
+    cluster = halted_in_one_of_two_pools()
+    cluster.resume = resume
+    cluster.run()
+    assert upgrade_status(cluster.fleet()).halted
+
+
+def test_another_pools_failure_halts_it_again() -> None:
+    cluster = halted_in_one_of_two_pools()
+    cluster.resume = "p.new"
+    cluster.broken = {"n00", "n02"}
+    cluster.run()
+    assert cluster.states() == {
+        "n00": State.FAILED,
+        "n01": State.DONE,
+        "n02": State.FAILED,
+        "n03": State.REQUIRED,
+    }
+    assert upgrade_status(cluster.fleet()).message.startswith("halted: the new driver does not work on 1 node: n02")
+
+
+def test_a_canary_that_failed_is_waited_for_no_longer_when_people_say_so() -> None:
+    cluster = canaries("n02")
+    cluster.broken = {"n02"}
+    cluster.run()
+    cluster.resume = "p.new"
+    cluster.run(until=lambda: all_done(cluster, ["n00", "n01", "n03"]))
 
 
 def test_a_halted_upgrade_goes_on_when_the_node_recovers() -> None:
@@ -170,6 +321,20 @@ def test_pods_that_could_not_leave_halt_nothing() -> None:
     cluster.run_pod(workload("stays", "n00", controller=""))
     cluster.release()
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
+
+
+@pytest.mark.parametrize("has_pod", [True, False], ids=["its driver crashes", "its driver's pod cannot come"])
+def test_a_driver_that_fails_after_its_upgrade_halts_it_and_one_that_cannot_come_does_not(has_pod: bool) -> None:
+    cluster = Cluster(*names(2))
+    cluster.release()
+    cluster.run(until=lambda: all_done(cluster, ["n00"]))
+    fleet = cluster.fleet()
+    (first, second) = fleet.standings
+    failing = OperandOnNode(operand=Operand.DRIVER, state="failing", reason="NoPod" if not has_pod else "NotReady")
+    pods = tuple(pod for pod in first.pods if has_pod or pod.operand != Operand.DRIVER)
+    first = msgspec.structs.replace(first, operands=first.operands | {Operand.DRIVER: failing}, pods=pods)
+    fleet = msgspec.structs.replace(fleet, standings=(first, second))
+    assert bool(halt(fleet)) == has_pod
 
 
 @pytest.mark.parametrize(("halt_after", "failed"), [(1, 1), (2, 2), (0, 3)])

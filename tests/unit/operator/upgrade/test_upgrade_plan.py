@@ -90,6 +90,18 @@ def test_one_by_one_the_order_is_exactly_the_planned_one() -> None:
     assert order_of(cluster) == expected
 
 
+def test_of_a_driver_that_stays_the_same_nobody_has_to_leave() -> None:
+    cluster = Cluster(*names(3))
+    for name in cluster.nodes:
+        cluster.run_pod(workload(f"w-{name}", name, controller=""))
+    cluster.release(configuration="old")
+    found = plan(cluster.fleet())
+    assert [[node.name for node in wave] for wave in found.waves] == [["n00"], ["n01"], ["n02"]]
+    assert plan_lines(found)[2] == "  n00: driver 570 (its pod is restarted, nobody has to leave)"
+    assert not [node for wave in found.waves for node in wave if node.pods or node.fails]
+    assert order_of(cluster) == names(3)
+
+
 def test_a_pod_that_its_budget_holds_is_named() -> None:
     cluster = Cluster("a", "b")
     cluster.run_pod(workload("db", "a", labels={"app": "db"}))
@@ -99,6 +111,18 @@ def test_a_pod_that_its_budget_holds_is_named() -> None:
     assert "    in the way: pod team/db (is held by its disruption budget db)" in lines
     assert any(line.startswith("  a: driver 570 WOULD FAIL: GPU pods did not leave within 300 s") for line in lines)
     assert "  b: driver 570" in lines
+
+
+def test_the_plan_knows_that_a_pod_which_is_not_ready_may_go() -> None:
+    cluster = Cluster("a", "b")
+    cluster.run_pod(workload("db", "a", labels={"app": "db"}, ready=False))
+    cluster.budgets["db"] = Budget(
+        namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, unhealthy_may_go=True
+    )
+    cluster.release()
+    (first, *_) = plan(cluster.fleet()).waves
+    assert [(pod.name, pod.how) for pod in first[0].pods] == [("db", "evicted")]
+    assert not first[0].fails
 
 
 def test_pods_of_a_tight_budget_leave_one_after_the_other() -> None:

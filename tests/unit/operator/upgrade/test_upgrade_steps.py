@@ -317,6 +317,22 @@ def test_a_policy_that_goes_back_before_the_driver_was_touched_gives_the_node_ba
     assert not cluster.nodes["a"].unschedulable
 
 
+def test_a_policy_that_goes_back_while_a_failed_node_waits_for_its_turn_leaves_no_mark() -> None:
+    cluster = Cluster("a")
+    cluster.cordon("a")
+    cluster.broken = {"a"}
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.FAILED)
+    cluster.release("newer")
+    cluster.run(until=lambda: cluster.state("a") is State.REQUIRED)
+    cluster.release("new")
+    cluster.run()
+    assert cluster.state("a") is State.DONE
+    assert not marks(cluster.nodes["a"])
+    assert not cluster.failure("a")
+    assert cluster.nodes["a"].unschedulable
+
+
 def test_a_policy_that_changes_during_validation_replaces_the_driver_again() -> None:
     cluster = Cluster("a")
     cluster.release()
@@ -388,6 +404,32 @@ def test_a_node_that_may_have_no_driver_is_released() -> None:
     assert UPGRADE_STATE_LABEL not in cluster.nodes["a"].labels
 
 
+@pytest.mark.parametrize("state", [State.PODS, State.RESTART, State.VALIDATION])
+def test_a_node_of_which_the_driver_is_not_known_for_a_while_stays_where_it_is(state: State) -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("w", "a"))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is state)
+    cluster.unknown["a"] = "its GPU's model is not known yet"
+    cluster.round()
+    cluster.now += 100_000
+    cluster.run()
+    assert cluster.state("a") is state
+    assert cluster.nodes["a"].unschedulable
+    assert upgrade_status(cluster.fleet()).message == "node a: its GPU's model is not known yet"
+    cluster.unknown.clear()
+    cluster.run(until=lambda: all_done(cluster))
+
+
+def test_a_node_that_is_done_stays_so_while_its_driver_is_not_known() -> None:
+    cluster = Cluster("a")
+    cluster.run()
+    before = cluster.nodes["a"]
+    cluster.unknown["a"] = "its GPU's model is not known yet"
+    cluster.run()
+    assert cluster.nodes["a"] == before
+
+
 def test_what_is_not_known_is_waited_for() -> None:
     """A node whose pods nobody listed may be full of them."""
     cluster = Cluster("a")
@@ -420,6 +462,45 @@ def test_a_daemon_set_that_is_behind_does_not_have_drivers_replaced_for_ever() -
     assert not cluster.nodes["a"].unschedulable
     cluster.applied = None
     cluster.run(until=lambda: all_done(cluster))
+
+
+def in_use_while_its_driver_is_replaced(seconds: float, timeout_s: int) -> Cluster:
+    """Whose last GPU pod leaves so long after operands were paused: its driver is told to go in the next round."""
+    cluster = Cluster("a", policy=UpgradePolicy(gpu_pod_deletion=PodDeletion(timeout_seconds=timeout_s)))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
+    cluster.run_pod(workload("late", "a", controller=""))
+    cluster.round()
+    cluster.now += seconds
+    cluster.workloads.clear()
+    return cluster
+
+
+def round_in_which_no_pod_ends(cluster: Cluster) -> None:
+    moves = cluster.decide()
+    for write in [*moves.patches.values(), *moves.deletions]:
+        cluster.write(write)
+    cluster.now += 5.0
+
+
+@pytest.mark.parametrize("timeout_s", [0, 3000])
+def test_a_driver_has_its_time_however_long_the_old_one_was_in_use(timeout_s: int) -> None:
+    cluster = in_use_while_its_driver_is_replaced(2500.0, timeout_s)
+    for _ in range(20):
+        round_in_which_no_pod_ends(cluster)
+        assert cluster.state("a") is State.RESTART, cluster.failure("a")
+    cluster.run(until=lambda: all_done(cluster))
+    assert not marks(cluster.nodes["a"])
+
+
+@pytest.mark.parametrize("timeout_s", [0, 300])
+def test_an_old_driver_that_does_not_go_fails_when_the_new_ones_time_is_up(timeout_s: int) -> None:
+    cluster = in_use_while_its_driver_is_replaced(200.0, timeout_s)
+    told_to_go = cluster.now
+    while cluster.state("a") is State.RESTART:
+        round_in_which_no_pod_ends(cluster)
+    assert cluster.failure("a") == "the new driver was not ready within 1800 s: its old pod has not gone"
+    assert 1800 <= cluster.now - told_to_go < 1830
 
 
 def test_an_old_driver_that_does_not_go_is_named() -> None:

@@ -1,0 +1,36 @@
+"""What the operator and a node's MIG worker tell one another through annotations of the node."""
+
+import msgspec
+
+from purser.core.node_annotations import decode
+
+
+class MigRequest(msgspec.Struct, frozen=True):
+    """A layout that a node's MIG worker is to apply now."""
+
+    profile: str
+    attempt: str
+    """Tells this request from others for the same profile."""
+    check_only: bool = False
+    """Nothing is changed: the result tells whether there is anything to change."""
+
+
+class MigResult(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    profile: str
+    attempt: str
+    error: str = ""
+    """In one sentence; empty: it is applied."""
+    differs: bool = False
+    """Of a request that only checks: the node's GPUs have another layout."""
+
+
+def decode_request(text: str | None) -> MigRequest | None:
+    """The request of an annotation; None where there is none that can be read."""
+    return decode(text, MigRequest)
+
+
+def decode_result(text: str | None) -> MigResult | None:
+    """The result of an annotation; None where there is none that can be read."""
+    return decode(text, MigResult)

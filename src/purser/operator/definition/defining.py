@@ -1,0 +1,55 @@
+"""Brings a cluster's CustomResourceDefinition up to date: Helm makes those of a chart once, and never changes them."""
+
+import asyncio
+
+from purser.kube import Client, KubeError, NotFoundError, Raw
+from purser.operator.definition.crd import definition
+from purser.operator.observing.kinds import DEFINITIONS
+
+LOOK_S = 0.1
+PATIENCE_S = 30.0
+"""For the API server to serve a new definition."""
+
+
+async def define(client: Client) -> str:
+    """Make the definition as this version of Purser has it, and return once the API server serves it.
+
+    Written as a merge patch, which replaces the list of versions whole, so that no field of an older one stays; and
+    which servers before Kubernetes 1.25 take, too: they leave out the rules in CEL, where an apply would be refused.
+    Answers with what was done, in one sentence. Raises `KubeError`.
+    """
+    wanted = definition()
+    name = wanted["metadata"]["name"]
+    try:
+        before = await client.get(DEFINITIONS, name)
+    except NotFoundError:
+        await client.create(DEFINITIONS, wanted)
+        did = "created"
+    else:
+        after = await client.patch_merge(DEFINITIONS, name, wanted)
+        did = "updated" if _version(before) != _version(after) else "unchanged"
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await _established(client, name)
+    except TimeoutError:
+        why = f"see kubectl describe crd {name}"
+        raise KubeError(
+            f"CustomResourceDefinition {name} is {did}, but not served after {PATIENCE_S:g} s: {why}"
+        ) from None
+    return f"CustomResourceDefinition {name} {did}"
+
+
+async def _established(client: Client, name: str) -> None:
+    while True:
+        if _is_established(await client.get(DEFINITIONS, name)):
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _is_established(found: Raw) -> bool:
+    conditions = found.get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def _version(found: Raw) -> str:
+    return str(found["metadata"]["resourceVersion"])

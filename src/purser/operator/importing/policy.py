@@ -1,0 +1,186 @@
+"""A ClusterPolicy of nvidia.com/v1, and the NVIDIADrivers beside it, as one policy of Purser's."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from purser.operator.importing.driver_section import NOT_TAKEN, with_new_names
+from purser.operator.importing.drivers import NOT_GIVEN, with_drivers
+from purser.operator.importing.sections import Ledger, Raw, Reasons, section
+from purser.operator.names import GROUP, KIND, VERSION
+from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
+from purser.operator.policy.checks import problems
+
+DRIVER_KIND = "NVIDIADriver"
+_Object = Mapping[str, Any]
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LONGEST_NAME = 253
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """The new policy, and what of the old objects is not in it: each a field and the reason, in one line."""
+
+    policy: Raw
+    lost: tuple[str, ...]
+
+
+_OTHER_IMAGE = "Purser has a worker of its own in place of NVIDIA's MIG manager"
+_REASONS = Reasons(
+    unknown={
+        "operator.defaultRuntime": "the runtime is found on each node",
+        "operator.initContainer": "no operand needs one",
+        "operator.use_ocp_driver_toolkit": "OpenShift's driver toolkit is not supported",
+        "driver.useNvidiaDriverCRD": NOT_GIVEN,
+        **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
+        "psp": "Kubernetes has no PodSecurityPolicy any more",
+        "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
+        "cdi.default": "the runtime that containers get follows from cdi.enabled",
+        "cdi.nriPluginEnabled": "the NRI plugin is not supported",
+        "migManager.gpuClientsConfig": "services of the host are not stopped: nodes are emptied of pods only",
+        "sandboxWorkloads": "virtual machines are not supported",
+        "vfioManager": "virtual machines are not supported",
+        "sandboxDevicePlugin": "virtual machines are not supported",
+        "kataSandboxDevicePlugin": "virtual machines are not supported",
+        "vgpuManager": "vGPU hosts are not supported",
+        "vgpuDeviceManager": "vGPU hosts are not supported",
+        "kataManager": "Kata is not supported",
+        "ccManager": "confidential computing is not supported",
+    },
+    other=dict.fromkeys(
+        (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE
+    ),
+)
+
+
+def import_policy(documents: Iterable[_Object]) -> Imported:
+    """The policy of Purser that does what these objects of NVIDIA's operator did: its ClusterPolicy and NVIDIADrivers.
+
+    Lists of objects, as kubectl prints them, are taken apart. Of several ClusterPolicies the oldest counts, as it did
+    there; its name is taken over. Raises `PolicyError` where there is none, or for an object that cannot be read.
+    """
+    lines: list[str] = []
+    old, drivers = _told_apart(list(_each(documents)), lines)
+    lost = Ledger("spec", lines)
+    given = with_drivers(_renamed(_spec_of(old)), {_name(each): _spec_of(each) for each in drivers}, lost)
+    spec = section(ClusterPolicySpec, given, "", _REASONS, lost)
+    _say_what_was_meant(spec, lost)
+    policy = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": _checked_name(old)}, "spec": spec}
+    decode(policy)
+    return Imported(policy, tuple(sorted(set(lines))))
+
+
+# --- which objects
+
+
+def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
+    for document in documents:
+        items = document.get("items")
+        if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from _each(each for each in items if isinstance(each, Mapping))
+        else:
+            yield document
+
+
+def _told_apart(objects: list[_Object], lines: list[str]) -> tuple[_Object, list[_Object]]:
+    """The active policy and the drivers; ``lines`` gets one for each of the others, which have no effect."""
+    policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
+    drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
+    if not policies:
+        said = ", ".join(f"{each.get('apiVersion', '?')} {each.get('kind', '?')}" for each in objects) or "nothing"
+        raise PolicyError(f"this is {said}: give a ClusterPolicy of nvidia.com/v1")
+    names = [_name(each) for each in drivers]
+    lines.extend(f"{DRIVER_KIND} {name}: it is there twice, the last counts" for name in names if names.count(name) > 1)
+    for each in policies[1:]:
+        lines.append(f"{KIND} {_name(each)}: it had no effect, {_name(policies[0])} is older")
+    for each in objects:
+        if each not in policies and each not in drivers:
+            lines.append(f"{each.get('apiVersion', '?')} {each.get('kind', '?')} {_name(each)}: it has no counterpart")
+    return policies[0], drivers
+
+
+def _is(each: _Object, version: str, kind: str) -> bool:
+    return (each.get("apiVersion"), each.get("kind")) == (version, kind)
+
+
+def _age(policy: _Object) -> tuple[str, str]:
+    metadata = policy.get("metadata")
+    created = metadata.get("creationTimestamp") if isinstance(metadata, Mapping) else None
+    return str(created or "~"), _name(policy)
+
+
+def _spec_of(raw: _Object) -> Raw:
+    spec = raw.get("spec")
+    if spec is None:
+        return {}
+    if not isinstance(spec, dict):
+        raise PolicyError(f"spec of {raw['kind']} {_name(raw)} is {type(spec).__name__}: give one with fields")
+    return spec
+
+
+def _checked_name(raw: _Object) -> str:
+    """The name that the new policy gets, too. Raises `PolicyError` for one that no API server takes."""
+    name = _name(raw)
+    if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name):
+        raise PolicyError(
+            f"{raw['kind']} {name}: Kubernetes takes no such name: give lowercase letters, digits, - and ."
+        )
+    return name
+
+
+def _name(raw: _Object) -> str:
+    metadata = raw.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) and name else "cluster-policy"
+
+
+# --- names and values that are others
+
+
+def _renamed(given: Raw) -> Raw:
+    """With Purser's names where they differ.
+
+    NVIDIA's operator reads `useOpenKernelModules` only in versions that know no `kernelModuleType`: beside that it is
+    left where it is, as a field that nobody knows.
+    """
+    driver = given.get("driver")
+    if not isinstance(driver, dict):
+        return given
+    driver = with_new_names(driver)
+    if driver.get("kernelModuleType") is None and isinstance(driver.get("useOpenKernelModules"), bool):
+        driver["kernelModuleType"] = "open" if driver.pop("useOpenKernelModules") else "proprietary"
+    return {**given, "driver": driver}
+
+
+def _say_what_was_meant(spec: Raw, lost: Ledger) -> None:
+    """Where Purser's default is another one, in place."""
+    spec.setdefault("devicePlugin", {})["flavor"] = "nvidia"
+    spec.setdefault("dcgm", {}).setdefault("enabled", True)
+    spec.setdefault("driver", {}).setdefault("upgradePolicy", {}).setdefault("autoUpgrade", False)
+    spec.setdefault("mig", {}).setdefault("strategy", "none")
+    _without_workload(spec, lost)
+    _without_contradictions(spec, lost)
+
+
+def _without_workload(spec: Raw, lost: Ledger) -> None:
+    plugin = spec.get("validator", {}).get("plugin", {})
+    if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
+        lost.lose(
+            True, "validator.plugin.env", "the check of the device plugin starts no pod, WITH_WORKLOAD is left out"
+        )
+        plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
+
+
+def _without_contradictions(spec: Raw, lost: Ledger) -> None:
+    """What NVIDIA's operator takes and Purser's refuses, because it can never be; each problem names its field."""
+    while found := problems(msgspec.convert(spec, ClusterPolicySpec)):
+        place = re.match(r"spec\.([A-Za-z.]+)", found[0])
+        *parents, name = place[1].split(".") if place else [""]
+        at: Raw = spec
+        for each in parents:
+            at = at.get(each, {})
+        if name not in at:
+            raise PolicyError(found[0])
+        del at[name]
+        lost.lose(True, ".".join([*parents, name]), f"left out, for {found[0]}")

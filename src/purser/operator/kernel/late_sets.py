@@ -1,0 +1,27 @@
+"""Drivers' DaemonSets that cannot make yet what the policy wants: they were refused, or are on their way."""
+
+from collections.abc import Iterable, Mapping
+
+from purser.operator.model import ObjectKey, Pool, Raw, Standing
+from purser.operator.names import TEMPLATE_LABEL
+
+
+def late_sets(standings: Iterable[Standing], objects: Mapping[ObjectKey, Raw]) -> frozenset[str]:
+    """Names of those that are not live with the template that their pool is to have, or whose controller has not seen
+    it."""
+    live = {key.name: obj for key, obj in objects.items() if key.kind == "DaemonSet"}
+    pools = {each.pool for each in standings if each.pool is not None}
+    return frozenset(pool.daemon_set for pool in pools if _is_late(pool, live.get(pool.daemon_set)))
+
+
+def _is_late(pool: Pool, live: Raw | None) -> bool:
+    if live is None or live["metadata"].get("deletionTimestamp"):
+        return True
+    is_right = (live["metadata"].get("labels") or {}).get(TEMPLATE_LABEL) == pool.template
+    return not is_right or is_unseen(live)
+
+
+def is_unseen(daemon_set: Raw) -> bool:
+    """Whether its controller has not seen its present generation."""
+    seen = (daemon_set.get("status") or {}).get("observedGeneration", 0)
+    return bool(seen < daemon_set["metadata"].get("generation", 0))

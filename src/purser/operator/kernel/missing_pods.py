@@ -1,0 +1,103 @@
+"""Operands that were let in on a node, and have no pod there: since when, and why."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from purser.operator.kernel.times import parsed
+from purser.operator.model import NodeView, OperandOnNode, Pool, Rendered, Standing, Taint
+from purser.operator.names import DRIVER_CONFIG_LABEL, LET_IN_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
+from purser.operator.order import Operand
+
+PATIENCE_S = 600.0
+"""What does not get ready, or gets no pod, for longer counts as failing."""
+NO_POD = "it has no pod yet; if that lasts, its pods find no room there, or the DaemonSet controller does not run"
+STILL_GOING = "its old pod has not gone yet"
+REASONS = ("NoPod", "Untolerated")
+
+_PASSING = "node.kubernetes.io/"
+"""Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
+_KEEPING_AWAY = ("NoSchedule", "NoExecute")
+
+
+class Manifests(msgspec.Struct, frozen=True):
+    """What of the rendered DaemonSets tells how an operand is on a node."""
+
+    templates: dict[str, str]
+    """Hash of the pod template by name."""
+    configurations: dict[str, str]
+    """Digest of what a driver is loaded from, by name."""
+    pods: dict[str, list[Mapping[str, Any]]]
+    """Pod specs by operand."""
+
+    def completed(self, pool: Pool) -> Pool:
+        """A pool with what comes out of rendering."""
+        return msgspec.structs.replace(
+            pool,
+            template=self.templates.get(pool.daemon_set, ""),
+            configuration=self.configurations.get(pool.daemon_set, ""),
+        )
+
+
+def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
+    """Of everything that is rendered."""
+    found = Manifests({}, {}, {})
+    for each in rendered:
+        if each.object["kind"] == "DaemonSet":
+            metadata = each.object["metadata"]
+            labels = metadata.get("labels") or {}
+            found.templates[metadata["name"]] = labels.get(TEMPLATE_LABEL, "")
+            found.configurations[metadata["name"]] = labels.get(DRIVER_CONFIG_LABEL, "")
+            found.pods.setdefault(labels.get(OPERAND_LABEL, ""), []).append(each.object["spec"]["template"]["spec"])
+    return found
+
+
+def without_pod(standing: Standing, operand: Operand, manifests: Manifests, now: float) -> OperandOnNode:
+    """How an operand is that was let in and has no pod."""
+    taint = untolerated(standing.node, manifests.pods.get(operand.value, ()))
+    if taint is not None:
+        message = (
+            f"its pods do not tolerate the node's taint {spelled_taint(taint)}: add it to spec.daemonsets.tolerations,"
+            " or remove the taint"
+        )
+        return OperandOnNode(operand=operand, state="failing", reason="Untolerated", message=message)
+    still = any(pod.operand == operand for pod in standing.pods)
+    return OperandOnNode(
+        operand=operand,
+        state="failing" if now >= fails_at(standing.node, now) else "progressing",
+        reason="NoPod",
+        message=STILL_GOING if still else NO_POD,
+    )
+
+
+def fails_at(node: NodeView, now: float) -> float:
+    """When operands without a pod count as failing on a node."""
+    since = parsed(node.annotations.get(LET_IN_ANNOTATION))
+    return (now if since is None else since) + PATIENCE_S
+
+
+def untolerated(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
+    """A taint that keeps the pods away that select the node."""
+    selecting = [pod for pod in pods if pod.get("nodeSelector", {}).items() <= node.labels.items()]
+    lasting = [each for each in node.taints if each.effect in _KEEPING_AWAY and not each.key.startswith(_PASSING)]
+    barring = (taint for taint in lasting for pod in selecting if not _is_tolerated(taint, pod.get("tolerations", ())))
+    return next(barring, None)
+
+
+def spelled_taint(taint: Taint) -> str:
+    """As kubectl spells it."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _is_tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    return any(_tolerates(each, taint) for each in tolerations)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    """The rules of the API: no key means every key, no effect every effect."""
+    key, effect = toleration.get("key", ""), toleration.get("effect", "")
+    exists = toleration.get("operator", "Equal") == "Exists"
+    if effect not in ("", taint.effect) or key not in ("", taint.key) or (not key and not exists):
+        return False
+    return exists or bool(toleration.get("value", "") == taint.value)

@@ -1,0 +1,204 @@
+"""What a MIG change does next on one node: one small step, in one write."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from purser.core.mig_messages import MigRequest
+from purser.core.names import MIG_WANTED_ANNOTATION
+from purser.core.node_annotations import encode
+from purser.operator.mig.ending import abandon, answered, end, given_back, stop, stopping
+from purser.operator.mig.states import (
+    FAILED,
+    GPU_CLIENTS,
+    PENDING,
+    SUCCESS,
+    Change,
+    MigFleet,
+    change_of,
+    circumstances,
+    cordon_is_ours,
+    is_managed,
+    is_under_way,
+    lost_change,
+    result_now,
+    result_of,
+    wanted_profile,
+)
+from purser.operator.mig.writing import cordon, following, record, say, state_label
+from purser.operator.model import Standing
+from purser.operator.names import MIG_STATE_LABEL
+from purser.operator.nodework.bounds import unavailable_bound
+from purser.operator.nodework.clocks import is_to_come
+from purser.operator.nodework.disruption import DisruptionLedger
+from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, evictable_gpu_pods, gpu_pods
+from purser.operator.nodework.steps import UNKNOWN_PODS, Step, ask_again, patch, to
+from purser.operator.order import Operand
+
+MANAGER_GONE = "the MIG manager is gone from the node"
+
+
+def next_step(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]) -> Step:
+    """What to do next; ``may_empty``: nodes whose turn it is to be cordoned and emptied."""
+    change = change_of(standing.node)
+    if change is None:
+        return _without_record(standing, fleet)
+    if is_to_come(change.since, fleet.now):
+        told = following(change, change.step, fleet.now)
+        return to(patch(standing.node, "its time begins to count", annotations=told))
+    if change.step == "stopping":
+        return stopping(standing, change)
+    if change.step == "applying":
+        return _apply(standing, fleet, change)
+    if not is_managed(standing, fleet.spec):
+        return end(standing, FAILED, MANAGER_GONE, change)
+    if wanted_profile(standing, fleet.spec) != change.profile:
+        return abandon(standing, f"MIG layout {change.profile} is wanted no more")
+    if change.step == "checking":
+        return _check(standing, fleet, change, may_empty)
+    return _drain(standing, fleet, change, ledger)
+
+
+def would_empty(standing: Standing, fleet: MigFleet) -> bool:
+    """Its layout differs, and nothing but its turn is lacking for the node to be emptied."""
+    change = change_of(standing.node)
+    if change is None or change.step != "checking" or wanted_profile(standing, fleet.spec) != change.profile:
+        return False
+    result = result_of(standing.node, change.check_attempt)
+    differs = result is not None and result.differs and not result.error
+    return differs and is_managed(standing, fleet.spec) and not _is_outdated(standing, fleet, change)
+
+
+# --- before
+
+
+def _without_record(standing: Standing, fleet: MigFleet) -> Step:
+    node, lost = standing.node, lost_change(standing.node, fleet.now)
+    if lost is not None:
+        told = record(lost) | cordon(node)
+        why = "the record of its change is written anew: its worker may be at it"
+        return to(patch(node, why, annotations=told, unschedulable=True))
+    if is_under_way(node):
+        attempt, profile = f"{circumstances(standing)}#{fleet.now:.3f}", wanted_profile(standing, fleet.spec)
+        unread = Change(step="checking", profile=profile, attempt=attempt, since=fleet.now)
+        return end(standing, FAILED, "what was written of its change cannot be read", unread)
+    if cordon_is_ours(node) or MIG_WANTED_ANNOTATION in node.annotations:
+        return to(given_back(node, "the record of its change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
+    return _idle(standing, fleet)
+
+
+def _idle(standing: Standing, fleet: MigFleet) -> Step:
+    profile = wanted_profile(standing, fleet.spec)
+    if not profile or not is_managed(standing, fleet.spec):
+        return Step()
+    known = result_now(standing, profile)
+    state = standing.node.labels.get(MIG_STATE_LABEL)
+    if known is None or (known.error and state is None):  # without the label somebody wants it tried again
+        return _begin(standing, fleet, profile)
+    right = FAILED if known.error else SUCCESS
+    return Step() if state == right else to(patch(standing.node, f"MIG layout {profile}", labels=state_label(right)))
+
+
+def _begin(standing: Standing, fleet: MigFleet, profile: str) -> Step:
+    """Ask the node first whether there is anything to do: a name that means nothing drains no node."""
+    waits = _not_yet(standing, fleet)
+    if waits:
+        return Step(waits=waits)
+    attempt = f"{circumstances(standing)}#{fleet.now:.3f}"
+    change = Change(step="checking", profile=profile, attempt=attempt, since=fleet.now)
+    request = MigRequest(profile, change.check_attempt, check_only=True)
+    told = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
+    why = f"MIG layout {profile} is compared"
+    return to(patch(standing.node, why, labels=state_label(PENDING), annotations=told))
+
+
+def _not_yet(standing: Standing, fleet: MigFleet) -> str:
+    if not standing.node.ready:
+        return "it is NotReady"
+    if standing.node.name in fleet.busy:
+        return "a driver upgrade is under way there"
+    if standing.operands[Operand.MIG_MANAGER].state != "ready":
+        return "its MIG manager is not ready"
+    driver = standing.pod_of(Operand.DRIVER)
+    if standing.pool is not None and (driver is None or not driver.ready):
+        return "its driver is not ready"
+    return ""
+
+
+# --- under way
+
+
+def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Collection[str]) -> Step:
+    node = standing.node
+    result = result_of(node, change.check_attempt)
+    if result is None:
+        until = _deadline(change, fleet.spec.apply_timeout_seconds)
+        if until is not None and fleet.now >= until:
+            return end(standing, FAILED, "its MIG worker does not answer", change)
+        return Step(waits="waits for its MIG worker", until=until)
+    if result.error:
+        return end(standing, FAILED, result.error)
+    if not result.differs:
+        return end(standing, SUCCESS, "the layout is there already")
+    if _is_outdated(standing, fleet, change):
+        return abandon(standing, "the node is not any more as it was when its layout was compared")
+    if node.name not in may_empty:
+        bound = unavailable_bound(fleet.policy, len(fleet.standings))
+        waits = f"no more than {bound} GPU nodes may be unavailable (maxUnavailable)"
+        return Step(waits=waits, says=(say(node, f"MIG layout {change.profile} waits: {waits}"),))
+    told = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | cordon(node)
+    why = f"MIG layout {change.profile}: cordoned, operands are paused, GPU pods leave"
+    return to(patch(node, why, labels=state_label(PENDING), annotations=told, unschedulable=True), say(node, why))
+
+
+def _is_outdated(standing: Standing, fleet: MigFleet, change: Change) -> bool:
+    """While it waited for its turn its node was rebooted, got another driver, or went away."""
+    was = change.attempt.partition("#")[0]
+    return was != circumstances(standing) or bool(_not_yet(standing, fleet))
+
+
+def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: DisruptionLedger) -> Step:
+    node = standing.node
+    if not node.unschedulable:
+        return to(patch(node, "cordoned for a MIG change", annotations=cordon(node), unschedulable=True))
+    users = _users_of_gpus(standing, fleet, ledger)
+    if users is None:
+        request = MigRequest(change.profile, change.apply_attempt)
+        told = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
+        return to(patch(node, f"MIG layout {change.profile} is applied", annotations=told))
+    timeout = fleet.spec.gpu_pod_timeout_seconds
+    until = _deadline(change, timeout)
+    if until is not None and fleet.now >= until:
+        return end(standing, FAILED, f"GPUs were still in use after {timeout} s: {users.waits}", change)
+    return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
+
+
+def _users_of_gpus(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger) -> Step | None:
+    """What still holds GPUs: paused operands, and pods. None: nothing does."""
+    operands = sorted(pod.name for pod in standing.pods if pod.operand in GPU_CLIENTS)
+    workloads = fleet.workloads.get(standing.node.name)
+    if workloads is None:
+        return Step(waits=UNKNOWN_PODS)
+    pods = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
+    rules = Rules.of(fleet.policy.gpu_pod_deletion)
+    leaving = ask_to_leave(pods, rules, ledger, "MIG change") if pods else Leaving()
+    if pods:
+        return Step(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
+    return Step(waits=f"waits for the operand's pod {operands[0]} to leave") if operands else None
+
+
+def _apply(standing: Standing, fleet: MigFleet, change: Change) -> Step:
+    done = answered(standing, change)
+    if done is not None:
+        return done
+    if not is_managed(standing, fleet.spec):
+        return stop(standing, fleet, change, MANAGER_GONE)
+    timeout = fleet.spec.apply_timeout_seconds
+    until = _deadline(change, timeout)
+    if until is not None and fleet.now >= until:
+        return stop(standing, fleet, change, f"it was not applied within {timeout} s")
+    return Step(waits="waits for its MIG worker to apply the layout", until=until)
+
+
+def _deadline(change: Change, timeout_s: float) -> float | None:
+    return change.since + timeout_s if timeout_s else None

@@ -1,0 +1,179 @@
+"""What is there: everything that one round decides from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+Raw = Mapping[str, Any]
+"""A whole object of the API, as it came."""
+
+
+class ObjectKey(msgspec.Struct, frozen=True, order=True):
+    """Names one object of one kind."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    """Empty for cluster-scoped kinds."""
+    name: str
+
+    @classmethod
+    def of(cls, obj: Raw) -> "ObjectKey":
+        """The key of a whole object."""
+        metadata = obj["metadata"]
+        return cls(obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"])
+
+    @classmethod
+    def of_node(cls, name: str) -> "ObjectKey":
+        """The key of a node."""
+        return cls("v1", "Node", "", name)
+
+    @property
+    def path(self) -> str:
+        """``purser-system/purser-toolkit``; the name alone for cluster-scoped kinds."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def __str__(self) -> str:
+        """How people read it: ``DaemonSet purser-system/purser-toolkit``."""
+        return f"{self.kind} {self.path}"
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """What keeps pods that do not tolerate it away from a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``."""
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator reads of a node."""
+
+    name: str
+    uid: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    """Its Ready condition is True."""
+    os_image: str = ""
+    kernel: str = ""
+    runtime: str = ""
+    """``containerd://1.7.22``, as the node says it."""
+    boot_id: str = ""
+    kubelet_version: str = ""
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of an operand."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    operand: str
+    """Value of its label `purser.dev/operand`."""
+    daemon_set: str
+    """Its owner's name; empty for an orphan."""
+    template: str = ""
+    """Value of its label `purser.dev/template`."""
+    driver_config: str = ""
+    """Value of its label `purser.dev/driver-config`; empty for every operand but the driver."""
+    ready: bool = False
+    """Its Ready condition is True."""
+    ready_changed: float = 0.0
+    """When that last changed; 0: since it was created."""
+    going: bool = False
+    """It was asked to go."""
+    restarts: int = 0
+    """The most that any of its containers has."""
+    trouble: str = ""
+    """Why a container waits or ended badly, in one word: CrashLoopBackOff, ErrImagePull; empty: none."""
+    message: str = ""
+    """The same in a sentence."""
+    created: float = 0.0
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that is no operand's, on a node that is to be emptied, or whose driver is to leave."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    labels: dict[str, str] = {}
+    phase: str = "Running"
+    ready: bool = True
+    """Its Ready condition is True: disruption budgets ask for it."""
+    uses_gpu: bool = False
+    """It asks for a resource that Purser's dialects know, or whose name begins as theirs do; or has any claim."""
+    controller: str = ""
+    """Kind of its controller; empty: nobody makes it anew."""
+    empty_dir: bool = False
+    mirror: bool = False
+    """A static pod: the API cannot end it."""
+    going: bool = False
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    name: str
+    selector: Raw = {}
+    allowed: int = 0
+    """How many disruptions it allows now."""
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    unhealthy_may_go: bool = False
+    """Its unhealthyPodEvictionPolicy is AlwaysAllow: pods that are not ready are not counted."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A write of the last round that the API server did not take, for a reason that does not pass by itself."""
+
+    key: ObjectKey
+    """Of what was to be written."""
+    why: str
+    """What the server said."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one round decides from."""
+
+    now: float
+    namespace: str
+    """Where operands run."""
+    purser_image: str
+    """Of the operands that are Purser's own."""
+    policies: tuple[Raw, ...] = ()
+    """Whole objects: each is decoded by the kernel, so that a bad one spoils no other."""
+    nodes: tuple[NodeView, ...] = ()
+    objects: dict[ObjectKey, Raw] = {}
+    """Live objects that carry the operator's label."""
+    settled: dict[ObjectKey, "Settled"] = {}
+    """What this process applied and how it came out; empty after a start."""
+    pods: tuple[PodView, ...] = ()
+    workloads: dict[str, tuple[Workload, ...]] = {}
+    """By node: only of nodes that `nodes_to_look_into` named."""
+    budgets: tuple[Budget, ...] = ()
+    service_monitors: bool = False
+    """The Prometheus operator's CRDs are there."""
+    versions: dict[str, str] = {}
+    """resourceVersion by node: a patch is made on condition that the node is still the one that was looked at."""
+    foreign: frozenset[ObjectKey] = frozenset()
+    """RuntimeClasses that are not the operator's: they are used as they are."""
+    rivals: tuple[str, ...] = ()
+    """Names of ClusterPolicies of nvidia.com: another operator is at work on the same nodes."""
+    refusals: tuple[Refusal, ...] = ()
+    """Of this process's last round."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """An apply of this process: what was wanted, and how the server wrote it (it may spell quantities its own way)."""
+
+    wanted_hash: str
+    came_out: Raw

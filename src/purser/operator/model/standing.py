@@ -1,0 +1,146 @@
+"""What a round found out: how far each GPU node is, and what manifests are made from."""
+
+from typing import Literal
+
+import msgspec
+
+from purser.operator.model.snapshot import NodeView, PodView, Raw
+from purser.operator.order import Operand
+from purser.operator.policy.spec import ClusterPolicy
+
+OperandState = Literal["waiting", "paused", "progressing", "ready", "failing", "excluded"]
+"""Waiting: for a prerequisite; paused: for an upgrade or a MIG change; excluded: by a label of the user."""
+
+Runtime = Literal["containerd", "crio", "docker"]
+Distribution = Literal["", "k3s", "rke2", "k0s", "microk8s"]
+"""Of Kubernetes, where its files are elsewhere than usual."""
+
+
+class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an operand is on a node."""
+
+    operand: Operand
+    state: OperandState
+    outdated: bool = False
+    """Its pod is of an older template."""
+    reason: str = ""
+    message: str = ""
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes with equal OS, kernel and driver profile: one driver DaemonSet."""
+
+    name: str
+    """Value of `purser.dev/driver-pool`, and the end of the DaemonSet's name."""
+    os_id: str
+    os_version: str
+    kernel: str
+    profile: str
+    """Of spec.driver.profiles; empty: the driver's own section."""
+    version: str
+    """Driver version."""
+    daemon_set: str
+    template: str
+    """Hash of the pod template that the policy leads to."""
+    configuration: str = ""
+    """Digest of what the driver is loaded from. Where it is equal, a new template changes nothing that is loaded: the
+    driver's pod is restarted under its users."""
+
+    @property
+    def target(self) -> str:
+        """What an upgrade leads to: equal for nodes whose driver is the same one."""
+        return f"{self.name}.{self.template}"
+
+
+class RuntimeKind(msgspec.Struct, frozen=True, order=True):
+    """Nodes whose runtime and kubelet are alike: the same paths, and the same way to hand GPUs over.
+
+    Of what tells nodes apart only that counts which makes a difference to a manifest of the policy."""
+
+    runtime: Runtime
+    distribution: Distribution = ""
+    cdi: bool = True
+    """It can do the Container Device Interface: containerd from 1.7, CRI-O from 1.23. Docker never gets it anyway.
+    True, too, where the policy hands no GPU over by it."""
+    config_v2: bool = False
+    """Of k3s and RKE2: their containerd is older than 2, and its configuration of version 2. False, too, where
+    the policy has no toolkit: nothing else writes there."""
+
+    @property
+    def label(self) -> str:
+        """Value of `purser.dev/runtime`, and the end of the names of DaemonSets: ``containerd-k3s``."""
+        marks = ("v2" if self.config_v2 else "", "" if self.cdi else "nocdi")
+        return "-".join(filter(None, (self.runtime, self.distribution, *marks)))
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What manifests are rendered from."""
+
+    policy: ClusterPolicy
+    namespace: str
+    purser_image: str
+    pools: tuple[Pool, ...] = ()
+    """Without templates: those come out of rendering. Those of GPU nodes, and those that a node still carries."""
+    runtimes: tuple[RuntimeKind, ...] = ()
+    """Of GPU nodes."""
+    service_monitors: bool = False
+
+
+class Rendered(msgspec.Struct, frozen=True):
+    """A manifest: with owner, labels and hash annotation; a DaemonSet also with its template's hash on its pods."""
+
+    object: Raw
+    operand: str
+    """An `Operand`, or a name for what belongs to none: ``gpu-discovery``, ``mps-control-daemon``, ``operator``."""
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """A driver that is to leave its node. It goes last: a driver that is in use cannot be unloaded, and who uses it
+    would lose its GPU."""
+
+    going: bool = False
+    """Its pod was asked to go, or its label has gone and the pod will follow: nothing holds it any more."""
+    operands: tuple[str, ...] = ()
+    """Those that need it and still have a pod there."""
+    users: tuple[str, ...] | None = None
+    """Pods with a GPU, ``namespace/name``; None: not known yet."""
+
+    @property
+    def stays(self) -> bool:
+        """Somebody still needs it, or may."""
+        return not self.going and (self.users != () or bool(self.operands))
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a GPU node stands in one round: found once, and read by gates, upgrade, MIG and status alike."""
+
+    node: NodeView
+    pool: Pool | None = None
+    """Where it belongs; None: the driver is the node's own, or cannot be told (`obstacle` says why)."""
+    obstacle: str = ""
+    """Why it gets no driver, in one sentence: an unknown OS, a requirement that rules the version out."""
+    waits: str = ""
+    """What has to be known before one can tell which driver it gets, in one sentence."""
+    operands: dict[Operand, OperandOnNode] = {}
+    """Of every enabled operand."""
+    pods: tuple[PodView, ...] = ()
+    """Of operands, on this node; those that are going included."""
+    runtime: RuntimeKind | None = None
+    mig_capable: bool = False
+    departure: Departure | None = None
+    """Of its driver, where that is to leave."""
+    unseen_users: tuple[str, ...] = ()
+    """Pods that use GPUs which nobody sees any more, ``namespace/name``."""
+
+    def pod_of(self, operand: Operand) -> PodView | None:
+        """The operand's newest pod that is not going."""
+        found = [pod for pod in self.pods if pod.operand == operand and not pod.going]
+        return max(found, key=lambda pod: (pod.created, pod.name), default=None)
+
+    @property
+    def driver_is_current(self) -> bool:
+        """The driver's pod comes from the template that the policy leads to. True without a pool."""
+        pod = self.pod_of(Operand.DRIVER)
+        if self.pool is None:
+            return True
+        return pod is not None and (pod.daemon_set, pod.template) == (self.pool.daemon_set, self.pool.template)

@@ -1,0 +1,270 @@
+"""Keeps everything that rounds decide from, and says when some of it changed."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, Never, TypeVar
+
+import msgspec
+import structlog
+
+from purser.kube import (
+    ApiUnavailableError,
+    Client,
+    Clock,
+    Informer,
+    KubeError,
+    Raw,
+    Resource,
+    SystemClock,
+    key_of,
+    meta_of,
+)
+from purser.operator.model import NodeView, ObjectKey, PodView, Settled, Snapshot
+from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
+from purser.operator.observing.expectations import Check, Expectations
+from purser.operator.observing.kinds import (
+    MONITORS,
+    OWNED,
+    RIVALS,
+    RUNTIME_CLASSES,
+    SERVICE_MONITORS,
+    policy_version,
+)
+from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, DisruptionBudget, budgets_resource
+from purser.operator.observing.optional import follow_if_served
+from purser.operator.observing.snapshot import Known, snapshot_of
+from purser.operator.observing.views import Views, node_view, pod_view
+from purser.operator.observing.workloads import Workloads
+from purser.operator.policy import CLUSTER_POLICIES
+
+log = structlog.get_logger("purser.operator")
+
+LIST_S = 60.0
+"""How long it may take to list a resource anew."""
+SEEN_S = 5.0
+"""How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
+
+T = TypeVar("T")
+LookInto = Callable[[Snapshot], Collection[str]]
+"""Names the nodes whose other pods a round has to know, by a snapshot without any."""
+
+
+class Observer:
+    """Informers on policies, nodes, operands' pods, owned objects and budgets, while `run` runs.
+
+    What is given to `on_change` is called when a round might come to something else than the last one.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        purser_image: str,
+        *,
+        policies_may_be_unknown: bool = False,
+        clock: Clock | None = None,
+    ):
+        """``policies_may_be_unknown``: a server without the definition of ClusterPolicy has none of them. Only for
+        uninstalling: an operator that took a stray 404 for that would remove everything."""
+        self.settled: dict[ObjectKey, Settled] = {}
+        """What this process applied, and how it came out."""
+        self._client = client
+        self._namespace = namespace
+        self._image = purser_image
+        self._on_change: Callable[[], None] = lambda: None
+        self._policies_may_be_unknown = policies_may_be_unknown
+        self._clock = clock or SystemClock()
+        self._expectations = Expectations()
+        owned = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+        self._policies: Informer[Any] = Informer(client, CLUSTER_POLICIES)
+        self._nodes = Informer(client, OPERATOR_NODES)
+        self._pods = Informer(client, OPERATOR_PODS, namespace, label_selector=OPERAND_LABEL)
+        self._owned: dict[Resource[Raw], Informer[Raw]] = {
+            each: Informer(
+                client,
+                each,
+                namespace if each.namespaced else None,
+                label_selector=None if each is RUNTIME_CLASSES else owned,
+            )
+            for each in (*OWNED, *MONITORS)
+        }
+        self._rivals = Informer(client, RIVALS)
+        self._workloads = Workloads(client, namespace, self._tell)
+        self._budgets: Informer[DisruptionBudget] | None = None
+        self._policy_version = "v1"
+        self._served: set[Resource[Any]] = set(OWNED)
+        self._ready = asyncio.Event()
+        self._awaited: dict[str, Callable[[], bool]] = {"the server's version": self._ready.is_set}
+        self._node_views: dict[str, NodeView] = {}
+        self._pod_views: dict[str, PodView] = {}
+        self._attach()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have a plain function called with each change; there is one listener."""
+        self._on_change = listener
+
+    @property
+    def policy_version(self) -> str:
+        """Version of the group ``policy`` that the server has: ``v1`` or, before 1.22, ``v1beta1``."""
+        return self._policy_version
+
+    @property
+    def missing(self) -> list[str]:
+        """What was not listed yet; nothing once it is ready."""
+        return [what for what, is_there in self._awaited.items() if not is_there()]
+
+    async def ready(self) -> None:
+        """Return once everything was listed."""
+        await self._ready.wait()
+
+    async def run(self) -> Never:
+        """Follow the cluster until cancelled."""
+        self._policy_version = await self._find_policy_version()
+        self._budgets = Informer(self._client, budgets_resource(self._policy_version))
+        optional: list[Informer[Any]] = [*(self._owned[each] for each in MONITORS), self._rivals]
+        certain: list[Informer[Any]] = [self._nodes, self._pods, self._budgets, *(self._owned[each] for each in OWNED)]
+        (optional if self._policies_may_be_unknown else certain).append(self._policies)
+        async with asyncio.TaskGroup() as group:
+            known = {_called(informer): self._follow_if_served(group, informer) for informer in optional}
+            known |= {_called(informer): self._follow(group, informer) for informer in certain}
+            self._awaited = {what: event.is_set for what, event in known.items()}
+            for event in known.values():
+                await event.wait()
+            self._ready.set()
+            self._tell()
+            await self._workloads.run()
+        raise RuntimeError("informers end by cancellation only")
+
+    async def snapshot(self, look_into: LookInto) -> Snapshot:
+        """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
+        await self._list_anew(await self._expectations.overdue(SEEN_S))
+        seen = self._seen()
+        nodes = look_into(seen)
+        workloads = await self._workloads.on(nodes)
+        return msgspec.structs.replace(self._seen() if nodes else seen, workloads=workloads)
+
+    def _seen(self) -> Snapshot:
+        """All of one instant."""
+        known = Known(
+            policies=self._policies.store,
+            nodes=self._nodes.store,
+            node_views=self._node_views,
+            pod_views=self._pod_views,
+            owned=tuple(informer.store for kind, informer in self._owned.items() if kind in self._served),
+            rivals=self._rivals.store if RIVALS in self._served else {},
+            budgets=self._budgets.store if self._budgets is not None else {},
+            policy_version=self._policy_version,
+            service_monitors=SERVICE_MONITORS in self._served,
+        )
+        now, settled = self._clock.now().timestamp(), self.settled
+        return snapshot_of(known, now=now, namespace=self._namespace, purser_image=self._image, settled=settled)
+
+    async def refresh(self) -> None:
+        """Have nodes and operands' pods listed anew: another process may have written to them. Raises `KubeError`."""
+        await self._list_anew({self._nodes.resource.plural, self._pods.resource.plural})
+
+    # --- what writers tell: see `purser.operator.acting.kube.Notes`
+
+    def applied(self, key: ObjectKey, settled: Settled) -> None:
+        """An object was applied and came out so."""
+        self.settled[key] = settled
+
+    def expect(self, resource: Resource[Any], key: str, check: Check) -> None:
+        """A write will have this effect, and no round begins before it was seen."""
+        informer = self._informer(resource)
+        if informer is not None:
+            self._expectations.expect((resource.plural, key), check, informer.store.get(key))
+
+    # --- how
+
+    def _attach(self) -> None:
+        self._watch(self._policies, None)
+        self._watch(self._nodes, Views(self._node_views, node_view))
+        self._watch(self._pods, Views(self._pod_views, pod_view))
+        self._watch(self._rivals, None)
+        for informer in self._owned.values():
+            self._watch(informer, None)
+            informer.add_handler(on_delete=self._forget)
+
+    def _watch(self, informer: Informer[T], views: Views[T, Any] | None) -> None:
+        plural = informer.resource.plural
+
+        def put(obj: T) -> None:
+            if views is None or views.put(obj):
+                self._tell()
+            self._expectations.see((plural, key_of(obj)), obj)
+
+        def gone(obj: T) -> None:
+            if views is not None:
+                views.drop(obj)
+            self._tell()
+            self._expectations.see((plural, key_of(obj)), None)
+
+        informer.add_handler(put, lambda _, new: put(new), gone)
+
+    def _informer(self, resource: Resource[Any]) -> Informer[Any] | None:
+        """Budgets' is not among them: they are not written."""
+        known: list[Informer[Any]] = [self._policies, self._nodes, self._pods]
+        known += [self._owned[each] for each in self._owned if each in self._served]
+        return next((each for each in known if _place(each.resource) == _place(resource)), None)
+
+    async def _list_anew(self, plurals: Collection[str]) -> None:
+        known: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
+        try:
+            async with asyncio.timeout(LIST_S):
+                for informer in known:
+                    if informer.resource.plural in plurals:
+                        await informer.relist()
+        except TimeoutError:
+            raise ApiUnavailableError(f"{', '.join(sorted(plurals))} were not listed within {LIST_S:g} s") from None
+
+    async def _find_policy_version(self) -> str:
+        while True:
+            try:
+                return await policy_version(self._client)
+            except KubeError as error:
+                log.warning("The API server's version cannot be read and is asked again", error=str(error))
+                await self._clock.sleep(1.0)
+
+    def _follow(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> asyncio.Event:
+        """Begin to; gives what is set once it was listed."""
+        listed = asyncio.Event()
+
+        async def note() -> None:
+            await informer.synced()
+            listed.set()
+
+        group.create_task(informer.run())
+        group.create_task(note())
+        return listed
+
+    def _follow_if_served(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> asyncio.Event:
+        """Begin to; gives what is set once it was looked for the first time."""
+        looked = asyncio.Event()
+
+        def note(served: bool) -> None:
+            if served != (informer.resource in self._served):
+                self._served ^= {informer.resource}
+                self._tell()
+            looked.set()
+
+        group.create_task(follow_if_served(self._client, informer, self._clock, note))
+        return looked
+
+    def _tell(self) -> None:
+        self._on_change()
+
+    def _forget(self, gone: Raw) -> None:
+        """What became of an apply is of use as long as the object is there."""
+        key = ObjectKey.of(gone)
+        if key in self.settled and meta_of(self.settled[key].came_out).uid == meta_of(gone).uid:
+            del self.settled[key]
+
+
+def _called(informer: Informer[Any]) -> str:
+    resource = informer.resource
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def _place(resource: Resource[Any]) -> tuple[str, str]:
+    return resource.group, resource.plural

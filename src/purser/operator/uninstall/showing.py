@@ -1,0 +1,88 @@
+"""What uninstalling would take away, shown before it is done."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from purser.kube import Client, NotFoundError, Resource
+from purser.kube.clock import timestamp
+from purser.kube.objects import Node
+from purser.kube.resources import LEASES, NODES
+from purser.operator.acting import DryWriter, perform
+from purser.operator.kernel import held_back, nodes_to_look_into, reconcile
+from purser.operator.kernel.active_policy import name_of
+from purser.operator.model import Snapshot
+from purser.operator.names import LEASE
+from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.order import Operand
+from purser.operator.previewing import looked_into, observing
+from purser.operator.uninstall.uninstalling import DEFINITION, agents_are_there, written_by_agents
+
+Say = Callable[[str], None]
+
+
+async def preview_uninstall(client: Client, namespace: str, say: Say, *, definition: bool = False) -> int:
+    """Show everything that uninstalling would remove until nothing is left, and give the number of writes.
+
+    What the removal of drivers would wait for now is said last. Raises `KubeError`.
+    """
+    async with observing(client, namespace, "") as observer:
+        snapshot = _leaving(await observer.snapshot(nodes_to_look_into))
+        snapshot = _leaving(await looked_into(observer, nodes_to_look_into(snapshot)))
+    actions = reconcile(_emptied(snapshot)).actions
+    await perform(actions, DryWriter(snapshot, say))
+    others = [*_policies(snapshot), *await _rest(client, namespace, snapshot, definition)]
+    for line in others:
+        say(line)
+    for each in held_back(_with_drivers_alone(snapshot)):
+        say(f"waits for {each}")
+    return len(actions) + len(others)
+
+
+def _leaving(snapshot: Snapshot) -> Snapshot:
+    now = timestamp(datetime.fromtimestamp(snapshot.now, UTC))
+    policies = ({**each, "metadata": {**each["metadata"], "deletionTimestamp": now}} for each in snapshot.policies)
+    return msgspec.structs.replace(snapshot, policies=tuple(policies))
+
+
+def _emptied(snapshot: Snapshot) -> Snapshot:
+    """As it will be once no pod holds anything up: one round takes all the rest away."""
+    return msgspec.structs.replace(snapshot, policies=(), pods=(), workloads={})
+
+
+def _with_drivers_alone(snapshot: Snapshot) -> Snapshot:
+    """As it will be once all operands have gone that go by themselves."""
+    drivers = tuple(pod for pod in snapshot.pods if pod.operand == Operand.DRIVER)
+    return msgspec.structs.replace(snapshot, pods=drivers)
+
+
+def _policies(snapshot: Snapshot) -> Iterator[str]:
+    for each in snapshot.policies:
+        yield f"delete ClusterPolicy {name_of(each)}"
+
+
+async def _rest(client: Client, namespace: str, snapshot: Snapshot, definition: bool) -> list[str]:
+    """What no round removes."""
+    lines = []
+    if snapshot.policies or agents_are_there(snapshot):
+        lines += [line for node in (await client.list(NODES)).items for line in _stripped(node)]
+    if await _is_there(client, LEASES, LEASE, namespace):
+        lines.append(f"delete Lease {namespace}/{LEASE}: unless an operator runs")
+    if definition and await _is_there(client, DEFINITIONS, DEFINITION, None):
+        lines.append(f"delete CustomResourceDefinition {DEFINITION}")
+    return lines
+
+
+def _stripped(node: Node) -> Iterator[str]:
+    if written := written_by_agents(node):
+        yield f"patch Node {node.metadata.name}: agents wrote {', '.join(written)}"
+
+
+async def _is_there(client: Client, resource: Resource[Any], name: str, namespace: str | None) -> bool:
+    try:
+        await client.get(resource, name, namespace)
+    except NotFoundError:
+        return False
+    return True

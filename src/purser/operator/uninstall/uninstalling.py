@@ -1,0 +1,210 @@
+"""Takes everything away that the operator made, also where no operator runs any more."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.kube import ApiError, Client, ClusterConfig, KubeError, LeaderElector, NotFoundError
+from purser.kube.objects import Node
+from purser.kube.racing import until
+from purser.kube.resources import LEASES, NODES
+from purser.operator.acting import KubeWriter, Result, perform
+from purser.operator.acting.writer import subject
+from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
+from purser.operator.kernel.active_policy import is_leaving
+from purser.operator.model import ObjectKey, Raw, Snapshot
+from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, OPERAND_LABEL, PLURAL
+from purser.operator.observing import Observer
+from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.order import Operand
+from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.uninstall.remaining import alive, remaining
+
+log = structlog.get_logger("purser.operator")
+
+COMPONENT = "purser-uninstall"
+DEFINITION = f"{PLURAL}.{GROUP}"
+LOOK_S = 0.2
+SAY_S = 5.0
+"""Between two words on what is waited for."""
+
+Say = Callable[[str], None]
+
+
+class UninstallError(KubeError):
+    """Something is left; the message names it and who should have removed it."""
+
+
+async def uninstall(
+    config: ClusterConfig, namespace: str, *, definition: bool = False, timeout_s: float = 300.0, say: Say
+) -> None:
+    """Delete all ClusterPolicies, and return once no object, label or annotation of the operator is left.
+
+    A running operator cleans up itself. Without one its lease is free: it is taken, and the same rounds are done here.
+    ``definition``: remove the CustomResourceDefinition, too. ``say`` is told what was done and what is waited for.
+    Nobody's pods are ended for it: a driver whose GPUs a pod uses stays until that pod has ended. Raises
+    `UninstallError` when time is up; what is left can be removed by another run.
+    """
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(config, field_manager=FIELD_MANAGER, user_agent=COMPONENT))
+        observer = Observer(client, namespace, "", policies_may_be_unknown=True)
+        elector = LeaderElector(client, namespace, LEASE, f"{COMPONENT}_{secrets.token_hex(4)}")
+        leaving = _Leaving(client, observer, elector, say)
+        try:
+            async with asyncio.timeout(timeout_s):
+                if not await until(leaving.run(), _both(observer, elector)):
+                    raise UninstallError(
+                        f"the cluster could not be followed: see the log; left: {leaving.what_is_left}"
+                    )
+        except TimeoutError:
+            raise UninstallError(f"after {timeout_s:g} s still there: {leaving.what_is_left}") from None
+        if leaving.did_it_here:
+            await _remove_lease(client, namespace)
+        if definition:
+            await _remove_definition(client, say)
+
+
+async def _both(observer: Observer, elector: LeaderElector) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(observer.run())
+        group.create_task(elector.run())
+
+
+class _Leaving:
+    """Rounds until nothing is left, done by whoever leads."""
+
+    def __init__(self, client: Client, observer: Observer, elector: LeaderElector, say: Say):
+        self._client = client
+        self._observer = observer
+        self._elector = elector
+        self._writer = KubeWriter(client, observer)
+        self._say = say
+        self.what_is_left = "nothing is known of the cluster yet"
+        """In one sentence."""
+        self.did_it_here = False
+        """No operator ran: this process led."""
+        self._had_agents = False
+        self._is_stripped = False
+        self._said: list[str] = []
+        self._say_next = 0.0
+        self._refused: set[str] = set()
+
+    async def run(self) -> bool:
+        """True, once nothing is left."""
+        await self._observer.ready()
+        self._say_next = _now() + SAY_S
+        while True:
+            if await self._round():
+                return True
+            await asyncio.sleep(LOOK_S)
+
+    async def _round(self) -> bool:
+        """Whether nothing is left; if something is, some of it is removed now where this process leads."""
+        snapshot = await self._observer.snapshot(nodes_to_look_into)
+        await self._delete_policies(snapshot)
+        await self._strip_after_agents(snapshot)
+        actions = reconcile(snapshot).actions
+        if not snapshot.policies and not actions and is_clean(snapshot) and not self._has_to_strip:
+            return True
+        self._tell(remaining(snapshot, actions, held_back(snapshot)))
+        if self._elector.is_leader and all(is_leaving(each) for each in snapshot.policies):
+            self.did_it_here = True
+            result = await perform(actions, self._writer, lambda: self._elector.is_leader)
+            self._tell_refusals(result)
+        return False
+
+    def _tell(self, left: list[str]) -> None:
+        """What is waited for; not what takes moments, and nothing twice in a row."""
+        who = "this command cleans up" if self._elector.is_leader else "the operator that runs is waited for"
+        self.what_is_left = f"{'; '.join(left) or 'what agents wrote on nodes'} ({who})"
+        if left != self._said and _now() >= self._say_next:
+            for line in left:
+                self._say(f"waiting for {line}")
+            self._said, self._say_next = left, _now() + SAY_S
+
+    def _tell_refusals(self, result: Result) -> None:
+        for failure in result.failures:
+            if failure.lasting:
+                self._tell_refusal(subject(failure.action), failure.error)
+
+    def _tell_refusal(self, what: ObjectKey, why: str) -> None:
+        line = f"refused: {what}: {why}"
+        if line not in self._refused:
+            self._refused.add(line)
+            self._say(line)
+
+    @property
+    def _has_to_strip(self) -> bool:
+        return self._had_agents and not self._is_stripped
+
+    async def _strip_after_agents(self, snapshot: Snapshot) -> None:
+        """Inventories stay while the operator does: an agent that is replaced writes the same ones again."""
+        self._had_agents |= bool(snapshot.policies) or agents_are_there(snapshot)
+        if self._has_to_strip and not agents_are_there(snapshot):
+            listed = (await self._client.list(NODES)).items
+            self._is_stripped = all([await self._strip(node) for node in listed])
+
+    async def _strip(self, node: Node) -> bool:
+        """Take away what an agent wrote on a node; whether that is so."""
+        written = written_by_agents(node)
+        try:
+            if written:
+                patch = {"metadata": {"annotations": dict.fromkeys(written)}}
+                await self._client.patch_merge(NODES, node.metadata.name, patch)
+        except NotFoundError:
+            log.debug("A node went by itself", node=node.metadata.name)
+        except ApiError as error:
+            self._tell_refusal(ObjectKey.of_node(node.metadata.name), str(error))
+            return False
+        return True
+
+    async def _delete_policies(self, snapshot: Snapshot) -> None:
+        for policy in snapshot.policies:
+            metadata = policy["metadata"]
+            if is_leaving(policy):
+                continue
+            try:
+                await self._client.delete(CLUSTER_POLICIES, metadata["name"], uid=metadata["uid"])
+                self._say(f"ClusterPolicy {metadata['name']} was asked to go")
+            except NotFoundError:
+                log.debug("A policy went by itself", policy=metadata["name"])
+
+
+async def _remove_lease(client: Client, namespace: str) -> None:
+    try:
+        await client.delete(LEASES, LEASE, namespace)
+    except NotFoundError:
+        log.debug("There is no lease", lease=LEASE)
+
+
+async def _remove_definition(client: Client, say: Say) -> None:
+    try:
+        await client.delete(DEFINITIONS, DEFINITION)
+        say(f"CustomResourceDefinition {DEFINITION} was removed")
+    except NotFoundError:
+        say(f"CustomResourceDefinition {DEFINITION} is not there")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def written_by_agents(node: Node) -> list[str]:
+    """Annotations of a node that no round removes, because an agent that is replaced writes them again."""
+    return [key for key in (INVENTORY_ANNOTATION, KUBELET_ANNOTATION) if key in node.metadata.annotations]
+
+
+def agents_are_there(snapshot: Snapshot) -> bool:
+    """The operator's. Where it never was, those that the chart installed are left alone."""
+    made = any(_is_agents(obj) for obj in snapshot.objects.values())
+    nodes = alive(snapshot)
+    return made or any(pod.operand == Operand.DEVICE_PLUGIN and pod.node in nodes for pod in snapshot.pods)
+
+
+def _is_agents(obj: Raw) -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    return obj["kind"] == "DaemonSet" and labels.get(OPERAND_LABEL) == Operand.DEVICE_PLUGIN

@@ -1,0 +1,125 @@
+"""What an upgrade does next on one node: one small step per state."""
+
+from collections.abc import Callable
+
+from purser.operator.model import Standing
+from purser.operator.names import (
+    UPGRADE_AWAY_SINCE_ANNOTATION,
+    UPGRADE_INITIAL_CORDON_ANNOTATION,
+    UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UPGRADE_STEP_START_ANNOTATION,
+)
+from purser.operator.nodework.disruption import DisruptionLedger
+from purser.operator.nodework.steps import Step, Texts, patch, to
+from purser.operator.upgrade.away import away
+from purser.operator.upgrade.emptying import empty
+from purser.operator.upgrade.failing import trouble_of
+from purser.operator.upgrade.replacing import replace, validate
+from purser.operator.upgrade.states import (
+    EMPTYING,
+    REQUESTED,
+    UNDER_WAY,
+    Fleet,
+    State,
+    cordon_is_ours,
+    has_clock,
+    is_due,
+    is_managed,
+    is_valid,
+    late_set,
+    reached_target,
+    stale_pod,
+    state_of,
+    step_start,
+    target_of,
+)
+from purser.operator.upgrade.writing import clock_text, cordoned, enter, finish, hold_back, release, say
+
+
+def next_step(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
+    """What to do next. That a node begins is not decided here (`budget.turn`)."""
+    node, state = standing.node, state_of(standing.node)
+    if not is_managed(standing) and not standing.waits:
+        return to(release(node, standing.obstacle or "its driver is not the operator's"))
+    if state in UNDER_WAY and not node.ready:
+        return away(standing, fleet)
+    if standing.waits:  # which driver it gets is not known for now: nothing is begun, and nothing given back
+        return _stop_clock(standing, standing.waits) if state in UNDER_WAY else Step(waits=standing.waits)
+    if state not in UNDER_WAY:
+        return _failed(standing, fleet) if state is State.FAILED else _idle(standing, fleet)
+    if state is not State.UNCORDON and (late := late_set(standing, fleet)):
+        return _stop_clock(standing, late)
+    if not has_clock(node, fleet.now):
+        told: Texts = {UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now), UPGRADE_AWAY_SINCE_ANNOTATION: None}
+        return to(patch(node, "its time begins to count", annotations=told))
+    if (state in EMPTYING or state is State.RESTART) and not node.unschedulable:
+        return to(patch(node, "cordoned for its driver upgrade", annotations=cordoned(node), unschedulable=True))
+    return _STEPS[state](standing, fleet, ledger)
+
+
+def begin(standing: Standing, fleet: Fleet) -> Step:
+    """It is this node's turn."""
+    node = standing.node
+    pod = stale_pod(standing)
+    asked = node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED and pod is not None
+    told: Texts = {UPGRADE_REQUESTED_ANNOTATION: pod.uid} if asked and pod is not None else {}
+    begun = enter(standing, State.CORDON, fleet.now, "its driver upgrade begins", annotations=told)
+    return to(begun, say(node, f"driver upgrade to {target_of(standing)} begins"))
+
+
+def _stop_clock(standing: Standing, why: str) -> Step:
+    """Nothing that happens meanwhile is held against its driver."""
+    told: Texts = {UPGRADE_STEP_START_ANNOTATION: None, UPGRADE_AWAY_SINCE_ANNOTATION: None}
+    stopped = patch(standing.node, why, annotations=told)
+    return Step(patch=stopped if stopped.annotations else None, waits=why)
+
+
+def _idle(standing: Standing, fleet: Fleet) -> Step:
+    """Due or not: the label says so."""
+    state = state_of(standing.node)
+    if is_due(standing):
+        if state is State.REQUIRED:
+            return Step(waits=trouble_of(standing.node) or "waits for its turn")
+        return to(patch(standing.node, "another driver is due", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+    is_half_way = cordon_is_ours(standing.node) or UPGRADE_INITIAL_CORDON_ANNOTATION in standing.node.annotations
+    if state is State.REQUIRED or is_half_way:  # the policy went back, or somebody took the state away in the middle
+        return to(finish(standing, fleet.now))
+    if state is State.DONE:
+        return Step()
+    return to(patch(standing.node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))
+
+
+def _failed(standing: Standing, fleet: Fleet) -> Step:
+    """It is tried again where its old driver still runs; it recovers where the new one came to work after all."""
+    node = standing.node
+    if stale_pod(standing) is None:
+        if is_valid(standing):
+            # Straight to the end: a state in between would count as an upgrade that nobody let begin.
+            return to(finish(standing, fleet.now), say(node, "the driver works after all"))
+        return Step(waits=trouble_of(node))
+    start = step_start(node) if has_clock(node, fleet.now) else None
+    again = (start or 0.0) + fleet.policy.retry_after_seconds
+    if not reached_target(standing) or fleet.now >= again:
+        return to(patch(node, "it is tried again", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+    return Step(waits=trouble_of(node), until=again)
+
+
+def _cordon(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
+    return to(hold_back(standing, fleet, "cordoned for its driver upgrade"))
+
+
+def _uncordon(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
+    done = finish(standing, fleet.now)
+    return to(done, say(standing.node, done.why))
+
+
+_STEPS: dict[State, Callable[[Standing, Fleet, DisruptionLedger], Step]] = {
+    State.CORDON: _cordon,
+    State.JOBS: empty,
+    State.PODS: empty,
+    State.DRAIN: empty,
+    State.RESTART: replace,
+    State.VALIDATION: validate,
+    State.UNCORDON: _uncordon,
+}

@@ -1,0 +1,155 @@
+"""The old driver goes, the new one comes, and the node has to be valid with it."""
+
+import msgspec
+
+from purser.operator.model import DeletePod, PatchNode, Standing
+from purser.operator.names import (
+    POOL_LABEL,
+    UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
+    UPGRADE_RESTART_ONLY_ANNOTATION,
+    UPGRADE_STEP_START_ANNOTATION,
+    UPGRADE_TARGET_ANNOTATION,
+)
+from purser.operator.nodework.disruption import DisruptionLedger
+from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, gpu_pods
+from purser.operator.nodework.steps import UNKNOWN_PODS, Step, Texts, ask_again, patch, to
+from purser.operator.order import Operand, dependents
+from purser.operator.upgrade.failing import deadline, give_up, regress, trouble, unready
+from purser.operator.upgrade.states import (
+    Fleet,
+    State,
+    is_valid,
+    reached_target,
+    restarts_only,
+    stale_pod,
+    step_start,
+    target_of,
+)
+from purser.operator.upgrade.writing import clock_text, enter, hold_back
+
+MAX_RESTARTS = 10
+"""A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""
+
+OTHER_DRIVER = "the policy wants another driver by now"
+
+
+def replace(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
+    """Once nothing uses the old driver it is told to go; then the new one is waited for."""
+    stale, keeps_users = stale_pod(standing), UPGRADE_RESTART_ONLY_ANNOTATION in standing.node.annotations
+    if stale is None:
+        return _await_driver(standing, fleet, ledger)
+    if keeps_users and not restarts_only(standing):
+        return to(hold_back(standing, fleet, f"{OTHER_DRIVER}, and its users have to leave"))
+    if not reached_target(standing):
+        told: Texts = {
+            UPGRADE_TARGET_ANNOTATION: target_of(standing),
+            UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
+            UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
+        }
+        return to(patch(standing.node, OTHER_DRIVER, annotations=told))
+    start = step_start(standing.node)
+    if start is not None and stale.created > start:
+        return _await_daemon_set(standing, fleet)
+    users = None if keeps_users else _users_of_driver(standing, fleet, ledger)
+    if users is not None:
+        timeout = fleet.policy.gpu_pod_deletion.timeout_seconds
+        until = deadline(standing, timeout)
+        if until is not None and fleet.now >= until:
+            return give_up(standing, fleet, f"the driver was still in use after {timeout} s: {users.waits}")
+        return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
+    if standing.pool is not None and standing.node.labels.get(POOL_LABEL) != standing.pool.name:
+        return to(patch(standing.node, f"driver pool {standing.pool.name}", labels={POOL_LABEL: standing.pool.name}))
+    return Step(deletions=(DeletePod(stale, "driver upgrade"),), waits="waits for its old driver to go")
+
+
+def validate(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
+    """The new driver is ready; the operands that need it are to be, too."""
+    if stale_pod(standing) is not None:
+        if standing.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
+            return Step(waits=f"{OTHER_DRIVER}, and a MIG change is under way there")
+        return to(hold_back(standing, fleet, OTHER_DRIVER))
+    if is_valid(standing):
+        return to(enter(standing, State.UNCORDON, fleet.now, "the node is valid"))
+    pod = standing.pod_of(Operand.DRIVER)
+    if pod is not None and not pod.ready and pod.restarts > MAX_RESTARTS:
+        return regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{trouble(standing)}")
+    timeout = fleet.policy.validation_timeout_seconds
+    until = deadline(standing, timeout)
+    if until is not None and fleet.now >= until:
+        return regress(standing, fleet, f"it was not valid within {timeout} s{unready(standing)}")
+    return Step(waits=f"waits for its validation{unready(standing)}", until=until)
+
+
+def _await_daemon_set(standing: Standing, fleet: Fleet) -> Step:
+    """The driver was replaced by an old one again: deleting that as well would only go on for ever."""
+    timeout = fleet.policy.driver_timeout_seconds
+    until = deadline(standing, timeout)
+    if until is not None and fleet.now >= until:
+        return give_up(standing, fleet, f"its DaemonSet still made the old driver after {timeout} s")
+    return Step(waits="its DaemonSet still makes the old driver", until=until)
+
+
+def _users_of_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step | None:
+    """What still uses the old driver: paused operands, and GPU pods. None: nothing does.
+
+    A driver that is unloaded under its users leaves a module that cannot be loaded again without a reboot.
+    """
+    paused = dependents(Operand.DRIVER)
+    operands = sorted(pod.name for pod in standing.pods if pod.operand in paused)
+    if operands:
+        return Step(waits=f"waits for the operand's pod {operands[0]} to leave")
+    workloads = fleet.workloads.get(standing.node.name)
+    if workloads is None:
+        return Step(waits=UNKNOWN_PODS)
+    left = gpu_pods(workloads)
+    if not left:
+        return None
+    policy = fleet.policy.gpu_pod_deletion
+    leaving = ask_to_leave(left, Rules.of(policy), ledger, "driver upgrade")
+    return Step(evictions=leaving.evictions, waits=leaving.describe(len(left)))
+
+
+def _await_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
+    pod = standing.pod_of(Operand.DRIVER)
+    if pod is not None and pod.ready:
+        return to(enter(standing, State.VALIDATION, fleet.now, "the new driver is ready"))
+    if _lost_its_excuse(standing):
+        why = "the driver that comes is another one: its users have to leave after all"
+        return to(patch(standing.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
+    leaving = _late_users(standing, fleet, ledger)
+    told = "".join((trouble(standing), *(f"; {each}" for each in leaving.staying[:1])))
+    if pod is not None and pod.restarts > MAX_RESTARTS:
+        return regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{told}")
+    waits = f"waits for its new driver{told}"
+    if pod is None and UPGRADE_OLD_DRIVER_LEFT_ANNOTATION not in standing.node.annotations:
+        return Step(patch=_drivers_clock(standing, fleet), evictions=leaving.evictions, waits=waits)
+    timeout = fleet.policy.driver_timeout_seconds
+    start = step_start(standing.node) or fleet.now
+    since = max(start, pod.created) if pod is not None else start
+    until = since + timeout if timeout else None
+    if until is not None and fleet.now >= until:
+        return regress(standing, fleet, f"the new driver was not ready within {timeout} s{told}")
+    again = ask_again(fleet.now, until) if leaving.evictions else until
+    return Step(evictions=leaving.evictions, waits=waits, until=again)
+
+
+def _drivers_clock(standing: Standing, fleet: Fleet) -> PatchNode:
+    """The state began before its users left, which may have taken any time."""
+    began = clock_text(fleet.now)
+    told: Texts = {UPGRADE_STEP_START_ANNOTATION: began, UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: began}
+    return patch(standing.node, "the old driver has gone or was told to", annotations=told)
+
+
+def _lost_its_excuse(standing: Standing) -> bool:
+    """Its pods were left alone for a driver that stays the same, and the policy changed while that was replaced."""
+    kept = standing.node.annotations.get(UPGRADE_RESTART_ONLY_ANNOTATION)
+    return kept is not None and standing.pool is not None and kept != standing.pool.configuration
+
+
+def _late_users(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Leaving:
+    """GPU pods of a driver that went by other hands than the upgrade's: under them the new one cannot be loaded."""
+    if UPGRADE_RESTART_ONLY_ANNOTATION in standing.node.annotations:
+        return Leaving()
+    left = [pod for pod in gpu_pods(fleet.workloads.get(standing.node.name, ())) if pod.phase == "Running"]
+    policy = fleet.policy.gpu_pod_deletion
+    return ask_to_leave(left, Rules.of(policy), ledger, "driver upgrade")

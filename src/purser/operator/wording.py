@@ -1,0 +1,22 @@
+"""How the operator speaks of many things: the first few are named, and the others counted."""
+
+from collections.abc import Sequence
+
+NAMED = 3
+"""So many are named: a message is read in a line of a terminal."""
+
+
+def some(told: Sequence[str], what: str = "", *, named: int = NAMED, between: str = ", ") -> str:
+    """``a, b, c (and 2 more nodes)``; ``what``: one of them, ``node``. Of whole sentences one is named as a rule."""
+    more = len(told) - named
+    others = f" (and {more} more{f' {_plural(what, more)}' if what else ''})" if more > 0 else ""
+    return between.join(told[:named]) + others
+
+
+def counted(number: int, what: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {_plural(what, number)}"
+
+
+def _plural(what: str, number: int) -> str:
+    return what if number == 1 else f"{what}s"

@@ -1,0 +1,81 @@
+"""Nodes at which Purser's discovery and node-feature-discovery look: each may be away, and each may be late."""
+
+import pytest
+from tests.unit.operator.world import GPU_LABEL, World
+
+from purser.core.names import NODE_FACTS_ANNOTATION
+
+PRESENT = "nvidia.com/gpu.present"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.add_policy()
+    world.add_node("both", nfd=True)
+    world.add_node("own", nfd=False)
+    world.settle()
+    assert world.status()["state"] == "ready"
+    return world
+
+
+def test_both_find_the_same(world: World) -> None:
+    assert world.deployed("both") == world.deployed("own") != {}
+    assert NODE_FACTS_ANNOTATION in world.nodes["both"].annotations
+
+
+def test_when_all_labels_of_the_other_discovery_go_nothing_changes(world: World) -> None:
+    pods = set(world.pods)
+    world.nfd_leaves("both")
+    for _ in range(3):
+        world.settle()
+        world.wait(1000)
+    assert set(world.pods) == pods
+    assert world.nodes["both"].labels[PRESENT] == "true"
+
+
+def test_when_only_its_word_on_gpus_goes_that_may_pass(world: World) -> None:
+    operands = {pod.uid for pod in world.on("both") if pod.operand != "gpu-discovery"}
+    world.label("both", **{GPU_LABEL: None})
+    world.settle()
+    world.wait(500)
+    world.settle()
+    assert "purser.dev/gpu-missing-since" in world.nodes["both"].annotations
+    world.nfd_comes("both")
+    world.settle()
+    assert operands <= {pod.uid for pod in world.on("both")}
+    assert "purser.dev/gpu-missing-since" not in world.nodes["both"].annotations
+
+
+def test_what_pursers_discovery_saw_before_the_other_one_came_is_old_and_forgotten_with_the_gpu(world: World) -> None:
+    world.gpus["own"] = 0
+    world.crash("own", "gpu-discovery")
+    world.nfd_comes("own")
+    world.settle()
+    assert world.deployed("own") != {}
+    world.wait(600)
+    world.settle()
+    assert world.deployed("own") == {}
+    assert NODE_FACTS_ANNOTATION not in world.nodes["own"].annotations
+    seen = set()
+    world.nfd_leaves("own")
+    for _ in range(5):
+        world.round()
+        world.tick()
+        seen.add(world.nodes["own"].labels[PRESENT])
+    assert seen == {"false"}
+
+
+def test_labels_of_more_fields_tell_of_gpus_just_as_well(world: World) -> None:
+    long = {GPU_LABEL: None, "feature.node.kubernetes.io/pci-0302_10de_2330.present": "true"}
+    pods = {pod.uid for pod in world.on("both")}
+    world.label("both", **long)
+    world.add_node("new")
+    world.label("new", **long)
+    world.settle()
+    world.wait(1000)
+    world.settle()
+    assert {pod.uid for pod in world.on("both")} == pods
+    assert world.deployed("new") == world.deployed("both")
+    assert world.pod("new", "gpu-discovery") is not None
+    assert world.condition("Ready")["message"] == "3 of 3 GPU nodes are complete"

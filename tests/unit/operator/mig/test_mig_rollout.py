@@ -1,0 +1,45 @@
+"""The whole kernel where several nodes are to be cut, and get another driver besides: one bound for both."""
+
+import pytest
+from tests.unit.operator.world import World
+
+from purser.operator.model import Action
+from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+
+NODES = tuple("abcdefgh")
+
+
+def settled() -> World:
+    world = World()
+    world.add_policy()
+    for name in NODES:
+        world.add_node(name, labels={"nvidia.com/mig.capable": "true"})
+    world.settle()
+    return world
+
+
+def watch(world: World) -> list[int]:
+    """How many nodes are cordoned, after each write."""
+    seen: list[int] = []
+
+    def count(_: Action) -> None:
+        seen.append(sum(node.unschedulable for node in world.nodes.values()))
+
+    world.watchers.append(count)
+    return seen
+
+
+@pytest.mark.parametrize("with_upgrade", [False, True], ids=["MIG alone", "MIG and another driver"])
+def test_no_more_nodes_are_cordoned_than_the_policy_allows(with_upgrade: bool) -> None:
+    world = settled()
+    seen = watch(world)
+    for name in NODES:
+        world.label(name, **{MIG_CONFIG_LABEL: "all-1g.5gb"})
+    upgrade = {"maxParallelUpgrades": 0, "maxUnavailable": "25%"}
+    world.change_policy({"driver": {"upgradePolicy": upgrade} | ({"version": "600.1.1"} if with_upgrade else {})})
+    world.settle()
+    assert max(seen) == 2
+    assert {node.labels[MIG_STATE_LABEL] for node in world.nodes.values()} == {"success"}
+    assert world.status()["state"] == "ready"
+    assert world.status()["upgrade"]["done"] == len(NODES)
+    assert not any(node.unschedulable for node in world.nodes.values())

@@ -1,0 +1,142 @@
+"""What is shown is what would be done; what makes no sense to ask is refused."""
+
+import logging
+import re
+
+import pytest
+import structlog
+from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_pod, eventually, pod
+from tests.unit.operator.stack import POLICY, stack
+
+from purser.core.names import INVENTORY_ANNOTATION
+from purser.kube.resources import NODES, PODS
+from purser.operator.definition import define
+from purser.operator.observing.kinds import DEFINITIONS, OWNED
+from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.previewing import (
+    MisusedError,
+    planned,
+    preview,
+    preview_definition,
+)
+from purser.operator.uninstall import preview_uninstall
+
+OURS = "app.kubernetes.io/managed-by=purser-operator"
+DEFINITION = "clusterpolicies.purser.dev"
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def installed(tmp_path):
+    async with stack(tmp_path) as found:
+        await found.client.create(CLUSTER_POLICIES, POLICY)
+        async with found.operator():
+            await found.ready()
+            await found.quiet()
+        yield found
+
+
+def policy(name="policy", **spec):
+    return {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (policy(driver={"versoin": "1"}), 'unknown field "spec.driver.versoin"'),
+        (policy(driver={"profiles": [{"name": "a", "nodeSelector": {"x": "y"}, "verison": "1"}]}),
+         'unknown field "spec.driver.profiles[0].verison"'),
+        (policy() | {"sepc": {}}, 'unknown field "sepc"'),
+        (policy() | {"kind": "Policy"}, "this is no ClusterPolicy"),
+    ],
+)  # fmt: skip
+async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown(wanted, says, tmp_path):
+    async with stack(tmp_path) as bare:
+        with pytest.raises(MisusedError) as refused:
+            await preview(bare.client, NAMESPACE, IMAGE, print, wanted)
+        assert says in str(refused.value)
+        with pytest.raises(MisusedError):
+            await planned(bare.client, NAMESPACE, IMAGE, wanted)
+
+
+async def test_no_upgrade_is_planned_for_a_policy_that_would_be_ignored(installed):
+    with pytest.raises(MisusedError, match="ClusterPolicy policy is active, so that other would be Ignored"):
+        await planned(installed.client, NAMESPACE, IMAGE, policy("other", driver={"version": "999.1"}))
+    assert "n0" in "\n".join(await planned(installed.client, NAMESPACE, IMAGE, policy(driver={"version": "999.1"})))
+
+
+async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
+    lines = []
+    assert await preview(installed.client, NAMESPACE, None, lines.append) == 0, lines
+    await preview(installed.client, NAMESPACE, "another:1", lines.append)
+    assert "another:1" in "\n".join(lines)
+
+
+async def test_without_an_image_and_objects_it_is_said_which_one_is_shown(tmp_path):
+    async with stack(tmp_path) as bare:
+        lines = []
+        assert await preview(bare.client, NAMESPACE, None, lines.append, policy())
+        assert lines[0] == "no image of Purser's own is in the cluster: purser:latest is shown, --image says another"
+
+
+async def test_everything_that_goes_on_the_way_out_is_shown_also_what_goes_last(installed):
+    client = installed.client
+    user = pod("user", "n0")
+    user["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    await create_pod(client, user)
+    await client.patch_merge(NODES, "n0", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{}"}}})
+    await eventually(lambda: client.get(PODS, "user", "default"))
+    installed.cluster.writes.clear()
+    lines = []
+    count = await preview_uninstall(client, NAMESPACE, lines.append, definition=True)
+    heads = [line.splitlines()[0] for line in lines]
+    for resource in OWNED:
+        for each in (await client.list(resource, label_selector=OURS)).items:
+            assert any(
+                head.startswith(f"delete {resource.kind} ") and each["metadata"]["name"] in head for head in heads
+            )
+    assert "delete ClusterPolicy policy" in heads
+    assert f"delete CustomResourceDefinition {DEFINITION}" in heads
+    assert "delete Lease purser-system/purser-operator: unless an operator runs" in heads
+    assert f"patch Node n0: agents wrote {INVENTORY_ANNOTATION}" in heads
+    assert heads[-1] == "waits for node n0: pod default/user uses its GPU"
+    assert count == len(lines) - 1
+    assert installed.cluster.writes == []
+
+
+async def test_without_the_option_the_definition_stays(installed):
+    lines = []
+    await preview_uninstall(installed.client, NAMESPACE, lines.append)
+    assert not any("CustomResourceDefinition" in line for line in lines)
+    assert not any(line.startswith("waits for ") for line in lines), "operands go by themselves"
+
+
+async def test_of_the_definition_is_shown_what_would_change(tmp_path):
+    async with stack(tmp_path) as bare:
+        assert await preview_definition(bare.client) == ""
+        live = await bare.client.get(DEFINITIONS, DEFINITION)
+        fields = live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        fields["former"] = {"type": "string"}
+        del fields["toolkit"]
+        await bare.client.replace(DEFINITIONS, live)
+        bare.cluster.writes.clear()
+        text = await preview_definition(bare.client)
+        assert re.search(r"^- +former:$", text, re.MULTILINE)
+        assert re.search(r"^\+ +toolkit:$", text, re.MULTILINE)
+        assert bare.cluster.writes == []
+        await define(bare.client)
+        assert await preview_definition(bare.client) == ""
+
+
+async def test_a_definition_that_is_not_there_is_shown_whole(tmp_path):
+    async with stack(tmp_path) as bare:
+        await bare.client.delete(DEFINITIONS, DEFINITION)
+        text = await preview_definition(bare.client)
+        assert text.startswith("--- /dev/null")
+        assert "+kind: CustomResourceDefinition" in text

@@ -1,0 +1,249 @@
+"""When rounds come, and what becomes of those that fail."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from purser.kube import (
+    ApiUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    ServerError,
+    TooManyRequestsError,
+    run_workers,
+)
+from purser.operator import rounds as module
+from purser.operator.metrics import OperatorMetrics
+from purser.operator.model import Apply, Evict, Outcome, PatchNode, Say, Snapshot, Workload
+from purser.operator.rounds import RoundError, Rounds
+
+PATCH = PatchNode(node="a", labels={"x": "y"})
+SAY = Say("Node", "a", "u", "DriverFails", "it crashes", warning=True)
+
+
+class World:
+    """Everything around `Rounds`, played."""
+
+    def __init__(self, monkeypatch, apart_s=0.01):
+        self.outcome = Outcome()
+        self.errors = []
+        self.began, self.said, self.written, self.refreshed = [], [], [], 0
+        self.refusals = []
+        """As each round saw them."""
+        self.leads = True
+        self.takes_s = 0.0
+        self.metrics = OperatorMetrics()
+        self.rounds = Rounds(self, self, self, self.metrics, apart_s=apart_s, may_write=lambda: self.leads)
+        monkeypatch.setattr(module, "reconcile", self.decide)
+
+    def decide(self, snapshot):
+        self.refusals.append([(str(each.key), each.why) for each in snapshot.refusals])
+        return self.outcome
+
+    async def refresh(self):
+        self.refreshed += 1
+
+    async def snapshot(self, look_into):
+        self.began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.takes_s)
+        if self.errors:
+            raise self.errors.pop()
+        return Snapshot(now=0, namespace="n", purser_image="i")
+
+    async def do(self, action):
+        if self.errors:
+            raise self.errors.pop()
+        self.written.append(action)
+
+    def event(self, about, reason, message, type="Normal"):
+        self.said.append((about.kind, about.name, reason, type))
+
+    def failed(self):
+        return self.metrics.registry.get_sample_value("gpu_operator_reconciliation_failed_total")
+
+
+@pytest.fixture
+def world(monkeypatch):
+    return World(monkeypatch)
+
+
+async def work(world, seconds):
+    task = asyncio.create_task(run_workers(world.rounds.queue, world.rounds.round))
+    await asyncio.sleep(seconds)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_burst_of_changes_is_one_round_or_two_and_rounds_keep_their_distance(monkeypatch):
+    world = World(monkeypatch, apart_s=0.05)
+    world.takes_s = 0.02
+
+    async def changes():
+        while True:
+            world.rounds.trigger()
+            await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(changes())
+    await work(world, 0.4)
+    task.cancel()
+    gaps = [later - earlier for earlier, later in zip(world.began, world.began[1:], strict=False)]
+    assert gaps
+    assert min(gaps) >= 0.069, "the length of a round, and the pause after it"
+
+
+async def test_a_change_during_a_round_leads_to_another(world):
+    world.takes_s = 0.03
+    world.rounds.trigger()
+    asyncio.get_running_loop().call_later(0.015, world.rounds.trigger)
+    await work(world, 0.2)
+    assert len(world.began) == 2
+
+
+async def test_time_alone_brings_a_round_where_the_kernel_asks_for_it(world):
+    world.outcome = Outcome(look_again_s=0.03)
+    world.rounds.trigger()
+    await work(world, 0.3)
+    assert len(world.began) >= 3
+
+
+async def test_who_does_not_lead_does_nothing(world):
+    world.leads = False
+    world.rounds.trigger()
+    await work(world, 0.05)
+    assert world.began == []
+
+
+async def test_who_begins_to_lead_looks_anew_first(world):
+    world.rounds.leads(True)
+    await work(world, 0.05)
+    assert (world.refreshed, len(world.began)) == (1, 1)
+    world.rounds = Rounds(world, world, world, world.metrics, apart_s=0.01, may_write=lambda: True)
+    world.rounds.trigger()
+    await work(world, 0.05)
+    world.rounds.leads(False)
+    assert world.refreshed == 2
+
+
+@pytest.mark.parametrize("error", [ApiUnavailableError("away"), RuntimeError("a bug")], ids=str)
+async def test_a_round_that_fails_is_tried_again_and_counted(world, error):
+    world.errors = [error]
+    world.rounds.trigger()
+    await work(world, 0.4)
+    assert len(world.began) == 2
+    assert world.failed() == 1
+
+
+async def test_a_write_that_fails_brings_another_round(world):
+    world.outcome = Outcome(actions=(PATCH,))
+    world.takes_s = 0.001
+
+    async def do(action):
+        if not world.written:
+            world.written.append("failed")
+            raise ServerError(500, "", "no")
+        world.written.append(action)
+
+    world.do = do
+    world.rounds.trigger()
+    await work(world, 0.4)
+    assert world.written == ["failed", PATCH]
+    assert world.failed() == 1
+
+
+NO = ForbiddenError(403, "Forbidden", "PodSecurity says no")
+TOLD = ("DaemonSet n/d", "PodSecurity says no (403 Forbidden)")
+APPLY = Apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "n", "name": "d"}}, "created")
+
+
+def answers(world, *errors):
+    """To the writes of rounds to come, None: it is taken; the last answer stands for all further ones."""
+    left = list(errors)
+
+    async def do(action):
+        error = left.pop(0) if len(left) > 1 else left[0]
+        if error is not None:
+            raise error
+        world.written.append(action)
+
+    world.do = do
+
+
+async def test_a_write_that_is_refused_is_known_to_the_next_rounds_for_as_long_as_it_is(world):
+    world.outcome = Outcome(actions=(APPLY,))
+    answers(world, NO, NO, ServerError(500, "", "webhook down"), ApiUnavailableError("timeout"), NO, None)
+    for _ in range(5):
+        with pytest.raises(RoundError):
+            await world.rounds.round()
+    assert world.refusals == [[], [TOLD], [TOLD], [TOLD], [TOLD]], "what passes is not what is wrong"
+    await world.rounds.round()
+    await world.rounds.round()
+    assert world.refusals[5:] == [[TOLD], []]
+
+
+async def test_that_a_write_is_taken_after_all_brings_a_round_that_says_so(world):
+    world.outcome = Outcome(actions=(APPLY,))
+    answers(world, NO, None)
+    world.rounds.trigger()
+    await work(world, 0.5)
+    assert world.refusals == [[], [TOLD], []]
+
+
+async def test_a_leader_of_old_has_nothing_to_tell_when_it_leads_again(world):
+    world.outcome = Outcome(actions=(APPLY,))
+    answers(world, NO)
+    with pytest.raises(RoundError):
+        await world.rounds.round()
+    world.rounds.leads(False)
+    with pytest.raises(RoundError):
+        await world.rounds.round()
+    assert world.refusals == [[], []]
+
+
+async def test_a_node_that_changed_meanwhile_is_decided_about_anew_and_nothing_has_failed(world):
+    world.outcome = Outcome(actions=(PATCH,))
+    answers(world, ConflictError(409, "Conflict", "changed"), None)
+    world.rounds.trigger()
+    await work(world, 0.2)
+    assert (world.written, world.failed(), world.refusals) == ([PATCH], 0, [[], []])
+
+
+async def test_an_eviction_that_a_budget_refuses_is_asked_for_when_the_kernel_says(world):
+    evict = Evict(Workload(namespace="n", name="w", uid="u", node="a"), "upgrade")
+    world.outcome = Outcome(actions=(evict,), look_again_s=60.0)
+    answers(world, TooManyRequestsError(429, "TooManyRequests", "budget"))
+    world.rounds.trigger()
+    await work(world, 0.2)
+    assert (len(world.began), world.failed()) == (1, 0)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["a round that ends", "a round that fails"])
+async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fails):
+    world.outcome = Outcome(actions=(PATCH,), gauges={"gpu_nodes_total": 3.0})
+    await world.rounds.round()
+    assert world.metrics.registry.get_sample_value("gpu_operator_gpu_nodes_total") == 3.0
+
+    async def lose(look_into):
+        world.leads = False
+        world.rounds.leads(False)
+        if fails:
+            raise ApiUnavailableError("away")
+        return Snapshot(now=0, namespace="n", purser_image="i")
+
+    world.snapshot = lose
+    with suppress(ApiUnavailableError):
+        await world.rounds.round()
+    for name in ("gpu_nodes_total", "reconciliation_status"):
+        assert world.metrics.registry.get_sample_value(f"gpu_operator_{name}") is None
+
+
+async def test_an_event_is_said_when_it_becomes_so_and_not_in_each_round(world):
+    world.outcome = Outcome(events=(SAY,))
+    for _ in range(3):
+        await world.rounds.round()
+    assert world.said == [("Node", "a", "DriverFails", "Warning")]
+    world.outcome = Outcome()
+    await world.rounds.round()
+    world.outcome = Outcome(events=(SAY,))
+    await world.rounds.round()
+    assert len(world.said) == 2

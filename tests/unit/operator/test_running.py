@@ -1,0 +1,466 @@
+"""The operator as a process, from nothing to Ready and through what happens to a cluster."""
+
+import asyncio
+import itertools
+from contextlib import suppress
+
+import aiohttp
+import pytest
+from aiohttp import web
+from tests.unit.operator.embedded import DEFINITION, NAMESPACE, create_node, definition, eventually, node
+from tests.unit.operator.stack import POLICY, stack
+
+from purser.kube import InvalidError, NotFoundError
+from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NODES, PODS
+from purser.operator.names import (
+    CORDONED_BY_ANNOTATION,
+    FIELD_MANAGER,
+    LEASE,
+    MANAGED_BY_LABEL,
+    OPERAND_LABEL,
+    POOL_LABEL,
+)
+from purser.operator.observing.kinds import DEFINITIONS, OWNED, RIVALS, is_served
+from purser.operator.order import Operand
+from purser.operator.policy import CLUSTER_POLICIES
+
+OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+
+
+@pytest.fixture
+async def one(tmp_path, quiet):
+    """A cluster of one node with a policy."""
+    async with stack(tmp_path) as found:
+        await found.client.create(CLUSTER_POLICIES, POLICY)
+        yield found
+
+
+@pytest.fixture
+def quiet():
+    import logging
+
+    import structlog
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+async def daemon_set(stack, operand):
+    selector = f"{OPERAND_LABEL}={operand}"
+    [found] = (await stack.client.list(DAEMON_SETS, NAMESPACE, label_selector=selector)).items
+    return found
+
+
+async def labels(stack, name):
+    return (await stack.client.get(NODES, name)).metadata.labels
+
+
+async def test_a_cluster_comes_from_nothing_to_ready_and_then_nothing_is_written(one):
+    async with one.operator():
+        await one.ready()
+        await one.quiet()
+        count = len(one.cluster.writes)
+        await asyncio.sleep(1.0)
+        assert len(one.cluster.writes) == count
+    pods = (await one.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
+    operands = {pod.metadata.labels[OPERAND_LABEL] for pod in pods}
+    assert {"driver", "container-toolkit", "device-plugin", "operator-validator", "dcgm-exporter"} <= operands
+
+
+async def test_an_operator_that_starts_on_a_settled_cluster_writes_nothing(one):
+    async with one.operator():
+        await one.ready()
+        await one.quiet()
+    one.cluster.writes.clear()
+    async with one.operator():
+        await asyncio.sleep(1.0)
+    assert one.cluster.writes == []
+
+
+async def test_what_somebody_changed_or_removed_is_repaired(one):
+    async with one.operator():
+        await one.ready()
+        driver = await daemon_set(one, "driver")
+        name = driver["metadata"]["name"]
+        image = driver["spec"]["template"]["spec"]["containers"][0]["image"]
+        container = driver["spec"]["template"]["spec"]["containers"][0]["name"]
+        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "evil:1"}]
+        await one.client.patch_json(DAEMON_SETS, name, patch, NAMESPACE)
+
+        async def repaired():
+            found = await one.client.get(DAEMON_SETS, name, NAMESPACE)
+            containers = found["spec"]["template"]["spec"]["containers"]
+            return next(each["image"] for each in containers if each["name"] == container) == image
+
+        await eventually(repaired)
+        toolkit = (await daemon_set(one, "container-toolkit"))["metadata"]
+        await one.client.delete(DAEMON_SETS, toolkit["name"], NAMESPACE)
+
+        async def is_back():
+            try:
+                found = await one.client.get(DAEMON_SETS, toolkit["name"], NAMESPACE)
+            except NotFoundError:
+                return False
+            return found["metadata"]["uid"] != toolkit["uid"]
+
+        await eventually(is_back)
+        await one.client.patch_merge(NODES, "n0", {"metadata": {"labels": {POOL_LABEL: None}}})
+
+        async def has_label():
+            return POOL_LABEL in await labels(one, "n0")
+
+        await eventually(has_label)
+        await one.ready()
+
+
+SUBJECT = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}
+ADDITIONS = {
+    "DaemonSet": [
+        ("/spec/template/spec/nodeSelector/nobody", "x"),
+        ("/spec/template/spec/containers/-", {"name": "evil", "image": "e", "securityContext": {"privileged": True}}),
+        ("/spec/template/spec/initContainers", [{"name": "first", "image": "e"}]),
+        ("/spec/template/spec/containers/0/env", [{"name": "LD_PRELOAD", "value": "/x"}]),
+    ],
+    "ClusterRoleBinding": [("/subjects/-", SUBJECT)],
+    "RoleBinding": [("/subjects/-", SUBJECT)],
+    "ConfigMap": [("/data/theirs", "x")],
+}
+"""What somebody adds, by kind: to the first of those that the operator made."""
+
+
+async def _owned(stack):
+    """What the operator made of these kinds, by the path of its requests."""
+    found = {}
+    for resource in OWNED:
+        if resource.kind in ADDITIONS:
+            made = (await stack.client.list(resource, label_selector=OURS)).items
+            for each in made:
+                metadata = each["metadata"]
+                found[resource, metadata["name"], metadata.get("namespace")] = each
+    return found
+
+
+def _without_history(obj):
+    metadata = {key: value for key, value in obj["metadata"].items() if key in ("labels", "annotations")}
+    return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
+
+
+async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothing_is_written(one):
+    async with one.operator():
+        await one.ready()
+        await one.quiet()
+        before = await _owned(one)
+        spoilt = {}
+        for place, obj in before.items():
+            if place[0].kind not in spoilt and "mps" not in place[1]:
+                spoilt[place[0].kind] = place
+                additions = ADDITIONS[place[0].kind]
+                if "initContainers" in obj.get("spec", {}).get("template", {}).get("spec", {}):
+                    additions = [(path, value) for path, value in additions if not path.endswith("initContainers")]
+                patch = [{"op": "add", "path": path, "value": value} for path, value in additions]
+                await one.client.patch_json(place[0], place[1], patch, place[2])
+        assert set(spoilt) == set(ADDITIONS)
+
+        async def repaired():
+            now = await _owned(one)
+            return all(_without_history(now[each]) == _without_history(before[each]) for each in spoilt.values())
+
+        await eventually(repaired)
+        await one.ready()
+        await one.quiet()
+    one.cluster.writes.clear()
+    async with one.operator():
+        await asyncio.sleep(1.0)
+    assert one.cluster.writes == []
+
+
+async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
+    async with stack(tmp_path, nodes=3) as three:
+        three.kubelets.fail("n1", "driver")
+        await three.client.create(CLUSTER_POLICIES, POLICY)
+        async with three.operator():
+
+            async def told():
+                nodes = ((await three.policy()).get("status") or {}).get("nodes", {})
+                return nodes.get("ready") == 2 and nodes.get("failing") == 1
+
+            await eventually(told, 30)
+            [failing] = (await three.policy())["status"]["failingNodes"]
+            assert (failing["name"], failing["operand"], failing["reason"]) == ("n1", "driver", "CrashLoopBackOff")
+            assert (await three.condition("Degraded"))["status"] == "True"
+            assert Operand.TOOLKIT.deploy_label not in await labels(three, "n1")
+            three.kubelets.heal()
+            await three.ready()
+
+
+async def test_a_node_that_joins_waits_for_its_own_driver(one):
+    async with one.operator():
+        await one.ready()
+        one.kubelets.fail("late", "driver")
+        await create_node(one.client, node("late"))
+
+        async def has_driver():
+            return (await labels(one, "late")).get(Operand.DRIVER.deploy_label) == "true"
+
+        await eventually(has_driver)
+        await one.quiet()
+        assert Operand.TOOLKIT.deploy_label not in await labels(one, "late")
+        one.kubelets.heal()
+        await one.ready()
+        assert (await labels(one, "late"))[Operand.DCGM_EXPORTER.deploy_label] == "true"
+
+
+async def test_a_node_that_others_write_to_all_the_time_becomes_complete_too(one):
+    """The operator's patches are made on condition of a version: most of them come in time."""
+
+    async def others():
+        for number in itertools.count():
+            await one.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {"somebody.io/n": str(number)}}})
+            await asyncio.sleep(0.03)
+
+    task = asyncio.create_task(others())
+    try:
+        async with one.operator():
+            await one.ready()
+    finally:
+        task.cancel()
+
+
+async def test_an_operand_that_is_disabled_is_removed(one):
+    async with one.operator():
+        await one.ready()
+        await one.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"dcgmExporter": {"enabled": False}}})
+
+        async def removed():
+            selector = f"{OPERAND_LABEL}=dcgm-exporter,{OURS}"
+            listed = await one.client.list(DAEMON_SETS, NAMESPACE, label_selector=selector)
+            return not listed.items and Operand.DCGM_EXPORTER.deploy_label not in await labels(one, "n0")
+
+        await eventually(removed)
+        await one.ready()
+
+
+async def test_a_second_policy_is_ignored_and_says_so(one):
+    async with one.operator():
+        await one.ready()
+        await one.client.create(CLUSTER_POLICIES, {"metadata": {"name": "younger"}, "spec": {}})
+
+        async def ignored():
+            return ((await one.policy("younger")).get("status") or {}).get("state") == "ignored"
+
+        await eventually(ignored)
+        assert "policy" in (await one.condition("Ready", "younger"))["message"]
+
+
+async def test_a_policy_that_makes_no_sense_says_so_and_leaves_everything_as_it_is(one):
+    async with one.operator():
+        await one.ready()
+        await one.quiet()
+        before = {each["metadata"]["uid"] for each in (await one.client.list(DAEMON_SETS, NAMESPACE)).items}
+        # A definition of another version may let through what this one refuses.
+        await one.client.patch_merge(DEFINITIONS, DEFINITION["metadata"]["name"], {"spec": DEFINITION["spec"]})
+        patch = {"spec": {"driver": {"upgradePolicy": {"drain": {"podSelector": "app in (web"}}}}}
+
+        async def taken():
+            with suppress(InvalidError):
+                return await one.client.patch_merge(CLUSTER_POLICIES, "policy", patch)
+
+        await eventually(taken)
+
+        async def told():
+            return (await one.condition("Degraded")).get("reason") == "InvalidSpec"
+
+        await eventually(told)
+        assert {each["metadata"]["uid"] for each in (await one.client.list(DAEMON_SETS, NAMESPACE)).items} == before
+
+
+async def test_a_cordon_that_somebody_sets_just_before_the_operators_own_stays_theirs(one):
+    """In the moment between what the operator saw of the node and its write."""
+    cordons = []
+
+    async def cordon_first(request):
+        if request.method == "PATCH" and request.path == "/api/v1/nodes/n0" and not cordons:
+            body = await request.read()
+            if b'"unschedulable":true' in body and request.headers["User-Agent"] == "purser-operator":
+                cordons.append(await one.client.patch_merge(NODES, "n0", {"spec": {"unschedulable": True}}))
+        return
+
+    async with one.operator():
+        await one.ready()
+        one.cluster.server.intercept(cordon_first)
+        patch = {"spec": {"driver": {"version": "999.9"}}}
+        await one.client.patch_merge(CLUSTER_POLICIES, "policy", patch)
+        await one.ready()
+    assert cordons
+    node = await one.client.get(NODES.raw(), "n0")
+    assert node["spec"]["unschedulable"] is True
+    assert CORDONED_BY_ANNOTATION not in node["metadata"]["annotations"]
+    driver = (await daemon_set(one, "driver"))["spec"]["template"]["spec"]
+    assert any("999.9" in each["image"] for each in driver["containers"])
+
+
+async def test_a_write_that_the_server_refuses_is_told_for_as_long_as_it_does(one):
+    refused = []
+
+    async def refuse(request):
+        if request.method == "PATCH" and "/daemonsets/purser-dcgm-exporter" in request.path and refused != ["over"]:
+            refused.append(request.path)
+            status = {"code": 403, "reason": "Forbidden", "message": "hostPath is not allowed"}
+            return web.json_response(status, status=403)
+        return None
+
+    one.cluster.server.intercept(refuse)
+    async with one.operator():
+
+        async def told():
+            found = await one.condition("Degraded")
+            return found if found.get("reason") == "WritesRefused" else None
+
+        condition = await eventually(told)
+        assert "DaemonSet purser-system/purser-dcgm-exporter" in condition["message"]
+        assert "hostPath is not allowed" in condition["message"]
+        tried = len(refused)
+        await eventually(lambda: len(refused) > tried + 1)
+        assert (await one.condition("Degraded")) == condition, "it does not come and go with the rounds"
+        refused[:] = ["over"]
+        await one.ready()
+        assert (await one.condition("Degraded"))["status"] == "False"
+
+
+async def test_beside_another_operator_nothing_is_written_until_it_has_left(one):
+    rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
+    await one.client.create(DEFINITIONS, rivals)
+    await eventually(lambda: is_served(one.client, RIVALS))
+    await one.client.create(RIVALS.raw(), {"metadata": {"name": "cluster-policy"}, "spec": {}})
+    async with one.operator():
+
+        async def told():
+            return (await one.condition("Degraded")).get("reason") == "AnotherOperator"
+
+        await eventually(told)
+        await create_node(one.client, node("late"))
+        await one.quiet()
+        assert {write for write in one.cluster.writes if "clusterpolicies" not in write} == set()
+        await one.client.delete(RIVALS, "cluster-policy")
+        await one.ready()
+        assert (await labels(one, "late"))[Operand.TOOLKIT.deploy_label] == "true"
+
+
+async def test_of_two_operators_one_acts_and_the_other_takes_over(one):
+    async with one.operator("first"):
+        await one.ready()
+        one.cluster.writes.clear()
+        async with one.operator("second"):
+            await one.quiet()
+            assert one.cluster.writes == []
+            lease = await one.client.get(LEASES, LEASE, NAMESPACE)
+            assert lease.spec.holder_identity == "first"
+    async with one.operator("second"):
+        await create_node(one.client, node("late"))
+        await eventually(lambda: one.cluster.writes)
+        await one.ready()
+
+
+async def steal_lease(stack):
+    stolen = {"spec": {"holderIdentity": "stolen", "leaseDurationSeconds": 3600}}
+    await stack.client.patch_merge(LEASES, LEASE, stolen, NAMESPACE)
+
+
+async def test_who_lost_the_lease_writes_nothing_more(one):
+    async with one.operator("first"):
+        await one.ready()
+        await one.quiet()
+        await steal_lease(one)
+        await asyncio.sleep(0.5)  # ten times the period after which the lease is looked at
+        one.cluster.writes.clear()
+        await create_node(one.client, node("late"))
+        await asyncio.sleep(0.5)
+        assert one.cluster.writes == []
+
+
+async def test_an_api_server_that_goes_away_for_a_while_is_waited_for(one):
+    async with one.operator():
+        await one.ready()
+        await one.cluster.server.stop()
+        await asyncio.sleep(0.3)
+        await one.cluster.server.start()
+        await create_node(one.client, node("late"))
+
+        async def joined():
+            return (await one.policy())["status"]["nodes"]["ready"] == 2
+
+        await eventually(joined, 40)
+
+
+async def metrics(port):
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return {line.split(" ")[0].partition("{")[0] for line in lines if not line.startswith("#")}
+
+
+LEADERS = {
+    "gpu_operator_gpu_nodes_total",
+    "gpu_operator_reconciliation_status",
+    "gpu_operator_reconciliation_last_success_ts_seconds",
+    "gpu_operator_nodes_upgrades_done",
+    "purser_operator_node_operands",
+}
+
+
+async def test_gauges_are_told_by_the_leader_only(one):
+    """A replica that says nothing leaves a sum or a maximum over all replicas as the leader has it."""
+    async with one.operator("first") as first:
+        await one.ready()
+        async with one.operator("second") as second:
+            assert await metrics(first) >= LEADERS
+            assert not await metrics(second) & LEADERS
+            assert "gpu_operator_reconciliation_total" in await metrics(second)
+        await steal_lease(one)
+
+        async def gone():
+            return not await metrics(first) & LEADERS
+
+        await eventually(gone)
+
+
+async def test_metrics_have_the_known_names_and_health_is_told(one):
+    async with one.operator() as port, aiohttp.ClientSession() as session:
+        await one.ready()
+        await one.quiet()
+
+        async def get(path):
+            async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                return response.status, await response.text()
+
+        assert (await get("/readyz"))[0] == 200
+        assert (await get("/healthz"))[0] == 200
+        _, text = await get("/metrics")
+        lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        assert lines["gpu_operator_gpu_nodes_total"] == "1.0"
+        assert lines["gpu_operator_reconciliation_status"] == "1.0"
+        assert float(lines["gpu_operator_reconciliation_total"]) > 3
+        assert lines["gpu_operator_reconciliation_failed_total"] == "0.0"
+        assert float(lines["gpu_operator_reconciliation_last_success_ts_seconds"]) > 1e9
+        assert lines["gpu_operator_nodes_upgrades_done"] == "1.0"
+        assert lines['purser_operator_node_operands{operand="driver",state="ready"}'] == "1.0"
+        assert float(lines['purser_operator_writes_total{kind="Node",verb="patch"}']) >= 3
+    async with one.operator() as port, aiohttp.ClientSession() as session:
+        operands = 'purser_operator_node_operands{operand="driver",state="ready"} 1.0'
+
+        async def told():
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
+                return operands in await response.text()
+
+        await eventually(told)
+
+
+async def test_events_are_said_once(one):
+    async with one.operator():
+        await one.ready()
+        await one.quiet()
+        about = [each for each in (await one.client.list(EVENTS)).items if "purser" in each.reporting_component]
+        said = [(each.involved_object.name, each.reason, each.message) for each in about]
+        assert said
+        assert len(said) == len(set(said))
+        assert {each.count for each in about} == {1}

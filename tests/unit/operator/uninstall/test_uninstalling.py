@@ -1,0 +1,266 @@
+"""Uninstalling leaves nothing behind, with and without an operator that runs."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+import pytest
+import structlog
+from aiohttp import web
+from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_pod, eventually, node, pod, running
+from tests.unit.operator.stack import POLICY, stack
+
+from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
+from purser.core.node_annotations import encode
+from purser.core.node_facts import NodeFacts, PciGpu
+from purser.kube import NotFoundError
+from purser.kube.resources import LEASES, NODES, PODS
+from purser.operator.names import CORDONED_BY_ANNOTATION, FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
+from purser.operator.observing.kinds import DEFINITIONS, OWNED
+from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.previewing import preview
+from purser.operator.uninstall import UninstallError, preview_uninstall, uninstall, uninstalling
+
+OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+async def installed(tmp_path):
+    """A cluster of two nodes with the stack on it, one of which was there before with labels of its own."""
+    async with stack(tmp_path, nodes=2) as found:
+        found.before = {name: await meta(found, name) for name in ("n0", "n1")}
+        facts = encode(NodeFacts(gpus=(PciGpu("2330"),)))
+        written = {NODE_FACTS_ANNOTATION: facts, INVENTORY_ANNOTATION: "{}"}
+        await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
+        await found.client.create(CLUSTER_POLICIES, POLICY)
+        yield found
+
+
+async def meta(stack, name):
+    found = await stack.client.get(NODES, name)
+    return found.metadata.labels, found.metadata.annotations
+
+
+async def remove(stack, **options):
+    said = []
+    async with asyncio.timeout(60):
+        await uninstall(stack.cluster.config, NAMESPACE, say=said.append, **options)
+    return said
+
+
+async def assert_nothing_is_left(stack):
+    for resource in OWNED:
+        listed = await stack.client.list(resource, NAMESPACE if resource.namespaced else None, label_selector=OURS)
+        assert listed.items == [], resource.plural
+    for name, before in stack.before.items():
+        assert await meta(stack, name) == before
+
+    async def no_pods():
+        return not (await stack.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
+
+    await eventually(no_pods)
+
+
+async def test_a_running_operator_cleans_up(installed):
+    async with installed.operator():
+        await installed.ready()
+        assert await remove(installed) == ["ClusterPolicy policy was asked to go"]
+        await assert_nothing_is_left(installed)
+        installed.cluster.writes.clear()
+        await asyncio.sleep(0.3)
+        assert installed.cluster.writes == [], "the operator stays, and has nothing to do"
+    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+
+
+async def test_without_an_operator_the_command_cleans_up_itself(installed):
+    async with installed.operator():
+        await installed.ready()
+    await remove(installed)
+    await assert_nothing_is_left(installed)
+    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+    with pytest.raises(NotFoundError):
+        await installed.client.get(LEASES, LEASE, NAMESPACE)
+
+
+async def test_cordons_of_the_operator_are_lifted_and_those_of_others_stay(installed):
+    async with installed.operator():
+        await installed.ready()
+    ours = {"metadata": {"annotations": {CORDONED_BY_ANNOTATION: "driver-upgrade"}}, "spec": {"unschedulable": True}}
+    await installed.client.patch_merge(NODES, "n0", ours)
+    await installed.client.patch_merge(NODES, "n1", {"spec": {"unschedulable": True}})
+    await remove(installed)
+    await assert_nothing_is_left(installed)
+    cordoned = [(await installed.client.get(NODES.raw(), name))["spec"].get("unschedulable") for name in ("n0", "n1")]
+    assert cordoned == [None, True]
+
+
+async def test_the_definition_goes_when_it_is_asked_for(installed):
+    async with installed.operator():
+        await installed.ready()
+    said = await remove(installed, definition=True)
+    assert said[-1] == "CustomResourceDefinition clusterpolicies.purser.dev was removed"
+    with pytest.raises(NotFoundError):
+        await installed.client.get(DEFINITIONS, "clusterpolicies.purser.dev")
+
+
+async def test_where_nothing_is_installed_nothing_is_done(tmp_path):
+    """An agent that the chart installed without an operator keeps its inventory."""
+    async with stack(tmp_path) as empty:
+        await empty.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{}"}}})
+        await empty.client.delete(DEFINITIONS, "clusterpolicies.purser.dev")
+        await uninstall(empty.cluster.config, NAMESPACE, timeout_s=20, say=lambda text: None, definition=True)
+        assert [each for each in empty.cluster.writes if "customresourcedefinitions" not in each] == []
+
+
+async def test_it_can_be_broken_off_anywhere_and_run_again(installed):
+    """Broken off after each write in turn."""
+    async with installed.operator():
+        await installed.ready()
+    await remove_step_by_step(installed)
+    await assert_nothing_is_left(installed)
+
+
+async def remove_step_by_step(stack):
+    while True:
+        stack.cluster.writes.clear()
+        work = asyncio.create_task(remove(stack))
+        await eventually(lambda work=work: work.done() or stack.cluster.writes, 60)
+        if work.done() and not work.cancelled():
+            work.result()
+            return
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_what_does_not_go_in_time_is_named(installed):
+    async with installed.operator():
+        await installed.ready()
+    await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
+    with pytest.raises(UninstallError, match="ClusterPolicy policy"):
+        await remove(installed, timeout_s=2.0)
+
+
+async def test_what_is_waited_for_is_said(installed, monkeypatch):
+    monkeypatch.setattr(uninstalling, "SAY_S", 0.1)
+    async with installed.operator():
+        await installed.ready()
+    await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
+    said = []
+
+    async def wanted():
+        return [line for line in said if line.startswith("waiting for policies: ClusterPolicy policy, kept by")]
+
+    with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)):
+        await eventually(wanted)
+        await asyncio.sleep(0.5)
+        assert len(await wanted()) == 1, "nothing is said twice in a row"
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["an operator runs", "no operator runs"])
+async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed, runs, monkeypatch):
+    monkeypatch.setattr(uninstalling, "SAY_S", 0.1)
+    said = []
+    async with AsyncExitStack() as operators:
+        async with installed.operator("first"):
+            await installed.ready()
+        train = pod("train", "n0")
+        train["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        await create_pod(installed.client, train)
+        if runs:
+            await operators.enter_async_context(installed.operator("second"))
+        with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)) as removing:
+            await eventually(lambda: [line for line in said if "node n0: " in line and "default/train uses" in line])
+
+            async def others_left():
+                listed = await installed.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)
+                there = {(each.spec.node_name, each.metadata.labels[OPERAND_LABEL]) for each in listed.items}
+                assert ("n0", "driver") in there
+                return there == {("n0", "driver")}
+
+            await eventually(others_left)
+            assert not removing.done()
+            await installed.client.delete(PODS, "train", "default", grace_period_seconds=0)
+            async with asyncio.timeout(30):
+                await removing
+        await assert_nothing_is_left(installed)
+
+
+async def test_what_is_refused_is_said_with_the_words_of_the_server(installed):
+    async with installed.operator():
+        await installed.ready()
+
+    async def refuse(request):
+        if request.method == "PATCH" and request.path == "/api/v1/nodes/n0":
+            return web.json_response({"code": 403, "reason": "Forbidden", "message": "hands off"}, status=403)
+        return None
+
+    installed.cluster.server.intercept(refuse)
+    said, refused = [], "refused: Node n0: hands off (403 Forbidden)"
+    with running(uninstall(installed.cluster.config, NAMESPACE, say=said.append)):
+        await eventually(lambda: refused in said)
+        await asyncio.sleep(0.5)
+    assert said.count(refused) == 1
+
+
+async def test_a_node_that_is_away_holds_nothing_up(installed):
+    """Its agent's pod is there for ever, and what agents wrote on the other nodes goes all the same."""
+    async with installed.operator():
+        await installed.ready()
+    installed.kubelets.dead.add("n1")
+    away = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    await installed.client.patch_merge(NODES, "n1", {"status": away}, subresource="status")
+    await remove(installed)
+    assert await meta(installed, "n0") == installed.before["n0"]
+    assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+
+
+async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
+    async with installed.operator():
+        await installed.ready()
+        await installed.quiet()
+    installed.cluster.writes.clear()
+    lines = []
+    assert await preview_uninstall(installed.client, NAMESPACE, lines.append)
+    assert any(line.startswith("delete DaemonSet ") for line in lines)
+    assert installed.cluster.writes == []
+
+
+async def test_a_dry_run_of_a_settled_cluster_shows_nothing(installed):
+    async with installed.operator():
+        await installed.ready()
+        await installed.quiet()
+    assert await preview(installed.client, NAMESPACE, IMAGE, print) == 0
+
+
+async def test_a_dry_run_shows_what_another_policy_would_change(installed):
+    async with installed.operator():
+        await installed.ready()
+        await installed.quiet()
+    lines = []
+    wanted = {
+        "apiVersion": "purser.dev/v1alpha1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "policy"},
+        "spec": {"dcgmExporter": {"enabled": False}, "driver": {"version": "999.1"}},
+    }
+    assert await preview(installed.client, NAMESPACE, IMAGE, lines.append, wanted)
+    text = "\n".join(lines)
+    assert "delete DaemonSet purser-system/purser-dcgm-exporter" in text
+    assert "999.1" in text
+    assert len([line for line in lines if line.startswith("apply DaemonSet ")]) == 1, "of the others nothing changes"
+
+
+async def test_a_node_that_joined_while_nobody_ran_is_left_alone(installed):
+    async with installed.operator():
+        await installed.ready()
+    await create_node(installed.client, node("late"))
+    installed.before["late"] = await meta(installed, "late")
+    await remove(installed)
+    await assert_nothing_is_left(installed)

@@ -1,0 +1,69 @@
+"""The whole kernel where only the driver's pods change: what is not loaded anew disturbs nobody."""
+
+from tests.unit.operator.world import World
+
+from purser.operator.model import Action, Evict, PatchNode
+from purser.operator.names import PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
+from purser.operator.order import Operand
+
+
+def settled() -> World:
+    world = World()
+    world.add_policy()
+    for name in "abc":
+        world.add_node(name)
+    world.settle()
+    return world
+
+
+def driver_of(world: World, node: str) -> str:
+    (pod,) = [pod.uid for pod in world.pods.values() if pod.node == node and pod.operand == Operand.DRIVER]
+    return pod
+
+
+def watch(world: World) -> tuple[list[str], list[Action]]:
+    """States that node a goes through, and what disturbs its users."""
+    states: list[str] = []
+    disturbing: list[Action] = []
+
+    def see(action: Action) -> None:
+        if isinstance(action, Evict):
+            disturbing.append(action)
+        if isinstance(action, PatchNode):
+            if PAUSED_FOR_UPGRADE in action.labels.values():
+                disturbing.append(action)
+            if action.node == "a" and UPGRADE_STATE_LABEL in action.labels:
+                states.append(str(action.labels[UPGRADE_STATE_LABEL]))
+
+    world.watchers.append(see)
+    return states, disturbing
+
+
+def test_another_priority_of_the_drivers_pods_restarts_them_and_nothing_else() -> None:
+    world = settled()
+    before = driver_of(world, "a")
+    states, disturbing = watch(world)
+    world.change_policy({"daemonsets": {"priorityClassName": "system-node-critical", "labels": {"team": "gpu"}}})
+    world.settle()
+    assert not disturbing
+    assert states == [
+        "upgrade-required",
+        "cordon-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+        "upgrade-done",
+    ]
+    assert driver_of(world, "a") != before
+    assert world.status()["state"] == "ready"
+    assert world.status()["upgrade"]["done"] == 3
+
+
+def test_another_version_has_users_leave() -> None:
+    world = settled()
+    states, disturbing = watch(world)
+    world.change_policy({"driver": {"version": "600.1.1"}})
+    world.settle()
+    assert disturbing
+    assert "pod-deletion-required" in states
+    assert world.status()["state"] == "ready"
