@@ -201,7 +201,7 @@ class Step(_Strict, frozen=True):
 
     name: str = ""
     """For people; made from the step where it is left out."""
-    within_s: float = 15.0
+    within_s: float = 60.0
     """How long the step may take."""
     apply: str | list[dict[str, Any]] | None = None
     """A file beside the scenario's, or manifests."""
@@ -232,7 +232,7 @@ class Scenario(_Strict, frozen=True):
     """Of every node; what is said here counts instead of the profiles' own."""
     slots: int = DEFAULT_SLOTS
     """How many containers may share a card."""
-    deadline_s: float = 120.0
+    deadline_s: float = 300.0
     """How long the whole scenario may take."""
 
 
