@@ -27,7 +27,6 @@ from purser.agent.publisher import Publisher
 from purser.agent.refusals import Refused
 from purser.agent.registration import Registration
 from purser.agent.resolver import Resolver
-from purser.agent.server import make_app, serve_http
 from purser.agent.settings import AgentSettings
 from purser.core.model import Enforcement
 from purser.kube.client import Client
@@ -36,6 +35,7 @@ from purser.kube.events import EventRecorder
 from purser.kube.objects import Node, ObjectReference
 from purser.kube.racing import until
 from purser.kube.resources import PODS, ref_of
+from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.agent")
 
@@ -101,8 +101,8 @@ class Agent:
 
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
         """Run everything until cancelled."""
-        app = make_app(self._metrics.registry, self._problems)
-        async with serve_http(app, self._settings.metrics_host, self._settings.metrics_port) as port:
+        app = telemetry_app(self._metrics.registry, self._problems)
+        async with listening(app, self._settings.metrics_host, self._settings.metrics_port) as port:
             on_port(port)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._monitor.run(reload))

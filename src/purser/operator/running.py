@@ -15,8 +15,8 @@ from purser.operator.metrics import OperatorMetrics
 from purser.operator.names import FIELD_MANAGER, LEASE
 from purser.operator.observing import Observer
 from purser.operator.rounds import Rounds
-from purser.operator.serving import serving
 from purser.operator.settings import OperatorSettings
+from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.operator")
 
@@ -61,9 +61,8 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         def problems() -> list[str]:
             return [f"not listed yet: {', '.join(observer.missing)}: see the log"] if observer.missing else []
 
-        port = await stack.enter_async_context(
-            serving(metrics.registry, problems, settings.metrics_address, settings.metrics_port)
-        )
+        app = telemetry_app(metrics.registry, problems)
+        port = await stack.enter_async_context(listening(app, settings.metrics_address, settings.metrics_port))
         async with asyncio.TaskGroup() as group:
             group.create_task(observer.run())
             await observer.ready()

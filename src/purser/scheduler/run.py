@@ -28,12 +28,13 @@ from purser.scheduler.extender_quota import RESOURCE_QUOTAS, ResourceQuota
 from purser.scheduler.keys import load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.registration import Registration, own_user
-from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
+from purser.scheduler.server import Backends, ClientAuth, https_app, trust_clients
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, ServiceTarget, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
 from purser.scheduler.topologies import Topologies
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
+from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -88,7 +89,7 @@ async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: C
     metrics, readiness = SchedulerMetrics(), _Readiness()
     try:
         async with AsyncExitStack() as stack:
-            plain = plain_app(metrics, readiness.reasons)
+            plain = telemetry_app(metrics.registry, readiness.reasons)
             server = settings.server
             metrics_port = await stack.enter_async_context(
                 listening(plain, server.metrics_address, server.metrics_port)

@@ -6,8 +6,7 @@ server.
 
 import hmac
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +23,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
+from purser.telemetry import telemetry_routes
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -77,7 +77,8 @@ class Backends:
 
 def https_app(backends: Backends, auth: ClientAuth = ClientAuth()) -> web.Application:
     """Everything: webhook, extender, health and metrics."""
-    app = plain_app(backends.metrics, backends.not_ready)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.add_routes(telemetry_routes(backends.metrics.registry, backends.not_ready))
     verbs = {**_webhook_verbs(backends), **_extender_verbs(backends.extender, backends.metrics)}
     for name, verb in verbs.items():
         app.router.add_post(f"/{name}", _endpoint(name, verb, backends.metrics))
@@ -85,47 +86,10 @@ def https_app(backends: Backends, auth: ClientAuth = ClientAuth()) -> web.Applic
     return app
 
 
-def plain_app(metrics: SchedulerMetrics, not_ready: Callable[[], list[str]]) -> web.Application:
-    """Health and metrics alone."""
-
-    async def healthz(request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def readyz(request: web.Request) -> web.Response:
-        reasons = not_ready()
-        return web.Response(status=503 if reasons else 200, text="\n".join(reasons or ["ok"]) + "\n")
-
-    async def expose(request: web.Request) -> web.Response:
-        return web.Response(
-            body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
-
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", expose)
-    return app
-
-
 def trust_clients(context: ssl.SSLContext, ca_file: Path) -> None:
     """Have clients asked for a certificate by a CA; one by another CA ends the handshake, none does not (health)."""
     context.load_verify_locations(ca_file)
     context.verify_mode = ssl.CERT_OPTIONAL
-
-
-@asynccontextmanager
-async def listening(
-    app: web.Application, address: str, port: int, context: ssl.SSLContext | None = None
-) -> AsyncIterator[int]:
-    """Serves an app for as long as the context lasts, and yields the port; requests under way are finished."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, address, port, ssl_context=context)
-        await site.start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
 
 
 def _webhook_verbs(backends: Backends) -> dict[str, Verb]:

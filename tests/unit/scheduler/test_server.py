@@ -26,9 +26,10 @@ from purser.scheduler.extender_api import (
 )
 from purser.scheduler.extender_fence import FencedError
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.server import Backends, ClientAuth, https_app, listening, plain_app, trust_clients
+from purser.scheduler.server import Backends, ClientAuth, https_app, trust_clients
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
+from purser.telemetry import listening, telemetry_app
 
 from .reviews import container, patched, pod, review
 
@@ -99,7 +100,7 @@ async def serving(auth=EVERYBODY, prepare=lambda context: None, client=lambda co
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(listening(https_app(backends, auth), "127.0.0.1", 0, keeper.context))
         plain = await stack.enter_async_context(
-            listening(plain_app(backends.metrics, backends.not_ready), "127.0.0.1", 0)
+            listening(telemetry_app(backends.metrics.registry, backends.not_ready), "127.0.0.1", 0)
         )
         connector = aiohttp.TCPConnector(ssl=trust)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
