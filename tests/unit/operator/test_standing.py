@@ -1,6 +1,6 @@
 """What is read off a node's standing."""
 
-from purser.operator.model import NodeView, PodView, Pool, Standing
+from purser.operator.model import NodeView, PodView, Pool, Presence, RuntimeKind, Standing, Template
 from purser.operator.order import Operand
 
 POOL = Pool(
@@ -10,8 +10,6 @@ POOL = Pool(
     kernel="6.8",
     profile="",
     version="595.1",
-    daemon_set="purser-driver-p",
-    template="new",
 )
 
 
@@ -32,7 +30,14 @@ def pod(
 
 
 def standing(*pods: PodView, pool: Pool | None = POOL) -> Standing:
-    return Standing(node=NodeView(name="n"), pool=pool, pods=pods)
+    return Standing(
+        node=NodeView(name="n"),
+        presence=Presence("present"),
+        runtime=RuntimeKind("containerd"),
+        pool=pool,
+        driver_template=Template("new"),
+        pods=pods,
+    )
 
 
 def test_the_newest_pod_that_stays_counts() -> None:
@@ -52,4 +57,5 @@ def test_a_driver_is_current_in_its_own_pool_and_template_only() -> None:
 
 
 def test_an_upgrades_target_names_pool_and_template() -> None:
-    assert POOL.target == "p.new"
+    assert standing().target == "p.new"
+    assert standing(pool=None).target == ""

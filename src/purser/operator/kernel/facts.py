@@ -2,15 +2,12 @@
 guessed from another one."""
 
 import re
-from typing import Literal
-
-import msgspec
 
 from purser.core.gpu_devices import can_mig, model_can_mig, product_of_device
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node_facts import NodeFacts, decode_facts
 from purser.operator.kernel.times import parsed
-from purser.operator.model import Distribution, NodeView, Runtime, RuntimeKind
+from purser.operator.model import Distribution, NodeView, Presence, Runtime, RuntimeKind
 from purser.operator.names import (
     DEPLOY_OPERANDS_LABEL,
     DEPLOY_PREFIX,
@@ -24,17 +21,6 @@ from purser.operator.names import (
     NFD_PREFIX,
 )
 from purser.operator.order import Operand
-
-
-class Presence(msgspec.Struct, frozen=True):
-    """Whether a node has GPUs, as far as one can see."""
-
-    state: Literal["never", "present", "missing", "gone"]
-    """Never: it had none; missing: nobody sees them any more, which may pass; gone: for so long that it has none."""
-    gone_at: float | None = None
-    """When a missing GPU will count as gone, if nothing changes."""
-    users: tuple[str, ...] = ()
-    """Pods that use GPUs which would count as gone otherwise, ``namespace/name``."""
 
 
 def has_gpu(node: NodeView, now: float, gone_after: float) -> Presence:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from purser.operator.kernel.driver_removal import why_it_stays
-from purser.operator.kernel.facts import can_gpus_mig, is_excluded
+from purser.operator.kernel.facts import can_gpus_mig
 from purser.operator.mig import trouble_of
 from purser.operator.model import NodeView, ObjectKey, Refusal, Standing
 from purser.operator.names import MIG_CONFIG_LABEL
@@ -27,7 +27,7 @@ def failing_nodes(
     refused = {each.key: each.why for each in refusals}
     for standing in standings:
         found = next(_hindrances(standing, refused), None)
-        if found is None and not is_excluded(standing.node):
+        if found is None and not standing.excluded:
             found = next(_causes(standing, has_mig_manager), None)
         if found is not None:
             yield found
@@ -44,8 +44,8 @@ def _hindrances(standing: Standing, refused: Mapping[ObjectKey, str]) -> Iterato
     name, departure = standing.node.name, standing.departure
     if told := refused.get(ObjectKey.of_node(name)):
         yield FailingNode(name=name, reason="WriteRefused", message=told)
-    if standing.unseen_users:
-        using = some(standing.unseen_users, "pod", named=1)
+    if standing.presence.users:
+        using = some(standing.presence.users, "pod", named=1)
         told = f"nobody sees its GPUs any more, though pod {using} uses one: they count as gone once no pod does"
         yield FailingNode(name=name, reason="GpusNotSeen", message=told)
     if departure is not None and departure.stays and departure.users:

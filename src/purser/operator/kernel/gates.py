@@ -10,18 +10,15 @@ from collections.abc import Collection, Iterable, Mapping
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.kernel.cleanup import stripped
 from purser.operator.kernel.facts import (
-    Presence,
     contradicts_nfd,
-    is_excluded,
     users_word,
     was_rebooted,
 )
 from purser.operator.kernel.missing_pods import PATIENCE_S, REASONS
-from purser.operator.kernel.pools import daemon_set_of
 from purser.operator.kernel.standing import gate_of, is_stale_validation, needs
 from purser.operator.kernel.times import parsed, spelled
 from purser.operator.mig import GPU_CLIENTS
-from purser.operator.model import DeletePod, NodeView, PatchNode, Standing
+from purser.operator.model import DeletePod, NodeView, PatchNode, Presence, Standing, daemon_set_of
 from purser.operator.names import (
     DEPLOY,
     GPU_MISSING_SINCE_ANNOTATION,
@@ -42,22 +39,20 @@ PAUSES: Mapping[str, Collection[Operand]] = {
 }
 
 
-def gate_patch(
-    standing: Standing, presence: Presence, pause: str | None, daemon_sets: Collection[str], now: float
-) -> PatchNode:
+def gate_patch(standing: Standing, pause: str | None, daemon_sets: Collection[str], now: float) -> PatchNode:
     """All labels and annotations that one node is to have, whether it has them or not. ``pause``: for which reason
     operands leave for a while; ``daemon_sets``: names of live ones."""
     node = standing.node
-    labels: dict[str, str | None] = {GPU_PRESENT_LABEL: "true", RUNTIME_LABEL: _runtime(standing)}
+    labels: dict[str, str | None] = {GPU_PRESENT_LABEL: "true", RUNTIME_LABEL: standing.runtime.label}
     labels |= _pool(standing, daemon_sets)
     labels |= _deploy(standing, pause)
     annotations = {
-        GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, presence, now),
+        GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, standing.presence, now),
         LET_IN_ANNOTATION: _let_in(standing, labels, now),
         OPENED_BOOT_ANNOTATION: node.boot_id or _opened_boot(node),
     }
     # While GPUs are only missing the facts stay: the node's pool may depend on them.
-    if presence.state == "present" and contradicts_nfd(node):
+    if standing.presence.state == "present" and contradicts_nfd(node):
         annotations[NODE_FACTS_ANNOTATION] = None
     return PatchNode(node=node.name, labels=labels, annotations=annotations, why="operands by what is ready")
 
@@ -85,10 +80,6 @@ def stale_validations(standings: Iterable[Standing]) -> tuple[DeletePod, ...]:
         if driver is not None and driver.ready and pod is not None and is_stale_validation(standing, pod):
             found.append(DeletePod(pod, "its node has a newer driver"))
     return tuple(found)
-
-
-def _runtime(standing: Standing) -> str | None:
-    return standing.runtime.label if standing.runtime is not None else None
 
 
 def _missing_since(node: NodeView, presence: Presence, now: float) -> str | None:
@@ -119,7 +110,7 @@ def changes_pool(standing: Standing, daemon_sets: Collection[str]) -> bool:
 
 def _deploy(standing: Standing, pause: str | None) -> dict[str, str | None]:
     node = standing.node
-    own = () if is_excluded(node) else tuple(each for each in standing.operands if not users_word(node, each))
+    own = () if standing.excluded else tuple(each for each in standing.operands if not users_word(node, each))
     ready = {each for each, on_node in standing.operands.items() if on_node.state == "ready"}
     rebooted = _rebooted(standing) and Operand.DRIVER in own
     closed = dependents(Operand.DRIVER) if rebooted or _makes_room(standing) else ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from purser.operator.model import ObjectKey, Pool, Raw, Standing
+from purser.operator.model import ObjectKey, Raw, Standing, Template
 from purser.operator.names import TEMPLATE_LABEL
 
 
@@ -10,14 +10,14 @@ def late_sets(standings: Iterable[Standing], objects: Mapping[ObjectKey, Raw]) -
     """Names of those that are not live with the template that their pool is to have, or whose controller has not seen
     it."""
     live = {key.name: obj for key, obj in objects.items() if key.kind == "DaemonSet"}
-    pools = {each.pool for each in standings if each.pool is not None}
-    return frozenset(pool.daemon_set for pool in pools if _is_late(pool, live.get(pool.daemon_set)))
+    wanted = {each.pool.daemon_set: each.driver_template for each in standings if each.pool is not None}
+    return frozenset(name for name, template in wanted.items() if _is_late(template, live.get(name)))
 
 
-def _is_late(pool: Pool, live: Raw | None) -> bool:
+def _is_late(template: Template, live: Raw | None) -> bool:
     if live is None or live["metadata"].get("deletionTimestamp"):
         return True
-    is_right = (live["metadata"].get("labels") or {}).get(TEMPLATE_LABEL) == pool.template
+    is_right = (live["metadata"].get("labels") or {}).get(TEMPLATE_LABEL) == template.hash
     return not is_right or is_unseen(live)
 
 

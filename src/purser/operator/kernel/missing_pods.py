@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from purser.operator.kernel.times import parsed
-from purser.operator.model import NodeView, OperandOnNode, Pool, Rendered, Standing, Taint
+from purser.operator.model import NodeView, OperandOnNode, Rendered, Standing, Taint, Template
 from purser.operator.names import DRIVER_CONFIG_LABEL, LET_IN_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.order import Operand
 
@@ -24,31 +24,26 @@ _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 class Manifests(msgspec.Struct, frozen=True):
     """What of the rendered DaemonSets tells how an operand is on a node."""
 
-    templates: dict[str, str]
-    """Hash of the pod template by name."""
-    configurations: dict[str, str]
-    """Digest of what a driver is loaded from, by name."""
+    templates: dict[str, Template]
+    """By name."""
     pods: dict[str, list[Mapping[str, Any]]]
     """Pod specs by operand."""
 
-    def completed(self, pool: Pool) -> Pool:
-        """A pool with what comes out of rendering."""
-        return msgspec.structs.replace(
-            pool,
-            template=self.templates.get(pool.daemon_set, ""),
-            configuration=self.configurations.get(pool.daemon_set, ""),
-        )
+    def template_of(self, daemon_set: str) -> Template:
+        """An empty one where the DaemonSet is not rendered any more."""
+        return self.templates.get(daemon_set, Template())
 
 
 def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
     """Of everything that is rendered."""
-    found = Manifests({}, {}, {})
+    found = Manifests({}, {})
     for each in rendered:
         if each.object["kind"] == "DaemonSet":
             metadata = each.object["metadata"]
             labels = metadata.get("labels") or {}
-            found.templates[metadata["name"]] = labels.get(TEMPLATE_LABEL, "")
-            found.configurations[metadata["name"]] = labels.get(DRIVER_CONFIG_LABEL, "")
+            found.templates[metadata["name"]] = Template(
+                labels.get(TEMPLATE_LABEL, ""), labels.get(DRIVER_CONFIG_LABEL, "")
+            )
             found.pods.setdefault(labels.get(OPERAND_LABEL, ""), []).append(each.object["spec"]["template"]["spec"])
     return found
 

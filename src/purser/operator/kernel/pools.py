@@ -52,11 +52,6 @@ def _would_select(selector: dict[str, str], node: NodeView) -> bool:
     return len(others) < len(selector) and _selects(others, node)
 
 
-def daemon_set_of(pool: str) -> str:
-    """Name of the DaemonSet of a pool's driver."""
-    return f"purser-driver-{pool}"
-
-
 def pool_of(node: NodeView, driver: DriverSpec) -> Pool | str:
     """Where a node belongs, or in one sentence why it can get no driver."""
     pool = unchecked_pool_of(node, driver)
@@ -111,16 +106,13 @@ def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool |
     system = os_of(node)
     if system is None:
         return None
-    name = _name(*system, node.kernel, profile.name if profile else "")
     return Pool(
-        name=name,
+        name=_name(*system, node.kernel, profile.name if profile else ""),
         os_id=system[0],
         os_version=system[1],
         kernel=node.kernel,
         profile=profile.name if profile else "",
         version=_version(driver, profile),
-        daemon_set=daemon_set_of(name),
-        template="",
     )
 
 

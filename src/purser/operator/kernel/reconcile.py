@@ -14,8 +14,8 @@ from purser.operator.kernel.late_sets import late_sets
 from purser.operator.kernel.missing_pods import fails_at as missing_fails_at
 from purser.operator.kernel.objects import object_actions
 from purser.operator.kernel.policy_writes import with_finalizer, without_finalizer, write_status
-from purser.operator.kernel.pools import daemon_set_of, labelled_pool
-from purser.operator.kernel.standing import Place, fails_at, places, standings
+from purser.operator.kernel.pools import labelled_pool
+from purser.operator.kernel.standing import fails_at, places, standings
 from purser.operator.kernel.standstill import invalid_status, rivals_status
 from purser.operator.kernel.status import status_of
 from purser.operator.kernel.unseen_gpus import nodes_about_to_lose_gpus
@@ -34,11 +34,13 @@ from purser.operator.model import (
     ObjectKey,
     Outcome,
     PatchNode,
+    Place,
     Pool,
     Rendered,
     Snapshot,
     Standing,
     Wanted,
+    daemon_set_of,
 )
 from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
 from purser.operator.nodework.cordons import void_mark
@@ -140,7 +142,9 @@ def _decide(view: View, chosen: Chosen) -> Outcome:
     upgrades = advance_upgrade(fleet)
     mig_fleet = _mig_fleet(view, fleet, upgrades)
     migs = advance_mig(mig_fleet)
-    status = status_of(snapshot, view.policy, view.standings, upgrade_status(fleet), mig_waiting_of(mig_fleet))
+    status = status_of(
+        snapshot, view.policy, view.standings, upgrade_status(fleet, upgrades), mig_waiting_of(mig_fleet, migs)
+    )
     applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
     new, known = _node_patches(view, upgrades, migs)
     return Outcome(
@@ -218,7 +222,7 @@ def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
         else:
             after = patched(node, merged(node, moves))
             pause = upgrade_pause(after) or mig_pause(after)
-            gate = gate_patch(standing, place.presence, pause, sets, view.snapshot.now)
+            gate = gate_patch(standing, pause, sets, view.snapshot.now)
             patch = merged(node, [gate, *moves, void_mark(after)])
         if patch is not None:
             yield patch

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
-from purser.operator.kernel.facts import Presence, is_excluded, is_mig_capable, runtime_of, users_word
+from purser.operator.kernel.facts import is_excluded, is_mig_capable, runtime_of, users_word
 from purser.operator.kernel.missing_pods import PATIENCE_S, Manifests, manifests_of, without_pod
 from purser.operator.kernel.pools import pool_of, waits_for
 from purser.operator.kernel.unseen_gpus import presence_of
@@ -14,12 +14,13 @@ from purser.operator.model import (
     NodeView,
     OperandOnNode,
     OperandState,
+    Place,
     PodView,
-    Pool,
+    Presence,
     Rendered,
-    RuntimeKind,
     Snapshot,
     Standing,
+    Template,
 )
 from purser.operator.names import DEPLOY, OPENED_BOOT_ANNOTATION
 from purser.operator.operands import as_told_apart
@@ -31,18 +32,6 @@ IMAGE_TROUBLES = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
 )
 """These do not pass by themselves."""
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU node and where it belongs; before manifests, and so templates, are known."""
-
-    node: NodeView
-    presence: Presence
-    runtime: RuntimeKind
-    pool: Pool | None = None
-    obstacle: str = ""
-    waits: str = ""
-    excluded: bool = False
 
 
 def places(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[Place, ...]:
@@ -102,31 +91,24 @@ def _standing(
     departures: Mapping[str, Departure],
     now: float,
 ) -> Standing:
-    pool = place.pool
-    if pool is not None:
-        pool = manifests.completed(pool)
     bare = Standing(
-        node=place.node,
-        pool=pool,
-        obstacle=place.obstacle,
-        waits=place.waits,
+        **msgspec.structs.asdict(place),
+        driver_template=manifests.template_of(place.pool.daemon_set) if place.pool is not None else Template(),
         pods=pods,
-        runtime=place.runtime,
         mig_capable=is_mig_capable(place.node),
         departure=departures.get(place.node.name),
-        unseen_users=place.presence.users,
     )
     here = [each for each in enabled if each is not Operand.MIG_MANAGER or bare.mig_capable]
-    return msgspec.structs.replace(bare, operands=_operands(bare, here, place.excluded, manifests, now))
+    return msgspec.structs.replace(bare, operands=_operands(bare, here, manifests, now))
 
 
 def _operands(
-    standing: Standing, here: list[Operand], excluded: bool, manifests: Manifests, now: float
+    standing: Standing, here: list[Operand], manifests: Manifests, now: float
 ) -> dict[Operand, OperandOnNode]:
     found: dict[Operand, OperandOnNode] = {}
     own = tuple(each for each in here if not users_word(standing.node, each))
     for operand in here:
-        if excluded or operand not in own:
+        if standing.excluded or operand not in own:
             found[operand] = OperandOnNode(operand=operand, state="excluded", reason="Excluded")
             continue
         lacking = [each for each in own if each in needs(own)[operand] and found[each].state != "ready"]
@@ -151,7 +133,7 @@ def _on_node(
         return _without_label(standing, operand, lacking)
     if pod is None:
         return without_pod(standing, operand, manifests, now)
-    outdated = pod.template != manifests.templates.get(pod.daemon_set, "")
+    outdated = pod.template != manifests.template_of(pod.daemon_set).hash
     if operand is Operand.DRIVER:
         outdated = not standing.driver_is_current
     state, reason, message = _of_pod(standing, pod, now)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from purser.operator.kernel.conditions import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.kernel.driver_removal import why_it_stays
-from purser.operator.kernel.facts import is_excluded
 from purser.operator.kernel.failing import LAYOUT_REASONS, failing_nodes, sentence
 from purser.operator.kernel.late_sets import is_unseen
 from purser.operator.kernel.missing_pods import REASONS
@@ -86,7 +85,7 @@ def _counts(states: Collection[NodeState]) -> NodeCounts:
 
 
 def _node_state(standing: Standing, fails: bool) -> NodeState:
-    if is_excluded(standing.node):
+    if standing.excluded:
         return "excluded"
     if fails:
         return "failing"

@@ -4,8 +4,8 @@ stack would leave under that pod."""
 from collections.abc import Iterator
 
 from purser.operator.kernel.active_policy import Chosen
-from purser.operator.kernel.facts import Presence, has_gpu
-from purser.operator.model import NodeView, Snapshot, Workload
+from purser.operator.kernel.facts import has_gpu
+from purser.operator.model import NodeView, Presence, Snapshot, Workload
 from purser.operator.names import GPU_PRESENT_LABEL
 from purser.operator.nodework.evicting import gpu_pods
 

@@ -5,29 +5,29 @@ from purser.operator.mig.states import MigFleet, change_of, trouble_of, wanted_p
 from purser.operator.model import Moves, Standing
 from purser.operator.nodework.bounds import unavailable_bound
 from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.steps import Step, moves_of
+from purser.operator.nodework.steps import moves_of
 
 
 def advance(fleet: MigFleet) -> Moves:
     """What to do next on every node: at most one patch each."""
-    return moves_of({each.node.name: step for each, step in _steps(fleet)}, fleet.now)
+    ledger, nodes = DisruptionLedger(fleet.budgets), sorted(fleet.standings, key=lambda each: each.node.name)
+    may_empty = _turn(nodes, fleet)
+    return moves_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
 
-def waiting_of(fleet: MigFleet) -> dict[str, str]:
-    """By node: what its MIG change waits for, in one sentence. What went wrong is told by `trouble_of`."""
-    waiting = ((each, step.waits) for each, step in _steps(fleet) if step.waits and not trouble_of(each.node))
-    return {each.node.name: f"MIG layout {_profile(each, fleet)}: {why}" for each, why in waiting}
+def waiting_of(fleet: MigFleet, moves: Moves) -> dict[str, str]:
+    """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
+    `trouble_of`."""
+    waiting = (each for each in fleet.standings if each.node.name in moves.waits and not trouble_of(each.node))
+    return {
+        each.node.name: f"MIG layout {_profile(each, fleet)}: {moves.waits[each.node.name]}"
+        for each in sorted(waiting, key=lambda each: each.node.name)
+    }
 
 
 def _profile(standing: Standing, fleet: MigFleet) -> str:
     change = change_of(standing.node)
     return change.profile if change is not None else wanted_profile(standing, fleet.spec)
-
-
-def _steps(fleet: MigFleet) -> list[tuple[Standing, Step]]:
-    ledger, nodes = DisruptionLedger(fleet.budgets), sorted(fleet.standings, key=lambda each: each.node.name)
-    may_empty = _turn(nodes, fleet)
-    return [(each, next_step(each, fleet, ledger, may_empty)) for each in nodes]
 
 
 def _turn(nodes: list[Standing], fleet: MigFleet) -> frozenset[str]:

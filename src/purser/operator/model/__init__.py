@@ -37,12 +37,16 @@ from purser.operator.model.standing import (
     Distribution,
     OperandOnNode,
     OperandState,
+    Place,
     Pool,
+    Presence,
     Rendered,
     Runtime,
     RuntimeKind,
     Standing,
+    Template,
     Wanted,
+    daemon_set_of,
 )
 
 __all__ = [
@@ -62,8 +66,10 @@ __all__ = [
     "OperandState",
     "Outcome",
     "PatchNode",
+    "Place",
     "PodView",
     "Pool",
+    "Presence",
     "Raw",
     "Refusal",
     "Rendered",
@@ -75,7 +81,9 @@ __all__ = [
     "Snapshot",
     "Standing",
     "Taint",
+    "Template",
     "Wanted",
     "Workload",
     "WriteStatus",
+    "daemon_set_of",
 ]

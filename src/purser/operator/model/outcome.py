@@ -111,5 +111,7 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     deletions: tuple[DeletePod, ...] = ()
     evictions: tuple[Evict, ...] = ()
     events: tuple[Say, ...] = ()
+    waits: dict[str, str] = {}
+    """By node: what it waits for, as the end of a sentence."""
     gauges: dict[str, float] = {}
     look_again_s: float | None = None

@@ -39,17 +39,26 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Of spec.driver.profiles; empty: the driver's own section."""
     version: str
     """Driver version."""
-    daemon_set: str
-    template: str
-    """Hash of the pod template that the policy leads to."""
-    configuration: str = ""
-    """Digest of what the driver is loaded from. Where it is equal, a new template changes nothing that is loaded: the
-    driver's pod is restarted under its users."""
 
     @property
-    def target(self) -> str:
-        """What an upgrade leads to: equal for nodes whose driver is the same one."""
-        return f"{self.name}.{self.template}"
+    def daemon_set(self) -> str:
+        """Name of the DaemonSet of its driver."""
+        return daemon_set_of(self.name)
+
+
+def daemon_set_of(pool: str) -> str:
+    """Name of the DaemonSet of a pool's driver."""
+    return f"purser-driver-{pool}"
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What a DaemonSet makes pods from, as the policy leads to it."""
+
+    hash: str = ""
+    """Of the pod template."""
+    configuration: str = ""
+    """Of a driver's: digest of what the driver is loaded from. Where it is equal, a new template changes nothing that
+    is loaded: the driver's pod is restarted under its users."""
 
 
 class RuntimeKind(msgspec.Struct, frozen=True, order=True):
@@ -80,7 +89,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     purser_image: str
     pools: tuple[Pool, ...] = ()
-    """Without templates: those come out of rendering. Those of GPU nodes, and those that a node still carries."""
+    """Those of GPU nodes, and those that a node still carries."""
     runtimes: tuple[RuntimeKind, ...] = ()
     """Of GPU nodes."""
     service_monitors: bool = False
@@ -111,26 +120,45 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
         return not self.going and (self.users != () or bool(self.operands))
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a GPU node stands in one round: found once, and read by gates, upgrade, MIG and status alike."""
+class Presence(msgspec.Struct, frozen=True):
+    """Whether a node has GPUs, as far as one can see."""
+
+    state: Literal["never", "present", "missing", "gone"]
+    """Never: it had none; missing: nobody sees them any more, which may pass; gone: for so long that it has none."""
+    gone_at: float | None = None
+    """When a missing GPU will count as gone, if nothing changes."""
+    users: tuple[str, ...] = ()
+    """Pods that use GPUs which would count as gone otherwise, ``namespace/name``."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU node and where it belongs: known before any manifest is."""
 
     node: NodeView
+    presence: Presence
+    runtime: RuntimeKind
+    excluded: bool = False
+    """By people: it gets no operand."""
     pool: Pool | None = None
-    """Where it belongs; None: the driver is the node's own, or cannot be told (`obstacle` says why)."""
+    """None: the driver is the node's own, or cannot be told (`obstacle` or `waits` says why)."""
     obstacle: str = ""
     """Why it gets no driver, in one sentence: an unknown OS, a requirement that rules the version out."""
     waits: str = ""
     """What has to be known before one can tell which driver it gets, in one sentence."""
+
+
+class Standing(Place, frozen=True, kw_only=True):
+    """How a GPU node stands in one round: found once, and read by gates, upgrade, MIG and status alike."""
+
+    driver_template: Template = Template()
+    """Of the driver that its pool is to have; empty without a pool."""
     operands: dict[Operand, OperandOnNode] = {}
     """Of every enabled operand."""
     pods: tuple[PodView, ...] = ()
     """Of operands, on this node; those that are going included."""
-    runtime: RuntimeKind | None = None
     mig_capable: bool = False
     departure: Departure | None = None
     """Of its driver, where that is to leave."""
-    unseen_users: tuple[str, ...] = ()
-    """Pods that use GPUs which nobody sees any more, ``namespace/name``."""
 
     def pod_of(self, operand: Operand) -> PodView | None:
         """The operand's newest pod that is not going."""
@@ -143,4 +171,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         pod = self.pod_of(Operand.DRIVER)
         if self.pool is None:
             return True
-        return pod is not None and (pod.daemon_set, pod.template) == (self.pool.daemon_set, self.pool.template)
+        return pod is not None and (pod.daemon_set, pod.template) == (self.pool.daemon_set, self.driver_template.hash)
+
+    @property
+    def target(self) -> str:
+        """What an upgrade leads to: equal for nodes whose driver is the same one; empty without a pool."""
+        return f"{self.pool.name}.{self.driver_template.hash}" if self.pool is not None else ""

@@ -56,6 +56,11 @@ def ask_again(now: float, until: float | None) -> float:
     return now + ASK_AGAIN_S if until is None else min(now + ASK_AGAIN_S, until)
 
 
+def waits_of(steps: Mapping[str, Step]) -> dict[str, str]:
+    """By node: what it waits for."""
+    return {name: each.waits for name, each in steps.items() if each.waits}
+
+
 def moves_of(steps: Mapping[str, Step], now: float, until: float | None = None) -> Moves:
     """All steps of a round, by node; ``until``: when time changes something for nodes that have no step."""
     times = [each for each in (until, *(step.until for step in steps.values())) if each is not None]
@@ -64,5 +69,6 @@ def moves_of(steps: Mapping[str, Step], now: float, until: float | None = None) 
         deletions=tuple(deletion for each in steps.values() for deletion in each.deletions),
         evictions=tuple(eviction for each in steps.values() for eviction in each.evictions),
         events=tuple(told for each in steps.values() for told in each.says),
+        waits=waits_of(steps),
         look_again_s=max(0.0, min(times) - now) if times else None,
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from purser.operator.model import Moves, PatchNode, Say
 from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.steps import Step, moves_of
+from purser.operator.nodework.steps import moves_of, waits_of
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.upgrade.budget import Turn, fleet_target, turn
 from purser.operator.upgrade.failing import trouble_of
@@ -33,32 +33,29 @@ def advance(fleet: Fleet) -> Moves:
     """
     if not fleet.policy.auto_upgrade:
         return Moves(patches=_released(fleet), gauges=_gauges(fleet, Turn()))
-    now = turn(fleet)
-    steps = _steps(fleet)
-    steps |= {each.node.name: begin(each, fleet) for each in now.begin}
-    moves = moves_of(steps, fleet.now, now.hold.until if now.waiting else None)
+    now, ledger = turn(fleet), DisruptionLedger(fleet.budgets)
+    nodes = sorted(fleet.standings, key=lambda each: each.node.name)
+    steps = {each.node.name: next_step(each, fleet, ledger) for each in nodes}
+    begun = {each.node.name: begin(each, fleet) for each in now.begin}
+    moves = moves_of(steps | begun, fleet.now, now.hold.until if now.waiting else None)
     return msgspec.structs.replace(
-        moves, events=(*_news_of_policy(fleet, now), *moves.events), gauges=_gauges(fleet, now)
+        moves,
+        events=(*_news_of_policy(fleet, now), *moves.events),
+        waits=waits_of(steps),  # also of nodes that begin now: some say why their last upgrade failed
+        gauges=_gauges(fleet, now),
     )
 
 
-def upgrade_status(fleet: Fleet) -> UpgradeStatus:
-    """How far the upgrade is, and what is in the way."""
+def upgrade_status(fleet: Fleet, moves: Moves) -> UpgradeStatus:
+    """How far the upgrade is, and what is in the way, by the moves of the round."""
     now = turn(fleet) if fleet.policy.auto_upgrade else Turn()
     counts = _counts(fleet)
     return UpgradeStatus(
         **counts,
         halted=bool(now.halted) and counts["pending"] > 0,
         target=fleet_target(fleet.standings),
-        message=_message(fleet, now, counts),
+        message=_message(fleet, moves, now, counts),
     )
-
-
-def _steps(fleet: Fleet) -> dict[str, Step]:
-    ledger = DisruptionLedger(fleet.budgets)
-    return {
-        each.node.name: next_step(each, fleet, ledger) for each in sorted(fleet.standings, key=lambda s: s.node.name)
-    }
 
 
 def _released(fleet: Fleet) -> dict[str, PatchNode]:
@@ -107,7 +104,7 @@ def _gauges(fleet: Fleet, now: Turn) -> dict[str, float]:
     }
 
 
-def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
+def _message(fleet: Fleet, moves: Moves, now: Turn, counts: Mapping[str, int]) -> str:
     if not fleet.policy.auto_upgrade:
         left = counts["pending"] + counts["skipped"]
         return f"automatic upgrades are off; {left} nodes keep another driver" if left else ""
@@ -119,16 +116,15 @@ def _message(fleet: Fleet, now: Turn, counts: Mapping[str, int]) -> str:
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:
         parts.append(f"nobody begins: {next(iter(now.waiting.values()))}")
-    parts += _named(_stuck(fleet))
+    parts += _named(_stuck(fleet, moves))
     parts += _named({name: f"is skipped: {why}" for name, why in now.skipped.items()})
     return "; ".join(parts)
 
 
-def _stuck(fleet: Fleet) -> dict[str, str]:
+def _stuck(fleet: Fleet, moves: Moves) -> dict[str, str]:
     """What nodes that are under way, or that failed, wait for."""
-    busy = tuple(each for each in fleet.standings if is_under_way(each.node) or trouble_of(each.node))
-    steps = _steps(msgspec.structs.replace(fleet, standings=busy))
-    return {name: each.waits for name, each in steps.items() if each.waits}
+    busy = {each.node.name for each in fleet.standings if is_under_way(each.node) or trouble_of(each.node)}
+    return {name: why for name, why in moves.waits.items() if name in busy}
 
 
 def _named(whys: Mapping[str, str]) -> list[str]:

@@ -31,7 +31,6 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_name,
     state_of,
-    target_of,
 )
 from purser.operator.wording import counted, some
 
@@ -75,7 +74,7 @@ def unavailable(fleet: Fleet, moves: Moves) -> frozenset[str]:
 
 def fleet_target(standings: Iterable[Standing]) -> str:
     """What the upgrade of all nodes leads to: the targets of their pools."""
-    return ",".join(sorted({target_of(each) for each in standings if is_managed(each)}))
+    return ",".join(sorted({each.target for each in standings if is_managed(each)}))
 
 
 def regressions(fleet: Fleet) -> list[Standing]:

@@ -32,7 +32,6 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_of,
     step_start,
-    target_of,
 )
 from purser.operator.upgrade.writing import clock_text, cordoned, enter, finish, hold_back, release, say
 
@@ -65,7 +64,7 @@ def begin(standing: Standing, fleet: Fleet) -> Step:
     asked = node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED and pod is not None
     told: Texts = {UPGRADE_REQUESTED_ANNOTATION: pod.uid} if asked and pod is not None else {}
     begun = enter(standing, State.CORDON, fleet.now, "its driver upgrade begins", annotations=told)
-    return to(begun, say(node, f"driver upgrade to {target_of(standing)} begins"))
+    return to(begun, say(node, f"driver upgrade to {standing.target} begins"))
 
 
 def _stop_clock(standing: Standing, why: str) -> Step:

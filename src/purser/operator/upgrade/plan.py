@@ -30,7 +30,6 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_name,
     state_of,
-    target_of,
 )
 
 FAR_S = 10**9
@@ -164,7 +163,7 @@ class _Course:
         left = self._in_the_way(name) if failed else ()
         return PlannedNode(
             name=name,
-            target=target_of(standing),
+            target=standing.target,
             version=standing.pool.version if standing.pool is not None else "",
             restart_only=restarts_only(next(s for s in self._base.standings if s.node.name == name)),
             pods=(*self._pods.get(name, {}).values(), *left),
@@ -264,8 +263,8 @@ def _new_pod(standing: Standing, operand: Operand, now: float) -> PodView:
         node=standing.node.name,
         operand=operand,
         daemon_set=_daemon_set(standing, operand),
-        template=standing.pool.template if standing.pool is not None else "",
-        driver_config=standing.pool.configuration if standing.pool is not None else "",
+        template=standing.driver_template.hash,
+        driver_config=standing.driver_template.configuration,
         ready=True,
         created=now,
     )

@@ -23,7 +23,6 @@ from purser.operator.upgrade.states import (
     restarts_only,
     stale_pod,
     step_start,
-    target_of,
 )
 from purser.operator.upgrade.writing import clock_text, enter, hold_back
 
@@ -42,7 +41,7 @@ def replace(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
         return to(hold_back(standing, fleet, f"{OTHER_DRIVER}, and its users have to leave"))
     if not reached_target(standing):
         told: Texts = {
-            UPGRADE_TARGET_ANNOTATION: target_of(standing),
+            UPGRADE_TARGET_ANNOTATION: standing.target,
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
             UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
         }
@@ -143,7 +142,7 @@ def _drivers_clock(standing: Standing, fleet: Fleet) -> PatchNode:
 def _lost_its_excuse(standing: Standing) -> bool:
     """Its pods were left alone for a driver that stays the same, and the policy changed while that was replaced."""
     kept = standing.node.annotations.get(UPGRADE_RESTART_ONLY_ANNOTATION)
-    return kept is not None and standing.pool is not None and kept != standing.pool.configuration
+    return kept is not None and standing.pool is not None and kept != standing.driver_template.configuration
 
 
 def _late_users(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Leaving:

@@ -141,8 +141,9 @@ def restarts_only(standing: Standing) -> bool:
     pod, pool = stale_pod(standing), standing.pool
     if pod is None or pool is None or _is_asked_for(standing, pod):
         return False
+    loaded = standing.driver_template.configuration
     stays = pod.daemon_set == pool.daemon_set and standing.node.labels.get(POOL_LABEL) == pool.name
-    return stays and bool(pool.configuration) and pod.driver_config == pool.configuration
+    return stays and bool(loaded) and pod.driver_config == loaded
 
 
 def is_due(standing: Standing) -> bool:
@@ -184,19 +185,14 @@ def cordon_is_ours(node: NodeView) -> bool:
     return is_cordoned_by(node, CORDON_MARK)
 
 
-def target_of(standing: Standing) -> str:
-    """What an upgrade of the node leads to."""
-    return standing.pool.target if standing.pool is not None else ""
-
-
 def reached_target(standing: Standing) -> bool:
     """The node's last upgrade led to what the policy wants now."""
-    return standing.node.annotations.get(UPGRADE_TARGET_ANNOTATION) == target_of(standing)
+    return standing.node.annotations.get(UPGRADE_TARGET_ANNOTATION) == standing.target
 
 
 def is_resumed(standing: Standing, fleet: Fleet) -> bool:
     """People know that what it is upgraded to does not work everywhere, and want it all the same."""
-    return target_of(standing) in {each.strip() for each in fleet.resume.split(",")} - {""}
+    return standing.target in {each.strip() for each in fleet.resume.split(",")} - {""}
 
 
 def step_start(node: NodeView) -> float | None:

@@ -23,7 +23,6 @@ from purser.operator.upgrade.states import (
     State,
     cordon_is_ours,
     restarts_only,
-    target_of,
 )
 
 EVENT_REASON = "DriverUpgrade"
@@ -53,7 +52,7 @@ def enter(
     """Into a state, with the time and the target beside it."""
     told: Texts = {
         UPGRADE_STEP_START_ANNOTATION: clock_text(now),
-        UPGRADE_TARGET_ANNOTATION: target_of(standing),
+        UPGRADE_TARGET_ANNOTATION: standing.target,
         UPGRADE_RESTART_ONLY_ANNOTATION: None,
         UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
         UPGRADE_AWAY_SINCE_ANNOTATION: None,
@@ -73,8 +72,9 @@ def hold_back(standing: Standing, fleet: Fleet, why: str) -> PatchNode:
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
     to leave; otherwise jobs are waited for, or pods leave."""
     following, told = State.PODS, cordoned(standing.node)
-    if restarts_only(standing) and standing.pool is not None:
-        following, told = State.RESTART, told | {UPGRADE_RESTART_ONLY_ANNOTATION: standing.pool.configuration}
+    if restarts_only(standing):
+        following = State.RESTART
+        told |= {UPGRADE_RESTART_ONLY_ANNOTATION: standing.driver_template.configuration}
     elif fleet.policy.wait_for_completion.pod_selector:
         following = State.JOBS
     return enter(standing, following, fleet.now, why, annotations=told, unschedulable=True)

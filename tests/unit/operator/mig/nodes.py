@@ -19,6 +19,8 @@ from purser.operator.model import (
     OperandOnNode,
     PatchNode,
     PodView,
+    Presence,
+    RuntimeKind,
     Standing,
     Workload,
 )
@@ -85,7 +87,14 @@ class Node:
             operand: OperandOnNode(operand=operand, state="ready" if operand in self.pods else "waiting")
             for operand in HERE
         }
-        return Standing(node=self.node, operands=operands, pods=tuple(self.pods.values()), mig_capable=self.capable)
+        return Standing(
+            node=self.node,
+            presence=Presence("present"),
+            runtime=RuntimeKind("containerd"),
+            operands=operands,
+            pods=tuple(self.pods.values()),
+            mig_capable=self.capable,
+        )
 
     def fleet(self) -> MigFleet:
         return MigFleet(

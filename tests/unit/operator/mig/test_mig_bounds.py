@@ -108,23 +108,27 @@ def test_pods_leave_by_the_rules_of_driver_upgrades(changes: dict[str, object], 
 # --- what changes wait for
 
 
+def waiting(fleet: MigFleet) -> dict[str, str]:
+    return waiting_of(fleet, advance(fleet))
+
+
 def test_a_change_that_waits_for_its_turn_is_told_of() -> None:
     nodes = several(2)
     nodes[0].change(unschedulable=True)
     fleet = fleet_of(nodes, 1)
-    assert waiting_of(fleet) == {
+    assert waiting(fleet) == {
         "n1": "MIG layout all-1g.10gb: no more than 1 GPU nodes may be unavailable (maxUnavailable)"
     }
-    assert waiting_of(fleet_of(nodes, 2)) == {}
+    assert waiting(fleet_of(nodes, 2)) == {}
 
 
 def test_a_change_that_cannot_begin_is_told_of() -> None:
     node = Node("all-1g.10gb")
     node.change(ready=False)
-    assert waiting_of(node.fleet()) == {"a": "MIG layout all-1g.10gb: it is NotReady"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: it is NotReady"}
     node.change(ready=True)
     node.busy = True
-    assert waiting_of(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is under way there"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is under way there"}
 
 
 def test_a_change_that_waits_for_somebody_is_told_of() -> None:
@@ -132,14 +136,14 @@ def test_a_change_that_waits_for_somebody_is_told_of() -> None:
     node.worker = "away"
     node.run_pod("stays", controller="")
     until(node, "checking")
-    assert waiting_of(node.fleet()) == {"a": "MIG layout all-1g.10gb: waits for its MIG worker"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: waits for its MIG worker"}
     node.worker = "well"
     until(node, "draining")
-    assert "pod team/stays has no controller" in waiting_of(node.fleet())["a"]
+    assert "pod team/stays has no controller" in waiting(node.fleet())["a"]
 
 
 def test_where_nothing_is_wanted_and_where_all_is_done_nothing_waits() -> None:
-    assert waiting_of(Node().fleet()) == {}
+    assert waiting(Node().fleet()) == {}
     node = Node("all-1g.10gb")
     node.run()
-    assert waiting_of(node.fleet()) == {}
+    assert waiting(node.fleet()) == {}

@@ -101,7 +101,7 @@ SPECS: dict[str, dict[str, Any]] = {
 def pool(name: str = "a", **fields: Any) -> Pool:
     """A pool of nodes with Ubuntu 22.04."""
     given = {"os_id": "ubuntu", "os_version": "22.04", "kernel": "5.15.0-1", "profile": "", "version": "", **fields}
-    return Pool(name=name, daemon_set=f"purser-driver-{name}", template="", **given)
+    return Pool(name=name, **given)
 
 
 POOLS = (pool(), pool("b", os_id="rhel", os_version="9", profile="old"), pool("c", os_id="sles", os_version="15.6"))

@@ -16,7 +16,10 @@ from purser.operator.model import (
     PatchNode,
     PodView,
     Pool,
+    Presence,
+    RuntimeKind,
     Standing,
+    Template,
     Workload,
 )
 from purser.operator.names import (
@@ -30,7 +33,8 @@ from purser.operator.nodework.cordons import void_mark
 from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
-from purser.operator.upgrade import Fleet, State, advance, is_under_way, pause_of, state_of
+from purser.operator.policy.status import UpgradeStatus
+from purser.operator.upgrade import Fleet, State, advance, is_under_way, pause_of, state_of, upgrade_status
 from purser.operator.upgrade.budget import is_unavailable, max_unavailable
 
 ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
@@ -88,7 +92,16 @@ class Cluster:
         pods = tuple(pod for pod in self.pods.values() if pod.node == name)
         obstacle, waits = self.obstacles.get(name, ""), self.unknown.get(name, "")
         pool = None if obstacle or waits else self.pool(self.pools[name])
-        bare = Standing(node=self.nodes[name], pool=pool, obstacle=obstacle, waits=waits, pods=pods)
+        bare = Standing(
+            node=self.nodes[name],
+            presence=Presence("present"),
+            runtime=RuntimeKind("containerd"),
+            pool=pool,
+            driver_template=Template(self.template, self.configuration) if pool is not None else Template(),
+            obstacle=obstacle,
+            waits=waits,
+            pods=pods,
+        )
         return msgspec.structs.replace(bare, operands={each: _operand(bare, each) for each in self.enabled(name)})
 
     def enabled(self, name: str) -> tuple[Operand, ...]:
@@ -99,6 +112,10 @@ class Cluster:
 
     def decide(self) -> Moves:
         return self.with_void_marks(advance(self.fleet()))
+
+    def status(self) -> UpgradeStatus:
+        fleet = self.fleet()
+        return upgrade_status(fleet, advance(fleet))
 
     def with_void_marks(self, moves: Moves) -> Moves:
         """What the kernel writes besides."""
@@ -117,9 +134,6 @@ class Cluster:
             kernel="6.8",
             profile="",
             version="570",
-            daemon_set=f"purser-driver-{name}",
-            template=self.template,
-            configuration=self.configuration,
         )
 
     def fleet(self) -> Fleet:

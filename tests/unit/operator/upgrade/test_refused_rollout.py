@@ -10,7 +10,7 @@ from purser.operator.model import Action, DeletePod, Evict, PatchNode, Workload
 from purser.operator.names import PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
-from purser.operator.upgrade import State, plan, upgrade_status
+from purser.operator.upgrade import State, plan
 
 ALL_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
 OTHER_DRIVER = {"driver": {"version": "600.1.1", "upgradePolicy": ALL_AT_ONCE}}
@@ -112,7 +112,7 @@ def test_a_node_under_way_waits_without_a_clock_until_its_daemon_set_is_right(wh
         cluster.round()
         cluster.now += 10_000
     assert cluster.state("a") is when
-    assert upgrade_status(cluster.fleet()).message == f"node a: its DaemonSet purser-driver-p {LATE}"
+    assert cluster.status().message == f"node a: its DaemonSet purser-driver-p {LATE}"
     cluster.late = set()
     cluster.run(until=lambda: all_done(cluster))
     assert not cluster.violations
@@ -135,7 +135,7 @@ def test_other_pools_go_on() -> None:
     cluster.run(until=lambda: all_done(cluster, ["q0"]))
     cluster.run()
     assert {cluster.state(name) for name in names(3)} == {State.REQUIRED}
-    assert LATE in upgrade_status(cluster.fleet()).message
+    assert LATE in cluster.status().message
 
 
 def test_a_plan_takes_for_granted_that_daemon_sets_are_taken() -> None:

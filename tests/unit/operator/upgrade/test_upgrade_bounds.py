@@ -8,7 +8,7 @@ from purser.operator.model import Budget, OperandOnNode
 from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Canary, Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, upgrade_status
+from purser.operator.upgrade import State, advance
 from purser.operator.upgrade.budget import fleet_target, halt, turn
 
 
@@ -49,7 +49,7 @@ def test_a_not_ready_node_is_skipped_and_reported_and_blocks_nobody() -> None:
     cluster.release()
     cluster.run()
     assert all_done(cluster, ["n01", "n02", "n03"])
-    status = upgrade_status(cluster.fleet())
+    status = cluster.status()
     assert (status.done, status.skipped, status.pending) == (3, 1, 0)
     assert "node n00: is skipped: it is NotReady" in status.message
     cluster.change("n00", ready=True)
@@ -62,7 +62,7 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
     cluster.release()
     cluster.run()
     assert set(cluster.states().values()) == {State.REQUIRED}
-    assert upgrade_status(cluster.fleet()).message == (
+    assert cluster.status().message == (
         "nobody begins: no more than 1 GPU nodes may be unavailable (maxUnavailable); "
         "node n00: is skipped: it is NotReady"
     )
@@ -89,7 +89,7 @@ def test_a_node_that_goes_away_before_its_driver_was_touched_is_given_back_and_w
     assert cluster.state("n00") is State.REQUIRED
     assert before is not None and before.template == "old"
     assert not marks(cluster.nodes["n00"])
-    assert upgrade_status(cluster.fleet()).skipped == 1
+    assert cluster.status().skipped == 1
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
     cluster.workloads.clear()
     cluster.change("n00", ready=True)
@@ -126,7 +126,7 @@ def test_a_node_that_stays_away_holds_nobody_up(timeout_s: int) -> None:
     cluster = away_without_a_driver(timeout_s)
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
     assert cluster.state("n00") is State.RESTART
-    assert "node n00: it is NotReady" in upgrade_status(cluster.fleet()).message
+    assert "node n00: it is NotReady" in cluster.status().message
     cluster.run()
     assert cluster.decide().look_again_s is None
     cluster.broken.clear()
@@ -177,7 +177,7 @@ def test_a_label_takes_a_node_out() -> None:
     cluster.release()
     cluster.run()
     assert (cluster.state("a"), cluster.state("b")) == (State.REQUIRED, State.DONE)
-    assert upgrade_status(cluster.fleet()).skipped == 1
+    assert cluster.status().skipped == 1
 
 
 def test_a_node_in_a_mig_change_is_not_begun() -> None:
@@ -198,7 +198,7 @@ def test_where_there_is_no_room_that_is_said_although_a_mig_change_waits_there_t
     cluster.release()
     cluster.run()
     assert turn(cluster.fleet()).waiting["n00"] == "no more than 1 GPU nodes may be unavailable (maxUnavailable)"
-    assert "(maxUnavailable)" in upgrade_status(cluster.fleet()).message
+    assert "(maxUnavailable)" in cluster.status().message
     cluster.policy = UpgradePolicy(max_unavailable=2)
     assert turn(cluster.fleet()).waiting["n00"] == "a MIG change or a reboot is under way there"
 
@@ -220,7 +220,7 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     cluster.release()
     cluster.run()
     assert list(cluster.states().values()) == [State.FAILED, *[State.REQUIRED] * 3]
-    status = upgrade_status(cluster.fleet())
+    status = cluster.status()
     assert status.halted
     assert status.message.startswith("halted: the new driver does not work on 1 node: n00")
     assert (status.failed, status.pending) == (1, 3)
@@ -236,7 +236,7 @@ def test_a_halted_upgrade_goes_on_when_somebody_says_so() -> None:
     cluster.resume = "something else"
     cluster.run()
     assert cluster.state("n01") is State.REQUIRED
-    cluster.resume = upgrade_status(cluster.fleet()).target
+    cluster.resume = cluster.status().target
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
     assert cluster.state("n00") is State.FAILED
 
@@ -251,7 +251,7 @@ def halted_in_one_of_two_pools() -> Cluster:
     cluster.broken = {"n00"}
     cluster.release()
     cluster.run()
-    assert upgrade_status(cluster.fleet()).halted
+    assert cluster.status().halted
     return cluster
 
 
@@ -261,7 +261,7 @@ def test_what_went_on_goes_on_when_another_pool_joins(resume: str) -> None:
     cluster.resume = resume
     cluster.run(until=lambda: cluster.state("n01") is not State.REQUIRED)
     cluster.join("n04", "r")
-    assert not upgrade_status(cluster.fleet()).halted
+    assert not cluster.status().halted
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02", "n03"]))
     assert not cluster.violations
 
@@ -271,7 +271,7 @@ def test_a_word_about_another_target_lets_nothing_go_on(resume: str) -> None:
     cluster = halted_in_one_of_two_pools()
     cluster.resume = resume
     cluster.run()
-    assert upgrade_status(cluster.fleet()).halted
+    assert cluster.status().halted
 
 
 def test_another_pools_failure_halts_it_again() -> None:
@@ -285,7 +285,7 @@ def test_another_pools_failure_halts_it_again() -> None:
         "n02": State.FAILED,
         "n03": State.REQUIRED,
     }
-    assert upgrade_status(cluster.fleet()).message.startswith("halted: the new driver does not work on 1 node: n02")
+    assert cluster.status().message.startswith("halted: the new driver does not work on 1 node: n02")
 
 
 def test_a_canary_that_failed_is_waited_for_no_longer_when_people_say_so() -> None:
@@ -301,10 +301,10 @@ def test_a_halted_upgrade_goes_on_when_the_node_recovers() -> None:
     cluster.broken = {"n00"}
     cluster.release()
     cluster.run()
-    assert upgrade_status(cluster.fleet()).halted
+    assert cluster.status().halted
     cluster.broken.clear()
     cluster.run(until=lambda: all_done(cluster))
-    assert not upgrade_status(cluster.fleet()).halted
+    assert not cluster.status().halted
 
 
 def test_a_halted_upgrade_goes_on_with_another_driver() -> None:
@@ -398,7 +398,7 @@ def test_a_canary_that_goes_away_while_it_is_watched_keeps_the_others_from_it() 
     cluster.now += 10_000
     cluster.run()
     assert cluster.state("n00") is State.REQUIRED
-    assert "the canary n02 has not done well yet" in upgrade_status(cluster.fleet()).message
+    assert "the canary n02 has not done well yet" in cluster.status().message
 
 
 def test_a_canary_that_cannot_go_first_is_not_waited_for_as_long_as_another_can() -> None:
@@ -418,7 +418,7 @@ def test_without_a_canary_nobody_begins(which: tuple[str, ...], why: str) -> Non
         cluster.change(name, ready=False)
     cluster.run()
     assert set(cluster.states().values()) == {State.REQUIRED}
-    assert why in upgrade_status(cluster.fleet()).message
+    assert why in cluster.status().message
 
 
 # --- disruption budgets
@@ -433,7 +433,7 @@ def test_a_budget_is_counted_over_all_nodes_within_one_round() -> None:
     cluster.run(until=lambda: cluster.state("n00") is State.PODS)
     moves = advance(cluster.fleet())
     assert [each.workload.name for each in moves.evictions] == ["w-n00"]
-    assert "pod team/w-n01 is held by its disruption budget w" in upgrade_status(cluster.fleet()).message
+    assert "pod team/w-n01 is held by its disruption budget w" in cluster.status().message
 
 
 def test_the_status_says_what_is_in_the_way() -> None:
@@ -441,7 +441,7 @@ def test_the_status_says_what_is_in_the_way() -> None:
     cluster.run_pod(workload("stays", "a", controller=""))
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.PODS)
-    assert upgrade_status(cluster.fleet()).message == (
+    assert cluster.status().message == (
         "node a: pod team/stays has no controller and would not come back (force is off)"
     )
 
@@ -450,7 +450,7 @@ def test_switched_off_the_status_says_what_is_left() -> None:
     cluster = Cluster("a", policy=UpgradePolicy(auto_upgrade=False))
     cluster.release()
     cluster.run()
-    assert "1 nodes keep another driver" in upgrade_status(cluster.fleet()).message
+    assert "1 nodes keep another driver" in cluster.status().message
     gauges = advance(cluster.fleet()).gauges
     assert gauges["driver_auto_upgrade_enabled"] == 0.0
     assert gauges["nodes_upgrades_pending"] == 1.0

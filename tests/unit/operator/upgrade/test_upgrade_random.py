@@ -14,7 +14,7 @@ from purser.operator.mig import is_under_way
 from purser.operator.model import Budget
 from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_STATE_LABEL
 from purser.operator.policy.driver import Canary, Drain, UpgradePolicy
-from purser.operator.upgrade import State, upgrade_status
+from purser.operator.upgrade import State
 from purser.operator.upgrade import is_under_way as is_upgrading
 
 KINDS = ({}, {"controller": "DaemonSet"}, {"uses_gpu": False}, {"labels": {"app": "db"}}, {"controller": "Job"})
@@ -119,7 +119,7 @@ def test_upgrades_and_mig_changes_together_keep_to_the_bounds_while_pools_join(s
         if luck.random() < 0.05:
             cluster.join(f"late{number}", luck.choice(["p", "q", "r"]))
         if luck.random() < 0.05:
-            cluster.resume = upgrade_status(cluster.fleet()).target
+            cluster.resume = cluster.status().target
     for name in cluster.nodes:
         cluster.change(name, ready=True)
     cluster.broken.clear()
@@ -146,7 +146,7 @@ def test_fifty_nodes_with_everything_that_goes_wrong(seed: int) -> None:
     cluster.release(configuration=luck.choice(["", "old"]))
     live_through(cluster, luck, 150)
     cluster.run(600)
-    status = upgrade_status(cluster.fleet())
+    status = cluster.status()
     assert status.done + status.failed + status.pending + status.skipped + status.in_progress == 50
     unfinished = [name for name, state in cluster.states().items() if state is not State.DONE]
     assert bool(unfinished) == bool(status.message)

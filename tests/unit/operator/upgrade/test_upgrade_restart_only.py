@@ -6,7 +6,7 @@ from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, 
 from purser.operator.names import POOL_LABEL, UPGRADE_REQUESTED_ANNOTATION, UPGRADE_RESTART_ONLY_ANNOTATION
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, needs_workloads, pause_of, upgrade_status
+from purser.operator.upgrade import State, advance, needs_workloads, pause_of
 from purser.operator.upgrade.states import restarts_only
 
 
@@ -81,7 +81,7 @@ def test_a_driver_that_does_not_come_up_again_fails_and_halts() -> None:
     cluster.run()
     assert list(cluster.states().values()) == [State.FAILED, State.REQUIRED]
     assert cluster.nodes["n00"].unschedulable
-    assert upgrade_status(cluster.fleet()).halted
+    assert cluster.status().halted
 
 
 @pytest.mark.parametrize("state", [State.CORDON, State.RESTART, State.VALIDATION])

@@ -15,7 +15,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, is_under_way, needs_workloads, pause_of, upgrade_status
+from purser.operator.upgrade import State, advance, is_under_way, needs_workloads, pause_of
 from purser.operator.upgrade.states import is_valid
 
 
@@ -416,7 +416,7 @@ def test_a_node_of_which_the_driver_is_not_known_for_a_while_stays_where_it_is(s
     cluster.run()
     assert cluster.state("a") is state
     assert cluster.nodes["a"].unschedulable
-    assert upgrade_status(cluster.fleet()).message == "node a: its GPU's model is not known yet"
+    assert cluster.status().message == "node a: its GPU's model is not known yet"
     cluster.unknown.clear()
     cluster.run(until=lambda: all_done(cluster))
 
@@ -511,7 +511,7 @@ def test_an_old_driver_that_does_not_go_is_named() -> None:
         del cluster.pods[pod.uid]
         if pod.operand == Operand.DRIVER:
             cluster.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
-    assert upgrade_status(cluster.fleet()).message == "node a: waits for its new driver: its old pod has not gone"
+    assert cluster.status().message == "node a: waits for its new driver: its old pod has not gone"
 
 
 def test_a_failed_node_that_was_not_touched_is_tried_at_once_with_another_driver() -> None:
