@@ -15,7 +15,7 @@ from purser.kube.racing import until
 log = structlog.get_logger("purser.operator")
 
 Key = tuple[str, str]
-"""A resource's plural, and an object's key."""
+"""A resource's plural with its group, for another group may use the same plural; and an object's key."""
 Check = Callable[[Any], bool]
 """Whether the object as it is known now, None where there is none, shows the effect."""
 
@@ -73,10 +73,10 @@ class Expectations:
             return set()
         first = sorted(self._open)[:3]
         log.warning("Effects of writes have not been seen in time", count=len(self._open), some=first)
-        plurals = {plural for plural, _ in self._open}
+        resources = {resource for resource, _ in self._open}
         self._open.clear()
         self._update()
-        return plurals
+        return resources
 
     def _update(self) -> None:
         if self._open:

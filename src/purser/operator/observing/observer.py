@@ -92,7 +92,9 @@ class Observer:
         self._workloads = Workloads(client, namespace, self._tell)
         self._budgets: Informer[DisruptionBudget] | None = None
         self._policy_version = "v1"
-        self._served: set[Resource[Any]] = set(OWNED)
+        written: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
+        self._informers = {_called(each.resource): each for each in written}
+        self._served: set[Resource[Any]] = {CLUSTER_POLICIES, OPERATOR_NODES, OPERATOR_PODS, *OWNED}
         self._ready = asyncio.Event()
         self._awaited: dict[str, Callable[[], bool]] = {"the server's version": self._ready.is_set}
         self._node_views: dict[str, NodeView] = {}
@@ -125,8 +127,8 @@ class Observer:
         certain: list[Informer[Any]] = [self._nodes, self._pods, self._budgets, *(self._owned[each] for each in OWNED)]
         (optional if self._policies_may_be_unknown else certain).append(self._policies)
         async with asyncio.TaskGroup() as group:
-            known = {_called(informer): self._follow_if_served(group, informer) for informer in optional}
-            known |= {_called(informer): self._follow(group, informer) for informer in certain}
+            known = {_called(informer.resource): self._follow_if_served(group, informer) for informer in optional}
+            known |= {_called(informer.resource): self._follow(group, informer) for informer in certain}
             self._awaited = {what: event.is_set for what, event in known.items()}
             for event in known.values():
                 await event.wait()
@@ -161,7 +163,7 @@ class Observer:
 
     async def refresh(self) -> None:
         """Have nodes and operands' pods listed anew: another process may have written to them. Raises `KubeError`."""
-        await self._list_anew({self._nodes.resource.plural, self._pods.resource.plural})
+        await self._list_anew({_called(OPERATOR_NODES), _called(OPERATOR_PODS)})
 
     # --- what writers tell: see `purser.operator.acting.kube.Notes`
 
@@ -171,9 +173,10 @@ class Observer:
 
     def expect(self, resource: Resource[Any], key: str, check: Check) -> None:
         """A write will have this effect, and no round begins before it was seen."""
-        informer = self._informer(resource)
-        if informer is not None:
-            self._expectations.expect((resource.plural, key), check, informer.store.get(key))
+        called = _called(resource)
+        informer = self._informers[called]
+        if informer.resource in self._served:
+            self._expectations.expect((called, key), check, informer.store.get(key))
 
     # --- how
 
@@ -187,36 +190,28 @@ class Observer:
             informer.add_handler(on_delete=self._forget)
 
     def _watch(self, informer: Informer[T], views: Views[T, Any] | None) -> None:
-        plural = informer.resource.plural
+        called = _called(informer.resource)
 
         def put(obj: T) -> None:
             if views is None or views.put(obj):
                 self._tell()
-            self._expectations.see((plural, key_of(obj)), obj)
+            self._expectations.see((called, key_of(obj)), obj)
 
         def gone(obj: T) -> None:
             if views is not None:
                 views.drop(obj)
             self._tell()
-            self._expectations.see((plural, key_of(obj)), None)
+            self._expectations.see((called, key_of(obj)), None)
 
         informer.add_handler(put, lambda _, new: put(new), gone)
 
-    def _informer(self, resource: Resource[Any]) -> Informer[Any] | None:
-        """Budgets' is not among them: they are not written."""
-        known: list[Informer[Any]] = [self._policies, self._nodes, self._pods]
-        known += [self._owned[each] for each in self._owned if each in self._served]
-        return next((each for each in known if _place(each.resource) == _place(resource)), None)
-
-    async def _list_anew(self, plurals: Collection[str]) -> None:
-        known: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
+    async def _list_anew(self, resources: Collection[str]) -> None:
         try:
             async with asyncio.timeout(LIST_S):
-                for informer in known:
-                    if informer.resource.plural in plurals:
-                        await informer.relist()
+                for called in resources:
+                    await self._informers[called].relist()
         except TimeoutError:
-            raise ApiUnavailableError(f"{', '.join(sorted(plurals))} were not listed within {LIST_S:g} s") from None
+            raise ApiUnavailableError(f"{', '.join(sorted(resources))} were not listed within {LIST_S:g} s") from None
 
     async def _find_policy_version(self) -> str:
         while True:
@@ -261,10 +256,5 @@ class Observer:
             del self.settled[key]
 
 
-def _called(informer: Informer[Any]) -> str:
-    resource = informer.resource
+def _called(resource: Resource[Any]) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-
-
-def _place(resource: Resource[Any]) -> tuple[str, str]:
-    return resource.group, resource.plural

@@ -20,13 +20,16 @@ from tests.unit.operator.embedded import (
 )
 
 from purser.kube import Client, NotFoundError
+from purser.kube.objects import ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode, PodView
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from purser.operator.observing import Observer, optional
 from purser.operator.observing import observer as module
+from purser.operator.observing.expectations import at_least
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, RUNTIME_CLASSES, is_served
+from purser.operator.observing.objects import Identified
 from purser.operator.policy import CLUSTER_POLICIES
 
 GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}
@@ -137,6 +140,21 @@ async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkey
     assert (await observer.snapshot(nothing)).nodes[0].labels["x"] == "y"
     observer.expect(NODES, "a", lambda known: False)
     assert await observer.snapshot(nothing), "what never comes does not hold rounds up for ever"
+
+
+async def test_another_operators_policy_of_the_same_name_does_not_answer_for_ours(cluster, observer, monkeypatch):
+    """Both call their kind ``clusterpolicies``, and `purser operator import` keeps the name."""
+    monkeypatch.setattr(module, "SEEN_S", 0.05)
+    await cluster.client.create(CLUSTER_POLICIES, {"metadata": {"name": "cluster-policy"}, "spec": {}})
+    await eventually(lambda: observer._policies.store.get("cluster-policy"))
+    observer._policies._apply = lambda event: None  # a watch that says nothing any more
+    labels = {"metadata": {"labels": {"x": "y"}}}
+    written = await cluster.client.patch_merge(CLUSTER_POLICIES, "cluster-policy", labels)
+    observer.expect(CLUSTER_POLICIES, "cluster-policy", at_least(written["metadata"]["resourceVersion"]))
+    observer._rivals._upsert(
+        Identified(metadata=ObjectMeta(name="cluster-policy", uid="theirs", resource_version="9999999"))
+    )
+    assert (await observer.snapshot(nothing)).policies[0]["metadata"]["labels"] == {"x": "y"}
 
 
 async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observer):
