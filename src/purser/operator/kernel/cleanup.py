@@ -21,6 +21,7 @@ from purser.operator.names import (
     OWNED_NODE_LABELS,
     POOL_LABEL,
 )
+from purser.operator.nodework.cordons import is_cordoned_by_purser
 from purser.operator.order import Operand
 
 DISCOVERY = "gpu-discovery"
@@ -66,7 +67,7 @@ def stripped(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
         node=node.name,
         labels={each: None for each in labels if not has_rivals or _is_pursers(each)},
         annotations={each: None for each in annotations if not has_rivals or _is_pursers(each)},
-        unschedulable=False if node.unschedulable and CORDONED_BY_ANNOTATION in node.annotations else None,
+        unschedulable=False if is_cordoned_by_purser(node) else None,
         why=WHY,
     )
 
@@ -81,7 +82,7 @@ def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], depart
     if mig_holds(node) and Operand.MIG_MANAGER in operands:
         unschedulable = None
         annotations.pop(MIG_STEP_ANNOTATION, None)
-        if node.unschedulable:  # otherwise the mark is void, and a cordon that comes is not Purser's
+        if is_cordoned_by_purser(node):  # otherwise the mark is void, and a cordon that comes is not Purser's
             annotations.pop(CORDONED_BY_ANNOTATION, None)
     return msgspec.structs.replace(patch, labels=labels, annotations=annotations, unschedulable=unschedulable)
 

@@ -6,7 +6,7 @@ from purser.operator.kernel.active_policy import generation_of, old_status
 from purser.operator.kernel.conditions import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.model import Raw, Snapshot
-from purser.operator.names import CORDONED_BY_ANNOTATION
+from purser.operator.nodework.cordons import is_cordoned_by_purser
 from purser.operator.policy import ClusterPolicyStatus
 from purser.operator.upgrade import is_under_way as upgrade_is_under_way
 from purser.operator.wording import some
@@ -33,9 +33,7 @@ def _in_the_middle(snapshot: Snapshot) -> str:
     names = sorted(
         node.name
         for node in snapshot.nodes
-        if (node.unschedulable and CORDONED_BY_ANNOTATION in node.annotations)
-        or upgrade_is_under_way(node)
-        or mig_is_under_way(node)
+        if is_cordoned_by_purser(node) or upgrade_is_under_way(node) or mig_is_under_way(node)
     )
     if not names:
         return ""

@@ -5,10 +5,11 @@ import msgspec
 from purser.core.mig_messages import MigResult
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node_annotations import encode
-from purser.operator.mig.states import FAILED, SUCCESS, Change, MigFleet, cordon_is_ours, result_of
+from purser.operator.mig.states import FAILED, SUCCESS, Change, MigFleet, result_of
 from purser.operator.mig.writing import record, say, state_label
 from purser.operator.model import DeletePod, NodeView, PatchNode, Standing
-from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_STEP_ANNOTATION
+from purser.operator.names import MIG_STEP_ANNOTATION
+from purser.operator.nodework.cordons import Cordoner, lift
 from purser.operator.nodework.steps import Step, Texts, patch, to
 from purser.operator.order import Operand
 
@@ -31,9 +32,8 @@ def abandon(standing: Standing, why: str) -> Step:
 
 def given_back(node: NodeView, why: str, labels: Texts, told: Texts) -> PatchNode:
     """The cordon is lifted if it is ours."""
-    ours = cordon_is_ours(node)
-    marks: Texts = {CORDONED_BY_ANNOTATION: None} if ours else {}
-    return patch(node, why, labels=labels, annotations=told | marks, unschedulable=False if ours else None)
+    marks, unschedulable = lift(node, Cordoner.MIG)
+    return patch(node, why, labels=labels, annotations=told | marks, unschedulable=unschedulable)
 
 
 def answered(standing: Standing, change: Change) -> Step | None:

@@ -17,7 +17,6 @@ from purser.operator.mig.states import (
     MigFleet,
     change_of,
     circumstances,
-    cordon_is_ours,
     is_managed,
     is_under_way,
     lost_change,
@@ -25,11 +24,12 @@ from purser.operator.mig.states import (
     result_of,
     wanted_profile,
 )
-from purser.operator.mig.writing import cordon, following, record, say, state_label
+from purser.operator.mig.writing import following, record, say, state_label
 from purser.operator.model import Standing
 from purser.operator.names import MIG_STATE_LABEL
 from purser.operator.nodework.bounds import unavailable_bound
 from purser.operator.nodework.clocks import is_to_come
+from purser.operator.nodework.cordons import Cordoner, claim, is_cordoned_by
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, evictable_gpu_pods, gpu_pods
 from purser.operator.nodework.steps import UNKNOWN_PODS, Step, ask_again, patch, to
@@ -75,14 +75,14 @@ def would_empty(standing: Standing, fleet: MigFleet) -> bool:
 def _without_record(standing: Standing, fleet: MigFleet) -> Step:
     node, lost = standing.node, lost_change(standing.node, fleet.now)
     if lost is not None:
-        told = record(lost) | cordon(node)
+        told = record(lost) | claim(node, Cordoner.MIG)
         why = "the record of its change is written anew: its worker may be at it"
         return to(patch(node, why, annotations=told, unschedulable=True))
     if is_under_way(node):
         attempt, profile = f"{circumstances(standing)}#{fleet.now:.3f}", wanted_profile(standing, fleet.spec)
         unread = Change(step="checking", profile=profile, attempt=attempt, since=fleet.now)
         return end(standing, FAILED, "what was written of its change cannot be read", unread)
-    if cordon_is_ours(node) or MIG_WANTED_ANNOTATION in node.annotations:
+    if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
         return to(given_back(node, "the record of its change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
     return _idle(standing, fleet)
 
@@ -146,7 +146,7 @@ def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Colle
         bound = unavailable_bound(fleet.policy, len(fleet.standings))
         waits = f"no more than {bound} GPU nodes may be unavailable (maxUnavailable)"
         return Step(waits=waits, says=(say(node, f"MIG layout {change.profile} waits: {waits}"),))
-    told = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | cordon(node)
+    told = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
     why = f"MIG layout {change.profile}: cordoned, operands are paused, GPU pods leave"
     return to(patch(node, why, labels=state_label(PENDING), annotations=told, unschedulable=True), say(node, why))
 
@@ -160,7 +160,7 @@ def _is_outdated(standing: Standing, fleet: MigFleet, change: Change) -> bool:
 def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: DisruptionLedger) -> Step:
     node = standing.node
     if not node.unschedulable:
-        return to(patch(node, "cordoned for a MIG change", annotations=cordon(node), unschedulable=True))
+        return to(patch(node, "cordoned for a MIG change", annotations=claim(node, Cordoner.MIG), unschedulable=True))
     users = _users_of_gpus(standing, fleet, ledger)
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)

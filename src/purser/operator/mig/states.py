@@ -15,13 +15,9 @@ from purser.operator.names import (
     MIG_STEP_ANNOTATION,
     PAUSED_FOR_MIG,
 )
-from purser.operator.nodework.cordons import is_cordoned_by
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec
-
-CORDON_MARK = "mig-change"
-"""Value of the annotation ``purser.dev/cordoned-by`` on nodes that a MIG change cordoned."""
 
 PENDING, SUCCESS, FAILED = "pending", "success", "failed"
 """Values of the label ``nvidia.com/mig.config.state``."""
@@ -164,8 +160,3 @@ def lost_change(node: NodeView, now: float) -> Change | None:
         return None
     attempt = request.attempt.removesuffix("/apply")
     return Change(step="applying", profile=request.profile, attempt=attempt, since=now)
-
-
-def cordon_is_ours(node: NodeView) -> bool:
-    """The cordon was set by a MIG change."""
-    return is_cordoned_by(node, CORDON_MARK)

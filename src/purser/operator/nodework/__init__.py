@@ -8,7 +8,7 @@ budgets, is why it stands here once.
 - ``evicting``: which pods have to leave, and which of them may be asked to.
 - ``disruption``: what PodDisruptionBudgets allow within one round.
 - ``bounds``: how many nodes may be unavailable.
-- ``cordons``: whose cordon a node has.
+- ``cordons``: whose cordon a node has, and who may lift it.
 - ``clocks``: times that stand on nodes.
 
 Not here: the machines (``upgrade``, ``mig``), which import nothing of one another, and writing of any kind.

@@ -1,13 +1,38 @@
 """Whose cordon a node has. Cordon and mark are one write, so that a mark on a schedulable node is void: others lifted
 the cordon, and the next one is theirs."""
 
+from enum import StrEnum
+
 from purser.operator.model import NodeView, PatchNode
 from purser.operator.names import CORDONED_BY_ANNOTATION
+from purser.operator.nodework.steps import Texts
 
 
-def is_cordoned_by(node: NodeView, mark: str) -> bool:
-    """The node is cordoned, and the mark says by whom."""
-    return node.unschedulable and node.annotations.get(CORDONED_BY_ANNOTATION) == mark
+class Cordoner(StrEnum):
+    """Who of Purser cordons nodes: values of the annotation ``purser.dev/cordoned-by``."""
+
+    UPGRADE = "driver-upgrade"
+    MIG = "mig-change"
+
+
+def is_cordoned_by(node: NodeView, by: Cordoner) -> bool:
+    """The cordon was set by this one, and may be lifted by it."""
+    return is_cordoned_by_purser(node) and node.annotations[CORDONED_BY_ANNOTATION] == by
+
+
+def is_cordoned_by_purser(node: NodeView) -> bool:
+    """The node is cordoned, and the mark says that it was Purser."""
+    return node.unschedulable and CORDONED_BY_ANNOTATION in node.annotations
+
+
+def claim(node: NodeView, by: Cordoner) -> Texts:
+    """The mark that a cordon is set with; nothing where somebody else's is there already."""
+    return {} if node.unschedulable and not is_cordoned_by(node, by) else {CORDONED_BY_ANNOTATION: by.value}
+
+
+def lift(node: NodeView, by: Cordoner) -> tuple[Texts, bool | None]:
+    """Mark and cordon afterwards: lifted where it is this one's, left where it is not."""
+    return ({CORDONED_BY_ANNOTATION: None}, False) if is_cordoned_by(node, by) else ({}, None)
 
 
 def void_mark(node: NodeView) -> PatchNode | None:

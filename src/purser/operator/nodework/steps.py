@@ -51,6 +51,11 @@ def to(made: PatchNode | None, *says: Say) -> Step:
     return Step(patch=made, says=says)
 
 
+def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -> Say:
+    """An event on a node."""
+    return Say("Node", node.name, node.uid, reason, message, warning)
+
+
 def ask_again(now: float, until: float | None) -> float:
     """When pods that stay are asked the next time: before the deadline, if there is one."""
     return now + ASK_AGAIN_S if until is None else min(now + ASK_AGAIN_S, until)

@@ -2,9 +2,10 @@
 
 from purser.operator.model import NodeView, Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
+from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
 from purser.operator.nodework.steps import Step, to
 from purser.operator.order import Operand
-from purser.operator.upgrade.states import Fleet, State, cordon_is_ours, state_of, step_start
+from purser.operator.upgrade.states import Fleet, State, state_of, step_start
 from purser.operator.upgrade.writing import fail, say
 
 UNTOLD = "its driver upgrade failed, and the node does not say why any more"
@@ -33,7 +34,7 @@ def trouble_of(node: NodeView) -> str:
     why = node.annotations.get(UPGRADE_FAILURE_ANNOTATION) or UNTOLD
     if state is State.FAILED:
         return why
-    is_half_way = state is State.REQUIRED and cordon_is_ours(node)
+    is_half_way = state is State.REQUIRED and is_cordoned_by(node, Cordoner.UPGRADE)
     return f"cordoned since its last upgrade failed, it waits for its turn: {why}" if is_half_way else ""
 
 

@@ -10,6 +10,7 @@ from purser.operator.names import (
     UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
 )
+from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.steps import Step, Texts, patch, to
 from purser.operator.upgrade.away import away
@@ -22,7 +23,6 @@ from purser.operator.upgrade.states import (
     UNDER_WAY,
     Fleet,
     State,
-    cordon_is_ours,
     has_clock,
     is_due,
     is_managed,
@@ -76,17 +76,17 @@ def _stop_clock(standing: Standing, why: str) -> Step:
 
 def _idle(standing: Standing, fleet: Fleet) -> Step:
     """Due or not: the label says so."""
-    state = state_of(standing.node)
+    node, state = standing.node, state_of(standing.node)
     if is_due(standing):
         if state is State.REQUIRED:
-            return Step(waits=trouble_of(standing.node) or "waits for its turn")
-        return to(patch(standing.node, "another driver is due", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
-    is_half_way = cordon_is_ours(standing.node) or UPGRADE_INITIAL_CORDON_ANNOTATION in standing.node.annotations
+            return Step(waits=trouble_of(node) or "waits for its turn")
+        return to(patch(node, "another driver is due", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+    is_half_way = is_cordoned_by(node, Cordoner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
     if state is State.REQUIRED or is_half_way:  # the policy went back, or somebody took the state away in the middle
         return to(finish(standing, fleet.now))
     if state is State.DONE:
         return Step()
-    return to(patch(standing.node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))
+    return to(patch(node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))
 
 
 def _failed(standing: Standing, fleet: Fleet) -> Step:

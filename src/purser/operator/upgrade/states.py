@@ -20,12 +20,9 @@ from purser.operator.names import (
     UPGRADE_TARGET_ANNOTATION,
 )
 from purser.operator.nodework.clocks import is_to_come
-from purser.operator.nodework.cordons import is_cordoned_by
+from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
-
-CORDON_MARK = "driver-upgrade"
-"""Value of the annotation ``purser.dev/cordoned-by`` on nodes that an upgrade cordoned."""
 
 REQUESTED = "true"
 """Value of `UPGRADE_REQUESTED_ANNOTATION` as people write it. While the upgrade runs it is the uid of the pod to go."""
@@ -148,7 +145,7 @@ def restarts_only(standing: Standing) -> bool:
 
 def is_due(standing: Standing) -> bool:
     """It needs an upgrade. So does a node that waits for a second one after a first that failed half-way."""
-    half_way = state_of(standing.node) is State.REQUIRED and cordon_is_ours(standing.node)
+    half_way = state_of(standing.node) is State.REQUIRED and is_cordoned_by(standing.node, Cordoner.UPGRADE)
     return is_managed(standing) and (stale_pod(standing) is not None or half_way)
 
 
@@ -178,11 +175,6 @@ def passed_over(standing: Standing) -> str:
     if standing.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
         return f"its label {UPGRADE_SKIP_LABEL} says so"
     return "" if standing.node.ready else "it is NotReady"
-
-
-def cordon_is_ours(node: NodeView) -> bool:
-    """The cordon was set by an upgrade, and may be lifted by one."""
-    return is_cordoned_by(node, CORDON_MARK)
 
 
 def reached_target(standing: Standing) -> bool:

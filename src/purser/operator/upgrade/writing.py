@@ -1,8 +1,9 @@
 """The patches of an upgrade. Each is one write that is valid by itself: a state and its effect travel together."""
 
-from purser.operator.model import NodeView, PatchNode, Say, Standing
+from functools import partial
+
+from purser.operator.model import NodeView, PatchNode, Standing
 from purser.operator.names import (
-    CORDONED_BY_ANNOTATION,
     UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_FAILURE_ANNOTATION,
     UPGRADE_INITIAL_CORDON_ANNOTATION,
@@ -15,17 +16,12 @@ from purser.operator.names import (
     UPGRADE_VALIDATION_START_ANNOTATION,
     UPGRADE_WAIT_START_ANNOTATION,
 )
-from purser.operator.nodework.steps import Texts, patch
-from purser.operator.upgrade.states import (
-    CORDON_MARK,
-    REQUESTED,
-    Fleet,
-    State,
-    cordon_is_ours,
-    restarts_only,
-)
+from purser.operator.nodework.cordons import Cordoner, claim, lift
+from purser.operator.nodework.steps import Texts, event, patch
+from purser.operator.upgrade.states import REQUESTED, Fleet, State, restarts_only
 
 EVENT_REASON = "DriverUpgrade"
+say = partial(event, EVENT_REASON)
 
 PROGRESS: Texts = dict.fromkeys(
     (
@@ -86,17 +82,15 @@ def clock_text(now: float) -> str:
 
 
 def cordoned(node: NodeView) -> Texts:
-    """The marks of a cordon: whose it is. One that is there without a mark of ours is somebody else's."""
-    if node.unschedulable and not cordon_is_ours(node):
-        return {UPGRADE_INITIAL_CORDON_ANNOTATION: "true"}
-    return {CORDONED_BY_ANNOTATION: CORDON_MARK, UPGRADE_INITIAL_CORDON_ANNOTATION: None}
+    """The marks of a cordon: that it is the upgrade's, or was there before."""
+    mark = claim(node, Cordoner.UPGRADE)
+    return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None if mark else "true"}
 
 
 def uncordoned(node: NodeView) -> tuple[Texts, bool | None]:
     """Marks and cordon after an upgrade: lifted where it is ours, left where it is not."""
-    if not cordon_is_ours(node):
-        return {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, None
-    return {CORDONED_BY_ANNOTATION: None, UPGRADE_INITIAL_CORDON_ANNOTATION: None}, False
+    mark, unschedulable = lift(node, Cordoner.UPGRADE)
+    return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, unschedulable
 
 
 def finish(standing: Standing, now: float) -> PatchNode:
@@ -147,8 +141,3 @@ def _request_is_met(node: NodeView) -> Texts:
     return (
         {} if node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED else {UPGRADE_REQUESTED_ANNOTATION: None}
     )
-
-
-def say(node: NodeView, message: str, *, warning: bool = False) -> Say:
-    """An event on a node."""
-    return Say("Node", node.name, node.uid, EVENT_REASON, message, warning)
