@@ -17,8 +17,8 @@ from aiohttp import web
 
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
 from purser.operator.names import APPLIED_HASH_ANNOTATION, DEPLOY_PREFIX, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
-from purser.operator.observing.kinds import OWNED
 from purser.operator.order import Operand
+from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
 from tests.lab import IS_LONG

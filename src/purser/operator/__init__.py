@@ -8,8 +8,8 @@ operator may be killed between any two writes, and why `plan`, `--dry-run` and t
 What is decided, pure:
 
 - ``policy``: the ClusterPolicy as types, its defaults and checks; ``definition``: the CRD, generated from them.
-- ``names``, ``order``: labels and annotations; which operand needs which. ``model``: the nouns that pass between the
-  parts. ``merging``, ``selectors``, ``wording``: what several of them need.
+- ``names``, ``order``, ``owned``: labels and annotations; which operand needs which; kinds of objects that are made.
+  ``model``: the nouns that pass between the parts. ``merging``, ``selectors``, ``wording``: what several of them need.
 - ``kernel``: the round. ``operands``: the manifests of what runs on nodes.
 - ``upgrade``, ``mig``: the state machines that replace drivers and change MIG layouts, node by node; ``nodework``: what
   they share. Neither imports the other.

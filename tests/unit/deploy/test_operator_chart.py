@@ -9,10 +9,11 @@ from purser.kube import Resource
 from purser.kube.resources import NODES, PODS
 from purser.operator.definition import crd
 from purser.operator.model import RuntimeKind, Wanted
-from purser.operator.observing.kinds import MONITORS, OWNED, RIVALS
+from purser.operator.observing.kinds import RIVALS
 from purser.operator.observing.objects import budgets_resource
 from purser.operator.operands import render as render_operands
 from purser.operator.operands.accounts import ACCOUNTS
+from purser.operator.owned import MONITORS, OWNED
 from purser.operator.policy import CLUSTER_POLICIES, decode
 
 from .commands import assert_parses

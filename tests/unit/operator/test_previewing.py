@@ -11,7 +11,8 @@ from tests.unit.operator.stack import POLICY, stack
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.operator.definition import define
-from purser.operator.observing.kinds import DEFINITIONS, OWNED
+from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import (
     MisusedError,

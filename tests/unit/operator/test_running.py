@@ -20,8 +20,9 @@ from purser.operator.names import (
     OPERAND_LABEL,
     POOL_LABEL,
 )
-from purser.operator.observing.kinds import DEFINITIONS, OWNED, RIVALS, is_served
+from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.order import Operand
+from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"

@@ -5,20 +5,9 @@ from collections.abc import Collection, Iterable, Iterator
 from purser.operator.kernel.drift import why_apply
 from purser.operator.model import Adopt, Apply, Delete, ObjectKey, Raw, Rendered, Snapshot
 from purser.operator.names import KIND
+from purser.operator.owned import MONITORS, OWNED
 
-KIND_ORDER = (
-    "ServiceAccount",
-    "Role",
-    "ClusterRole",
-    "RoleBinding",
-    "ClusterRoleBinding",
-    "ConfigMap",
-    "RuntimeClass",
-    "Service",
-    "DaemonSet",
-    "ServiceMonitor",
-    "PrometheusRule",
-)
+_ORDER = {resource.kind: place for place, resource in enumerate((*OWNED, *MONITORS))}
 
 
 def object_actions(
@@ -61,4 +50,4 @@ def _applies(snapshot: Snapshot, wanted: dict[ObjectKey, Raw]) -> Iterator[Apply
 
 
 def _place(key: ObjectKey) -> tuple[int, ObjectKey]:
-    return KIND_ORDER.index(key.kind) if key.kind in KIND_ORDER else len(KIND_ORDER), key
+    return _ORDER[key.kind], key

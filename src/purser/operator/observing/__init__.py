@@ -1,6 +1,6 @@
 """What there is: informers on everything that a round decides from, and the `Snapshot` of it.
 
-- ``kinds``: where the API serves what the operator owns, and which version of it an old server has.
+- ``kinds``: where the API serves what the operator asks for, and what a server has of it.
 - ``objects``, ``views``: what is read of nodes, pods and budgets, and the nouns of the kernel made of it.
 - ``workloads``: pods of nodes that are to be emptied or to lose their driver, followed only then.
 - ``optional``: kinds whose definitions come and go.

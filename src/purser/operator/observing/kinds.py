@@ -1,39 +1,15 @@
-"""Where the API serves what the operator owns or asks for."""
+"""Where the API serves what the operator asks for, and what a server has of it."""
 
 import msgspec
 
 from purser.kube import Client, NotFoundError, Raw, Resource, untyped
 from purser.operator.model import ObjectKey
 from purser.operator.observing.objects import Identified
-
-DAEMON_SETS = untyped("apps", "v1", "daemonsets", "DaemonSet")
-SERVICE_MONITORS = untyped("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
-PROMETHEUS_RULES = untyped("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule")
+from purser.operator.owned import MONITORS, OWNED
 
 DEFINITIONS = untyped(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
-
-RUNTIME_CLASSES = untyped("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-
-OWNED = (
-    untyped("", "v1", "serviceaccounts", "ServiceAccount"),
-    untyped("rbac.authorization.k8s.io", "v1", "roles", "Role"),
-    untyped("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
-    untyped("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
-    untyped("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    untyped("", "v1", "configmaps", "ConfigMap"),
-    RUNTIME_CLASSES,
-    untyped("", "v1", "services", "Service"),
-    DAEMON_SETS,
-)
-"""Kinds of objects that the operator makes and that every API server since 1.20 serves.
-
-A Namespace is not among them on purpose: what is owned is removed when it is no longer wanted.
-"""
-
-MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES)
-"""Likewise, where the Prometheus operator's definitions are installed."""
 
 RIVALS = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", False, Identified)
 """Where NVIDIA's GPU operator is, or was, installed."""

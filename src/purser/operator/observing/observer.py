@@ -22,19 +22,13 @@ from purser.kube import (
 from purser.operator.model import NodeView, ObjectKey, PodView, Settled, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
-from purser.operator.observing.kinds import (
-    MONITORS,
-    OWNED,
-    RIVALS,
-    RUNTIME_CLASSES,
-    SERVICE_MONITORS,
-    policy_version,
-)
+from purser.operator.observing.kinds import RIVALS, policy_version
 from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, DisruptionBudget, budgets_resource
 from purser.operator.observing.optional import follow_if_served
 from purser.operator.observing.snapshot import Known, snapshot_of
 from purser.operator.observing.views import Views, node_view, pod_view
 from purser.operator.observing.workloads import Workloads
+from purser.operator.owned import MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.policy import CLUSTER_POLICIES
 
 log = structlog.get_logger("purser.operator")

@@ -28,8 +28,9 @@ from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from purser.operator.observing import Observer, optional
 from purser.operator.observing import observer as module
 from purser.operator.observing.expectations import at_least
-from purser.operator.observing.kinds import DEFINITIONS, RIVALS, RUNTIME_CLASSES, is_served
+from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.observing.objects import Identified
+from purser.operator.owned import RUNTIME_CLASSES
 from purser.operator.policy import CLUSTER_POLICIES
 
 GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}

@@ -21,6 +21,7 @@ from purser.operator.names import (
 )
 from purser.operator.operands.hashes import hashed
 from purser.operator.order import Operand
+from purser.operator.owned import MONITORS, OWNED
 
 from .wanteds import EVERYTHING, IMAGE, KINDS, NAMESPACE, POOLS, SPECS, container, daemon_set, pool, rendered, variables
 
@@ -40,6 +41,13 @@ def test_every_object_fits_the_schema_of_the_kubernetes_version(name: str, versi
         for each in rendered(SPECS[name], **EVERY):
             if not each.object["apiVersion"].startswith("monitoring.coreos.com/"):
                 kubernetes_validate.validate(dict(each.object), version, strict=True)
+
+
+def test_every_kind_that_is_rendered_is_a_kind_that_the_operator_owns() -> None:
+    """And the reverse: nothing is followed that is never there."""
+    every = [each.object for name in SPECS for each in rendered(SPECS[name], **EVERY)]
+    kinds = {(each["apiVersion"], each["kind"], "namespace" in each["metadata"]) for each in every}
+    assert kinds == {(each.api_version, each.kind, each.namespaced) for each in (*OWNED, *MONITORS)}
 
 
 @pytest.mark.parametrize("name", SPECS)
