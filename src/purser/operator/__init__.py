@@ -17,7 +17,7 @@ What is decided, pure:
 
 What is done:
 
-- ``observing``, ``acting``: the edges to the API server. ``metrics``, ``serving``: what is told to monitoring.
+- ``observing``, ``acting``: the edges to the API server. ``metrics``, ``gauges``: what is told to monitoring.
 - ``running`` with its ``settings``: the process, composed; ``rounds``: one round after the other.
 - ``previewing``: what a round or an upgrade would do; ``uninstall``: the way out, and what remains on it.
 

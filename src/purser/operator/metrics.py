@@ -12,42 +12,24 @@ from prometheus_client.registry import Collector
 
 from purser.operator.acting import Result
 from purser.operator.acting.writer import describe
+from purser.operator.gauges import HELP, PREFIX, Gauge, Reconciliation
 from purser.operator.kernel.active_policy import old_status
 from purser.operator.model import Action, Outcome, Snapshot, WriteStatus
 from purser.operator.policy import ClusterPolicyStatus
-
-PREFIX = "gpu_operator_"
-
-GAUGES = {
-    "gpu_nodes_total": "Nodes with a GPU.",
-    "reconciliation_status": "1: everything is ready; 0: not yet; -1: no ClusterPolicy to act on; -2: a round failed.",
-    "reconciliation_has_nfd_labels": "Whether a node carries labels of node-feature-discovery.",
-    "driver_auto_upgrade_enabled": "Whether drivers are upgraded without being asked.",
-    "nodes_upgrades_in_progress": "Nodes whose driver is being upgraded.",
-    "nodes_upgrades_done": "Nodes with the driver that they should have.",
-    "nodes_upgrades_failed": "Nodes whose driver upgrade failed.",
-    "nodes_upgrades_available": "Free slots: how many more nodes may have their driver upgraded now.",
-    "nodes_upgrades_pending": "Nodes that wait for their driver upgrade.",
-}
-"""What a round's `Outcome.gauges` may name, and its help."""
-
-_LAST_SUCCESS = "reconciliation_last_success_ts_seconds"
-_FAILED = -2.0
 
 
 class _LeadersGauges(Collector):
     """Gauges that are there once they have a value, and until it is forgotten."""
 
     def __init__(self) -> None:
-        self.values: dict[str, float] = {}
-        """By name without its prefix."""
+        self.values: dict[Gauge, float] = {}
         self.operands: dict[tuple[str, str], float] = {}
         """By operand and state."""
 
     def collect(self) -> Iterator[Metric]:
-        for name, text in (*GAUGES.items(), (_LAST_SUCCESS, "When a round last found everything ready.")):
-            if name in self.values:
-                yield GaugeMetricFamily(PREFIX + name, text, self.values[name])
+        for gauge in Gauge:
+            if gauge in self.values:
+                yield GaugeMetricFamily(PREFIX + gauge, HELP[gauge], self.values[gauge])
         if self.operands:
             name, labels = "purser_operator_node_operands", ("operand", "state")
             family = GaugeMetricFamily(name, "Nodes by operand and state.", labels=labels)
@@ -84,10 +66,9 @@ class OperatorMetrics:
         for action in result.done:
             words = describe(action)
             self._writes.labels(words["verb"], words["kind"]).inc()
-        values = self._gauges.values
-        values.update((name, value) for name, value in outcome.gauges.items() if name in GAUGES)
-        if outcome.gauges.get("reconciliation_status") == 1.0:
-            values[_LAST_SUCCESS] = snapshot.now
+        self._gauges.values.update(outcome.gauges)
+        if outcome.gauges.get(Gauge.RECONCILIATION) == Reconciliation.READY:
+            self._gauges.values[Gauge.LAST_SUCCESS] = snapshot.now
         self._gauges.operands = _operands_of(_active_status(snapshot, outcome.actions))
         if any(not failure.expected for failure in result.failures):
             self.round_failed()
@@ -95,7 +76,7 @@ class OperatorMetrics:
     def round_failed(self) -> None:
         """A round failed: nothing is known, or not everything was written."""
         self._failed.inc()
-        self._gauges.values["reconciliation_status"] = _FAILED
+        self._gauges.values[Gauge.RECONCILIATION] = Reconciliation.FAILED
 
 
 def _operands_of(status: ClusterPolicyStatus) -> dict[tuple[str, str], float]:

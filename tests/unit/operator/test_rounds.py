@@ -14,6 +14,7 @@ from purser.kube import (
     run_workers,
 )
 from purser.operator import rounds as module
+from purser.operator.gauges import Gauge
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import Apply, Evict, Outcome, PatchNode, Say, Snapshot, Workload
 from purser.operator.rounds import RoundError, Rounds
@@ -219,7 +220,7 @@ async def test_an_eviction_that_a_budget_refuses_is_asked_for_when_the_kernel_sa
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a round that ends", "a round that fails"])
 async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fails):
-    world.outcome = Outcome(actions=(PATCH,), gauges={"gpu_nodes_total": 3.0})
+    world.outcome = Outcome(actions=(PATCH,), gauges={Gauge.GPU_NODES: 3.0})
     await world.rounds.round()
     assert world.metrics.registry.get_sample_value("gpu_operator_gpu_nodes_total") == 3.0
 

@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from purser.operator.gauges import Gauge, Reconciliation
 from purser.operator.kernel.conditions import READY, find
 from purser.operator.kernel.facts import has_nfd
 from purser.operator.kernel.failing import sentence
 from purser.operator.model import Say, Snapshot, Standing
 from purser.operator.policy import ClusterPolicy, ClusterPolicyStatus
-
-OK = 1.0
-NOT_READY = 0.0
-NO_POLICY = -1.0
-"""Values of ``reconciliation_status``."""
 
 
 def events_of(policy: ClusterPolicy, status: ClusterPolicyStatus, standings: Sequence[Standing]) -> Iterator[Say]:
@@ -34,10 +30,10 @@ def events_of(policy: ClusterPolicy, status: ClusterPolicyStatus, standings: Seq
             yield Say("Node", failing.name, uids[failing.name], failing.reason, sentence(failing), warning=True)
 
 
-def gauges_of(snapshot: Snapshot, standings: Sequence[Standing], status: ClusterPolicyStatus) -> dict[str, float]:
+def gauges_of(snapshot: Snapshot, standings: Sequence[Standing], status: ClusterPolicyStatus) -> dict[Gauge, float]:
     """Under the names that users of NVIDIA's operator know."""
     return {
-        "gpu_nodes_total": float(len(standings)),
-        "reconciliation_has_nfd_labels": float(any(has_nfd(node) for node in snapshot.nodes)),
-        "reconciliation_status": OK if status.state == "ready" else NOT_READY,
+        Gauge.GPU_NODES: float(len(standings)),
+        Gauge.HAS_NFD_LABELS: float(any(has_nfd(node) for node in snapshot.nodes)),
+        Gauge.RECONCILIATION: Reconciliation.READY if status.state == "ready" else Reconciliation.NOT_READY,
     }

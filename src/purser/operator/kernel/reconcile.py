@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from purser.operator.gauges import Gauge, Reconciliation
 from purser.operator.kernel.active_policy import Chosen, choose, has_finalizer, name_of
 from purser.operator.kernel.cleanup import cleanup, drivers_objects, is_clean
 from purser.operator.kernel.driver_removal import departures, held_back
-from purser.operator.kernel.events import NO_POLICY, NOT_READY, events_of, gauges_of
+from purser.operator.kernel.events import events_of, gauges_of
 from purser.operator.kernel.gates import changes_pool, gate_patch, gone_patch, stale_validations
 from purser.operator.kernel.inactive_policies import ignored_status, leaving_status, released
 from purser.operator.kernel.late_sets import late_sets
@@ -281,7 +282,7 @@ def _without_decision(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     assert raw is not None
     status = rivals_status(snapshot, raw) if snapshot.rivals else invalid_status(snapshot, raw, chosen.problem)
     actions = (*write_status(raw, status), *_about_others(snapshot, chosen))
-    return Outcome(actions=actions, gauges={"reconciliation_status": NOT_READY})
+    return Outcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
 
 
 def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:
@@ -293,4 +294,5 @@ def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
     if is_clean(snapshot):
         actions = tuple(without_finalizer(raw) for raw in chosen.leaving)
-    return Outcome(actions=actions, gauges={"reconciliation_status": NO_POLICY, "gpu_nodes_total": 0.0})
+    gauges = {Gauge.RECONCILIATION: Reconciliation.NO_POLICY, Gauge.GPU_NODES: 0.0}
+    return Outcome(actions=actions, gauges=gauges)

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from purser.operator.gauges import Gauge
 from purser.operator.model.snapshot import ObjectKey, PodView, Raw, Workload
 from purser.operator.policy.status import ClusterPolicyStatus
 
@@ -96,8 +97,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Action, ...] = ()
     events: tuple[Say, ...] = ()
-    gauges: dict[str, float] = {}
-    """Metric name without its prefix -> value."""
+    gauges: dict[Gauge, float] = {}
     look_again_s: float | None = None
     """When time alone changes something; None: never."""
 
@@ -113,5 +113,5 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Say, ...] = ()
     waits: dict[str, str] = {}
     """By node: what it waits for, as the end of a sentence."""
-    gauges: dict[str, float] = {}
+    gauges: dict[Gauge, float] = {}
     look_again_s: float | None = None

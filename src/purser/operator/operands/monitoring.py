@@ -1,5 +1,6 @@
 """How Prometheus finds the metrics, and alerts: objects of the Prometheus operator, where its kinds are there."""
 
+from purser.operator.gauges import PREFIX, Gauge
 from purser.operator.model import Rendered, Wanted
 from purser.operator.operands import dcgm_exporter, node_status_exporter
 from purser.operator.operands.parts import OPERATOR, Raw, owned
@@ -68,22 +69,22 @@ def _alert(name: str, expression: str, lasts: str, severity: str, summary: str) 
     }
 
 
-def _leaders(metric: str) -> str:
+def _leaders(gauge: Gauge) -> str:
     """What the leader says, whichever replica that is: an alert begins anew when the labels of its series change."""
-    return f"max by (namespace, job) (gpu_operator_{metric})"
+    return f"max by (namespace, job) ({PREFIX}{gauge})"
 
 
 # An upgrade may take days, and the stack is not ready for as long. One that goes on, or waits for its turn, is no
 # failure; one that failed somewhere has an alert of its own, and so has one that gets nowhere.
 _UPGRADING = (
-    f"({_leaders('nodes_upgrades_in_progress')} > 0 or ({_leaders('nodes_upgrades_pending')} > 0"
-    f" and {_leaders('nodes_upgrades_failed')} == 0 and {_leaders('driver_auto_upgrade_enabled')} == 1))"
+    f"({_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 or ({_leaders(Gauge.UPGRADES_PENDING)} > 0"
+    f" and {_leaders(Gauge.UPGRADES_FAILED)} == 0 and {_leaders(Gauge.AUTO_UPGRADE)} == 1))"
 )
 
 _ALERTS = (
     (
         "GPUOperatorReconciliationFailed",
-        f"{_leaders('reconciliation_status')} < 0 or ({_leaders('reconciliation_status')} == 0 unless {_UPGRADING})",
+        f"{_leaders(Gauge.RECONCILIATION)} < 0 or ({_leaders(Gauge.RECONCILIATION)} == 0 unless {_UPGRADING})",
         "1h",
         "warning",
         "The GPU stack has not been ready for an hour, and no driver upgrade is the reason; the ClusterPolicy's status"
@@ -91,7 +92,7 @@ _ALERTS = (
     ),
     (
         "PurserDriverUpgradeGetsNowhere",
-        f"{_leaders('nodes_upgrades_in_progress')} > 0 and changes(({_leaders('nodes_upgrades_done')})[15m:1m]) == 0",
+        f"{_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 and changes(({_leaders(Gauge.UPGRADES_DONE)})[15m:1m]) == 0",
         "6h",
         "warning",
         "For hours no node has come to the end of its driver upgrade; the ClusterPolicy's status says what it waits"
@@ -99,7 +100,7 @@ _ALERTS = (
     ),
     (
         "GPUOperatorDriverAutoUpgradeFailures",
-        f"{_leaders('nodes_upgrades_failed')} > 0",
+        f"{_leaders(Gauge.UPGRADES_FAILED)} > 0",
         "30m",
         "warning",
         "The driver upgrade failed on nodes: their annotation purser.dev/driver-upgrade-failure says why.",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.operator.gauges import Gauge
 from purser.operator.model import Moves, PatchNode, Say
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.steps import moves_of, waits_of
@@ -92,15 +93,15 @@ def _counts(fleet: Fleet) -> dict[str, int]:
     return counts
 
 
-def _gauges(fleet: Fleet, now: Turn) -> dict[str, float]:
+def _gauges(fleet: Fleet, now: Turn) -> dict[Gauge, float]:
     counts = _counts(fleet)
     return {
-        "driver_auto_upgrade_enabled": float(fleet.policy.auto_upgrade),
-        "nodes_upgrades_in_progress": float(counts["in_progress"]),
-        "nodes_upgrades_done": float(counts["done"]),
-        "nodes_upgrades_failed": float(counts["failed"]),
-        "nodes_upgrades_available": float(now.slots),
-        "nodes_upgrades_pending": float(counts["pending"]),
+        Gauge.AUTO_UPGRADE: float(fleet.policy.auto_upgrade),
+        Gauge.UPGRADES_IN_PROGRESS: float(counts["in_progress"]),
+        Gauge.UPGRADES_DONE: float(counts["done"]),
+        Gauge.UPGRADES_FAILED: float(counts["failed"]),
+        Gauge.UPGRADES_AVAILABLE: float(now.slots),
+        Gauge.UPGRADES_PENDING: float(counts["pending"]),
     }
 
 
