@@ -14,7 +14,8 @@ from purser.kube.resources import NAMESPACES, NODES
 from purser.lab.apiserver import ApiServer
 from purser.lab.controllers.manager import run_controllers
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
-from purser.lab.operatorpart import define_policies, run_operator
+from purser.lab.operatorpart import run_operator
+from purser.operator.defining import define
 from purser.operator.policy import CLUSTER_POLICIES
 from tests.lab import IS_LONG
 
@@ -42,7 +43,7 @@ async def test_each_node_that_joins_costs_a_few_writes_and_none_once_it_is_compl
         server.intercept(note)
         async with Client(config) as client, asyncio.TaskGroup() as group:
             await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
-            await define_policies(client)
+            await define(client)
             await client.create(POLICIES, POLICY)
             stop = asyncio.Event()
             fleet = HollowFleet(client, binds_daemon_pods=True)

@@ -146,8 +146,8 @@ def crd(
     Example: purser operator crd --apply
     """
     from purser.cli.output import Document, dump
-    from purser.operator.definition import define, definition
-    from purser.operator.previewing import preview_definition
+    from purser.operator.defining import define, preview_definition
+    from purser.operator.definition import definition
 
     if dry_run and not apply:
         fail("--dry-run goes with --apply: alone nothing is changed", MISUSED)

@@ -35,8 +35,9 @@ from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlP
 from purser.lab.faults import follow_annotations
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
-from purser.lab.operatorpart import OPERATOR_USER, agents_follow, define_policies, run_operator
+from purser.lab.operatorpart import OPERATOR_USER, agents_follow, run_operator
 from purser.lab.settings import LabSettings
+from purser.operator.defining import define
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
@@ -188,7 +189,7 @@ class Lab:
             await self.add_hollow(*self.settings.hollow)
             self._start_beside(self.hollow)
         if self.settings.operator:
-            await define_policies(self.client)
+            await define(self.client)
             self._start_beside(self.operator)
             self._start_beside(self.device_plugins)
 

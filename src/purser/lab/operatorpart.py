@@ -1,21 +1,17 @@
-"""Purser's operator in the lab: its definition and process as in production, and agents where its pods say so."""
+"""Purser's operator in the lab: its process as in production, and agents where its pods say so."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.errors import AlreadyExistsError, NotFoundError
 from purser.kube.informer import Informer
-from purser.kube.resources import PODS, Raw, untyped
+from purser.kube.resources import PODS, Raw
 from purser.lab.components import Component
 from purser.lab.controllers.workloads.owned import is_ready
-from purser.operator.definition import definition
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
-from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
 from purser.operator.settings import OperatorSettings
 
@@ -25,23 +21,6 @@ IMAGE = "purser:lab"
 
 IDENTITY = "lab"
 """Always the same: an operator that was killed and is started again takes its own lease up at once."""
-
-_DEFINITIONS = untyped(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
-_POLL_S = 0.02
-
-
-async def define_policies(client: Client) -> None:
-    """Install the ClusterPolicy's definition, and wait until the API server serves it."""
-    with contextlib.suppress(AlreadyExistsError):
-        await client.create(_DEFINITIONS, dict(definition()))
-    while True:
-        try:
-            await client.list(CLUSTER_POLICIES)
-            return
-        except NotFoundError:
-            await asyncio.sleep(_POLL_S)
 
 
 async def run_operator(

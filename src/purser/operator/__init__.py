@@ -20,6 +20,7 @@ What is done:
 - ``observing``, ``acting``: the edges to the API server. ``metrics``, ``gauges``: what is told to monitoring.
 - ``running`` with its ``settings``: the process, composed; ``rounds``: one round after the other.
 - ``previewing``: what a round or an upgrade would do; ``uninstall``: the way out, and what remains on it.
+- ``defining``: the CRD brought up to date.
 
 A node gets an operand by its label ``nvidia.com/gpu.deploy.<operand>``, which the kernel sets once everything that the
 operand needs is ready on that very node. So nodes never wait for one another.

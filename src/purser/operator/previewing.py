@@ -1,5 +1,4 @@
-"""What the operator would do: one round shown as diffs, the plan of a driver upgrade, a newer definition. Nothing is
-written."""
+"""What the operator would do: one round shown as diffs, the plan of a driver upgrade. Nothing is written."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -9,19 +8,16 @@ from typing import Any
 
 import msgspec
 
-from purser.kube import Client, KubeError, NotFoundError
+from purser.kube import Client, KubeError
 from purser.kube.clock import timestamp
 from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform
-from purser.operator.acting.diff import text_diff
-from purser.operator.definition import definition, unknown_fields
+from purser.operator.definition import unknown_fields
 from purser.operator.kernel import nodes_to_look_into, reconcile, upgrade_fleet
 from purser.operator.kernel.active_policy import choose, name_of
-from purser.operator.kernel.drift import projection
 from purser.operator.model import Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
-from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.operands.parts import GPU_DISCOVERY
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Image
@@ -68,22 +64,6 @@ async def show(snapshot: Snapshot, say: Say) -> int:
     actions = reconcile(snapshot).actions
     await perform(actions, DryWriter(snapshot, say))
     return len(actions)
-
-
-async def preview_definition(client: Client) -> str:
-    """What would change of the cluster's CustomResourceDefinition, as a diff; empty: nothing.
-
-    Servers before Kubernetes 1.25 leave out the rules in CEL, so that these are always shown. Raises `KubeError`.
-    """
-    wanted = definition()
-    name = wanted["metadata"]["name"]
-    try:
-        live = await client.get(DEFINITIONS, name)
-    except NotFoundError:
-        return text_diff(name, None, wanted)
-    shown = projection(live, wanted)
-    shown["spec"]["versions"] = live["spec"]["versions"]
-    return text_diff(name, shown, wanted)
 
 
 async def planned(client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None) -> list[str]:

@@ -10,16 +10,11 @@ from tests.unit.operator.stack import POLICY, stack
 
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.kube.resources import NODES, PODS
-from purser.operator.definition import define
+from purser.operator.defining import define, preview_definition
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.previewing import (
-    MisusedError,
-    planned,
-    preview,
-    preview_definition,
-)
+from purser.operator.previewing import MisusedError, planned, preview
 from purser.operator.uninstall import preview_uninstall
 
 OURS = "app.kubernetes.io/managed-by=purser-operator"

@@ -12,8 +12,9 @@ import yaml
 from tests.unit.operator.embedded import Embedded, embedded
 
 from purser.kube import KubeError, NotFoundError
-from purser.operator.definition import defining, definition
-from purser.operator.definition.defining import define
+from purser.operator import defining
+from purser.operator.defining import define
+from purser.operator.definition import definition
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 

@@ -3,7 +3,9 @@
 import asyncio
 
 from purser.kube import Client, KubeError, NotFoundError, Raw
-from purser.operator.definition.crd import definition
+from purser.operator.acting.diff import text_diff
+from purser.operator.definition import definition
+from purser.operator.kernel.drift import projection
 from purser.operator.observing.kinds import DEFINITIONS
 
 LOOK_S = 0.1
@@ -37,6 +39,22 @@ async def define(client: Client) -> str:
             f"CustomResourceDefinition {name} is {did}, but not served after {PATIENCE_S:g} s: {why}"
         ) from None
     return f"CustomResourceDefinition {name} {did}"
+
+
+async def preview_definition(client: Client) -> str:
+    """What would change of the cluster's CustomResourceDefinition, as a diff; empty: nothing.
+
+    Servers before Kubernetes 1.25 leave out the rules in CEL, so that these are always shown. Raises `KubeError`.
+    """
+    wanted = definition()
+    name = wanted["metadata"]["name"]
+    try:
+        live = await client.get(DEFINITIONS, name)
+    except NotFoundError:
+        return text_diff(name, None, wanted)
+    shown = projection(live, wanted)
+    shown["spec"]["versions"] = live["spec"]["versions"]
+    return text_diff(name, shown, wanted)
 
 
 async def _established(client: Client, name: str) -> None:
