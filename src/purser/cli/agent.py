@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort, NodeName
 from purser.cli.output import MISUSED, fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
@@ -21,11 +22,9 @@ Example: purser agent --node-name $(hostname) --kubeconfig /etc/kubernetes/kubel
 
 
 def agent(
-    node_name: Annotated[str, typer.Option(help="This node's name in Kubernetes.", envvar="NODE_NAME")],
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    node_name: NodeName,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     namespace: Annotated[str, typer.Option(help="Where the scheduler keeps its public keys.")] = DEFAULT_NAMESPACE,
     mode: Annotated[str, typer.Option(help="shared: cards have slots; whole: one container per card.")] = "shared",
     slots: Annotated[int, typer.Option(help="How many containers may share a card.")] = 10,
@@ -50,11 +49,9 @@ def agent(
         Path, typer.Option(help="On the host: folder of HAMi-core's libvgpu.so and ld.so.preload.")
     ] = Path("/usr/local/vgpu"),
     pass_device_specs: Annotated[bool, typer.Option(help="Name /dev/nvidia* to kubelet as well.")] = False,
-    metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
-    metrics_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of metrics and health; 0: any free one.")
-    ] = 9440,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+    metrics_address: MetricsAddress = "0.0.0.0",
+    metrics_port: MetricsPort = 9440,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the agent until it is told to stop."""
     import asyncio

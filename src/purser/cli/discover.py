@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from purser.cli.options import Context, Kubeconfig, LogLevelOption, NodeName
 from purser.cli.serving import LogLevel
 
 HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
@@ -16,14 +17,12 @@ Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/ku
 
 
 def discover(
-    node_name: Annotated[str, typer.Option(help="This node's name in Kubernetes.", envvar="NODE_NAME")],
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    node_name: NodeName,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     host_root: Annotated[Path, typer.Option(help="Where the host's file system is mounted.")] = Path("/"),
     sysfs_root: Annotated[Path, typer.Option(help="Where sysfs is mounted.")] = Path("/sys"),
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run until it is told to stop."""
     import asyncio

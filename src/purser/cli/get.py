@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from purser.cli.options import Context, Kubeconfig
 from purser.cli.output import MISUSED, Column, Output, fail, show
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Kubeconfig = Annotated[
-    Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
-]
-Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig; default: its current one.")]
 Form = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 GPUS_HELP = """Each GPU with what is held of it.

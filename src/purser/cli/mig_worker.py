@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from purser.cli.options import Context, Kubeconfig, LogLevelOption, NodeName
 from purser.cli.serving import LogLevel
 
 if TYPE_CHECKING:
@@ -19,18 +20,16 @@ Example: purser mig-worker --node-name $(hostname) --config /etc/purser/mig/conf
 
 
 def mig_worker(
-    node_name: Annotated[str, typer.Option(help="This node's name in Kubernetes.", envvar="NODE_NAME")],
+    node_name: NodeName,
     config: Annotated[Path, typer.Option(help="File with the layouts, in mig-parted's form.")],
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     driver_library: Annotated[Path | None, typer.Option(help="The NVML library, when it is no usual place.")] = None,
     driver_root: Annotated[Path | None, typer.Option(help="Root of the driver, such as /run/nvidia/driver.")] = None,
     host_root: Annotated[
         Path, typer.Option(help="Where the host's file system is mounted; looked into where the root has no driver.")
     ] = Path("/"),
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run until it is told to stop."""
     import asyncio

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort
 from purser.cli.output import FAILED, MISUSED, fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
@@ -21,10 +22,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Kubeconfig = Annotated[
-    Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
-]
-Context = Annotated[str | None, typer.Option(help="Context in the kubeconfig.")]
 Namespace = Annotated[str, typer.Option(help="Where the operands and the operator's lease are.")]
 Image = Annotated[
     str | None,
@@ -42,13 +39,11 @@ def run(
     namespace: Namespace = DEFAULT_NAMESPACE,
     image: Image = None,
     identity: Annotated[str, typer.Option(help="Among replicas; default: this machine's name and a random end.")] = "",
-    metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
-    metrics_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of metrics and health; 0: any free one.")
-    ] = 9402,
+    metrics_address: MetricsAddress = "0.0.0.0",
+    metrics_port: MetricsPort = 9402,
     dry_run: Annotated[bool, typer.Option(help="Show what one round would write, and write nothing.")] = False,
     policy: Annotated[Path | None, typer.Option(help="With --dry-run: as if this ClusterPolicy were applied.")] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the operator until it is told to stop; the GPU stack stays.
 
@@ -167,7 +162,7 @@ def uninstall(
     crd: Annotated[bool, typer.Option(help="Remove the CustomResourceDefinition, too.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300.0,
     dry_run: Annotated[bool, typer.Option(help="Show everything that would go, and remove nothing.")] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
+    log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
     """Delete all ClusterPolicies and wait until no object, label or annotation of the operator is left.
 

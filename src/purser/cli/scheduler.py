@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort
 from purser.cli.output import MISUSED, fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
@@ -25,17 +26,13 @@ T = TypeVar("T")
 
 
 def scheduler(
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Path of the kubeconfig; default: $KUBECONFIG, the pod's account.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = DEFAULT_NAMESPACE,
     bind_address: Annotated[str, typer.Option(help="Address of the HTTPS server.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTPS server; 0: any free one.")] = 8443,
-    metrics_address: Annotated[str, typer.Option(help="Address of metrics and health.")] = "0.0.0.0",
-    metrics_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of metrics and health; 0: any free one.")
-    ] = 9401,
+    metrics_address: MetricsAddress = "0.0.0.0",
+    metrics_port: MetricsPort = 9401,
     node_policy: Annotated[
         str,
         typer.Option(
@@ -81,7 +78,7 @@ def scheduler(
         Path | None, typer.Option(help="Answer only clients with a certificate by this CA.")
     ] = None,
     bearer_token_file: Annotated[Path | None, typer.Option(help="Answer only clients with this token.")] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.INFO,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the scheduler until it is told to stop."""
     import asyncio
