@@ -41,9 +41,11 @@ def answered(standing: Standing, change: Change) -> Step | None:
     result = result_of(standing.node, change.apply_attempt)
     if result is None:
         return None
-    if result.error:
-        return end(standing, FAILED, result.error)
-    return end(standing, SUCCESS, f"MIG layout {change.profile} is applied")
+    if not result.error:
+        return end(standing, SUCCESS, f"MIG layout {change.profile} is applied")
+    if change.step == "stopping":  # for what, its worker does not say
+        return end(standing, FAILED, f"{change.why}: {result.error}", change)
+    return end(standing, FAILED, result.error)
 
 
 def stop(standing: Standing, fleet: MigFleet, change: Change, why: str) -> Step:
@@ -59,11 +61,9 @@ def stop(standing: Standing, fleet: MigFleet, change: Change, why: str) -> Step:
 
 def stopping(standing: Standing, change: Change) -> Step:
     """The pods that may be at it are told to go; the node is given back once none of them is left."""
-    result = result_of(standing.node, change.apply_attempt)
-    if result is not None and result.error:
-        return end(standing, FAILED, f"{change.why}: {result.error}", change)
-    if result is not None:
-        return end(standing, SUCCESS, f"MIG layout {change.profile} is applied")
+    done = answered(standing, change)
+    if done is not None:
+        return done
     there = [pod for pod in standing.pods if pod.uid in change.pods]
     if not there:
         return end(standing, FAILED, change.why, change)

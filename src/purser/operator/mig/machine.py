@@ -16,8 +16,8 @@ from purser.operator.mig.states import (
     Change,
     MigFleet,
     change_of,
-    circumstances,
     is_managed,
+    is_of_now,
     is_under_way,
     lost_change,
     result_now,
@@ -79,8 +79,7 @@ def _without_record(standing: Standing, fleet: MigFleet) -> Step:
         why = "the record of its change is written anew: its worker may be at it"
         return to(patch(node, why, annotations=told, unschedulable=True))
     if is_under_way(node):
-        attempt, profile = f"{circumstances(standing)}#{fleet.now:.3f}", wanted_profile(standing, fleet.spec)
-        unread = Change(step="checking", profile=profile, attempt=attempt, since=fleet.now)
+        unread = Change.begun(standing, wanted_profile(standing, fleet.spec), fleet.now)
         return end(standing, FAILED, "what was written of its change cannot be read", unread)
     if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
         return to(given_back(node, "the record of its change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
@@ -104,8 +103,7 @@ def _begin(standing: Standing, fleet: MigFleet, profile: str) -> Step:
     waits = _not_yet(standing, fleet)
     if waits:
         return Step(waits=waits)
-    attempt = f"{circumstances(standing)}#{fleet.now:.3f}"
-    change = Change(step="checking", profile=profile, attempt=attempt, since=fleet.now)
+    change = Change.begun(standing, profile, fleet.now)
     request = MigRequest(profile, change.check_attempt, check_only=True)
     told = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
     why = f"MIG layout {profile} is compared"
@@ -153,8 +151,7 @@ def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Colle
 
 def _is_outdated(standing: Standing, fleet: MigFleet, change: Change) -> bool:
     """While it waited for its turn its node was rebooted, got another driver, or went away."""
-    was = change.attempt.partition("#")[0]
-    return was != circumstances(standing) or bool(_not_yet(standing, fleet))
+    return not is_of_now(change.attempt, standing) or bool(_not_yet(standing, fleet))
 
 
 def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: DisruptionLedger) -> Step:

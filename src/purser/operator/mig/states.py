@@ -7,7 +7,7 @@ import msgspec
 
 from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import MAX_BYTES
+from purser.core.node_annotations import decode
 from purser.operator.model import Budget, NodeView, Standing, Workload
 from purser.operator.names import (
     MIG_CONFIG_LABEL,
@@ -49,6 +49,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...] = ()
     """Of a change that is being stopped: uids of the MIG manager's pods that may still be at it."""
 
+    @classmethod
+    def begun(cls, standing: Standing, profile: str, now: float) -> "Change":
+        """A new try."""
+        return cls(step="checking", profile=profile, attempt=f"{circumstances(standing)}#{now:.3f}", since=now)
+
     @property
     def check_attempt(self) -> str:
         """Of the request that only compares."""
@@ -79,13 +84,7 @@ class MigFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 def change_of(node: NodeView) -> Change | None:
     """The change that is under way; None where there is none, or its record cannot be read."""
-    text = node.annotations.get(MIG_STEP_ANNOTATION, "")
-    if not text or len(text) > MAX_BYTES:
-        return None
-    try:
-        return msgspec.json.decode(text, type=Change)
-    except msgspec.MsgspecError:
-        return None
+    return decode(node.annotations.get(MIG_STEP_ANNOTATION), Change)
 
 
 def is_under_way(node: NodeView) -> bool:
@@ -139,12 +138,17 @@ def circumstances(standing: Standing) -> str:
     return f"{standing.node.boot_id}.{driver.uid if driver is not None else ''}"
 
 
+def is_of_now(attempt: str, standing: Standing) -> bool:
+    """The attempt was begun under the present circumstances."""
+    return attempt.partition("#")[0] == circumstances(standing)
+
+
 def result_now(standing: Standing, profile: str) -> MigResult | None:
     """What is known of a profile under the present circumstances, if it is more than that the layout differs."""
     result = decode_result(standing.node.annotations.get(MIG_RESULT_ANNOTATION))
     if result is None or result.differs or result.profile != profile:
         return None
-    return result if result.attempt.partition("#")[0] == circumstances(standing) else None
+    return result if is_of_now(result.attempt, standing) else None
 
 
 def result_of(node: NodeView, attempt: str) -> MigResult | None:

@@ -4,6 +4,7 @@ from functools import partial
 
 import msgspec
 
+from purser.core.node_annotations import encode
 from purser.operator.mig.states import Change, StepName
 from purser.operator.names import MIG_STATE_LABEL, MIG_STEP_ANNOTATION
 from purser.operator.nodework.steps import Texts, event
@@ -18,7 +19,7 @@ def state_label(state: str | None) -> Texts:
 
 def record(change: Change) -> Texts:
     """The change as it stands on its node."""
-    return {MIG_STEP_ANNOTATION: msgspec.json.encode(change, order="deterministic").decode()}
+    return {MIG_STEP_ANNOTATION: encode(change)}
 
 
 def following(change: Change, step: StepName, now: float) -> Texts:
