@@ -15,7 +15,7 @@ from purser.operator.kernel.facts import (
     was_rebooted,
 )
 from purser.operator.kernel.missing_pods import PATIENCE_S, REASONS
-from purser.operator.kernel.standing import gate_of, is_stale_validation, needs
+from purser.operator.kernel.standing import gate_of, needs
 from purser.operator.kernel.times import parsed, spelled
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import DeletePod, NodeView, PatchNode, Presence, Standing, daemon_set_of
@@ -77,7 +77,7 @@ def stale_validations(standings: Iterable[Standing]) -> tuple[DeletePod, ...]:
     found = []
     for standing in standings:
         driver, pod = standing.pod_of(Operand.DRIVER), standing.pod_of(Operand.VALIDATOR)
-        if driver is not None and driver.ready and pod is not None and is_stale_validation(standing, pod):
+        if standing.validation_is_stale and driver is not None and driver.ready and pod is not None:
             found.append(DeletePod(pod, "its node has a newer driver"))
     return tuple(found)
 

@@ -153,7 +153,7 @@ def _without_label(standing: Standing, operand: Operand, lacking: list[Operand])
 
 def _of_pod(standing: Standing, pod: PodView, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
-        if is_stale_validation(standing, pod):
+        if pod.operand == Operand.VALIDATOR and standing.validation_is_stale:
             return "progressing", "DriverIsNewer", "its driver is newer than its validation"
         return "ready", "", ""
     if not standing.node.ready:
@@ -167,9 +167,3 @@ def _of_pod(standing: Standing, pod: PodView, now: float) -> tuple[OperandState,
 def fails_at(pod: PodView) -> float:
     """When a pod that is not ready counts as failing."""
     return (pod.ready_changed or pod.created) + PATIENCE_S
-
-
-def is_stale_validation(standing: Standing, pod: PodView) -> bool:
-    """Whether this pod validated a driver that is no longer there."""
-    driver = standing.pod_of(Operand.DRIVER)
-    return pod.operand == Operand.VALIDATOR and driver is not None and pod.created < driver.created

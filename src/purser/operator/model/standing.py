@@ -174,6 +174,12 @@ class Standing(Place, frozen=True, kw_only=True):
         return pod is not None and (pod.daemon_set, pod.template) == (self.pool.daemon_set, self.driver_template.hash)
 
     @property
+    def validation_is_stale(self) -> bool:
+        """The validator's pod is older than the driver's: it validated one that is no longer there."""
+        driver, validator = self.pod_of(Operand.DRIVER), self.pod_of(Operand.VALIDATOR)
+        return driver is not None and validator is not None and validator.created < driver.created
+
+    @property
     def target(self) -> str:
         """What an upgrade leads to: equal for nodes whose driver is the same one; empty without a pool."""
         return f"{self.pool.name}.{self.driver_template.hash}" if self.pool is not None else ""

@@ -219,5 +219,5 @@ def is_valid(standing: Standing) -> bool:
     driver, witness = standing.pod_of(Operand.DRIVER), standing.pod_of(judge)
     if driver is None or witness is None or not driver.ready:
         return False
-    is_fresh = judge is not Operand.VALIDATOR or witness.created >= driver.created
-    return witness.ready and is_fresh and state_name(judge, standing) == "ready"
+    is_stale = judge is Operand.VALIDATOR and standing.validation_is_stale
+    return witness.ready and not is_stale and state_name(judge, standing) == "ready"
