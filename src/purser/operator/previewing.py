@@ -121,10 +121,9 @@ def _image_of_its_own(snapshot: Snapshot) -> str:
     if spec.device_plugin.flavor == "purser":
         sections[Operand.DEVICE_PLUGIN] = spec.device_plugin
     own = [name for name, each in sections.items() if not (each.repository or each.image or each.version)]
-    sets = (obj for key, obj in sorted(snapshot.objects.items()) if key.kind == "DaemonSet")
     images = (
         obj["spec"]["template"]["spec"]["containers"][0]["image"]
-        for obj in sets
+        for obj in snapshot.daemon_sets.values()
         if obj["metadata"]["labels"].get(OPERAND_LABEL) in own
     )
     return str(next(images, ""))

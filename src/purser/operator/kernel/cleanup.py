@@ -49,7 +49,7 @@ def drivers_objects(snapshot: Snapshot) -> frozenset[ObjectKey]:
 
 def is_clean(snapshot: Snapshot) -> bool:
     """Whether nothing is left: no object, no pod that could still write (one of a dead node cannot), no label."""
-    alive = {node.name for node in snapshot.nodes if node.ready}
+    alive = snapshot.alive
     return not snapshot.objects and not cleanup(snapshot) and not any(pod.node in alive for pod in snapshot.pods)
 
 

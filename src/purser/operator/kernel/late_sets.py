@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from purser.operator.model import ObjectKey, Raw, Standing, Template
+from purser.operator.model import Raw, Standing, Template
 from purser.operator.names import TEMPLATE_LABEL
 
 
-def late_sets(standings: Iterable[Standing], objects: Mapping[ObjectKey, Raw]) -> frozenset[str]:
+def late_sets(standings: Iterable[Standing], live: Mapping[str, Raw]) -> frozenset[str]:
     """Names of those that are not live with the template that their pool is to have, or whose controller has not seen
-    it."""
-    live = {key.name: obj for key, obj in objects.items() if key.kind == "DaemonSet"}
+    it. ``live``: DaemonSets by name."""
     wanted = {each.pool.daemon_set: each.driver_template for each in standings if each.pool is not None}
     return frozenset(name for name, template in wanted.items() if _is_late(template, live.get(name)))
 

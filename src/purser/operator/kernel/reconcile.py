@@ -167,7 +167,7 @@ def _decide(view: View, chosen: Chosen) -> Outcome:
 
 
 def _fleet(view: View) -> Fleet:
-    meta, sets = view.policy.metadata, _live_sets(view.snapshot)
+    meta, sets = view.policy.metadata, view.snapshot.daemon_sets
     return Fleet(
         now=view.snapshot.now,
         policy=view.policy.spec.driver.upgrade_policy,
@@ -180,7 +180,7 @@ def _fleet(view: View) -> Fleet:
             each.node.name for each in view.standings if mig_is_under_way(each.node) or changes_pool(each, sets)
         ),
         held=frozenset(each.node.name for each in view.standings if mig_holds(each.node)),
-        late_sets=late_sets(view.standings, view.snapshot.objects),
+        late_sets=late_sets(view.standings, sets),
     )
 
 
@@ -213,7 +213,7 @@ def _node_patches(view: View, upgrades: Moves, migs: Moves) -> tuple[list[PatchN
 
 def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
     """What the state machines want of each node, and the operands' labels that follow from it."""
-    sets = _live_sets(view.snapshot)
+    sets = view.snapshot.daemon_sets
     by_name = {standing.node.name: standing for standing in view.standings}
     for place in view.places:
         node, standing = place.node, by_name.get(place.node.name)
@@ -227,10 +227,6 @@ def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
             patch = merged(node, [gate, *moves, void_mark(after)])
         if patch is not None:
             yield patch
-
-
-def _live_sets(snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(key.name for key in snapshot.objects if key.kind == "DaemonSet")
 
 
 def _unique_deletions(view: View, *moves: Moves) -> Iterator[DeletePod]:

@@ -134,8 +134,7 @@ def _progressing(
     if first := next(_unfinished(on_their_way), ""):
         return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", first)
     outdated = sorted(_outdated(standings, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
-    sets = {key.name: obj for key, obj in snapshot.objects.items() if key.kind == "DaemonSet"}
-    unseen = sorted(name for name, obj in sets.items() if is_unseen(obj))
+    unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unseen(obj))
     if outdated:
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"being updated: {', '.join(outdated)}")
     if unseen:

@@ -171,6 +171,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...] = ()
     """Of this process's last round."""
 
+    @property
+    def daemon_sets(self) -> dict[str, Raw]:
+        """Live ones by name: they are all in one namespace."""
+        return {key.name: obj for key, obj in self.objects.items() if key.kind == "DaemonSet"}
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """Nodes whose pods may still write; those of others are waited for by nobody: they may never end."""
+        return frozenset(node.name for node in self.nodes if node.ready)
+
 
 class Settled(msgspec.Struct, frozen=True):
     """An apply of this process: what was wanted, and how the server wrote it (it may spell quantities its own way)."""

@@ -14,16 +14,11 @@ def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]
     """
     objects = [str(each.key) for each in actions if isinstance(each, Delete)]
     nodes = [each.node for each in actions if isinstance(each, PatchNode)]
-    ready = alive(snapshot)
-    pods = [f"{pod.namespace}/{pod.name} on {pod.node}" for pod in snapshot.pods if pod.node in ready]
+    alive = snapshot.alive
+    pods = [f"{pod.namespace}/{pod.name} on {pod.node}" for pod in snapshot.pods if pod.node in alive]
     lines = [*_some("held back", held), *_some("objects", objects), *_some("labels and annotations of nodes", nodes)]
     lines += _some("pods of operands", pods)
     return lines or _some("policies", map(_policy, snapshot.policies))
-
-
-def alive(snapshot: Snapshot) -> frozenset[str]:
-    """Nodes whose pods may still write; those of others are waited for by nobody: they may never end."""
-    return frozenset(node.name for node in snapshot.nodes if node.ready)
 
 
 def _some(sort: str, names: Iterable[str]) -> list[str]:

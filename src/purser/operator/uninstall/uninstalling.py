@@ -16,13 +16,13 @@ from purser.operator.acting import KubeWriter, Result, perform
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import is_leaving
-from purser.operator.model import ObjectKey, Raw, Snapshot
+from purser.operator.model import ObjectKey, Snapshot
 from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, OPERAND_LABEL, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.uninstall.remaining import alive, remaining
+from purser.operator.uninstall.remaining import remaining
 
 log = structlog.get_logger("purser.operator")
 
@@ -200,11 +200,6 @@ def written_by_agents(node: Node) -> list[str]:
 
 def agents_are_there(snapshot: Snapshot) -> bool:
     """The operator's. Where it never was, those that the chart installed are left alone."""
-    made = any(_is_agents(obj) for obj in snapshot.objects.values())
-    nodes = alive(snapshot)
-    return made or any(pod.operand == Operand.DEVICE_PLUGIN and pod.node in nodes for pod in snapshot.pods)
-
-
-def _is_agents(obj: Raw) -> bool:
-    labels = obj["metadata"].get("labels") or {}
-    return obj["kind"] == "DaemonSet" and labels.get(OPERAND_LABEL) == Operand.DEVICE_PLUGIN
+    alive, sets = snapshot.alive, snapshot.daemon_sets.values()
+    made = any(obj["metadata"]["labels"].get(OPERAND_LABEL) == Operand.DEVICE_PLUGIN for obj in sets)
+    return made or any(pod.operand == Operand.DEVICE_PLUGIN and pod.node in alive for pod in snapshot.pods)
