@@ -8,6 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+from purser.core.times import spelled
+
 
 class Clock(Protocol):
     """What a component needs of time; tests hand in one that they move by hand."""
@@ -43,7 +45,7 @@ class SystemClock:
 
 def timestamp(moment: datetime) -> str:
     """A `metav1.Time`: RFC 3339 with whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return spelled(moment.timestamp())
 
 
 def micro_timestamp(moment: datetime) -> str:

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from purser.core.times import spelled
 from purser.kube import Client, KubeError
-from purser.kube.clock import timestamp
 from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform
 from purser.operator.definition import unknown_fields
@@ -165,7 +164,7 @@ def with_policy(snapshot: Snapshot, policy: Policy | None) -> Snapshot:
         return snapshot
     name = name_of(policy)
     known = {each["metadata"]["name"]: each for each in snapshot.policies}
-    younger = timestamp(datetime.fromtimestamp(snapshot.now + 1, UTC))  # than all, also those of this very second
+    younger = spelled(snapshot.now + 1)  # than all, also those of this very second
     live = known.get(name) or {
         "apiVersion": policy["apiVersion"],
         "kind": KIND,

@@ -16,11 +16,11 @@ from purser.core.mig_messages import MigResult, decode_request
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node_annotations import encode
 from purser.core.node_facts import NodeFacts, PciGpu
+from purser.core.times import spelled
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import nodes_to_look_into, reconcile
 from purser.operator.kernel.drift import hash_of
 from purser.operator.kernel.missing_pods import untolerated
-from purser.operator.kernel.times import spelled
 from purser.operator.merging import patched
 from purser.operator.model import (
     Action,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from purser.operator.kernel.times import spelled
+from purser.core.times import spelled
 from purser.operator.policy.status import ClusterPolicyStatus, Condition
 
 READY = "Ready"

@@ -6,7 +6,7 @@ import re
 from purser.core.gpu_devices import can_mig, model_can_mig, product_of_device
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node_facts import NodeFacts, decode_facts
-from purser.operator.kernel.times import parsed
+from purser.core.times import parsed
 from purser.operator.model import Distribution, NodeView, Presence, Runtime, RuntimeKind
 from purser.operator.names import (
     DEPLOY_OPERANDS_LABEL,

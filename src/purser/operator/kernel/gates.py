@@ -8,6 +8,7 @@ once no pod uses it, GPUs that are gone, the policy, or people.
 from collections.abc import Collection, Iterable, Mapping
 
 from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.times import parsed, spelled
 from purser.operator.kernel.cleanup import stripped
 from purser.operator.kernel.facts import (
     contradicts_nfd,
@@ -16,7 +17,6 @@ from purser.operator.kernel.facts import (
 )
 from purser.operator.kernel.missing_pods import PATIENCE_S, REASONS
 from purser.operator.kernel.standing import gate_of, needs
-from purser.operator.kernel.times import parsed, spelled
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import DeletePod, NodeView, PatchNode, Presence, Standing, daemon_set_of
 from purser.operator.names import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from purser.operator.kernel.times import parsed
+from purser.core.times import parsed
 from purser.operator.model import NodeView, OperandOnNode, Rendered, Standing, Taint, Template
 from purser.operator.names import DRIVER_CONFIG_LABEL, LET_IN_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.order import Operand

@@ -1,11 +1,11 @@
 """From the API's objects to the kernel's nouns. Here and nowhere else is known where in a Node or Pod they stand."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Generic, TypeVar
 
 from purser.core.dialects import RESOURCES
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.times import parsed
 from purser.kube import key_of
 from purser.operator.model import Budget, NodeView, PodView, Taint, Workload
 from purser.operator.names import DRIVER_CONFIG_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
@@ -95,7 +95,7 @@ def pod_view(pod: Pod) -> PodView:
         restarts=max((each.restart_count for each in statuses), default=0),
         trouble=trouble,
         message=message,
-        created=seconds(metadata.creation_timestamp),
+        created=parsed(metadata.creation_timestamp) or 0.0,
         ready_changed=_changed("Ready", pod.status.conditions),
     )
 
@@ -141,14 +141,6 @@ def budget_view(budget: DisruptionBudget, version: str) -> Budget | None:
     )
 
 
-def seconds(timestamp: str) -> float:
-    """Seconds since the epoch of an API timestamp; 0 for one that cannot be read."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        return 0.0
-
-
 def _is_read(annotation: str) -> bool:
     return annotation.startswith(_READ_ANNOTATIONS) and annotation not in _BULKY_ANNOTATIONS
 
@@ -175,7 +167,7 @@ def _holds(condition: str, conditions: tuple[Condition, ...]) -> bool:
 
 
 def _changed(condition: str, conditions: tuple[Condition, ...]) -> float:
-    return next((seconds(each.last_transition_time) for each in conditions if each.type == condition), 0.0)
+    return next((parsed(each.last_transition_time) or 0.0 for each in conditions if each.type == condition), 0.0)
 
 
 def _controller(pod: Pod, kind: str) -> str:

@@ -1,13 +1,12 @@
 """What uninstalling would take away, shown before it is done."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from purser.core.times import spelled
 from purser.kube import Client, NotFoundError, Resource
-from purser.kube.clock import timestamp
 from purser.kube.objects import Node
 from purser.kube.resources import LEASES, NODES
 from purser.operator.acting import DryWriter, perform
@@ -42,7 +41,7 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
 
 
 def _leaving(snapshot: Snapshot) -> Snapshot:
-    now = timestamp(datetime.fromtimestamp(snapshot.now, UTC))
+    now = spelled(snapshot.now)
     policies = ({**each, "metadata": {**each["metadata"], "deletionTimestamp": now}} for each in snapshot.policies)
     return msgspec.structs.replace(snapshot, policies=tuple(policies))
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.operator.world import World
 
+from purser.core.times import parsed
 from purser.operator.kernel.missing_pods import PATIENCE_S, untolerated
-from purser.operator.kernel.times import parsed
 from purser.operator.model import NodeView, PatchNode, Taint
 from purser.operator.names import LET_IN_ANNOTATION
 from purser.operator.order import Operand

@@ -1,4 +1,4 @@
-"""Times as they stand in annotations and status: RFC 3339, whole seconds, UTC."""
+"""Times as they stand in objects of the API: RFC 3339, whole seconds, UTC."""
 
 from datetime import UTC, datetime
 
@@ -9,7 +9,7 @@ def spelled(seconds: float) -> str:
 
 
 def parsed(text: str | None) -> float | None:
-    """Text as seconds since the epoch; None where there is no time in it."""
+    """Text as seconds since the epoch; None where there is no time in it. A time without a zone is UTC."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
