@@ -28,7 +28,7 @@ from purser.operator.mig.writing import following, record, say, state_label
 from purser.operator.model import Standing
 from purser.operator.names import MIG_STATE_LABEL
 from purser.operator.nodework.bounds import unavailable_bound
-from purser.operator.nodework.clocks import is_to_come
+from purser.operator.nodework.clocks import deadline, is_over, is_to_come
 from purser.operator.nodework.cordons import Cordoner, claim, is_cordoned_by
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, evictable_gpu_pods, gpu_pods
@@ -130,8 +130,8 @@ def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Colle
     node = standing.node
     result = result_of(node, change.check_attempt)
     if result is None:
-        until = _deadline(change, fleet.spec.apply_timeout_seconds)
-        if until is not None and fleet.now >= until:
+        until = deadline(change.since, fleet.spec.apply_timeout_seconds)
+        if is_over(until, fleet.now):
             return end(standing, FAILED, "its MIG worker does not answer", change)
         return Step(waits="waits for its MIG worker", until=until)
     if result.error:
@@ -164,8 +164,8 @@ def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: Disrupti
         told = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
         return to(patch(node, f"MIG layout {change.profile} is applied", annotations=told))
     timeout = fleet.spec.gpu_pod_timeout_seconds
-    until = _deadline(change, timeout)
-    if until is not None and fleet.now >= until:
+    until = deadline(change.since, timeout)
+    if is_over(until, fleet.now):
         return end(standing, FAILED, f"GPUs were still in use after {timeout} s: {users.waits}", change)
     return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
 
@@ -191,11 +191,7 @@ def _apply(standing: Standing, fleet: MigFleet, change: Change) -> Step:
     if not is_managed(standing, fleet.spec):
         return stop(standing, fleet, change, MANAGER_GONE)
     timeout = fleet.spec.apply_timeout_seconds
-    until = _deadline(change, timeout)
-    if until is not None and fleet.now >= until:
+    until = deadline(change.since, timeout)
+    if is_over(until, fleet.now):
         return stop(standing, fleet, change, f"it was not applied within {timeout} s")
     return Step(waits="waits for its MIG worker to apply the layout", until=until)
-
-
-def _deadline(change: Change, timeout_s: float) -> float | None:
-    return change.since + timeout_s if timeout_s else None

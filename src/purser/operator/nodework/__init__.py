@@ -9,7 +9,7 @@ budgets, is why it stands here once.
 - ``disruption``: what PodDisruptionBudgets allow within one round.
 - ``bounds``: how many nodes may be unavailable.
 - ``cordons``: whose cordon a node has, and who may lift it.
-- ``clocks``: times that stand on nodes.
+- ``clocks``: times that stand on nodes, and deadlines counted from them.
 
 Not here: the machines (``upgrade``, ``mig``), which import nothing of one another, and writing of any kind.
 """

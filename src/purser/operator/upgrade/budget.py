@@ -14,6 +14,7 @@ from purser.operator.merging import patched
 from purser.operator.model import Moves, NodeView, Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
 from purser.operator.nodework.bounds import unavailable_bound
+from purser.operator.nodework.clocks import is_over
 from purser.operator.order import Operand
 from purser.operator.upgrade.canary import Hold, hold, is_canary
 from purser.operator.upgrade.states import (
@@ -138,7 +139,7 @@ def _has_its_turn(standing: Standing, fleet: Fleet) -> bool:
     if node.ready or is_untouched(standing):  # one that is away is given back in this round
         return is_under_way(node)
     until = away_until(node, fleet)
-    return is_under_way(node) and (until is None or fleet.now < until)
+    return is_under_way(node) and not is_over(until, fleet.now)
 
 
 def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, str]:

@@ -5,7 +5,7 @@ from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
 from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
 from purser.operator.nodework.steps import Step, to
 from purser.operator.order import Operand
-from purser.operator.upgrade.states import Fleet, State, state_of, step_start
+from purser.operator.upgrade.states import Fleet, State, state_of
 from purser.operator.upgrade.writing import fail, say
 
 UNTOLD = "its driver upgrade failed, and the node does not say why any more"
@@ -19,12 +19,6 @@ def give_up(standing: Standing, fleet: Fleet, why: str) -> Step:
 def regress(standing: Standing, fleet: Fleet, why: str) -> Step:
     """After: it stays cordoned, and counts towards halting the upgrade."""
     return to(fail(standing, fleet.now, why, touched=True), say(standing.node, why, warning=True))
-
-
-def deadline(standing: Standing, timeout_s: float) -> float | None:
-    """When the present step has taken too long; None: never (0 means no limit)."""
-    start = step_start(standing.node)
-    return start + timeout_s if timeout_s and start is not None else None
 
 
 def trouble_of(node: NodeView) -> str:

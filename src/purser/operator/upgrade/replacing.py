@@ -10,11 +10,12 @@ from purser.operator.names import (
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
 )
+from purser.operator.nodework.clocks import deadline, is_over
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, gpu_pods
 from purser.operator.nodework.steps import UNKNOWN_PODS, Step, Texts, ask_again, patch, to
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.failing import deadline, give_up, regress, trouble, unready
+from purser.operator.upgrade.failing import give_up, regress, trouble, unready
 from purser.operator.upgrade.states import (
     Fleet,
     State,
@@ -52,8 +53,8 @@ def replace(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
     users = None if keeps_users else _users_of_driver(standing, fleet, ledger)
     if users is not None:
         timeout = fleet.policy.gpu_pod_deletion.timeout_seconds
-        until = deadline(standing, timeout)
-        if until is not None and fleet.now >= until:
+        until = deadline(step_start(standing.node), timeout)
+        if is_over(until, fleet.now):
             return give_up(standing, fleet, f"the driver was still in use after {timeout} s: {users.waits}")
         return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
     if standing.pool is not None and standing.node.labels.get(POOL_LABEL) != standing.pool.name:
@@ -73,8 +74,8 @@ def validate(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
     if pod is not None and not pod.ready and pod.restarts > MAX_RESTARTS:
         return regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{trouble(standing)}")
     timeout = fleet.policy.validation_timeout_seconds
-    until = deadline(standing, timeout)
-    if until is not None and fleet.now >= until:
+    until = deadline(step_start(standing.node), timeout)
+    if is_over(until, fleet.now):
         return regress(standing, fleet, f"it was not valid within {timeout} s{unready(standing)}")
     return Step(waits=f"waits for its validation{unready(standing)}", until=until)
 
@@ -82,8 +83,8 @@ def validate(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
 def _await_daemon_set(standing: Standing, fleet: Fleet) -> Step:
     """The driver was replaced by an old one again: deleting that as well would only go on for ever."""
     timeout = fleet.policy.driver_timeout_seconds
-    until = deadline(standing, timeout)
-    if until is not None and fleet.now >= until:
+    until = deadline(step_start(standing.node), timeout)
+    if is_over(until, fleet.now):
         return give_up(standing, fleet, f"its DaemonSet still made the old driver after {timeout} s")
     return Step(waits="its DaemonSet still makes the old driver", until=until)
 
@@ -125,8 +126,8 @@ def _await_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) ->
     timeout = fleet.policy.driver_timeout_seconds
     start = step_start(standing.node) or fleet.now
     since = max(start, pod.created) if pod is not None else start
-    until = since + timeout if timeout else None
-    if until is not None and fleet.now >= until:
+    until = deadline(since, timeout)
+    if is_over(until, fleet.now):
         return regress(standing, fleet, f"the new driver was not ready within {timeout} s{told}")
     again = ask_again(fleet.now, until) if leaving.evictions else until
     return Step(evictions=leaving.evictions, waits=waits, until=again)
