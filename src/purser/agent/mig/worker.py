@@ -74,11 +74,6 @@ class Worker:
         seen = self._node_changed
         self._nodes.add_handler(on_add=lambda _: seen(), on_update=lambda *_: seen(), on_delete=lambda _: seen())
 
-    @property
-    def is_withdrawn(self) -> bool:
-        """What it was at last is wanted no more, or is done."""
-        return self._withdrawn.is_set()
-
     async def run(self) -> None:
         """Answer until cancelled."""
         async with asyncio.TaskGroup() as tasks:

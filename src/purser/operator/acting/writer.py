@@ -31,7 +31,7 @@ _VERBS: dict[type[Action], str] = {
 
 
 class Writer(Protocol):
-    """Does one action with one write. Raises `KubeError`, and LookupError for a kind that it does not know."""
+    """Does actions. Raises `KubeError`, and LookupError for a kind that it does not know."""
 
     async def do(self, action: Action) -> None:
         """Do it."""

@@ -8,8 +8,8 @@
 - The state machines of ``upgrade`` and ``mig`` move; ``late_sets`` says which drivers cannot come yet. ``gates``
   says which operands a node gets, and `purser.operator.merging` makes one write per node of it all.
 - ``objects`` says what has to be applied or removed, by what ``drift`` finds to differ.
-- ``status`` tells people how it goes, of ``conditions`` and ``failing`` nodes; ``events`` what became otherwise;
-  ``policy_writes`` brings it to the policy.
+- ``status`` tells people how it goes, of ``conditions`` and ``failing`` nodes, and ``policy_writes`` brings it to the
+  policy; ``events`` says what became otherwise, and what gauges are told.
 - Where there is nothing to decide: ``standstill`` is about an active policy that cannot be read or has a rival,
   ``inactive_policies`` about all others, and ``cleanup`` takes everything away once there is none.
 

@@ -106,11 +106,7 @@ async def test_a_request_that_is_withdrawn_stops_between_two_cards(
             await ask(cluster.client, MigRequest("all-1g.5gb", "1"))
             assert await asyncio.to_thread(gpus.begun.wait, 30)
             await ask(cluster.client, instead)
-
-            async def is_told() -> bool:
-                return worker.is_withdrawn
-
-            await eventually(is_told)
+            await eventually(lambda: worker._withdrawn.is_set())
             gpus.may_go_on.set()
             if instead is None:
                 assert (await answered(cluster.client, "1")).error == "it was withdrawn; changed by then: GPU 0"
