@@ -3,7 +3,6 @@
 from purser.operator.mig.machine import next_step, would_empty
 from purser.operator.mig.states import MigFleet, change_of, trouble_of, wanted_profile
 from purser.operator.model import Moves, Standing
-from purser.operator.nodework.bounds import unavailable_bound
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.steps import moves_of
 
@@ -34,5 +33,5 @@ def _turn(nodes: list[Standing], fleet: MigFleet) -> frozenset[str]:
     """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
     wanting = [each.node.name for each in nodes if would_empty(each, fleet)]
     others = [name for name in wanting if name not in fleet.unavailable]
-    room = unavailable_bound(fleet.policy, len(nodes)) - len(fleet.unavailable)
+    room = fleet.max_unavailable - len(fleet.unavailable)
     return frozenset(wanting) & fleet.unavailable | frozenset(others[: max(0, room)])

@@ -27,11 +27,10 @@ from purser.operator.mig.states import (
 from purser.operator.mig.writing import following, record, say, state_label
 from purser.operator.model import Standing
 from purser.operator.names import MIG_STATE_LABEL
-from purser.operator.nodework.bounds import unavailable_bound
 from purser.operator.nodework.clocks import deadline, is_over, is_to_come
 from purser.operator.nodework.cordons import Cordoner, claim, is_cordoned_by
 from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, evictable_gpu_pods, gpu_pods
+from purser.operator.nodework.evicting import Leaving, ask_to_leave, evictable_gpu_pods, gpu_pods
 from purser.operator.nodework.steps import UNKNOWN_PODS, Step, ask_again, patch, to
 from purser.operator.order import Operand
 
@@ -141,9 +140,7 @@ def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Colle
     if _is_outdated(standing, fleet, change):
         return abandon(standing, "the node is not any more as it was when its layout was compared")
     if node.name not in may_empty:
-        bound = unavailable_bound(fleet.policy, len(fleet.standings))
-        waits = f"no more than {bound} GPU nodes may be unavailable (maxUnavailable)"
-        return Step(waits=waits, says=(say(node, f"MIG layout {change.profile} waits: {waits}"),))
+        return Step(waits=fleet.no_room, says=(say(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),))
     told = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
     why = f"MIG layout {change.profile}: cordoned, operands are paused, GPU pods leave"
     return to(patch(node, why, labels=state_label(PENDING), annotations=told, unschedulable=True), say(node, why))
@@ -177,8 +174,7 @@ def _users_of_gpus(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger
     if workloads is None:
         return Step(waits=UNKNOWN_PODS)
     pods = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
-    rules = Rules.of(fleet.policy.gpu_pod_deletion)
-    leaving = ask_to_leave(pods, rules, ledger, "MIG change") if pods else Leaving()
+    leaving = ask_to_leave(pods, fleet.rules, ledger, "MIG change") if pods else Leaving()
     if pods:
         return Step(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
     return Step(waits=f"waits for the operand's pod {operands[0]} to leave") if operands else None

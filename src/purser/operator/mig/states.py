@@ -1,6 +1,5 @@
 """A change of a node's MIG layout: how far it is, and what is read off a node about it."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -8,15 +7,15 @@ import msgspec
 from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node_annotations import decode
-from purser.operator.model import Budget, NodeView, Standing, Workload
+from purser.operator.model import NodeView, Standing
 from purser.operator.names import (
     MIG_CONFIG_LABEL,
     MIG_STATE_LABEL,
     MIG_STEP_ANNOTATION,
     PAUSED_FOR_MIG,
 )
+from purser.operator.nodework.work import NodeWork
 from purser.operator.order import Operand
-from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec
 
 PENDING, SUCCESS, FAILED = "pending", "success", "failed"
@@ -65,19 +64,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.attempt}/apply"
 
 
-class MigFleet(msgspec.Struct, frozen=True, kw_only=True):
+class MigFleet(NodeWork, frozen=True, kw_only=True):
     """Everything that MIG changes are decided from."""
 
-    now: float
     spec: MigManagerSpec
-    policy: UpgradePolicy = UpgradePolicy()
-    """The driver's: it bounds how many nodes are unavailable, and says how GPU pods leave."""
-    standings: tuple[Standing, ...]
-    workloads: Mapping[str, tuple[Workload, ...]] = {}
-    """By node; of a node that is not there nothing is known."""
-    budgets: tuple[Budget, ...] = ()
-    busy: frozenset[str] = frozenset()
-    """Nodes whose driver is being replaced: not begun."""
     unavailable: frozenset[str] = frozenset()
     """Nodes that take no pods, or will not once the upgrade has made its writes of this round."""
 

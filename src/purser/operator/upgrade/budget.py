@@ -13,7 +13,6 @@ import msgspec
 from purser.operator.merging import patched
 from purser.operator.model import Moves, NodeView, Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
-from purser.operator.nodework.bounds import unavailable_bound
 from purser.operator.nodework.clocks import is_over
 from purser.operator.order import Operand
 from purser.operator.upgrade.canary import Hold, hold, is_canary
@@ -49,11 +48,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     halted: str = ""
     """Why no further node begins at all; empty: the upgrade is not halted."""
     hold: Hold = Hold()
-
-
-def max_unavailable(fleet: Fleet) -> int:
-    """The bound in nodes."""
-    return unavailable_bound(fleet.policy, len(fleet.standings))
 
 
 def is_unavailable(standing: Standing, fleet: Fleet) -> bool:
@@ -110,10 +104,8 @@ def turn(fleet: Fleet) -> Turn:
     ready = [each for each in due if each.node.name not in skipped]
     ready.sort(key=lambda each: order(each, fleet))
     halted, held = halt(fleet), hold(fleet)
-    parallel, room = (
-        _parallel_slots(fleet),
-        max_unavailable(fleet) - sum(is_unavailable(each, fleet) for each in fleet.standings),
-    )
+    parallel = _parallel_slots(fleet)
+    room = fleet.max_unavailable - sum(is_unavailable(each, fleet) for each in fleet.standings)
     slots = max(0, min(parallel, room))
     begin: list[Standing] = []
     waiting: dict[str, str] = {}
@@ -159,7 +151,7 @@ def _why_not(standing: Standing, fleet: Fleet, halted: str, held: Hold, parallel
         return f"no more than {fleet.policy.max_parallel_upgrades} at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.
     if room <= 0 and not is_unavailable(standing, fleet):
-        return f"no more than {max_unavailable(fleet)} GPU nodes may be unavailable (maxUnavailable)"
+        return fleet.no_room
     if standing.node.name in fleet.busy:  # last: a MIG change may itself wait for the same room
         return "a MIG change or a reboot is under way there"
     return ""

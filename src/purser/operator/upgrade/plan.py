@@ -13,10 +13,10 @@ from purser.operator.merging import patched
 from purser.operator.model import Moves, OperandOnNode, PodView, Standing, Workload
 from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION
 from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.evicting import Rules, gpu_pods, jobs
+from purser.operator.nodework.evicting import gpu_pods, jobs
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.advance import advance
-from purser.operator.upgrade.budget import fleet_target, is_unavailable, max_unavailable, order, turn
+from purser.operator.upgrade.budget import fleet_target, is_unavailable, order, turn
 from purser.operator.upgrade.canary import is_canary
 from purser.operator.upgrade.states import (
     UNDER_WAY,
@@ -118,7 +118,7 @@ class _Course:
             fleet.policy,
             auto_upgrade=True,
             retry_after_seconds=FAR_S,
-            max_unavailable=max_unavailable(fleet),  # of all nodes, also where only some are looked at
+            max_unavailable=fleet.max_unavailable,  # of all nodes, also where only some are looked at
         )
         # Nothing is applied before people have seen the plan.
         self._base = msgspec.structs.replace(fleet, policy=policy, late_sets=frozenset())
@@ -206,8 +206,7 @@ class _Course:
         self._pods.setdefault(pod.node, {})[pod.uid] = PlannedPod(pod.namespace, pod.name, how)
 
     def _in_the_way(self, name: str) -> Iterable[PlannedPod]:
-        policy = self._base.policy.gpu_pod_deletion
-        rules, ledger = Rules.of(policy), DisruptionLedger(self._base.budgets)
+        rules, ledger = self._base.rules, DisruptionLedger(self._base.budgets)
         for pod in gpu_pods(self._workloads.get(name, ())):
             why = rules.forbid(pod) or ledger.let_go(pod)
             if why:

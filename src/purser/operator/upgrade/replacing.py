@@ -12,7 +12,7 @@ from purser.operator.names import (
 )
 from purser.operator.nodework.clocks import deadline, is_over
 from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.evicting import Leaving, Rules, ask_to_leave, gpu_pods
+from purser.operator.nodework.evicting import Leaving, ask_to_leave, gpu_pods
 from purser.operator.nodework.steps import UNKNOWN_PODS, Step, Texts, ask_again, patch, to
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.failing import give_up, regress, trouble, unready
@@ -104,8 +104,7 @@ def _users_of_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger)
     left = gpu_pods(workloads)
     if not left:
         return None
-    policy = fleet.policy.gpu_pod_deletion
-    leaving = ask_to_leave(left, Rules.of(policy), ledger, "driver upgrade")
+    leaving = ask_to_leave(left, fleet.rules, ledger, "driver upgrade")
     return Step(evictions=leaving.evictions, waits=leaving.describe(len(left)))
 
 
@@ -151,5 +150,4 @@ def _late_users(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> L
     if UPGRADE_RESTART_ONLY_ANNOTATION in standing.node.annotations:
         return Leaving()
     left = [pod for pod in gpu_pods(fleet.workloads.get(standing.node.name, ())) if pod.phase == "Running"]
-    policy = fleet.policy.gpu_pod_deletion
-    return ask_to_leave(left, Rules.of(policy), ledger, "driver upgrade")
+    return ask_to_leave(left, fleet.rules, ledger, "driver upgrade")

@@ -1,12 +1,9 @@
 """The states of a node's driver upgrade, and what is read off a node and its standing."""
 
 import math
-from collections.abc import Mapping
 from enum import StrEnum
 
-import msgspec
-
-from purser.operator.model import Budget, NodeView, PodView, Standing, Workload
+from purser.operator.model import NodeView, PodView, Standing
 from purser.operator.names import (
     DEPLOY,
     PAUSED_FOR_UPGRADE,
@@ -21,8 +18,8 @@ from purser.operator.names import (
 )
 from purser.operator.nodework.clocks import is_to_come
 from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
+from purser.operator.nodework.work import NodeWork
 from purser.operator.order import Operand
-from purser.operator.policy.driver import UpgradePolicy
 
 REQUESTED = "true"
 """Value of `UPGRADE_REQUESTED_ANNOTATION` as people write it. While the upgrade runs it is the uid of the pod to go."""
@@ -59,21 +56,13 @@ EMPTYING = frozenset({State.JOBS, State.PODS, State.DRAIN})
 """The old driver is untouched, and workloads leave."""
 
 
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+class Fleet(NodeWork, frozen=True, kw_only=True):
     """Everything that an upgrade is decided from."""
 
-    now: float
-    policy: UpgradePolicy
     resume: str
     """The targets whose halted upgrade goes on, as the status names them: separated by commas; empty: none."""
     policy_ref: tuple[str, str]
     """Name and uid of the ClusterPolicy, for events."""
-    standings: tuple[Standing, ...]
-    workloads: Mapping[str, tuple[Workload, ...]] = {}
-    """By node; of a node that is not there nothing is known."""
-    budgets: tuple[Budget, ...] = ()
-    busy: frozenset[str] = frozenset()
-    """Nodes in a MIG change, or whose driver goes with a reboot: not begun."""
     held: frozenset[str] = frozenset()
     """Nodes that a MIG change is emptying or cutting: not available, whoever lifts their cordon."""
     late_sets: frozenset[str] = frozenset()

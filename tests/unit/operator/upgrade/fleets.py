@@ -35,7 +35,7 @@ from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.upgrade import Fleet, State, advance, is_under_way, pause_of, state_of, upgrade_status
-from purser.operator.upgrade.budget import is_unavailable, max_unavailable
+from purser.operator.upgrade.budget import is_unavailable
 
 ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
 START = 1_000_000.0
@@ -238,7 +238,7 @@ class Cluster:
                 self.violations.append(f"{patch.node}: begun while NotReady")
         if is_unavailable(self.standing(patch.node), before) and not was_unavailable:
             unavailable = sum(is_unavailable(each, before) for each in standings)
-            if unavailable > max_unavailable(before):
+            if unavailable > before.max_unavailable:
                 self.violations.append(f"{patch.node}: {unavailable} nodes are unavailable")
 
     def _count_turns(self) -> None:
