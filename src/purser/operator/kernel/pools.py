@@ -54,16 +54,11 @@ def _would_select(selector: dict[str, str], node: NodeView) -> bool:
 
 def pool_of(node: NodeView, driver: DriverSpec) -> Pool | str:
     """Where a node belongs, or in one sentence why it can get no driver."""
-    pool = unchecked_pool_of(node, driver)
+    profile = next((each for each in driver.profiles if _selects(each.node_selector, node)), None)
+    pool = _pool(node, driver, profile)
     if pool is None:
         return UNKNOWN_OS
     return requirement_obstacle(node, pool.version, driver.requirements) or pool
-
-
-def unchecked_pool_of(node: NodeView, driver: DriverSpec) -> Pool | None:
-    """Where a node belongs whatever requirements say; None: its operating system is unknown."""
-    profile = next((each for each in driver.profiles if _selects(each.node_selector, node)), None)
-    return _pool(node, driver, profile)
 
 
 def labelled_pool(node: NodeView, driver: DriverSpec) -> Pool | None:
@@ -103,6 +98,7 @@ def _numbers(version: str) -> tuple[int, ...] | None:
 
 
 def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool | None:
+    """Whatever requirements say; None: its operating system is unknown."""
     system = os_of(node)
     if system is None:
         return None
