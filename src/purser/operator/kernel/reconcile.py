@@ -60,9 +60,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     policy: ClusterPolicy
     resume: str
-    places: tuple[Place, ...]
     rendered: tuple[Rendered, ...]
     standings: tuple[Standing, ...]
+    gone: tuple[Place, ...]
+    """Nodes whose GPUs are gone."""
 
 
 def reconcile(snapshot: Snapshot) -> Outcome:
@@ -119,9 +120,9 @@ def view_of(snapshot: Snapshot, chosen: Chosen) -> View:
         snapshot=snapshot,
         policy=policy,
         resume=annotations.get(RESUME_UPGRADE_ANNOTATION, ""),
-        places=found,
         rendered=rendered,
         standings=standings(snapshot, policy.spec, found, rendered, departures(snapshot, chosen)),
+        gone=tuple(each for each in found if each.presence.state == "gone"),
     )
 
 
@@ -202,31 +203,29 @@ def _mig_fleet(view: View, fleet: Fleet, upgrades: Moves) -> MigFleet:
 def _node_patches(view: View, upgrades: Moves, migs: Moves) -> tuple[list[PatchNode], list[PatchNode]]:
     """One write per node. Those where Purser has not been yet come apart, to be written first: labels that another
     operator left behind must be gone before there are DaemonSets that select them."""
-    new = {place.node.name for place in view.places if OPENED_BOOT_ANNOTATION not in place.node.annotations}
+    nodes = (place.node for place in (*view.standings, *view.gone))
+    new = {node.name for node in nodes if OPENED_BOOT_ANNOTATION not in node.annotations}
     versions = view.snapshot.versions
     patches = [
         msgspec.structs.replace(patch, resource_version=versions.get(patch.node, ""))
         for patch in _patches(view, upgrades, migs)
+        if patch is not None
     ]
     return [each for each in patches if each.node in new], [each for each in patches if each.node not in new]
 
 
-def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode]:
+def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode | None]:
     """What the state machines want of each node, and the operands' labels that follow from it."""
     sets = view.snapshot.daemon_sets
-    by_name = {standing.node.name: standing for standing in view.standings}
-    for place in view.places:
-        node, standing = place.node, by_name.get(place.node.name)
+    for standing in view.standings:
+        node = standing.node
         moves = [upgrades.patches.get(node.name), migs.patches.get(node.name)]
-        if standing is None:
-            patch = merged(node, [gone_patch(node)])
-        else:
-            after = patched(node, merged(node, moves))
-            pause = upgrade_pause(after) or mig_pause(after)
-            gate = gate_patch(standing, pause, sets, view.snapshot.now)
-            patch = merged(node, [gate, *moves, void_mark(after)])
-        if patch is not None:
-            yield patch
+        after = patched(node, merged(node, moves))
+        pause = upgrade_pause(after) or mig_pause(after)
+        gate = gate_patch(standing, pause, sets, view.snapshot.now)
+        yield merged(node, [gate, *moves, void_mark(after)])
+    for place in view.gone:
+        yield merged(place.node, [gone_patch(place.node)])
 
 
 def _unique_deletions(view: View, *moves: Moves) -> Iterator[DeletePod]:
@@ -243,7 +242,7 @@ def _kept(view: View) -> frozenset[ObjectKey]:
     if not view.policy.spec.driver.enabled:
         in_use = any(each.departure is not None and each.departure.stays for each in view.standings)
         return drivers_objects(view.snapshot) if in_use else frozenset()
-    carried = {place.node.labels.get(POOL_LABEL) for place in view.places if place.presence.state != "gone"}
+    carried = {standing.node.labels.get(POOL_LABEL) for standing in view.standings}
     names = {daemon_set_of(name) for name in carried if name}
     return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
 
@@ -251,7 +250,7 @@ def _kept(view: View) -> frozenset[ObjectKey]:
 def _soonest(view: View, upgrades: Moves, migs: Moves) -> float | None:
     """When time alone will have changed something: never sooner than in a second."""
     now = view.snapshot.now
-    times = [each.presence.gone_at - now for each in view.places if each.presence.gone_at is not None]
+    times = [each.presence.gone_at - now for each in view.standings if each.presence.gone_at is not None]
     for standing in view.standings:
         times += [fails_at(pod) - now for pod in standing.pods if not pod.ready and fails_at(pod) > now]
         if any(each.reason == "NoPod" and each.state != "failing" for each in standing.operands.values()):
