@@ -21,11 +21,15 @@ def settings(tmp_path):
 
 
 def pci(settings, address, vendor="0x10de", kind="0x030200", device="0x20b0", subsystem=None):
-    folder = settings.sysfs_root / "bus/pci/devices" / address
+    """A card, whole at once: whoever looks meanwhile sees no half of it."""
+    folder = settings.sysfs_root / "coming" / address
     folder.mkdir(parents=True)
     for name, text in (("vendor", vendor), ("class", kind), ("device", device), ("subsystem_device", subsystem)):
         if text is not None:
             (folder / name).write_text(f"{text}\n")
+    bus = settings.sysfs_root / "bus/pci/devices"
+    bus.mkdir(parents=True, exist_ok=True)
+    folder.rename(bus / address)
 
 
 def test_gpus_are_nvidias_display_controllers_in_order_of_their_address(settings):
