@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from tests.unit.agent.builders import A, B
-from tests.unit.agent.conftest import eventually
+from tests.unit.agent.conftest import DEADLINE_S, eventually
 
 from purser.agent.health import DeviceMonitor
 from purser.agent.nvml import DriverError, DriverInfo, Gpu, NullDriver, Reading, XidEvent
@@ -123,15 +123,20 @@ async def test_no_thread_uses_the_driver_after_the_monitor_has_stopped():
 @pytest.fixture(autouse=True)
 def release_threads():
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("purser-read")]
+    # One that reads as the monitor is stopped still has to end; one that hangs does not.
+    reading = [thread for thread in threading.enumerate() if thread.name.startswith("purser-read")]
+    for thread in reading:
+        thread.join(DEADLINE_S)
+    assert not [thread for thread in reading if thread.is_alive()]
 
 
 async def test_an_enumeration_that_hangs_leaves_what_is_known_and_is_waited_for_again(monkeypatch):
-    monkeypatch.setattr("purser.agent.health.SCAN_TIMEOUT_S", 0.05)
     driver = Driver()
-    async with monitoring(driver) as monitor:
+    async with monitoring(driver, reopen_interval_s=60) as monitor:
         driver.scan_hangs = threading.Event()
-        await monitor.scan()
+        with monkeypatch.context() as impatient:
+            impatient.setattr("purser.agent.health.SCAN_TIMEOUT_S", 0.05)
+            await monitor.scan()
         assert "no answer within 0.05 s" in monitor.trouble
         await eventually(lambda: healthy(monitor) == {A, B} and driver.reads[A] > 3)
         driver.scan_hangs.set()
