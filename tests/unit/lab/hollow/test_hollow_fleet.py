@@ -109,7 +109,11 @@ async def test_gpus_are_offered_while_the_device_plugin_runs(client):
 
     await start(client, "device-plugin")
     await offers("20")
-    assert INVENTORY_ANNOTATION in (await node(client))["metadata"]["annotations"]
+
+    async def is_described():
+        return INVENTORY_ANNOTATION in (await node(client))["metadata"]["annotations"]
+
+    await until(is_described)
     await client.delete(PODS, "device-plugin", "gpu")
     await offers("0")
 
@@ -145,8 +149,11 @@ async def test_a_reboot_restarts_every_container(client):
         found = await pod(client, "driver")
         return ready(found) == "True" and found["status"]["containerStatuses"][0]["restartCount"] == 1
 
+    async def booted():
+        return (await node(client))["status"]["nodeInfo"]["bootID"] == "second"
+
     await until(restarted)
-    assert (await node(client))["status"]["nodeInfo"]["bootID"] == "second"
+    await until(booted)
 
 
 async def test_discovery_writes_what_the_node_is(client):
