@@ -254,7 +254,7 @@ async def test_runtime_classes_of_others_are_told_apart_from_the_operators(clust
 async def test_each_node_has_the_version_that_it_was_looked_at_in(cluster, observer):
     await create_node(cluster.client, node("a"))
     written = await cluster.client.patch_merge(NODES, "a", {"metadata": {"labels": {"x": "y"}}})
-    await eventually(lambda: observer._nodes.store["a"].metadata.labels.get("x"))
+    await eventually(lambda: (seen := observer._nodes.store.get("a")) and seen.metadata.labels.get("x"))
     assert (await observer.snapshot(nothing)).versions == {"a": written.metadata.resource_version}
 
 
