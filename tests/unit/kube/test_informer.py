@@ -156,7 +156,9 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_seen_bookmarks_in
 
 
 async def test_a_silent_connection_is_given_up_and_resumed_without_a_list():
-    script = Script(listing([pod("a")], 5), HOLD, (line("MODIFIED", pod("a", 6)), ...))
+    # As often as it is asked: where this process stands still, a connection that speaks seems silent as well.
+    speaking = [(line("MODIFIED", pod("a", 6)), ...)] * 100
+    script = Script(listing([pod("a")], 5), HOLD, *speaking)
     async with client_of(script.handle) as client:
         informer = informer_of(client, inactivity_seconds=0.05)
         async with running(informer.run()):
