@@ -1,11 +1,11 @@
 """What must never be, not for a moment: looked for in the watch stream, where polling would miss it."""
 
 import asyncio
-import time
 from types import TracebackType
 from typing import Self
 
 from purser.kube.client import Client
+from purser.kube.clock import Clock, SystemClock
 from purser.kube.informer import Informer
 from purser.kube.resources import Raw, key_of
 from purser.lab.scenario.matching import difference
@@ -18,8 +18,9 @@ _NAMED = 3
 class Vigils:
     """Every vigil of a scenario. An async context manager: at its end nobody watches any more."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, clock: Clock | None = None) -> None:
         self._client = client
+        self._clock = clock or SystemClock()
         self._vigils: list[_Vigil] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -37,7 +38,7 @@ class Vigils:
         """Watch from now on; returns once what is there is known. Raises `ScenarioError`."""
         resource = kind_named(never.kind, "never.kind")
         informer = Informer(self._client, resource, (never.namespace or None) if resource.namespaced else None)
-        vigil = _Vigil(never)
+        vigil = _Vigil(never, self._clock)
         informer.add_handler(vigil.see, lambda _, new: vigil.see(new), vigil.miss)
         self._vigils.append(vigil)
         self._tasks.append(asyncio.create_task(informer.run()))
@@ -51,9 +52,10 @@ class Vigils:
 
 
 class _Vigil:
-    def __init__(self, never: Never) -> None:
+    def __init__(self, never: Never, clock: Clock) -> None:
         self.problem = ""
         self._never = never
+        self._clock = clock
         self._now: dict[str, float] = {}
         """Keys of what is so now, and since when; of what went or was asked to, where that is what may not be."""
 
@@ -84,7 +86,7 @@ class _Vigil:
             self.problem = f"{len(long)} {kind} {what}{after}, at most {self._never.more_than} may: {names}"
 
     def _note(self, obj: Raw) -> None:
-        self._now.setdefault(key_of(obj), time.monotonic())
+        self._now.setdefault(key_of(obj), self._clock.monotonic())
         self.look()
 
     def _is_over(self, obj: Raw) -> None:
@@ -92,4 +94,4 @@ class _Vigil:
         self._now.pop(key_of(obj), None)
 
     def _allowed_s(self, since: float) -> float:
-        return since + self._never.longer_than_s - time.monotonic()
+        return since + self._never.longer_than_s - self._clock.monotonic()

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from tests.unit.kube.servers import ManualClock, eventually
 
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -57,14 +58,23 @@ async def test_as_many_as_may_be_are_no_matter(client):
 
 
 async def test_what_may_be_for_a_while_may_not_stay(client):
-    async with Vigils(client) as vigils:
-        await vigils.begin(Never(kind="Node", match=CORDONED, longer_than_s=0.3))
+    clock = ManualClock()
+    async with Vigils(client, clock) as vigils:
+        await vigils.begin(Never(kind="Node", match=CORDONED, longer_than_s=10))
+        [vigil] = vigils._vigils
         await cordon(client, "a", True)
+        await eventually(lambda: list(vigil._now) == ["a"])
+        clock.advance(9)
         await cordon(client, "a", None)
-        await asyncio.sleep(0.35)
+        await eventually(lambda: not vigil._now)
+        clock.advance(9)
         assert not vigils.broken()
         await cordon(client, "b", True)
-        assert "for 0.3 s, at most 0 may: b" in await broken(vigils)
+        await eventually(lambda: list(vigil._now) == ["b"])
+        clock.advance(9)
+        assert not vigils.broken()
+        clock.advance(1)
+        assert "for 10 s, at most 0 may: b" in vigils.broken()
 
 
 async def test_what_goes_is_missed_and_other_names_are_not(client):
