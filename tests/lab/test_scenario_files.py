@@ -26,7 +26,7 @@ async def purser(*words):
     process = await asyncio.create_subprocess_exec(
         *PURSER, *map(str, words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
     return process.returncode, out.decode(), err.decode()
 
 
