@@ -3,9 +3,10 @@
 import asyncio
 import json
 import random
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
@@ -29,6 +30,15 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None, port: int
         yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
     finally:
         await runner.cleanup()
+
+
+@contextmanager
+def port_of_nobody() -> Iterator[int]:
+    """A port where nobody listens, and that nobody else can have: a server of this test can, all the same."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @asynccontextmanager

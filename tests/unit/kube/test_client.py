@@ -4,7 +4,7 @@ from typing import assert_type
 
 import pytest
 from aiohttp import web
-from tests.unit.kube.servers import HastyClock, client_of, line, listing, pod, refuse, serving, status
+from tests.unit.kube.servers import HastyClock, client_of, line, listing, pod, port_of_nobody, refuse, serving, status
 
 from purser.kube import (
     AlreadyExistsError,
@@ -270,22 +270,21 @@ async def test_a_call_ends_at_its_deadline_and_says_whether_it_may_have_been_car
 
 
 async def test_a_refused_connection_is_tried_again_even_for_writes():
-    async with serving(Recorder(answer({})).handle) as url:
-        port = int(url.rsplit(":", 1)[1])
     recorder = Recorder(answer(pod("a")))
-    async with Client(ClusterConfig.insecure(url)) as client:
-        write = asyncio.create_task(client.create(PODS, pod("a")))
-        await asyncio.sleep(0.02)
-        async with serving(recorder.handle, port=port):
-            assert (await write).metadata.name == "a"
+    with port_of_nobody() as port:
+        async with Client(ClusterConfig.insecure(f"http://127.0.0.1:{port}")) as client:
+            write = asyncio.create_task(client.create(PODS, pod("a")))
+            await asyncio.sleep(0.02)
+            async with serving(recorder.handle, port=port):
+                assert (await write).metadata.name == "a"
 
 
 async def test_nobody_listening_is_an_error_with_the_address_and_a_known_outcome():
-    async with serving(Recorder(answer({})).handle) as url:
-        pass
-    async with Client(ClusterConfig.insecure(url)) as client:
-        with pytest.raises(ApiUnavailableError, match=url) as caught:
-            await client.create(PODS, pod("a"))
+    with port_of_nobody() as port:
+        url = f"http://127.0.0.1:{port}"
+        async with Client(ClusterConfig.insecure(url)) as client:
+            with pytest.raises(ApiUnavailableError, match=url) as caught:
+                await client.create(PODS, pod("a"))
     assert not caught.value.outcome_unknown
 
 

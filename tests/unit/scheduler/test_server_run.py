@@ -10,6 +10,7 @@ import aiohttp
 import aiohttp.web
 import msgspec
 import pytest
+from tests.unit.kube.servers import port_of_nobody
 
 from purser.core import signing
 from purser.core.model import Device, NodeInventory
@@ -166,16 +167,16 @@ async def test_two_replicas_serve_with_one_ca(world):
 async def test_readiness_waits_for_the_api_server_and_comes_by_itself(world):
     world.broken.add("/api/v1/nodes")
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    port = free_port()
-    settings = replace(SETTINGS, server=replace(SETTINGS.server, metrics_port=port))
-    running = asyncio.create_task(run(settings, world.config, stop, ready.set_result))
-    async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as session:
-        assert await readiness(session, port) == (503, "starting\n")
-        world.broken.clear()
-        await ready
-        assert await readiness(session, port) == (200, "ok\n")
-        stop.set()
-        await running
+    with port_of_nobody() as port:
+        settings = replace(SETTINGS, server=replace(SETTINGS.server, metrics_port=port))
+        running = asyncio.create_task(run(settings, world.config, stop, ready.set_result))
+        async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as session:
+            assert await readiness(session, port) == (503, "starting\n")
+            world.broken.clear()
+            await ready
+            assert await readiness(session, port) == (200, "ok\n")
+            stop.set()
+            await running
 
 
 async def eventually(condition):
@@ -192,12 +193,6 @@ async def readiness(session, port):
                 return response.status, await response.text()
         except aiohttp.ClientConnectorError:
             await asyncio.sleep(0.01)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def test_stopping_while_the_api_server_is_away_is_clean(world):
