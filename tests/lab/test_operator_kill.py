@@ -110,11 +110,12 @@ async def ends_well(stack: Stack, killer: Killer, done: Callable[[], Awaitable[b
 
 
 async def quiet(killer: Killer) -> None:
-    """Until nothing was written for some rounds."""
-    count = -1
-    while killer.seen != count:
+    """Until nothing was written for some rounds, in which this process did not stand still."""
+    looks = 0
+    while looks < 10:
         count = killer.seen
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.02)
+        looks = looks + 1 if killer.seen == count else 0
 
 
 async def what_there_is(stack: Stack) -> Any:

@@ -18,6 +18,7 @@ from purser.operator.running import run
 from purser.operator.settings import LeaseSettings, OperatorSettings
 
 POLICY: dict[str, Any] = {"metadata": {"name": "policy"}, "spec": {}}
+_LOOKS = 20
 
 
 class Kubelets:
@@ -142,12 +143,12 @@ class Stack:
         await eventually(self.is_ready, seconds)
 
     async def quiet(self, seconds: float = 0.4) -> None:
-        """Until nothing was written for a while."""
-        while True:
+        """Until nothing was written for a while, in which this process did not stand still."""
+        looks = 0
+        while looks < _LOOKS:
             count = len(self.cluster.writes)
-            await asyncio.sleep(seconds)
-            if len(self.cluster.writes) == count:
-                return
+            await asyncio.sleep(seconds / _LOOKS)
+            looks = looks + 1 if len(self.cluster.writes) == count else 0
 
 
 @asynccontextmanager

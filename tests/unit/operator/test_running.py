@@ -369,11 +369,11 @@ async def steal_lease(stack):
 
 
 async def test_who_lost_the_lease_writes_nothing_more(one):
-    async with one.operator("first"):
+    async with one.operator("first") as port:
         await one.ready()
         await one.quiet()
         await steal_lease(one)
-        await asyncio.sleep(0.5)  # ten times the period after which the lease is looked at
+        await eventually(lambda: leads_no_more(port))
         one.cluster.writes.clear()
         await create_node(one.client, node("late"))
         await asyncio.sleep(0.5)
@@ -409,6 +409,10 @@ LEADERS = {
 }
 
 
+async def leads_no_more(port):
+    return not await metrics(port) & LEADERS
+
+
 async def test_gauges_are_told_by_the_leader_only(one):
     """A replica that says nothing leaves a sum or a maximum over all replicas as the leader has it."""
     async with one.operator("first") as first:
@@ -418,11 +422,7 @@ async def test_gauges_are_told_by_the_leader_only(one):
             assert not await metrics(second) & LEADERS
             assert "gpu_operator_reconciliation_total" in await metrics(second)
         await steal_lease(one)
-
-        async def gone():
-            return not await metrics(first) & LEADERS
-
-        await eventually(gone)
+        await eventually(lambda: leads_no_more(first))
 
 
 async def test_metrics_have_the_known_names_and_health_is_told(one):
