@@ -17,7 +17,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tests.scenarios.hollow import hollow_nodes
 
 class LabCluster:
     image = "busybox"
-    timeout_s = 30.0
+    timeout_s = 60.0
 
     def __init__(self, lab: Lab, namespace: str) -> None:
         self._lab = lab

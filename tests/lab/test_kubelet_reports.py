@@ -34,7 +34,7 @@ def opened(monkeypatch):
 
 
 async def eventually(check):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if await check():
                 return

@@ -38,7 +38,7 @@ async def create(lab, *names):
 
 
 async def until(probe):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := await probe()):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)

@@ -95,7 +95,7 @@ async def killed_at(stack: Stack, killer: Killer, write: int, answers_lost: bool
     """Whether the operator came to this write before all was done; its successor is not started yet."""
     killer.live_until(write, answers_lost)
     async with process(stack):
-        await eventually(lambda: killer.died.is_set() or done(), 30)
+        await eventually(lambda: killer.died.is_set() or done())
         if not killer.died.is_set():
             await asyncio.wait([asyncio.ensure_future(killer.died.wait())], timeout=0.15)
     return killer.died.is_set()
@@ -104,7 +104,7 @@ async def killed_at(stack: Stack, killer: Killer, write: int, answers_lost: bool
 async def ends_well(stack: Stack, killer: Killer, done: Callable[[], Awaitable[bool]]) -> Any:
     killer.live()
     async with process(stack):
-        await eventually(done, 30)
+        await eventually(done)
         await quiet(killer)
     return await what_there_is(stack)
 

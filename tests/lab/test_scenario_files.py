@@ -110,7 +110,7 @@ def test_the_first_screen_works_as_written_and_nothing_is_left_behind(tmp_path):
         kubectl = ["kubectl", "--kubeconfig", str(kubeconfig)]
         subprocess.run([*kubectl, "apply", "-f", str(EXAMPLES / "share.yaml")], check=True, capture_output=True)
         subprocess.run(
-            [*kubectl, "wait", "--for=condition=Ready", "pod/share", "--timeout=30s"], check=True, capture_output=True
+            [*kubectl, "wait", "--for=condition=Ready", "pod/share", "--timeout=60s"], check=True, capture_output=True
         )
         shown = next(line.split() for line in lines if line.endswith("get gpus\n"))
         gpus = subprocess.run(
@@ -128,7 +128,7 @@ def test_the_first_screen_works_as_written_and_nothing_is_left_behind(tmp_path):
         )
         _until_allocatable(kubectl, "40")
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert not _alarms(process.stderr.read())
     assert not kubeconfig.parent.exists()
 
@@ -145,7 +145,7 @@ def _ended(process):
 
 def _until_allocatable(kubectl, count):
     path = r"jsonpath={.status.allocatable.nvidia\.com/gpu}"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         found = subprocess.run(
             [*kubectl, "get", "node", "t4-4-0", "-o", path], check=True, capture_output=True, text=True

@@ -26,7 +26,7 @@ from purser.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.lab.driver import SimulatedDriver
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 async def eventually(check):

@@ -137,7 +137,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, resources_grpc.PodResourcesList
 
         Raises `Rejected`; the pod stays listed then. Before the plugin's first list no pod would be bound to the node.
         """
-        async with self._admitting, asyncio.timeout(10):
+        async with self._admitting, asyncio.timeout(60):
             await self._told.wait()
             self.pods[key] = {name: [] for name, _ in containers}
             self.held[key] = set()

@@ -68,7 +68,7 @@ async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_
         "--log-level=error",
     )
     try:
-        await cluster.ready(60)
+        await cluster.ready()
         await cluster.quiet(1.2)
     finally:
         running.send_signal(signal.SIGTERM)
@@ -224,7 +224,7 @@ async def test_discovery_writes_what_the_node_is(cluster, tmp_path):
         return (await cluster.client.get(NODES, "n0")).metadata.annotations.get(NODE_FACTS_ANNOTATION)
 
     try:
-        assert '"os_id":"debian"' in await eventually(written, 30)
+        assert '"os_id":"debian"' in await eventually(written)
     finally:
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0

@@ -86,7 +86,7 @@ def line(kind: str, body: dict) -> bytes:
     return json.dumps({"type": kind, "object": body}).encode() + b"\n"
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Poll until it holds; a deadline, not a time that anything is expected to take."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  what it waits for has no event

@@ -166,7 +166,7 @@ def running(work: Any) -> Any:
         task.cancel()
 
 
-async def eventually(what: Callable[[], Any], seconds: float = 15.0) -> Any:
+async def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Poll until it is true; works for coroutine functions, too."""
     async with asyncio.timeout(seconds):
         while True:

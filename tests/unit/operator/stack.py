@@ -139,7 +139,7 @@ class Stack:
         progressing = (await self.condition("Progressing")).get("status") == "True"
         return current and status.get("state") == "ready" and not progressing
 
-    async def ready(self, seconds: float = 30.0) -> None:
+    async def ready(self, seconds: float = 90.0) -> None:
         await eventually(self.is_ready, seconds)
 
     async def quiet(self, seconds: float = 0.4) -> None:

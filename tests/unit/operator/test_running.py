@@ -186,7 +186,7 @@ async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_pa
                 nodes = ((await three.policy()).get("status") or {}).get("nodes", {})
                 return nodes.get("ready") == 2 and nodes.get("failing") == 1
 
-            await eventually(told, 30)
+            await eventually(told)
             [failing] = (await three.policy())["status"]["failingNodes"]
             assert (failing["name"], failing["operand"], failing["reason"]) == ("n1", "driver", "CrashLoopBackOff")
             assert (await three.condition("Degraded"))["status"] == "True"
@@ -391,7 +391,7 @@ async def test_an_api_server_that_goes_away_for_a_while_is_waited_for(one):
         async def joined():
             return (await one.policy())["status"]["nodes"]["ready"] == 2
 
-        await eventually(joined, 40)
+        await eventually(joined)
 
 
 async def metrics(port):

@@ -173,7 +173,7 @@ def _client(api: ApiServer, client_class: type[Client] = Client) -> Client:
         return client_class(ClusterConfig.load(api.write_kubeconfig(Path(folder) / "kubeconfig")), timeout=5.0)
 
 
-async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+async def eventually(holds: Callable[[], bool], within_s: float = 60.0) -> None:
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -39,7 +39,7 @@ NAMESPACE = "purser-system"
 SETTINGS = SchedulerSettings(
     server=ServerSettings("127.0.0.1", 0, "127.0.0.1", 0), webhook=WebhookSettings(UrlTarget("127.0.0.1"))
 )
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class World:

@@ -46,7 +46,7 @@ class World:
         return [event.message for event in found.items if event.reason == REASON]
 
 
-async def eventually(probe, timeout_s: float = 10) -> None:
+async def eventually(probe, timeout_s: float = 60) -> None:
     async with asyncio.timeout(timeout_s):
         while not await probe():  # noqa: ASYNC110
             await asyncio.sleep(0.02)

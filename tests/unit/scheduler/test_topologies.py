@@ -92,7 +92,7 @@ def kubelets(fleet):
 
 
 async def until(what):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not what():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
@@ -103,7 +103,7 @@ async def test_objects_are_followed_from_when_there_is_a_definition_until_there_
         assert fleet.node(NODE).outlook is None
         await client.create(DEFINITIONS, definition())
         raw = TOPOLOGIES.raw()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(ApiError):  # not served yet
                     await client.create(raw, topology())

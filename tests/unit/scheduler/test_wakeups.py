@@ -71,7 +71,7 @@ async def test_a_replica_that_takes_over_wakes_pods_that_found_nobody_to_ask():
         late = await world.add_pod("late")
         running = asyncio.create_task(world.extender.run())
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         finally:

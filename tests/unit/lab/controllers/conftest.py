@@ -48,9 +48,9 @@ class World:
         return (await self.client.list(PODS.raw(), "default")).items
 
     async def until(self, probe, what=""):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (found := await probe()):
-            assert time.monotonic() < deadline, f"not within 20 s: {what or probe.__qualname__}"
+            assert time.monotonic() < deadline, f"not within 60 s: {what or probe.__qualname__}"
             await asyncio.sleep(0.02)
         return found
 

@@ -61,7 +61,7 @@ def ready(obj):
 
 
 async def until(probe):
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not (found := await probe()):
         assert time.monotonic() < deadline, "not in time"
         await asyncio.sleep(0.01)

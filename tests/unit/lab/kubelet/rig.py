@@ -131,7 +131,7 @@ class Node:
         }
 
     async def until_capacity(self, healthy, listed=None, resource=GPU):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 now = self.books.forget_expired(0.0)
                 found = now.allocatable.get(resource), now.capacity.get(resource)

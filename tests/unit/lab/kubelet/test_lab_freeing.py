@@ -64,7 +64,7 @@ class World:
         return {uid for uid, _ in checkpoint.decode(self.node.checkpoint.read_bytes()).held}
 
     async def until(self, condition):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.005)

@@ -27,7 +27,7 @@ class Registrar(api_pb2_grpc.RegistrationServicer):
         api_pb2_grpc.add_RegistrationServicer_to_server(self, server)
 
     async def outcome(self):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.told.get()
 
 

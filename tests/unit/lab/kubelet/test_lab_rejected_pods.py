@@ -48,7 +48,7 @@ class Cluster:
         return await self.client.create(PODS.raw(), {"metadata": {"name": name}, "spec": spec}, "default")
 
     async def until(self, probe):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (found := await probe()):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)

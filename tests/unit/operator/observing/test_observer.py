@@ -54,7 +54,7 @@ async def observer(cluster):
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await observer.ready()
             yield observer
 
@@ -236,7 +236,7 @@ async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is
             await asyncio.sleep(0.2)
             assert observer.missing
             await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await observer.ready()
 
 
@@ -283,6 +283,6 @@ async def test_when_uninstalling_a_missing_definition_means_no_policies(tmp_path
     async with embedded(tmp_path) as cluster, Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, "", policies_may_be_unknown=True)
         with running(observer.run()):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await observer.ready()
             assert (await observer.snapshot(nothing)).policies == ()

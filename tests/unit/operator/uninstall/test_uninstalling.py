@@ -188,7 +188,7 @@ async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed
             await eventually(others_left)
             assert not removing.done()
             await installed.client.delete(PODS, "train", "default", grace_period_seconds=0)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await removing
         await assert_nothing_is_left(installed)
 
