@@ -87,6 +87,8 @@ class NodePods:
         self._keys: tuple[Ed25519PublicKey, ...] = ()
         self._no_keys = f"this agent has none: ConfigMap {namespace}/{GRANT_KEY_CONFIGMAP} is missing or empty"
         self._verified: dict[str, tuple[Mapping[str, str], Grant | str | None]] = {}
+        self._fetched: dict[str, Pod | None] = {}
+        """By the last `fetch`."""
         self.key_maps.add_handler(
             on_add=self._take_keys,
             on_update=lambda _, new: self._take_keys(new),
@@ -109,12 +111,17 @@ class NodePods:
         """A pod of this node as the informer knows it."""
         return self.pods.store.get(key)
 
+    def asked_about(self, key: str) -> Pod | None:
+        """A pod of this node, also where the informer does not know it yet: whoever is refused was fetched for that."""
+        return self.get(key) or self._fetched.get(key)
+
     async def fetch(self, keys: Iterable[str]) -> dict[str, Pod | None]:
         """These pods as they are now, None for those that are gone. Raises `KubeError`."""
         wanted = tuple(keys)
         try:
             async with asyncio.timeout(FETCH_S):
-                return dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
+                self._fetched = dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
+                return self._fetched
         except TimeoutError as error:
             raise ApiUnavailableError(f"no answer about pods {', '.join(wanted)} within {FETCH_S:g} s") from error
 

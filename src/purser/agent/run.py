@@ -175,7 +175,7 @@ class Agent:
 
     def _on_refused(self, refusal: Refused) -> None:
         for key in refusal.pods:
-            pod = self._pods.get(key)
+            pod = self._pods.asked_about(key)
             if pod is not None:
                 self._recorder.event(ref_of(PODS, pod), refusal.reason.value, refusal.message, type="Warning")
 

@@ -427,6 +427,20 @@ async def test_where_the_informer_lags_the_api_server_is_asked_for_the_pod_itsel
         api.intercept(None)
 
 
+async def test_where_the_informer_lags_a_refused_pod_is_told_why_all_the_same(world, kubelet, api):
+    api.intercept(_no_pod_watches)
+    try:
+        async with world.agent() as agent:
+            await eventually(agent.ready)
+            await world.pod("p", counts={"main": 1})
+            with pytest.raises(Rejected, match="No grant of Purser's"):
+                await kubelet.admit("default/p", [("main", 1)])
+            (event,) = await eventually(lambda: world.events("p"))
+            assert event[0] == "NoGrant"
+    finally:
+        api.intercept(None)
+
+
 async def _no_pod_watches(request):
     if request.path == "/api/v1/pods" and "watch" in request.query:
         return web.Response(status=503)
