@@ -85,9 +85,10 @@ async def extender(world):
     )
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    world.start(run_scheduler(world.client, "gpu-scheduler", [settings], context=trusting))
+    # Before the scheduler: it hears of pods and of nodes that come later each by a watch of its own.
     for name in ("a", "b", "c"):
         await world.node(name, **{"example.com/gpu": "4"})
+    world.start(run_scheduler(world.client, "gpu-scheduler", [settings], context=trusting))
     yield fake
     await runner.cleanup()
 
