@@ -19,6 +19,8 @@ from purser.operator.names import (
     OPERAND_LABEL,
     OWNED_NODE_ANNOTATIONS,
     OWNED_NODE_LABELS,
+    PAUSED_FOR_MIG,
+    PAUSED_FOR_UPGRADE,
     POOL_LABEL,
 )
 from purser.operator.nodework.cordons import is_cordoned_by_purser
@@ -56,7 +58,8 @@ def is_clean(snapshot: Snapshot) -> bool:
 def stripped(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     """Takes away what the operator wrote on a node, its cordons included. What discovery wrote is another matter.
 
-    ``has_rivals``: another operator is at work there. Labels and annotations of nvidia.com may be its own by now.
+    ``has_rivals``: another operator is at work there. Labels and annotations of nvidia.com may be its own by now. A
+    pause is not: nobody else would end it.
     """
     labels = [label for label in OWNED_NODE_LABELS if label in node.labels]
     labels += [each.deploy_label for each in Operand if each.deploy_label in node.labels and not users_word(node, each)]
@@ -65,7 +68,7 @@ def stripped(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     ]
     return PatchNode(
         node=node.name,
-        labels={each: None for each in labels if not has_rivals or _is_pursers(each)},
+        labels={each: None for each in labels if not has_rivals or _is_pursers(each) or _is_pause(node.labels[each])},
         annotations={each: None for each in annotations if not has_rivals or _is_pursers(each)},
         unschedulable=False if is_cordoned_by_purser(node) else None,
         why=WHY,
@@ -115,3 +118,7 @@ def _is_marked(node: NodeView) -> bool:
 def _is_pursers(key: str) -> bool:
     """A label or annotation that nobody else writes."""
     return key.startswith(f"{GROUP}/")
+
+
+def _is_pause(value: str) -> bool:
+    return value in (PAUSED_FOR_UPGRADE, PAUSED_FOR_MIG)

@@ -35,13 +35,17 @@ def test_discovery_on_a_node_that_is_away_keeps_nothing_anywhere(world: World) -
     assert world.policies == {}
 
 
-def deleted_while_a_layout_is_applied(world: World) -> None:
+def apply_a_layout(world: World) -> None:
     world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
     for _ in range(60):
         world.round()
         if '"applying"' in world.nodes["a"].annotations.get(MIG_STEP_ANNOTATION, ""):
             break
         world.tick()
+
+
+def deleted_while_a_layout_is_applied(world: World) -> None:
+    apply_a_layout(world)
     world.lingering = True
     world.delete_policy()
     for _ in range(20):
@@ -102,3 +106,14 @@ def test_an_upgrade_that_is_off_or_kept_away_by_people_leaves_the_stack_ready(wo
     world.settle()
     assert world.condition("Ready")["status"] == "True"
     assert world.status()["upgrade"]["skipped"] == 2
+
+
+def test_operands_that_purser_paused_are_not_left_paused_beside_another_operator(world: World) -> None:
+    apply_a_layout(world)
+    assert "paused-for-mig-change" in world.nodes["a"].labels.values()
+    world.delete_policy()
+    world.rivals = ("theirs",)
+    world.settle()
+    assert world.policies == {}
+    assert "paused-for-mig-change" not in world.nodes["a"].labels.values()
+    assert world.deployed("a")["driver"] == "true", "it may be the other operator's by now"
