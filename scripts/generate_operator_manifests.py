@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from purser.operator import rbac
 from purser.operator.definition import crd
+from purser.yaml_text import yaml_text
 
 CHART = Path(__file__).parents[1] / "deploy" / "helm" / "purser"
 HEADER = "# Made by scripts/generate_operator_manifests.py from purser.operator: change it there.\n"
@@ -21,7 +20,7 @@ HEADER = "# Made by scripts/generate_operator_manifests.py from purser.operator:
 def main(chart: Path) -> None:
     for path, value in manifests().items():
         (chart / path).parent.mkdir(parents=True, exist_ok=True)
-        (chart / path).write_text(HEADER + yaml.dump(value, Dumper=_Plain, sort_keys=False, width=160))
+        (chart / path).write_text(HEADER + yaml_text(value, width=160))
 
 
 def manifests() -> dict[str, Any]:
@@ -31,13 +30,6 @@ def manifests() -> dict[str, Any]:
         "files/operator-cluster-rules.yaml": rbac.cluster_rules(),
         "files/operator-namespace-rules.yaml": rbac.namespace_rules(),
     }
-
-
-class _Plain(yaml.SafeDumper):
-    """Without anchors: a value that occurs twice is written twice."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ def show(
 def dump(value: Any, form: Document) -> None:
     """Print a plain value as JSON or YAML."""
     if form is Document.YAML:
-        import yaml
+        from purser.yaml_text import yaml_text
 
-        print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+        print(yaml_text(value), end="")
     else:
         print(json.dumps(value, indent=2, ensure_ascii=False))
 

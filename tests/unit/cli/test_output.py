@@ -60,5 +60,5 @@ def test_a_failure_with_others_words_is_one_line_too(capsys: pytest.CaptureFixtu
 
 
 def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    dump({"version": "1"}, Document.YAML)
-    assert capsys.readouterr().out == "version: '1'\n"
+    dump({"version": "1", "y": "4123e05"}, Document.YAML)
+    assert capsys.readouterr().out == "version: '1'\n'y': '4123e05'\n"

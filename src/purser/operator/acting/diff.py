@@ -4,9 +4,9 @@ import difflib
 from typing import Any
 
 import msgspec
-import yaml
 
 from purser.operator.model import NodeView, PatchNode
+from purser.yaml_text import yaml_text
 
 
 def text_diff(title: str, before: Any, after: Any) -> str:
@@ -38,5 +38,4 @@ def node_before_and_after(node: NodeView | None, patch: PatchNode) -> tuple[dict
 def _lines(value: Any) -> list[str]:
     if value is None:
         return []
-    text: str = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=True, allow_unicode=True, width=10_000)
-    return text.splitlines(keepends=True)
+    return yaml_text(msgspec.to_builtins(value), sort_keys=True, width=10_000).splitlines(keepends=True)

@@ -83,4 +83,4 @@ async def test_pods_status_and_finalizers_are_named():
 async def test_what_others_added_where_all_is_the_operators_is_shown_going():
     live = {**LIVE, "data": {"x": "new", "theirs": "y"}}
     text = await shown(Apply({**LIVE, "data": {"x": "new"}}, "drift: data.theirs"), objects={KEY: live})
-    assert "-  theirs: y" in text
+    assert "-  theirs: 'y'" in text
