@@ -1,6 +1,7 @@
 """The way out: everything that the operator made is taken away, with an operator that runs or without one.
 
 - ``uninstalling``: rounds until nothing is left.
+- ``agents``: what agents wrote on nodes.
 - ``remaining``: what is still to go, as people read it.
 - ``showing``: all that would go, before anything does.
 

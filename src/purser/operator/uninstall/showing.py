@@ -8,7 +8,7 @@ import msgspec
 from purser.core.times import spelled
 from purser.kube import Client, NotFoundError, Resource
 from purser.kube.objects import Node
-from purser.kube.resources import LEASES, NODES
+from purser.kube.resources import LEASES
 from purser.operator.acting import DryWriter, perform
 from purser.operator.kernel import held_back, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import name_of
@@ -17,7 +17,8 @@ from purser.operator.names import LEASE
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.order import Operand
 from purser.operator.previewing import looked_into, observing
-from purser.operator.uninstall.uninstalling import DEFINITION, agents_are_there, written_by_agents
+from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
+from purser.operator.uninstall.uninstalling import DEFINITION
 
 Say = Callable[[str], None]
 
@@ -32,7 +33,7 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
         snapshot = _leaving(await looked_into(observer, nodes_to_look_into(snapshot)))
     actions = reconcile(_emptied(snapshot)).actions
     await perform(actions, DryWriter(snapshot, say))
-    others = [*_policies(snapshot), *await _rest(client, namespace, snapshot, definition)]
+    others = [*_policies(snapshot), *await _rest(client, namespace, definition)]
     for line in others:
         say(line)
     for each in held_back(_with_drivers_alone(snapshot)):
@@ -62,11 +63,9 @@ def _policies(snapshot: Snapshot) -> Iterator[str]:
         yield f"delete ClusterPolicy {name_of(each)}"
 
 
-async def _rest(client: Client, namespace: str, snapshot: Snapshot, definition: bool) -> list[str]:
+async def _rest(client: Client, namespace: str, definition: bool) -> list[str]:
     """What no round removes."""
-    lines = []
-    if snapshot.policies or agents_are_there(snapshot):
-        lines += [line for node in (await client.list(NODES)).items for line in _stripped(node)]
+    lines = [_stripped(node) for node in await nodes_to_strip(client, namespace)]
     if await _is_there(client, LEASES, LEASE, namespace):
         lines.append(f"delete Lease {namespace}/{LEASE}: unless an operator runs")
     if definition and await _is_there(client, DEFINITIONS, DEFINITION, None):
@@ -74,9 +73,8 @@ async def _rest(client: Client, namespace: str, snapshot: Snapshot, definition: 
     return lines
 
 
-def _stripped(node: Node) -> Iterator[str]:
-    if written := written_by_agents(node):
-        yield f"patch Node {node.metadata.name}: agents wrote {', '.join(written)}"
+def _stripped(node: Node) -> str:
+    return f"patch Node {node.metadata.name}: agents wrote {', '.join(written_by_agents(node))}"
 
 
 async def _is_there(client: Client, resource: Resource[Any], name: str, namespace: str | None) -> bool:

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.kube import ApiError, Client, ClusterConfig, KubeError, LeaderElector, NotFoundError
 from purser.kube.objects import Node
 from purser.kube.racing import until
@@ -17,12 +16,13 @@ from purser.operator.acting.writer import subject
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import is_leaving
 from purser.operator.model import ObjectKey, Snapshot
-from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, OPERAND_LABEL, PLURAL
+from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS
-from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
 from purser.operator.uninstall.remaining import remaining
+from purser.operator.wording import some
 
 log = structlog.get_logger("purser.operator")
 
@@ -52,8 +52,9 @@ async def uninstall(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(config, field_manager=FIELD_MANAGER, user_agent=COMPONENT))
         observer = Observer(client, namespace, "", policies_may_be_unknown=True)
-        elector = LeaderElector(client, namespace, LEASE, f"{COMPONENT}_{secrets.token_hex(4)}")
-        leaving = _Leaving(client, observer, elector, say)
+        identity = f"{COMPONENT}_{secrets.token_hex(4)}"
+        elector = LeaderElector(client, namespace, LEASE, identity)
+        leaving = _Leaving(client, namespace, observer, elector, say)
         try:
             async with asyncio.timeout(timeout_s):
                 if not await until(leaving.run(), _both(observer, elector)):
@@ -62,8 +63,7 @@ async def uninstall(
                     )
         except TimeoutError:
             raise UninstallError(f"after {timeout_s:g} s still there: {leaving.what_is_left}") from None
-        if leaving.did_it_here:
-            await _remove_lease(client, namespace)
+        await _remove_lease(client, namespace, identity)
         if definition:
             await _remove_definition(client, say)
 
@@ -77,18 +77,15 @@ async def _both(observer: Observer, elector: LeaderElector) -> None:
 class _Leaving:
     """Rounds until nothing is left, done by whoever leads."""
 
-    def __init__(self, client: Client, observer: Observer, elector: LeaderElector, say: Say):
+    def __init__(self, client: Client, namespace: str, observer: Observer, elector: LeaderElector, say: Say):
         self._client = client
+        self._namespace = namespace
         self._observer = observer
         self._elector = elector
         self._writer = KubeWriter(client, observer)
         self._say = say
         self.what_is_left = "nothing is known of the cluster yet"
         """In one sentence."""
-        self.did_it_here = False
-        """No operator ran: this process led."""
-        self._had_agents = False
-        self._is_stripped = False
         self._said: list[str] = []
         self._say_next = 0.0
         self._refused: set[str] = set()
@@ -106,13 +103,11 @@ class _Leaving:
         """Whether nothing is left; if something is, some of it is removed now where this process leads."""
         snapshot = await self._observer.snapshot(nodes_to_look_into)
         await self._delete_policies(snapshot)
-        await self._strip_after_agents(snapshot)
         actions = reconcile(snapshot).actions
-        if not snapshot.policies and not actions and is_clean(snapshot) and not self._has_to_strip:
-            return True
+        if not snapshot.policies and not actions and is_clean(snapshot):
+            return await self._strip_after_agents()
         self._tell(remaining(snapshot, actions, held_back(snapshot)))
         if self._elector.is_leader and all(is_leaving(each) for each in snapshot.policies):
-            self.did_it_here = True
             result = await perform(actions, self._writer, lambda: self._elector.is_leader)
             self._tell_refusals(result)
         return False
@@ -120,7 +115,7 @@ class _Leaving:
     def _tell(self, left: list[str]) -> None:
         """What is waited for; not what takes moments, and nothing twice in a row."""
         who = "this command cleans up" if self._elector.is_leader else "the operator that runs is waited for"
-        self.what_is_left = f"{'; '.join(left) or 'what agents wrote on nodes'} ({who})"
+        self.what_is_left = f"{'; '.join(left)} ({who})"
         if left != self._said and _now() >= self._say_next:
             for line in left:
                 self._say(f"waiting for {line}")
@@ -137,30 +132,22 @@ class _Leaving:
             self._refused.add(line)
             self._say(line)
 
-    @property
-    def _has_to_strip(self) -> bool:
-        return self._had_agents and not self._is_stripped
+    async def _strip_after_agents(self) -> bool:
+        """Take away what agents wrote; true, once none of it is found."""
+        nodes = await nodes_to_strip(self._client, self._namespace)
+        self.what_is_left = f"what agents wrote on nodes: {some([node.metadata.name for node in nodes])}"
+        for node in nodes:
+            await self._strip(node)
+        return not nodes
 
-    async def _strip_after_agents(self, snapshot: Snapshot) -> None:
-        """Inventories stay while the operator does: an agent that is replaced writes the same ones again."""
-        self._had_agents |= bool(snapshot.policies) or agents_are_there(snapshot)
-        if self._has_to_strip and not agents_are_there(snapshot):
-            listed = (await self._client.list(NODES)).items
-            self._is_stripped = all([await self._strip(node) for node in listed])
-
-    async def _strip(self, node: Node) -> bool:
-        """Take away what an agent wrote on a node; whether that is so."""
-        written = written_by_agents(node)
+    async def _strip(self, node: Node) -> None:
+        patch = {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}}
         try:
-            if written:
-                patch = {"metadata": {"annotations": dict.fromkeys(written)}}
-                await self._client.patch_merge(NODES, node.metadata.name, patch)
+            await self._client.patch_merge(NODES, node.metadata.name, patch)
         except NotFoundError:
             log.debug("A node went by itself", node=node.metadata.name)
         except ApiError as error:
             self._tell_refusal(ObjectKey.of_node(node.metadata.name), str(error))
-            return False
-        return True
 
     async def _delete_policies(self, snapshot: Snapshot) -> None:
         for policy in snapshot.policies:
@@ -174,9 +161,12 @@ class _Leaving:
                 log.debug("A policy went by itself", policy=metadata["name"])
 
 
-async def _remove_lease(client: Client, namespace: str) -> None:
+async def _remove_lease(client: Client, namespace: str, identity: str) -> None:
+    """Where no operator runs: nobody else holds it."""
     try:
-        await client.delete(LEASES, LEASE, namespace)
+        lease = await client.get(LEASES, LEASE, namespace)
+        if lease.spec.holder_identity in ("", identity):
+            await client.delete(LEASES, LEASE, namespace, uid=lease.metadata.uid)
     except NotFoundError:
         log.debug("There is no lease", lease=LEASE)
 
@@ -191,15 +181,3 @@ async def _remove_definition(client: Client, say: Say) -> None:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def written_by_agents(node: Node) -> list[str]:
-    """Annotations of a node that no round removes, because an agent that is replaced writes them again."""
-    return [key for key in (INVENTORY_ANNOTATION, KUBELET_ANNOTATION) if key in node.metadata.annotations]
-
-
-def agents_are_there(snapshot: Snapshot) -> bool:
-    """The operator's. Where it never was, those that the chart installed are left alone."""
-    alive, sets = snapshot.alive, snapshot.daemon_sets.values()
-    made = any(obj["metadata"]["labels"].get(OPERAND_LABEL) == Operand.DEVICE_PLUGIN for obj in sets)
-    return made or any(pod.operand == Operand.DEVICE_PLUGIN and pod.node in alive for pod in snapshot.pods)

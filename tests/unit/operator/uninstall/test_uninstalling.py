@@ -44,6 +44,13 @@ async def installed(tmp_path):
         yield found
 
 
+CHARTS_AGENT = {"app.kubernetes.io/name": "purser", "app.kubernetes.io/component": "agent"}
+
+
+async def write_inventory(stack):
+    await stack.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{}"}}})
+
+
 async def meta(stack, name):
     found = await stack.client.get(NODES, name)
     return found.metadata.labels, found.metadata.annotations
@@ -114,10 +121,50 @@ async def test_the_definition_goes_when_it_is_asked_for(installed):
 async def test_where_nothing_is_installed_nothing_is_done(tmp_path):
     """An agent that the chart installed without an operator keeps its inventory."""
     async with stack(tmp_path) as empty:
-        await empty.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{}"}}})
+        await write_inventory(empty)
+        await create_pod(empty.client, pod("purser-agent-x", "n0", **CHARTS_AGENT))
         await empty.client.delete(DEFINITIONS, "clusterpolicies.purser.dev")
         await uninstall(empty.cluster.config, NAMESPACE, timeout_s=20, say=lambda text: None, definition=True)
         assert [each for each in empty.cluster.writes if "customresourcedefinitions" not in each] == []
+        assert await preview_uninstall(empty.client, NAMESPACE, print) == 0
+
+
+async def test_what_agents_wrote_goes_after_a_policy_that_was_deleted_by_hand(installed):
+    """The agents went with it, and nobody but this command takes away what they wrote."""
+    async with installed.operator():
+        await installed.ready()
+        await installed.client.delete(CLUSTER_POLICIES, "policy")
+
+        async def no_pods():
+            return not (await installed.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
+
+        await eventually(no_pods, 60)
+        lines = []
+        await preview_uninstall(installed.client, NAMESPACE, lines.append)
+        assert "patch Node n0: agents wrote purser.dev/inventory" in lines
+        assert await remove(installed) == []
+        await assert_nothing_is_left(installed)
+
+
+async def test_nodes_are_looked_at_once_more_before_nothing_is_left(tmp_path):
+    async with stack(tmp_path) as found:
+        found.before = {"n0": await meta(found, "n0")}
+        await write_inventory(found)
+        writes = []
+
+        async def write_again(request):
+            if request.path == "/api/v1/nodes" and "watch" not in request.query and len(writes) == 1:
+                writes.append("an agent's")
+                await write_inventory(found)
+            elif request.method == "PATCH" and request.headers["User-Agent"] != "tests":
+                writes.append("ours")
+            return
+
+        found.cluster.server.intercept(write_again)
+        await remove(found)
+        await assert_nothing_is_left(found)
+        assert (await found.client.list(LEASES, NAMESPACE)).items == []
+        assert writes == ["ours", "an agent's", "ours"]
 
 
 async def test_it_can_be_broken_off_anywhere_and_run_again(installed):

@@ -1,0 +1,32 @@
+"""What agents wrote on nodes, and no round removes: an agent that is replaced writes it again."""
+
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.kube import Client
+from purser.kube.objects import Node, Pod
+from purser.kube.resources import NODES, PODS
+from purser.operator.names import OPERAND_LABEL
+
+_AGENTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component=agent"
+"""The operator's, the chart's, and those of other operators."""
+_ENDED = ("Succeeded", "Failed")
+
+
+async def nodes_to_strip(client: Client, namespace: str) -> list[Node]:
+    """Nodes on which something stands that an agent wrote, without those where agents run that are not to leave:
+    the chart's, or of an operator in another namespace than this one."""
+    nodes = [node for node in (await client.list(NODES)).items if written_by_agents(node)]
+    if not nodes:
+        return []
+    pods = (await client.list(PODS, label_selector=_AGENTS)).items
+    kept = {pod.spec.node_name for pod in pods if _stays(pod, namespace)}
+    return [node for node in nodes if node.metadata.name not in kept]
+
+
+def written_by_agents(node: Node) -> list[str]:
+    """Their annotations of a node."""
+    return [key for key in (INVENTORY_ANNOTATION, KUBELET_ANNOTATION) if key in node.metadata.annotations]
+
+
+def _stays(pod: Pod, namespace: str) -> bool:
+    is_leaving = OPERAND_LABEL in pod.metadata.labels and pod.metadata.namespace == namespace
+    return not is_leaving and pod.status.phase not in _ENDED
