@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from purser.operator.kernel.driver_removal import why_it_stays
 from purser.operator.kernel.facts import can_gpus_mig
 from purser.operator.mig import trouble_of
-from purser.operator.model import NodeView, ObjectKey, Refusal, Standing
+from purser.operator.model import UNTOLERATED, NodeView, ObjectKey, Refusal, Standing
 from purser.operator.names import MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
+from purser.operator.upgrade import is_kept_by_taint
 from purser.operator.upgrade import trouble_of as upgrade_trouble_of
 from purser.operator.wording import some
 
@@ -20,15 +21,20 @@ _UNCUT = ("", "all-disabled")
 
 
 def failing_nodes(
-    standings: Iterable[Standing], refusals: Iterable[Refusal] = (), *, has_mig_manager: bool = False
+    standings: Iterable[Standing],
+    refusals: Iterable[Refusal] = (),
+    *,
+    has_mig_manager: bool = False,
+    upgrades_drivers: bool = False,
 ) -> Iterator[FailingNode]:
     """The first cause of each node that fails, in the order of nodes. One that people have excluded fails only where it
-    does not become as they want it. ``has_mig_manager``: the policy would change MIG layouts."""
+    does not become as they want it. ``has_mig_manager``: the policy would change MIG layouts; ``upgrades_drivers``: it
+    would replace drivers."""
     refused = {each.key: each.why for each in refusals}
     for standing in standings:
         found = next(_hindrances(standing, refused), None)
         if found is None and not standing.excluded:
-            found = next(_causes(standing, has_mig_manager), None)
+            found = next(_causes(standing, has_mig_manager, upgrades_drivers), None)
         if found is not None:
             yield found
 
@@ -55,7 +61,7 @@ def _hindrances(standing: Standing, refused: Mapping[ObjectKey, str]) -> Iterato
         yield FailingNode(name=name, operand=Operand.DRIVER, reason="DriverHeld", message=told)
 
 
-def _causes(standing: Standing, has_mig_manager: bool) -> Iterator[FailingNode]:
+def _causes(standing: Standing, has_mig_manager: bool, upgrades_drivers: bool) -> Iterator[FailingNode]:
     node = standing.node
     if standing.obstacle and standing.pod_of(Operand.DRIVER) is None:
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="NoDriver", message=standing.obstacle)
@@ -66,6 +72,9 @@ def _causes(standing: Standing, has_mig_manager: bool) -> Iterator[FailingNode]:
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="UpgradeFailed", message=told)
     if not node.ready:
         yield FailingNode(name=node.name, reason="NodeNotReady", message="kubelet does not say that it is ready")
+    if upgrades_drivers and is_kept_by_taint(standing):
+        told = f"it keeps the driver that it has, and gets no other: {standing.barred}"
+        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=UNTOLERATED, message=told)
     for operand, on_node in standing.operands.items():
         if on_node.state == "failing":
             yield FailingNode(name=node.name, operand=operand, reason=on_node.reason, message=on_node.message)

@@ -1,12 +1,12 @@
 """Operands that were let in on a node, and have no pod there: since when, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from purser.core.times import parsed
-from purser.operator.model import NodeView, OperandOnNode, Rendered, Standing, Taint, Template
+from purser.operator.model import UNTOLERATED, NodeView, OperandOnNode, Rendered, Standing, Taint, Template
 from purser.operator.names import DRIVER_CONFIG_LABEL, LET_IN_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.order import Operand
 
@@ -14,7 +14,7 @@ PATIENCE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
 NO_POD = "it has no pod yet; if that lasts, its pods find no room there, or the DaemonSet controller does not run"
 STILL_GOING = "its old pod has not gone yet"
-REASONS = ("NoPod", "Untolerated")
+REASONS = ("NoPod", UNTOLERATED)
 
 _PASSING = "node.kubernetes.io/"
 """Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
@@ -28,6 +28,8 @@ class Manifests(msgspec.Struct, frozen=True):
     """By name."""
     pods: dict[str, list[Mapping[str, Any]]]
     """Pod specs by operand."""
+    tolerations: list[Sequence[Mapping[str, Any]]]
+    """Of all pods, each once: as a rule they all have the same."""
 
     def template_of(self, daemon_set: str) -> Template:
         """An empty one where the DaemonSet is not rendered any more."""
@@ -36,7 +38,7 @@ class Manifests(msgspec.Struct, frozen=True):
 
 def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
     """Of everything that is rendered."""
-    found = Manifests({}, {})
+    found = Manifests({}, {}, [])
     for each in rendered:
         if each.object["kind"] == "DaemonSet":
             metadata = each.object["metadata"]
@@ -44,7 +46,10 @@ def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
             found.templates[metadata["name"]] = Template(
                 labels.get(TEMPLATE_LABEL, ""), labels.get(DRIVER_CONFIG_LABEL, "")
             )
-            found.pods.setdefault(labels.get(OPERAND_LABEL, ""), []).append(each.object["spec"]["template"]["spec"])
+            pod = each.object["spec"]["template"]["spec"]
+            found.pods.setdefault(labels.get(OPERAND_LABEL, ""), []).append(pod)
+            if (tolerations := pod.get("tolerations", ())) not in found.tolerations:
+                found.tolerations.append(tolerations)
     return found
 
 
@@ -52,11 +57,8 @@ def without_pod(standing: Standing, operand: Operand, manifests: Manifests, now:
     """How an operand is that was let in and has no pod."""
     taint = untolerated(standing.node, manifests.pods.get(operand.value, ()))
     if taint is not None:
-        message = (
-            f"its pods do not tolerate the node's taint {spelled_taint(taint)}: add it to spec.daemonsets.tolerations,"
-            " or remove the taint"
-        )
-        return OperandOnNode(operand=operand, state="failing", reason="Untolerated", message=message)
+        message = f"its pods do not tolerate {_to_be_mended(taint)}"
+        return OperandOnNode(operand=operand, state="failing", reason=UNTOLERATED, message=message)
     still = any(pod.operand == operand for pod in standing.pods)
     return OperandOnNode(
         operand=operand,
@@ -74,10 +76,24 @@ def fails_at(node: NodeView, now: float) -> float:
 
 def untolerated(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
     """A taint that keeps the pods away that select the node."""
-    selecting = [pod for pod in pods if pod.get("nodeSelector", {}).items() <= node.labels.items()]
+    selecting = (pod for pod in pods if pod.get("nodeSelector", {}).items() <= node.labels.items())
+    return _keeping_away(node, [pod.get("tolerations", ()) for pod in selecting])
+
+
+def barred(node: NodeView, manifests: Manifests) -> str:
+    """Why operands that leave the node would not come back to it, in one sentence; empty: they would."""
+    taint = _keeping_away(node, manifests.tolerations)
+    return f"new pods of operands would not tolerate {_to_be_mended(taint)}" if taint is not None else ""
+
+
+def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
+    """A taint of the node that one of these sets of tolerations does not tolerate."""
     lasting = [each for each in node.taints if each.effect in _KEEPING_AWAY and not each.key.startswith(_PASSING)]
-    barring = (taint for taint in lasting for pod in selecting if not _is_tolerated(taint, pod.get("tolerations", ())))
-    return next(barring, None)
+    return next((taint for taint in lasting for each in tolerations if not _is_tolerated(taint, each)), None)
+
+
+def _to_be_mended(taint: Taint) -> str:
+    return f"the node's taint {spelled_taint(taint)}: add it to spec.daemonsets.tolerations, or remove the taint"
 
 
 def spelled_taint(taint: Taint) -> str:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from purser.operator.kernel.facts import is_excluded, is_mig_capable, runtime_of, users_word
-from purser.operator.kernel.missing_pods import PATIENCE_S, Manifests, manifests_of, without_pod
+from purser.operator.kernel.missing_pods import PATIENCE_S, Manifests, barred, manifests_of, without_pod
 from purser.operator.kernel.pools import pool_of, waits_for
 from purser.operator.kernel.unseen_gpus import presence_of
 from purser.operator.model import (
@@ -97,6 +97,7 @@ def _standing(
         pods=pods,
         mig_capable=is_mig_capable(place.node),
         departure=departures.get(place.node.name),
+        barred=barred(place.node, manifests),
     )
     here = [each for each in enabled if each is not Operand.MIG_MANAGER or bare.mig_capable]
     return msgspec.structs.replace(bare, operands=_operands(bare, here, manifests, now))

@@ -22,6 +22,7 @@ from purser.operator.policy.status import (
     PoolStatus,
     UpgradeStatus,
 )
+from purser.operator.upgrade import is_kept_by_taint
 from purser.operator.wording import some
 
 NodeState = Literal["ready", "progressing", "failing", "excluded"]
@@ -38,7 +39,10 @@ def status_of(
 ) -> ClusterPolicyStatus:
     """How the GPU stack is doing under this policy. ``mig_waits``: by node, what its MIG change waits for."""
     has_mig_manager = Operand.MIG_MANAGER in policy.spec.enabled
-    failing = tuple(failing_nodes(standings, snapshot.refusals, has_mig_manager=has_mig_manager))
+    upgrades_drivers = policy.spec.driver.upgrade_policy.auto_upgrade
+    failing = tuple(
+        failing_nodes(standings, snapshot.refusals, has_mig_manager=has_mig_manager, upgrades_drivers=upgrades_drivers)
+    )
     states = _states(standings, failing)
     counts = _counts(states.values())
     progressing = _progressing(snapshot, policy, states, standings, upgrade, mig_waits)
@@ -149,7 +153,7 @@ def _progressing(
 
 
 def _outdated(standings: Sequence[Standing], drivers_count: bool) -> set[Operand]:
-    """What will be replaced: no driver while upgrades are off or halted, nor one that people keep."""
+    """What will be replaced: no driver while upgrades are off or halted, nor one that people or a taint keep."""
     found: set[Operand] = {
         on_node.operand
         for standing in standings
@@ -163,7 +167,8 @@ def _outdated(standings: Sequence[Standing], drivers_count: bool) -> set[Operand
 
 def _driver_will_be_replaced(standing: Standing) -> bool:
     driver = standing.operands.get(Operand.DRIVER)
-    return driver is not None and driver.outdated and standing.node.labels.get(UPGRADE_SKIP_LABEL) != DEPLOY
+    stays = standing.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY or is_kept_by_taint(standing)
+    return driver is not None and driver.outdated and not stays
 
 
 def _degraded(

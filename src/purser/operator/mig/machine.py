@@ -101,7 +101,8 @@ def _begin(standing: Standing, fleet: MigFleet, profile: str) -> Step:
     """Ask the node first whether there is anything to do: a name that means nothing drains no node."""
     waits = _not_yet(standing, fleet)
     if waits:
-        return Step(waits=waits)
+        warning = say(standing.node, f"MIG layout {profile} waits: {waits}", warning=True)
+        return Step(waits=waits, says=(warning,) if standing.barred else ())
     change = Change.begun(standing, profile, fleet.now)
     request = MigRequest(profile, change.check_attempt, check_only=True)
     told = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
@@ -114,6 +115,8 @@ def _not_yet(standing: Standing, fleet: MigFleet) -> str:
         return "it is NotReady"
     if standing.node.name in fleet.busy:
         return "a driver upgrade is under way there"
+    if standing.barred:
+        return f"operands that are paused for it would not come back: {standing.barred}"
     if standing.operands[Operand.MIG_MANAGER].state != "ready":
         return "its MIG manager is not ready"
     driver = standing.pod_of(Operand.DRIVER)
@@ -153,6 +156,8 @@ def _is_outdated(standing: Standing, fleet: MigFleet, change: Change) -> bool:
 
 def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: DisruptionLedger) -> Step:
     node = standing.node
+    if standing.barred:
+        return abandon(standing, standing.barred)
     if not node.unschedulable:
         return to(patch(node, "cordoned for a MIG change", annotations=claim(node, Cordoner.MIG), unschedulable=True))
     users = _users_of_gpus(standing, fleet, ledger)

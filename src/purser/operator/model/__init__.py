@@ -33,6 +33,7 @@ from purser.operator.model.snapshot import (
     Workload,
 )
 from purser.operator.model.standing import (
+    UNTOLERATED,
     Departure,
     Distribution,
     OperandOnNode,
@@ -50,6 +51,7 @@ from purser.operator.model.standing import (
 )
 
 __all__ = [
+    "UNTOLERATED",
     "Action",
     "Adopt",
     "Apply",

@@ -16,6 +16,10 @@ Distribution = Literal["", "k3s", "rke2", "k0s", "microk8s"]
 """Of Kubernetes, where its files are elsewhere than usual."""
 
 
+UNTOLERATED = "Untolerated"
+"""`OperandOnNode.reason` of an operand whose pod does not come because of a taint of the node."""
+
+
 class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
     """How far an operand is on a node."""
 
@@ -159,11 +163,20 @@ class Standing(Place, frozen=True, kw_only=True):
     mig_capable: bool = False
     departure: Departure | None = None
     """Of its driver, where that is to leave."""
+    barred: str = ""
+    """Why operands that leave the node would not come back to it, in one sentence: a taint; empty: they would. What is
+    there already stays."""
 
     def pod_of(self, operand: Operand) -> PodView | None:
         """The operand's newest pod that is not going."""
         found = [pod for pod in self.pods if pod.operand == operand and not pod.going]
         return max(found, key=lambda pod: (pod.created, pod.name), default=None)
+
+    @property
+    def kept_away(self) -> str:
+        """The first operand whose pod a taint of the node keeps away, and what to do; empty: there is none."""
+        found = (each for each in self.operands.values() if each.reason == UNTOLERATED)
+        return next((f"{each.operand}: {each.message}" for each in found), "")
 
     @property
     def driver_is_current(self) -> bool:

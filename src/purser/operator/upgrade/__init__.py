@@ -18,7 +18,7 @@ A node begins, and goes on as long as its old driver is there, only while the Da
 policy says: otherwise it would give up its pods and its driver for the same one.
 
 A node that goes away before its old driver was touched is given back at once (``away``), and is ``upgrade-required``
-again.
+again. So is one that gets a taint which keeps the new driver's pods away, or those of operands that leave for it.
 
 Where the driver stays the same and only its pod's template is another one (priority, tolerations, resources), nobody
 has to leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.
@@ -39,6 +39,7 @@ from purser.operator.upgrade.states import (
     State,
     bars_mig,
     is_due,
+    is_kept_by_taint,
     is_under_way,
     needs_workloads,
     pause_of,
@@ -52,6 +53,7 @@ __all__ = [
     "advance",
     "bars_mig",
     "is_due",
+    "is_kept_by_taint",
     "is_under_way",
     "needs_workloads",
     "pause_of",

@@ -26,6 +26,7 @@ from purser.operator.upgrade.states import (
     has_clock,
     is_due,
     is_managed,
+    is_untouched,
     is_valid,
     late_set,
     reached_target,
@@ -33,7 +34,7 @@ from purser.operator.upgrade.states import (
     state_of,
     step_start,
 )
-from purser.operator.upgrade.writing import clock_text, cordoned, enter, finish, hold_back, release, say
+from purser.operator.upgrade.writing import clock_text, cordoned, enter, finish, hold_back, put_back, release, say
 
 
 def next_step(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
@@ -47,8 +48,11 @@ def next_step(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Ste
         return _stop_clock(standing, standing.waits) if state in UNDER_WAY else Step(waits=standing.waits)
     if state not in UNDER_WAY:
         return _failed(standing, fleet) if state is State.FAILED else _idle(standing, fleet)
-    if state is not State.UNCORDON and (late := late_set(standing, fleet)):
-        return _stop_clock(standing, late)
+    if standing.barred and is_untouched(standing):
+        why = f"{standing.barred}; its old driver is untouched: it is given back, and waits for its turn anew"
+        return to(put_back(node, why), say(node, why, warning=True))
+    if state is not State.UNCORDON and (why := late_set(standing, fleet) or _kept_away(standing)):
+        return _stop_clock(standing, why)
     if not has_clock(node, fleet.now):
         told: Texts = {UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now), UPGRADE_AWAY_SINCE_ANNOTATION: None}
         return to(patch(node, "its time begins to count", annotations=told))
@@ -65,6 +69,11 @@ def begin(standing: Standing, fleet: Fleet) -> Step:
     told: Texts = {UPGRADE_REQUESTED_ANNOTATION: pod.uid} if asked and pod is not None else {}
     begun = enter(standing, State.CORDON, fleet.now, "its driver upgrade begins", annotations=told)
     return to(begun, say(node, f"driver upgrade to {standing.target} begins"))
+
+
+def _kept_away(standing: Standing) -> str:
+    """What a taint keeps from the node without which it is not valid."""
+    return "" if is_valid(standing) else standing.kept_away
 
 
 def _stop_clock(standing: Standing, why: str) -> Step:

@@ -163,7 +163,12 @@ def passed_over(standing: Standing) -> str:
     """Why an upgrade does not begin on a node whose turn it is; empty: it may."""
     if standing.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
         return f"its label {UPGRADE_SKIP_LABEL} says so"
-    return "" if standing.node.ready else "it is NotReady"
+    return standing.barred if standing.node.ready else "it is NotReady"
+
+
+def is_kept_by_taint(standing: Standing) -> bool:
+    """It would have another driver but for a taint: people do not keep it from that."""
+    return bool(standing.barred) and is_due(standing) and standing.node.labels.get(UPGRADE_SKIP_LABEL) != DEPLOY
 
 
 def reached_target(standing: Standing) -> bool:
