@@ -31,6 +31,11 @@ def deployment(name: str, replicas: int | None = None, image: str = "registry.ex
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
+def service(name: str, *ports: dict[str, Any]) -> dict[str, Any]:
+    spec = {"selector": {"app": name}, "ports": list(ports)}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
 def binding(pod_name: str, node: str, **metadata: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

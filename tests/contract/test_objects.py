@@ -3,7 +3,7 @@
 import re
 
 from .client import Api
-from .objects import config_map, deployment
+from .objects import config_map, deployment, service
 
 
 async def test_a_created_object_gets_identity_and_a_version(api: Api, ns: str) -> None:
@@ -198,3 +198,13 @@ async def test_immutable_config_maps_refuse_changes(api: Api, ns: str) -> None:
 async def test_a_method_that_makes_no_sense_is_not_allowed(api: Api, ns: str) -> None:
     answer = await api.put(f"{ns}/configmaps", config_map("a"))
     assert (answer.status, answer.reason) == (405, "MethodNotAllowed")
+
+
+async def test_the_ports_of_a_service_have_names_of_their_own(api: Api, ns: str) -> None:
+    first, second = {"name": "a", "port": 80}, {"name": "a", "port": 81}
+    answer = await api.post(f"{ns}/services", service("s", first, second))
+    assert (answer.status, answer.reason) == (422, "Invalid")
+    assert answer.message == 'Service "s" is invalid: spec.ports[1].name: Duplicate value: "a"'
+    answer = await api.post(f"{ns}/services", service("s", {"port": 80}, second))
+    assert answer.causes == {("FieldValueRequired", "spec.ports[0].name")}
+    (await api.post(f"{ns}/services", service("s", {"port": 80}))).ok()

@@ -81,6 +81,18 @@ async def test_duplicate_and_bad_container_names_are_invalid(api: Api, ns: str) 
     assert answer.causes == {("FieldValueInvalid", "spec.containers[0].name")}
 
 
+async def test_a_containers_ports_and_mounts_do_not_come_twice(api: Api, ns: str) -> None:
+    body = pod("a", volumes=[{"name": "v", "emptyDir": {}}])
+    container = body["spec"]["containers"][0]
+    container["ports"] = [{"name": "x", "containerPort": 80}, {"name": "x", "containerPort": 81}]
+    answer = await api.post(f"{ns}/pods", body)
+    assert answer.causes == {("FieldValueDuplicate", "spec.containers[0].ports[1].name")}
+    del container["ports"]
+    container["volumeMounts"] = [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a", "subPath": "b"}]
+    answer = await api.post(f"{ns}/pods", body)
+    assert answer.causes == {("FieldValueInvalid", "spec.containers[0].volumeMounts[1].mountPath")}
+
+
 async def test_an_unknown_restart_policy_is_not_supported(api: Api, ns: str) -> None:
     answer = await api.post(f"{ns}/pods", pod("a", restartPolicy="Sometimes"))
     assert answer.causes == {("FieldValueNotSupported", "spec.restartPolicy")}

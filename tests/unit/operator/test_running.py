@@ -123,7 +123,9 @@ ADDITIONS = {
         ("/spec/template/spec/initContainers", [{"name": "first", "image": "e"}]),
         ("/spec/template/spec/containers/0/env", [{"name": "LD_PRELOAD", "value": "/x"}]),
     ],
+        ("/spec/template/spec/containers/0/ports", [{"name": "theirs", "containerPort": 1}]),
     "ClusterRoleBinding": [("/subjects/-", SUBJECT)],
+    "Service": [("/spec/ports/-", {"name": "theirs", "port": 1}), ("/spec/selector/theirs", "x")],
     "RoleBinding": [("/subjects/-", SUBJECT)],
     "ConfigMap": [("/data/theirs", "x")],
 }
@@ -177,6 +179,41 @@ async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothi
 
 
 async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
+CHANGED_KEYS = {
+    "Service": [("/spec/ports/0/port", 9999)],
+    "DaemonSet": [
+        ("/spec/template/spec/containers/0/ports/0/containerPort", 9999),
+        ("/spec/template/spec/containers/0/volumeMounts/0/mountPath", "/evil"),
+    ],
+}
+"""What somebody changes of the exporter's objects: that by which the server tells items of a list apart."""
+
+
+async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_one(one):
+    async with one.operator():
+        await one.ready()
+        await one.quiet()
+        before = await _owned(one)
+        spoilt = [each for each in before if each[0].kind in CHANGED_KEYS and "dcgm-exporter" in each[1]]
+        for resource, name, namespace in spoilt:
+            for path, value in CHANGED_KEYS[resource.kind]:
+                patch = [{"op": "replace", "path": path, "value": value}]
+                await one.client.patch_json(resource, name, patch, namespace)
+        assert {each[0].kind for each in spoilt} == set(CHANGED_KEYS)
+
+        async def repaired():
+            now = await _owned(one)
+            return all(_without_history(now[each]) == _without_history(before[each]) for each in spoilt)
+
+        await eventually(repaired)
+        await one.ready()
+        await one.quiet()
+    one.cluster.writes.clear()
+    async with one.operator():
+        await asyncio.sleep(1.0)
+    assert one.cluster.writes == []
+
+
     async with stack(tmp_path, nodes=3) as three:
         three.kubelets.fail("n1", "driver")
         await three.client.create(CLUSTER_POLICIES, POLICY)

@@ -5,7 +5,7 @@ from typing import Any
 
 from . import pods, structural
 from .errors import Cause, Obj
-from .names import check_metadata, forbidden, invalid, is_subdomain, required, unsupported
+from .names import check_metadata, duplicate_names, forbidden, invalid, is_subdomain, required, unsupported
 from .resources import Resource, get_path
 from .selectors import OPERATORS
 
@@ -128,7 +128,11 @@ def _check_webhooks(obj: Obj) -> Iterator[Cause]:
 
 
 def _check_service(obj: Obj) -> Iterator[Cause]:
-    for index, port in enumerate(obj["spec"].get("ports") or ()):
+    ports = obj["spec"].get("ports") or ()
+    yield from duplicate_names(ports, "spec.ports")
+    for index, port in enumerate(ports):
+        if len(ports) > 1 and not port.get("name"):
+            yield required(f"spec.ports[{index}].name")
         if not 1 <= port.get("port", 0) <= 65535:
             where = f"spec.ports[{index}].port"
             yield invalid(where, port.get("port", 0), "must be between 1 and 65535, inclusive")

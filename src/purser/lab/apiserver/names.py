@@ -1,7 +1,7 @@
 """Syntax of names, labels and annotations (k8s.io/apimachinery/pkg/util/validation). Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .errors import Cause, Obj
@@ -49,6 +49,21 @@ def _plain(value: Any) -> str:
 def required(field: str, why: str = "") -> Cause:
     """`Required value`."""
     return Cause("FieldValueRequired", field, f"Required value: {why}" if why else "Required value")
+
+
+def duplicate(field: str, value: str) -> Cause:
+    """`Duplicate value: "x"`."""
+    return Cause("FieldValueDuplicate", field, f'Duplicate value: "{value}"')
+
+
+def duplicate_names(items: Iterable[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+    """Causes for names in a list that an item before has; items need none."""
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        name = item.get("name") or ""
+        if name and name in seen:
+            yield duplicate(f"{path}[{index}].name", name)
+        seen.add(name)
 
 
 def unsupported(field: str, value: str, supported: tuple[str, ...]) -> Cause:

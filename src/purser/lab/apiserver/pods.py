@@ -1,11 +1,23 @@
 """What the API server knows about pods: their checks, which fields may change, quality of service, binding. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import quantity
 from .errors import Cause, Obj
-from .names import LABEL, SUBDOMAIN, forbidden, invalid, is_label, is_qualified, is_subdomain, required, unsupported
+from .names import (
+    LABEL,
+    SUBDOMAIN,
+    duplicate,
+    duplicate_names,
+    forbidden,
+    invalid,
+    is_label,
+    is_qualified,
+    is_subdomain,
+    required,
+    unsupported,
+)
 
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _IMMUTABLE = (
@@ -25,7 +37,7 @@ def check_spec(spec: Obj, path: str) -> Iterator[Cause]:
             where = f"{path}.{kind}[{index}]"
             yield from _check_container(container, where, spec)
             if (name := container.get("name")) in seen:
-                yield Cause("FieldValueDuplicate", f"{where}.name", f'Duplicate value: "{name}"')
+                yield duplicate(f"{where}.name", name or "")
             seen.add(name or "")
     yield from _check_choices(spec, path)
     if (node := spec.get("nodeName")) and not is_subdomain(node):
@@ -66,7 +78,16 @@ def _check_container(container: Obj, where: str, spec: Obj) -> Iterator[Cause]:
         if mount.get("name") not in volumes:
             field = f"{where}.volumeMounts[{index}].name"
             yield Cause("FieldValueNotFound", field, f'Not found: "{mount.get("name", "")}"')
+    yield from _check_places(container.get("volumeMounts") or (), f"{where}.volumeMounts")
+    yield from duplicate_names(container.get("ports") or (), f"{where}.ports")
     yield from check_resources(container.get("resources") or {}, f"{where}.resources")
+
+
+def _check_places(mounts: Sequence[Obj], path: str) -> Iterator[Cause]:
+    places = [mount.get("mountPath", "") for mount in mounts]
+    for index, place in enumerate(places):
+        if place in places[:index]:
+            yield invalid(f"{path}[{index}].mountPath", place, "must be unique")
 
 
 def check_resources(resources: Obj, where: str) -> Iterator[Cause]:

@@ -16,19 +16,24 @@ _LISTS = (list, tuple)
 _POD = "DaemonSet.spec.template.spec"
 _CONTAINERS = (f"{_POD}.containers", f"{_POD}.initContainers")
 
+_OF_CONTAINERS = ("command", "args", "env", "envFrom", "ports", "volumeMounts")
+
 WHOLE = frozenset(
     {
         f"{_POD}.nodeSelector",
         *_CONTAINERS,
-        *(f"{each}[].{field}" for each in _CONTAINERS for field in ("command", "args", "env", "envFrom")),
+        *(f"{each}[].{field}" for each in _CONTAINERS for field in _OF_CONTAINERS),
         "ClusterRoleBinding.subjects",
         "ConfigMap.binaryData",
         "ConfigMap.data",
         "RoleBinding.subjects",
+        "Service.spec.ports",
+        "Service.spec.selector",
     }
 )
 """Places, by kind and fields, that are the operator's alone: what is added there decides where an operand runs, what
-runs in it, and who has its rights. No server fills anything in there."""
+runs in it and what it reaches, where it is reached, and who has its rights. An item whose key somebody changes is an
+item that is added: an apply puts the right one beside it. No server adds an item or a key there."""
 
 
 def why_apply(live: Raw | None, desired: Raw, settled: Settled | None) -> str:

@@ -73,7 +73,7 @@ def test_what_others_add_by_name_is_theirs() -> None:
     changed = live()
     container = at(changed, "spec", "containers", 0)
     container["env"].insert(0, {"name": "THEIRS", "value": "x"})
-    container["volumeMounts"].append({"name": "w", "mountPath": "/w"})
+    container["volumeDevices"] = [{"name": "w", "devicePath": "/w"}]
     changed["spec"]["containers"].append({"name": "sidecar"})
     changed["metadata"]["annotations"]["theirs"] = "x"
     assert difference(changed, desired()) == []
@@ -136,6 +136,18 @@ def daemon_set(*, env: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
     return {"kind": "DaemonSet", "metadata": meta, "spec": {"template": {"spec": pod}}}
 
 
+def daemon_set_with(**container: Any) -> dict[str, Any]:
+    found = daemon_set()
+    found["spec"]["template"]["spec"]["containers"][0] |= deepcopy(container)
+    return found
+
+
+def service() -> dict[str, Any]:
+    meta = {"name": "s", "annotations": {"purser.dev/applied-hash": "h"}}
+    ports = [{"name": "metrics", "port": 9400, "targetPort": 9400, "protocol": "TCP"}]
+    return {"kind": "Service", "metadata": meta, "spec": {"ports": ports, "selector": {"app": "x"}}}
+
+
 def binding() -> dict[str, Any]:
     meta = {"name": "b", "annotations": {"purser.dev/applied-hash": "h"}}
     subject = {"kind": "ServiceAccount", "name": "agent", "namespace": "n"}
@@ -148,6 +160,8 @@ def config_map(**data: str) -> dict[str, Any]:
 
 
 POD = ("spec", "template", "spec")
+MOUNTS = [{"name": "v", "mountPath": "/a"}]
+PORTS = [{"name": "metrics", "containerPort": 9400}]
 EVIL = {"name": "evil", "image": "y", "securityContext": {"privileged": True}}
 USER = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}
 
@@ -190,6 +204,35 @@ USER = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallor
         pytest.param(
             daemon_set(), (*POD, "containers", 0, "args"), ["--x"], "spec.template.spec.containers[0].args", id="args"
         ),
+        pytest.param(
+            daemon_set_with(volumeMounts=MOUNTS),
+            (*POD, "containers", 0, "volumeMounts"),
+            [{"name": "v", "mountPath": "/evil"}, *MOUNTS],
+            "spec.template.spec.containers[0].volumeMounts",
+            id="mount",
+        ),
+        pytest.param(
+            daemon_set_with(ports=PORTS),
+            (*POD, "containers", 0, "ports"),
+            [*PORTS, {"name": "metrics", "containerPort": 9999, "protocol": "TCP"}],
+            "spec.template.spec.containers[0].ports",
+            id="port of the same name",
+        ),
+        pytest.param(
+            service(),
+            ("spec", "ports"),
+            [{**service()["spec"]["ports"][0], "port": 9999}, *service()["spec"]["ports"]],
+            "spec.ports",
+            id="a Service's port of the same name",
+        ),
+        pytest.param(
+            service(),
+            ("spec", "ports"),
+            [*service()["spec"]["ports"], {"name": "other", "port": 1, "targetPort": 1, "protocol": "TCP"}],
+            "spec.ports",
+            id="a Service's other port",
+        ),
+        pytest.param(service(), ("spec", "selector", "b"), "y", "spec.selector.b", id="whom a Service serves"),
         pytest.param(binding(), ("subjects",), [*binding()["subjects"], USER], "subjects", id="subject"),
         pytest.param(
             binding(),
@@ -225,7 +268,7 @@ def test_of_an_object_with_additions_only_those_go() -> None:
     changed = daemon_set(env=({"name": "A", "value": "1"},))
     changed["metadata"]["labels"] = {"theirs": "x"}
     pod = at(changed, *POD)
-    pod["containers"][0] |= {"terminationMessagePath": "/t", "volumeMounts": [{"name": "w", "mountPath": "/w"}]}
+    pod["containers"][0] |= {"terminationMessagePath": "/t", "volumeDevices": [{"name": "w", "devicePath": "/w"}]}
     pod["volumes"].append({"name": "w"})
     pod["tolerations"] = [{"operator": "Exists"}]
     wanted = daemon_set(env=({"name": "A", "value": "1"},))

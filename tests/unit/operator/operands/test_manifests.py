@@ -3,11 +3,14 @@
 import json
 import random
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import kubernetes_validate
 import pytest
 
+from purser.lab.apiserver.defaults import BY_STORAGE
+from purser.operator.kernel.drift import difference, removal
 from purser.operator.model import ObjectKey, Rendered
 from purser.operator.names import (
     APPLIED_HASH_ANNOTATION,
@@ -28,6 +31,7 @@ from .wanteds import EVERYTHING, IMAGE, KINDS, NAMESPACE, POOLS, SPECS, containe
 NEWEST = "1.37"
 VERSIONS = [*((name, NEWEST) for name in SPECS), *(("everything on", version) for version in ("1.25", "1.28", "1.32"))]
 EVERY = {"pools": POOLS, "runtimes": KINDS}
+FILL_IN = {name.partition(".")[0]: defaults for name, defaults in BY_STORAGE.items()}
 
 
 def sets(found: tuple[Rendered, ...]) -> list[dict[str, Any]]:
@@ -41,6 +45,14 @@ def test_every_object_fits_the_schema_of_the_kubernetes_version(name: str, versi
         for each in rendered(SPECS[name], **EVERY):
             if not each.object["apiVersion"].startswith("monitoring.coreos.com/"):
                 kubernetes_validate.validate(dict(each.object), version, strict=True)
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_what_a_server_fills_in_is_no_drift_and_stays(name: str) -> None:
+    for each in rendered(SPECS[name], **EVERY):
+        live = deepcopy(dict(each.object))
+        FILL_IN.get(f"{live['kind'].lower()}s", bool)(live)
+        assert (difference(live, each.object), removal(live, each.object)) == ([], {})
 
 
 def test_every_kind_that_is_rendered_is_a_kind_that_the_operator_owns() -> None:
