@@ -1,7 +1,8 @@
 """What an upgrade would do, before it happens: the machine itself, run over an optimistic copy of the fleet.
 
 In the copy every new driver works at once, pods that are asked to leave leave, jobs end, and budgets have room again
-as soon as pods are back elsewhere. What does not work out even there is what people have to know beforehand.
+as soon as pods are back elsewhere. What does not work out even there is what people have to know beforehand. Of nodes
+that are under way already, what they wait for is told as it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,19 +12,21 @@ import msgspec
 
 from purser.operator.merging import patched
 from purser.operator.model import Moves, OperandOnNode, PodView, Standing, Workload
-from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION
+from purser.operator.names import POOL_LABEL
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import gpu_pods, jobs
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, is_unavailable, order, turn
 from purser.operator.upgrade.canary import is_canary
+from purser.operator.upgrade.failing import trouble_of
 from purser.operator.upgrade.states import (
     UNDER_WAY,
     Fleet,
     State,
     is_due,
     is_managed,
+    is_under_way,
     passed_over,
     pause_of,
     restarts_only,
@@ -64,6 +67,10 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[PlannedPod, ...] = ()
     fails: str = ""
     """Why its upgrade would fail; empty: it would not."""
+    step: str = ""
+    """The state in which it is, of one that is under way; empty: it is not."""
+    waits: str = ""
+    """Of one that is under way: what it waits for, or what is done next."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +79,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     waves: tuple[tuple[PlannedNode, ...], ...] = ()
     """Nodes that begin together, in order."""
+    under_way: tuple[PlannedNode, ...] = ()
+    """Nodes whose upgrade has begun, ordered by name."""
     skipped: dict[str, str] = {}
     """By node that needs an upgrade and is left out: why."""
     waiting: dict[str, str] = {}
@@ -88,17 +97,20 @@ def plan(fleet: Fleet) -> Plan:
     """What the upgrade of this fleet would do, once its DaemonSets are as the policy says. ``fleet.workloads`` has the
     pods of every node that needs one."""
     course = _Course(fleet)
+    under_way = sorted(each.node.name for each in fleet.standings if is_under_way(each.node))
+    doing = _doing(advance(course.fleet()))
     course.run()
-    final = turn(course.fleet())
-    begun = {name for wave in course.waves for name in wave}
+    final = turn(course.whole_fleet())
+    begun = {name for wave in course.waves for name in wave}.union(under_way)
     due = [each for each in fleet.standings if is_due(each) and each.node.name not in begun]
     return Plan(
         target=fleet_target(fleet.standings),
         waves=tuple(tuple(course.told(name) for name in wave) for wave in course.waves),
+        under_way=tuple(course.told(name, doing.get(name, "")) for name in under_way),
         skipped={each.node.name: why for each in due if (why := passed_over(each))},
         waiting={each.node.name: _why_waiting(each, final.waiting) for each in due if not passed_over(each)},
         unmanaged={each.node.name: why for each in fleet.standings if (why := each.obstacle or each.waits)},
-        current=sum(is_managed(each) and stale_pod(each) is None for each in fleet.standings),
+        current=sum(_is_current(each) for each in fleet.standings),
         off=not fleet.policy.auto_upgrade,
     )
 
@@ -106,8 +118,18 @@ def plan(fleet: Fleet) -> Plan:
 def _why_waiting(standing: Standing, whys: Mapping[str, str]) -> str:
     if standing.node.name in whys:
         return whys[standing.node.name]
-    failed = standing.node.annotations.get(UPGRADE_FAILURE_ANNOTATION)
-    return f"it failed, and is tried again later: {failed}" if failed else "it does not get its turn"
+    if why := trouble_of(standing.node):
+        return f"it is tried again later: {why}"
+    return "others come first, and what becomes of them takes longer than a plan looks ahead"
+
+
+def _is_current(standing: Standing) -> bool:
+    return is_managed(standing) and stale_pod(standing) is None and not is_under_way(standing.node)
+
+
+def _doing(moves: Moves) -> dict[str, str]:
+    """By node: what it waits for, or what is done next."""
+    return {name: patch.why for name, patch in moves.patches.items()} | moves.waits
 
 
 class _Course:
@@ -142,6 +164,10 @@ class _Course:
             self._base, now=self._now, standings=tuple(self._standings.values()), workloads=self._workloads
         )
 
+    def whole_fleet(self) -> Fleet:
+        """How it looks now, with the whole line."""
+        return msgspec.structs.replace(self.fleet(), standings=(*self._standings.values(), *self._line))
+
     def run(self) -> None:
         """Until nothing happens any more."""
         for _ in range(MAX_ROUNDS_PER_NODE * (len(self._base.standings) + 1)):
@@ -156,18 +182,21 @@ class _Course:
                     return
                 self._now += max(moves.look_again_s, 1.0)
 
-    def told(self, name: str) -> PlannedNode:
-        """What happened on a node."""
-        standing = self._standings.get(name) or next(s for s in self._base.standings if s.node.name == name)
-        failed = state_of(standing.node) is State.FAILED
-        left = self._in_the_way(name) if failed else ()
+    def told(self, name: str, doing: str = "") -> PlannedNode:
+        """What happened on a node. ``doing``: of one that was under way when the plan began."""
+        before = next(each for each in self._base.standings if each.node.name == name)
+        after = self._standings[name].node if name in self._standings else None  # none: it is done
+        failed = after is not None and state_of(after) is State.FAILED
+        left = self._in_the_way(name) if after is not None and (failed or is_under_way(after)) else ()
         return PlannedNode(
             name=name,
-            target=standing.target,
-            version=standing.pool.version if standing.pool is not None else "",
-            restart_only=restarts_only(next(s for s in self._base.standings if s.node.name == name)),
+            target=before.target,
+            version=before.pool.version if before.pool is not None else "",
+            restart_only=restarts_only(before),
             pods=(*self._pods.get(name, {}).values(), *left),
-            fails=standing.node.annotations.get(UPGRADE_FAILURE_ANNOTATION, "") if failed else "",
+            fails=trouble_of(after) if after is not None and failed else "",
+            step=state_of(before.node) if is_under_way(before.node) else "",
+            waits=doing,
         )
 
     def _could_begin(self, standing: Standing) -> bool:
@@ -195,15 +224,26 @@ class _Course:
                 for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
                     self._leaves(pod, "waited for")
             if state in UNDER_WAY:
+                self._end_those_that_go(name)
                 self._standings[name] = _settled(standing, self._now)
             elif name in moves.patches and not _matters(self._standings[name], fleet) and not is_due(standing):
                 del self._standings[name]  # done
         return before != (self._standings, self._workloads)
 
     def _leaves(self, pod: Workload, how: Literal["evicted", "waited for"]) -> None:
-        there = self._workloads.get(pod.node, ())
-        self._workloads[pod.node] = tuple(each for each in there if each.uid != pod.uid)
+        self._ends(pod)
         self._pods.setdefault(pod.node, {})[pod.uid] = PlannedPod(pod.namespace, pod.name, how)
+
+    def _ends(self, pod: Workload) -> None:
+        self._workloads[pod.node] = tuple(each for each in self._workloads[pod.node] if each.uid != pod.uid)
+
+    def _end_those_that_go(self, name: str) -> None:
+        """Pods that were asked to leave before the plan began."""
+        for pod in [each for each in self._workloads.get(name, ()) if each.going]:
+            if pod.uses_gpu:
+                self._leaves(pod, "evicted")
+            else:
+                self._ends(pod)
 
     def _in_the_way(self, name: str) -> Iterable[PlannedPod]:
         rules, ledger = self._base.rules, DisruptionLedger(self._base.budgets)

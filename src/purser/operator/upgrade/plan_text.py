@@ -7,7 +7,7 @@ from purser.operator.wording import counted
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """For people: wave by wave, then who is left out and why."""
+    """For people: who is under way, then wave by wave, then who is left out and why."""
     return list(_lines(plan))
 
 
@@ -15,7 +15,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"target: {plan.target or 'no driver of the operator'}"
     if plan.off:
         yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this happens by itself"
-    if not plan.waves:
+    for node in plan.under_way:
+        yield from _node(node)
+    if not plan.waves and not plan.under_way:
         yield "no node would be upgraded"
     for number, wave in enumerate(plan.waves, 1):
         yield f"wave {number}: {counted(len(wave), 'node')}"
@@ -29,7 +31,9 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 def _node(node: PlannedNode) -> Iterator[str]:
     how = " (its pod is restarted, nobody has to leave)" if node.restart_only else ""
-    yield f"  {node.name}: driver {node.version}{how}{f' WOULD FAIL: {node.fails}' if node.fails else ''}"
+    begun, now = ("under way: ", f", {node.step}: {node.waits}") if node.step else ("  ", "")
+    fails = f" WOULD FAIL: {node.fails}" if node.fails else ""
+    yield f"{begun}{node.name}: driver {node.version}{how}{now}{fails}"
     for pod in node.pods:
         yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
 

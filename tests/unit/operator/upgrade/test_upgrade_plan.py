@@ -1,6 +1,7 @@
 """The plan of an upgrade: what it tells is what happens then."""
 
 import msgspec
+import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, names, workload
 
 from purser.operator.model import Budget
@@ -185,3 +186,77 @@ def test_a_long_line_of_which_some_fail_is_planned_to_its_end() -> None:
     found = plan(cluster.fleet())
     assert planned_order(cluster) == names(30)
     assert sum(bool(node.fails) for wave in found.waves for node in wave) == 12
+
+
+def held_back(policy: UpgradePolicy | None = None) -> Cluster:
+    """Pods that stay keep the first node's upgrade from going on."""
+    cluster = Cluster(*names(3), policy=policy)
+    cluster.run_pod(workload("stays", "n00", controller=""))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("n00") is State.PODS)
+    return cluster
+
+
+@pytest.mark.parametrize("timeout_s", [0, 300])
+def test_a_node_under_way_is_shown_with_its_step_what_it_waits_for_and_the_pods_in_the_way(timeout_s: int) -> None:
+    policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(timeout_seconds=timeout_s))
+    lines = plan_lines(plan(held_back(policy).fleet()))
+    why = "has no controller and would not come back (force is off)"
+    (first,) = [line for line in lines if line.startswith("under way: ")]
+    assert first.startswith(f"under way: n00: driver 570, pod-deletion-required: pod team/stays {why}")
+    assert first.endswith(f" WOULD FAIL: GPU pods did not leave within 300 s: pod team/stays {why}") == bool(timeout_s)
+    assert lines[lines.index(first) + 1] == f"    in the way: pod team/stays ({why})"
+    assert not [line for line in lines if "no node would be upgraded" in line or "waiting: n00" in line]
+
+
+def test_pods_that_leave_a_node_under_way_are_named_and_it_is_counted_neither_as_waiting_nor_as_done() -> None:
+    cluster = Cluster(*names(2))
+    cluster.run_pod(workload("w", "n00"))
+    cluster.run_pod(workload("web", "n00", uses_gpu=False))
+    cluster.release()
+    cluster.run(until=lambda: cluster.state("n00") is State.PODS)
+    for going in (False, True):
+        cluster.workloads = [msgspec.structs.replace(each, going=going) for each in cluster.workloads]
+        found = plan(cluster.fleet())
+        (node,) = found.under_way
+        assert (node.name, node.step, node.fails) == ("n00", State.PODS, "")
+        assert node.waits == "waits for 1 pod to leave"
+        assert [(pod.name, pod.how) for pod in node.pods] == [("w", "evicted")]
+        assert (found.waiting, found.current) == ({}, 0)
+
+
+def test_every_step_of_an_upgrade_that_runs_is_planned_without_an_empty_word() -> None:
+    cluster = Cluster(*names(3), policy=UpgradePolicy(max_parallel_upgrades=2, max_unavailable="100%"))
+    cluster.release()
+    seen: set[str] = set()
+    for _ in range(60):
+        found = plan(cluster.fleet())
+        under_way = {name for name, node in cluster.nodes.items() if is_under_way(node)}
+        assert {node.name for node in found.under_way} == under_way
+        assert all(node.waits for node in found.under_way)
+        seen |= {node.step for node in found.under_way}
+        begun = {node.name for wave in found.waves for node in wave}
+        assert len(under_way) + len(begun) + found.current == 3
+        assert not found.waiting
+        cluster.round()
+    assert {State.CORDON, State.PODS, State.RESTART, State.VALIDATION, State.UNCORDON} <= seen
+    assert found.current == 3
+
+
+def test_whoever_waits_in_a_long_line_is_told_why() -> None:
+    cluster = Cluster(*names(20))
+    cluster.broken = {"n00"}
+    cluster.release()
+    cluster.run()
+    found = plan(cluster.fleet())
+    assert len(found.waiting) == 19
+    assert all("halted" in why for why in found.waiting.values())
+
+
+def test_of_a_driver_that_is_being_restarted_under_its_users_nobody_is_in_the_way() -> None:
+    cluster = Cluster("a")
+    cluster.run_pod(workload("bare", "a", controller=""))
+    cluster.release(configuration="old")
+    cluster.run(until=lambda: cluster.state("a") is State.RESTART)
+    (node,) = plan(cluster.fleet()).under_way
+    assert (node.pods, node.fails) == ((), "")
