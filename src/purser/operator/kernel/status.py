@@ -136,20 +136,28 @@ def _progressing(
 ) -> Condition:
     on_their_way = [each for each in standings if states[each.node.name] == "progressing"]
     if first := next(_unfinished(on_their_way), ""):
-        return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", first)
+        told = _with_upgrade(first, upgrade) if upgrade.in_progress else first
+        return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", told)
     outdated = sorted(_outdated(standings, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
     unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unseen(obj))
     if outdated:
-        return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"being updated: {', '.join(outdated)}")
+        told = f"being updated: {', '.join(outdated)}"
+        told = _with_upgrade(told, upgrade) if Operand.DRIVER in outdated else told
+        return _condition(snapshot, policy, PROGRESSING, True, "Updating", told)
     if unseen:
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"not rolled out yet: {', '.join(unseen)}")
     if upgrade.in_progress and not upgrade.halted:
-        told = f"nodes whose driver is being upgraded: {upgrade.in_progress}"
+        told = _with_upgrade(f"nodes whose driver is being upgraded: {upgrade.in_progress}", upgrade)
         return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", told)
     if mig_waits:
         told = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits)], "node", named=1)
         return _condition(snapshot, policy, PROGRESSING, True, "MigChange", told)
     return _condition(snapshot, policy, PROGRESSING, False, "Settled", "")
+
+
+def _with_upgrade(told: str, upgrade: UpgradeStatus) -> str:
+    """Followed by what the upgrade waits for."""
+    return f"{told}; {upgrade.message}" if upgrade.message else told
 
 
 def _outdated(standings: Sequence[Standing], drivers_count: bool) -> set[Operand]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World
 
+from purser.operator.model import Workload
 from purser.operator.order import Operand
 
 RULED_OUT: dict[str, Any] = {
@@ -85,3 +86,26 @@ def test_progressing_names_a_node_that_is_on_its_way(world: World) -> None:
     world.round()
     world.round()
     assert world.condition("Progressing")["message"].startswith("node c: ")
+
+
+def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_told(world: World) -> None:
+    why = "node a: pod ml/share has no controller and would not come back (force is off)"
+    world.workloads["share"] = Workload(namespace="ml", name="share", uid="share", node="a", uses_gpu=True)
+    world.change_policy({"driver": {"version": "600.1", "upgradePolicy": {"maxUnavailable": 1}}})
+    for _ in range(6):
+        world.round()
+        world.tick()
+    told = world.condition("Progressing")
+    assert (told["reason"], told["message"]) == ("Updating", f"being updated: driver; {why}")
+    assert world.condition("Ready")["message"] == f"2 of 2 GPU nodes are complete; {told['message']}"
+    world.add_node("c")
+    world.round()
+    world.tick()
+    world.round()
+    told = world.condition("Progressing")
+    assert told["reason"] == "NodesProgressing"
+    assert told["message"].startswith("node c: ")
+    assert told["message"].endswith(f"; {why}")
+    world.workloads.clear()
+    world.settle()
+    assert world.condition("Progressing")["reason"] == "Settled"
