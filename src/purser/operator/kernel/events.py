@@ -6,6 +6,7 @@ from purser.operator.gauges import Gauge, Reconciliation
 from purser.operator.kernel.conditions import READY, find
 from purser.operator.kernel.facts import has_nfd
 from purser.operator.kernel.failing import sentence
+from purser.operator.kernel.status import ROLLING
 from purser.operator.model import Say, Snapshot, Standing
 from purser.operator.policy import ClusterPolicy, ClusterPolicyStatus
 
@@ -21,7 +22,7 @@ def events_of(policy: ClusterPolicy, status: ClusterPolicyStatus, standings: Seq
             meta.uid,
             now.reason,
             now.message,
-            warning=before is not None and now.status != "True",
+            warning=before is not None and now.status != "True" and now.reason not in ROLLING,
         )
     known = {(each.name, each.reason) for each in policy.status.failing_nodes}
     uids = {standing.node.name: standing.node.uid for standing in standings}

@@ -108,6 +108,16 @@ def test_what_is_not_updated_yet_is_told_apart_from_what_is_not_ready(world: Wor
     assert world.condition("Progressing")["message"] == "being updated: gpu-feature-discovery"
 
 
+def test_that_something_is_updated_is_no_warning(world: World) -> None:
+    world.change_policy({"gfd": {"version": "v9"}})
+    [said] = [each for _ in range(2) for each in world.round().events]
+    assert (said.reason, said.warning) == ("Updating", False)
+    world.settle()
+    world.crash("a", Operand.GFD)
+    [said] = [each for each in world.round().events if each.kind == "ClusterPolicy"]
+    assert (said.reason, said.warning) == ("OperandsNotReady", True)
+
+
 def test_a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out(world: World) -> None:
     live = daemon_set(world, "container-toolkit")
     live["metadata"]["generation"] += 1
