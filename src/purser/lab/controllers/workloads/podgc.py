@@ -10,7 +10,19 @@ from purser.kube.workqueue import WorkQueue, run_workers
 async def run(client: Client, nodes: Informer[Raw], pods: Informer[Raw]) -> None:
     """Until cancelled."""
     queue: WorkQueue[str] = WorkQueue()
-    nodes.add_handler(on_delete=lambda node: queue.add(key_of(node)))
+    lost: set[str] = set()
+    """Nodes that went: of a pod that was bound to one before, its own watch may tell later."""
+
+    def lose(node: Raw) -> None:
+        lost.add(key_of(node))
+        queue.add(key_of(node))
+
+    def look(pod: Raw) -> None:
+        if (node := pod["spec"].get("nodeName")) in lost:
+            queue.add(node)
+
+    nodes.add_handler(on_add=lambda node: lost.discard(key_of(node)), on_delete=lose)
+    pods.add_handler(on_add=look, on_update=lambda _, new: look(new))
 
     async def collect(node: str) -> None:
         if node in nodes.store:
