@@ -32,10 +32,12 @@ class World:
         await kubelet.started.wait()
         return kubelet, task
 
-    async def node(self, name, **allocatable):
+    async def node(self, name, labels=None, spec=None, **allocatable):
+        """A node that is at once as it is to be: a scheduler may hear of a later change after the pods."""
         amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"} | allocatable
+        status = {"allocatable": amounts, "capacity": amounts}
         await self.client.create(
-            NODES, {"metadata": {"name": name}, "status": {"allocatable": amounts, "capacity": amounts}}
+            NODES, {"metadata": {"name": name, "labels": labels or {}}, "spec": spec or {}, "status": status}
         )
 
     async def pod(self, name, requests=None, **spec):

@@ -3,12 +3,8 @@ from purser.kube.resources import NODES, PODS
 
 async def test_a_pod_that_does_not_fit_gets_the_real_schedulers_message_and_condition(world):
     await world.node("small", cpu="1")
-    await world.node("tainted")
-    await world.client.patch_merge(
-        NODES, "tainted", {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}
-    )
-    await world.node("cordoned")
-    await world.client.patch_merge(NODES, "cordoned", {"spec": {"unschedulable": True}})
+    await world.node("tainted", spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]})
+    await world.node("cordoned", spec={"unschedulable": True})
     await world.pod("big", {"cpu": "2"})
 
     async def told():
@@ -30,8 +26,7 @@ async def test_a_pod_that_does_not_fit_gets_the_real_schedulers_message_and_cond
 
 async def test_selectors_and_affinity_choose_the_node(world):
     for name in ("a", "b", "c"):
-        await world.node(name)
-        await world.client.patch_merge(NODES, name, {"metadata": {"labels": {"zone": name, "rank": str(ord(name))}}})
+        await world.node(name, labels={"zone": name, "rank": str(ord(name))})
     await world.pod("selected", nodeSelector={"zone": "b"})
     expression = {"key": "rank", "operator": "Gt", "values": ["98"]}
     term = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}

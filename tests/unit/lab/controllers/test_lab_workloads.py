@@ -119,10 +119,9 @@ async def test_a_pod_lives_and_ends_on_a_kubelet(world):
     await world.client.delete(PODS, "p", "default")
 
     async def gone():
-        return not await world.pods()
+        return not await world.pods() and kubelet.runtime.get(created["metadata"]["uid"], "c") is None
 
     await world.until(gone)
-    assert kubelet.runtime.get(created["metadata"]["uid"], "c") is None
 
 
 async def test_a_refused_pod_is_told_on_its_owner(world):
