@@ -226,10 +226,14 @@ async def test_another_ca_is_not_trusted(api: Api, ns: str, hook: Hook, register
 async def test_a_slow_webhook_times_out_and_holds_up_nobody_else(
     api: Api, ns: str, hook: Hook, register: Register
 ) -> None:
-    await register(timeoutSeconds=1, failurePolicy="Fail")
+    await register(timeoutSeconds=3, failurePolicy="Fail")
     hook.delay_seconds = 30
     slow = asyncio.create_task(api.post(f"{ns}/configmaps", config_map("a")))
-    await asyncio.sleep(0.05)
+
+    async def asked() -> bool:
+        return bool(hook.named("a"))
+
+    await until("the webhook is asked", asked)
     assert (await api.post(f"{ns}/secrets", {"metadata": {"name": "b"}})).status == 201
     assert not slow.done()
     answer = await slow

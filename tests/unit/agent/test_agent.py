@@ -294,7 +294,7 @@ def _health(kubelet, uuid):
 
 
 async def test_kubelet_hears_of_a_recovered_card_before_the_scheduler_does(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.KUBELET_FIRST_S", 0.5)
+    monkeypatch.setattr("purser.agent.publisher.KUBELET_FIRST_S", 2.0)
     card = world.uuids[0]
     async with world.agent(probe_interval_s=0.02) as agent:
         await eventually(agent.ready)
