@@ -149,7 +149,11 @@ def _processes_of(folder: Path) -> list[int]:
 
 
 def _pod_processes() -> list[int]:
-    return [int(pid) for path in _pod_cgroups() for pid in (path / "cgroup.procs").read_text().split()]
+    found: list[int] = []
+    for path in _pod_cgroups():
+        with contextlib.suppress(OSError):  # it went in between
+            found += map(int, (path / "cgroup.procs").read_text().split())
+    return found
 
 
 def _pod_cgroups() -> list[Path]:
