@@ -1,33 +1,86 @@
-"""Emulated nodes under the operator: their agents come with the ClusterPolicy's device plugin, and go with it."""
+"""Emulated nodes under the operator: agents, discovery and MIG workers come and go with its pods."""
 
 import asyncio
+import re
 import time
+from pathlib import Path
 
+import pytest
+import yaml
+
+from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION, NODE_FACTS_ANNOTATION
+from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
+from purser.lab.nodes import UNCUT
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.uninstall import uninstall
 
 POLICIES = CLUSTER_POLICIES.raw()
+PAGE = Path(__file__).parents[2] / "docs/operator.md"
 
 
-async def test_a_nodes_agent_runs_where_the_operators_device_plugin_does(quiet_logs):
-    async with Lab(LabSettings(node_choices(["t4-4"]), operator=True, probe_interval_s=0.1)) as lab:
+@pytest.fixture
+async def lab(quiet_logs):
+    async with Lab(LabSettings(node_choices(["t4-4", "h100-8"]), operator=True, probe_interval_s=0.1)) as running:
         async with asyncio.timeout(60):
-            await lab.ready()
-        assert not lab.nodes["t4-4-0"].agent.is_running
-        await lab.client.create(POLICIES, {"metadata": {"name": "gpus"}})
-        await offers(lab, 40)
-        await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": {"enabled": False}}})
-        await offers(lab, 0)
+            await running.ready()
+        yield running
 
 
-async def offers(lab, count):
+async def test_a_nodes_agent_runs_where_the_operators_device_plugin_does(lab):
+    assert not lab.nodes["t4-4-0"].agent.is_running
+    await lab.client.create(POLICIES, {"metadata": {"name": "gpus"}})
+    await eventually(lambda: offered(lab), 40)
+    await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": {"enabled": False}}})
+    await eventually(lambda: offered(lab), 0)
+
+
+async def test_the_policy_of_the_operators_page_becomes_ready(lab):
+    """Its requirements ask for models of cards, which discovery tells before there is a driver."""
+    policy = next(block for block in yaml_blocks(PAGE) if block.get("kind") == "ClusterPolicy")
+    await lab.client.create(POLICIES, policy)
+    await eventually(lambda: state(lab), "ready")
+    await lab.client.patch_merge(NODES, "h100-8-0", {"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}})
+    await eventually(lambda: messages(lab), [f"MIG layout all-1g.10gb: {UNCUT}"])
+    node = await lab.client.get(NODES, "h100-8-0")
+    assert node.metadata.labels["nvidia.com/mig.config.state"] == "failed"
+
+
+async def test_nothing_that_agents_wrote_is_left_after_uninstalling(lab):
+    await lab.client.create(POLICIES, {"metadata": {"name": "gpus"}})
+    await eventually(lambda: state(lab), "ready")
+    nodes = (await lab.client.list(NODES)).items
+    written = {INVENTORY_ANNOTATION, KUBELET_ANNOTATION, NODE_FACTS_ANNOTATION}
+    assert all(written <= node.metadata.annotations.keys() for node in nodes)
+    async with asyncio.timeout(60):
+        await uninstall(ClusterConfig.load(lab.kubeconfig), "purser-system", say=lambda text: None)
+    await asyncio.sleep(0.5)
+    left = [(await lab.client.get(NODES, name)).metadata.annotations for name in lab.nodes]
+    assert left == [{}, {}]
+
+
+def yaml_blocks(page):
+    return map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+
+
+async def offered(lab):
+    node = await lab.client.get(NODES, "t4-4-0")
+    return int(node.status.allocatable.get("nvidia.com/gpu", 0))
+
+
+async def state(lab):
+    return ((await lab.client.get(POLICIES, "gpus")).get("status") or {}).get("state")
+
+
+async def messages(lab):
+    failing = (await lab.client.get(POLICIES, "gpus"))["status"].get("failingNodes") or ()
+    return [each["message"] for each in failing]
+
+
+async def eventually(look, wanted):
     deadline = time.monotonic() + 60
-    while True:
-        node = await lab.client.get(NODES, "t4-4-0")
-        found = int(node.status.allocatable.get("nvidia.com/gpu", 0))
-        if found == count:
-            return
-        assert time.monotonic() < deadline, f"{found} are offered, not {count}"
+    while (found := await look()) != wanted:
+        assert time.monotonic() < deadline, f"{found}, not {wanted}"
         await asyncio.sleep(0.05)

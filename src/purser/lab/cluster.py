@@ -35,7 +35,7 @@ from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlP
 from purser.lab.faults import follow_annotations
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
-from purser.lab.operatorpart import OPERATOR_USER, agents_follow, run_operator
+from purser.lab.operatorpart import OPERATOR_USER, run_operator
 from purser.lab.settings import LabSettings
 from purser.operator.defining import define
 from purser.scheduler.run import Addresses
@@ -70,7 +70,8 @@ class Lab:
         self.faults = Component("faults", self._run_faults)
         self.hollow = Component("hollow nodes", self._run_hollow)
         self.operator = Component("purser operator", self._run_operator)
-        self.device_plugins = Component("device plugins", self._run_device_plugins)
+        self.operator_metrics_port = 0
+        """Where the operator serves its metrics, once it is ready."""
         self._operator_ready = asyncio.Event()
 
     async def __aenter__(self) -> "Lab":
@@ -191,7 +192,6 @@ class Lab:
         if self.settings.operator:
             await define(self.client)
             self._start_beside(self.operator)
-            self._start_beside(self.device_plugins)
 
     async def add_hollow(self, *nodes: HollowNodes) -> None:
         """Have more hollow nodes join; their kubelets run in labs that began with some."""
@@ -279,11 +279,11 @@ class Lab:
 
     async def _run_operator(self, stop: asyncio.Event) -> None:
         config, apart_s = self._credentials(OPERATOR_USER), self.settings.operator_rounds_apart_s
-        await run_operator(config, stop, self._operator_ready.set, rounds_apart_s=apart_s)
+        await run_operator(config, stop, self._on_operator_ready, rounds_apart_s=apart_s)
 
-    async def _run_device_plugins(self, stop: asyncio.Event) -> None:
-        agents = {name: node.agent for name, node in self.nodes.items()}
-        await _until(stop, agents_follow(self.client, agents))
+    def _on_operator_ready(self, port: int) -> None:
+        self.operator_metrics_port = port
+        self._operator_ready.set()
 
     async def _run_purser(self, stop: asyncio.Event) -> None:
         settings = SchedulerSettings(

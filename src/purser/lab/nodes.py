@@ -1,4 +1,4 @@
-"""One emulated node: a kubelet, a simulated driver, and Purser's agent between them."""
+"""One emulated node: a kubelet, a simulated driver, and what of Purser runs on a node."""
 
 import asyncio
 from collections import Counter
@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import structlog
 
+from purser.agent import discovery, mig
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
 from purser.agent.settings import AgentSettings
@@ -23,8 +24,13 @@ from purser.lab.hollow.node import nfd_labels
 from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
+from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.runtime import Record, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
+from purser.operator.names import OPERAND_LABEL
+from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
+from purser.operator.operands.parts import GPU_DISCOVERY
+from purser.operator.order import Operand
 
 _KUBELET_RETRY_S = 1.0
 
@@ -32,8 +38,11 @@ _log = structlog.get_logger("purser.lab")
 
 AGENT_USER = "system:serviceaccount:purser-system:purser-agent"
 
-DISCOVERED = nfd_labels("ubuntu", "22.04", "0.0.0", has_gpu=True)
+_OS, _OS_VERSION = "ubuntu", "22.04"
+DISCOVERED = nfd_labels(_OS, _OS_VERSION, "0.0.0", has_gpu=True)
 """What node-feature-discovery would say of an emulated node."""
+
+UNCUT = "the lab's emulated GPUs cannot be cut: those of a scenario's hollow nodes can"
 
 PodKey = tuple[str, str, str]
 """(namespace, pod, container)."""
@@ -65,6 +74,7 @@ class EmulatedNode:
         self._settings = settings
         self._kubelet_folder = folder / "k"
         self._agent_folder = folder / "a"
+        self._host_root = self._agent_folder / "root"
         self._credentials = credentials
         self._kubelet_port = kubelet_port
         self._kubelet_started = asyncio.Event()
@@ -73,16 +83,22 @@ class EmulatedNode:
         self.runtime = Runtime(self._kubelet_folder / "pods")
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
         self.agent = Component(f"agent {choice.name}", self._run_agent)
+        self._operands: dict[str, Component] = {
+            Operand.DEVICE_PLUGIN: self.agent,
+            GPU_DISCOVERY: Component(f"discovery {choice.name}", self._run_discovery),
+            Operand.MIG_MANAGER: Component(f"MIG worker {choice.name}", self._run_mig_worker),
+        }
+        """What really runs in the operator's pods."""
 
     def start(self, *, with_agent: bool = True) -> None:
-        """Start kubelet and agent; the agent not where the operator's device plugin is to bring it."""
+        """Start kubelet and agent; the agent not where a pod of the operator's device plugin is to bring it."""
         self.kubelet.start()
         if with_agent:
             self.agent.start()
 
     async def stop(self) -> None:
-        """End both, the agent in order."""
-        await self.agent.stop()
+        """End everything, the agent in order."""
+        await asyncio.gather(*(each.stop() for each in self._operands.values()))
         await self.kubelet.kill()
 
     async def restart_kubelet(self) -> None:
@@ -143,12 +159,37 @@ class EmulatedNode:
         told = ""
         while True:
             try:
-                return Kubelet(settings, self._kubelet_folder, client, on_rejection=self._on_rejection)
+                return Kubelet(
+                    settings,
+                    self._kubelet_folder,
+                    client,
+                    on_rejection=self._on_rejection,
+                    process_of=self._process_of,
+                )
             except StartError as error:
                 if str(error) != told:
                     told = str(error)
                     _log.error("kubelet does not start", node=self.name, error=told)
             await asyncio.sleep(_KUBELET_RETRY_S)
+
+    def _process_of(self, pod: Raw) -> Component | None:
+        operand = (pod["metadata"].get("labels") or {}).get(OPERAND_LABEL, "")
+        return self._operands.get(operand) if self._settings.operator else None
+
+    async def _run_discovery(self, stop: asyncio.Event) -> None:
+        os_release = self._host_root / "etc/os-release"
+        os_release.parent.mkdir(parents=True, exist_ok=True)
+        os_release.write_text(f"ID={_OS}\nVERSION_ID={_OS_VERSION}\n", encoding="ascii")
+        settings = discovery.DiscoverySettings(self.name, self._host_root, self.driver.sysfs_root)
+        async with Client(self._credentials(AGENT_USER), field_manager="purser-discovery") as client:
+            await discovery.run(settings, client, stop)
+
+    async def _run_mig_worker(self, stop: asyncio.Event) -> None:
+        layouts = self._agent_folder / "mig.yaml"
+        layouts.parent.mkdir(parents=True, exist_ok=True)
+        layouts.write_text(DEFAULT_LAYOUTS, encoding="utf-8")
+        async with Client(self._credentials(AGENT_USER), field_manager="purser-mig-worker") as client:
+            await mig.run(self.name, client, layouts, lambda: mig.NoHardware(UNCUT), stop)
 
     async def _run_agent(self, stop: asyncio.Event) -> None:
         settings = AgentSettings(
@@ -158,7 +199,7 @@ class EmulatedNode:
             kubelet_dir=self._kubelet_folder,
             sysfs_root=self.driver.sysfs_root,
             state_dir=self._agent_folder / "state",
-            host_root=self._agent_folder / "root",
+            host_root=self._host_root,
             slots=self._settings.slots,
             probe_interval_s=self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,

@@ -10,12 +10,14 @@ from purser.kube.clock import Clock, SystemClock
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import PODS
+from purser.lab.components import Component
 from purser.lab.kubelet import configuration, pluginwatcher
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import Endpoints
 from purser.lab.kubelet.node import NodeReporter, NodeSettings
 from purser.lab.kubelet.pluginwatcher import PluginWatcher
 from purser.lab.kubelet.podresources import PodResourcesServer
+from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.podworkers import PodWorkers
 from purser.lab.kubelet.registration import RegistrationServer
 from purser.lab.kubelet.runtime import Runtime
@@ -28,7 +30,8 @@ class Kubelet:
     ``folder`` is kubelet's root (``/var/lib/kubelet`` on a real node): config.yaml, device-plugins/, plugins_registry/,
     pod-resources/ and the managers' state files live there, the records of containers in ``folder/pods``. Its path must
     stay below some 60 characters, for sockets' paths are limited to 107. ``on_rejection`` is told the reason of each
-    pod that is refused.
+    pod that is refused. ``process_of`` gives what really runs in a pod, where anything does: it is started with the
+    pod's containers, and the pod is gone once it has ended.
 
     Making one reads what the kubelet before it left there; nothing is written before `run`. Raises
     `purser.core.kubelet.errors.StartError` where the real one would not start.
@@ -42,6 +45,7 @@ class Kubelet:
         *,
         clock: Clock | None = None,
         on_rejection: Callable[[str], None] = lambda _reason: None,
+        process_of: Callable[[Raw], Component | None] = lambda _pod: None,
     ) -> None:
         clock = clock or SystemClock()
         self.settings = settings
@@ -58,7 +62,7 @@ class Kubelet:
         self._watcher = PluginWatcher(folder / pluginwatcher.FOLDER_NAME, self._endpoints)
         self._recorder = EventRecorder(client, "kubelet", settings.name)
         self._workers = PodWorkers(
-            settings, client, self.books, self._endpoints, self.runtime, self._recorder, clock, on_rejection
+            settings, client, self.books, self._endpoints, self.runtime, self._recorder, clock, on_rejection, process_of
         )
         self._pod_resources = PodResourcesServer(folder / "pod-resources", self.books, self._workers.listed)
         self.started = asyncio.Event()

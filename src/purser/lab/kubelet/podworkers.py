@@ -14,6 +14,7 @@ from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, ref_of
+from purser.lab.components import Component
 from purser.lab.kubelet.admission import AdmissionError, RunOptions, admit, run_options
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
@@ -59,6 +60,7 @@ class PodWorkers:
         recorder: EventRecorder,
         clock: Clock,
         on_rejection: Callable[[str], None],
+        process_of: Callable[[Raw], Component | None],
     ) -> None:
         self._settings = settings
         self._client = client
@@ -68,6 +70,7 @@ class PodWorkers:
         self._recorder = recorder
         self._clock = clock
         self._on_rejection = on_rejection
+        self._process_of = process_of
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._seen: dict[str, Raw] = {}
         """By uid: every pod of the node, as last told."""
@@ -82,6 +85,8 @@ class PodWorkers:
         or the reconcile loop. Who does not wait for it leaves all as it is while another has it."""
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
+        self._processes: dict[str, Component] = {}
+        """By uid of a pod: what really runs in it."""
 
     # --- what the informer tells
 
@@ -114,6 +119,8 @@ class PodWorkers:
         self._first.discard(uid)
         if (life := self._lives.pop(uid, None)) is not None:
             life.cancel()
+        if (process := self._processes.pop(uid, None)) is not None:
+            self._spawn(process.stop(), f"end of {process.name}")
         self._runtime.remove(uid)
 
     # --- what others ask
@@ -227,6 +234,9 @@ class PodWorkers:
         for view in containers_of(pod):
             if self._record_of(pod, view) is None:
                 await self._start(pod, view, restarts=0)
+        if (process := self._process_of(pod)) is not None:
+            process.start()
+            self._processes[uid_of(pod)] = process
         if not was_running or (pod.get("status") or {}).get("phase") != "Running":
             await self._write_status(pod, running_status(pod, self._now(), self._settings.ip))
         seconds = run_seconds(pod)
@@ -293,6 +303,9 @@ class PodWorkers:
     async def _terminate(self, pod: Raw) -> None:
         if (life := self._lives.pop(uid_of(pod), None)) is not None:
             life.cancel()
+        if (process := self._process_of(pod)) is not None:
+            await process.stop()
+            self._processes.pop(uid_of(pod), None)
         if not is_finished(pod):
             await self._write_status(pod, ended_status(pod, _SIGTERM_EXIT_CODE, self._now()))
         metadata = pod["metadata"]
