@@ -1,18 +1,21 @@
 """Emulated nodes under the operator: agents, discovery and MIG workers come and go with its pods."""
 
 import asyncio
+import io
 import re
 import time
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
 from purser.lab.nodes import UNCUT
+from purser.lab.screen import show
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.uninstall import uninstall
@@ -30,6 +33,11 @@ async def lab(quiet_logs):
 
 
 async def test_a_nodes_agent_runs_where_the_operators_device_plugin_does(lab):
+    screen = io.StringIO()
+    show(lab, 1.0, Console(file=screen, width=200))
+    assert "METRICS PORT" not in screen.getvalue(), "nothing runs on the nodes yet"
+    assert f"of the operator on port {lab.operator_metrics_port}" in screen.getvalue()
+    assert screen.getvalue().index("clusterpolicies.purser.dev --watch") < screen.getvalue().index("get gpus")
     assert not lab.nodes["t4-4-0"].agent.is_running
     await lab.client.create(POLICIES, {"metadata": {"name": "gpus"}})
     await eventually(lambda: offered(lab), 40)

@@ -12,6 +12,7 @@ from purser.core.kubelet.config import KubeletConfig, TopologyPolicy
 from purser.lab.cluster import PARTS, Lab
 from purser.lab.driver import DriverKind
 from purser.lab.faults import LOST_GPUS_ANNOTATION
+from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 
 _KINDS = {
     DriverKind.LIBRARY: "C library, through the real NVML binding",
@@ -24,6 +25,10 @@ _EXAMPLE = Path("examples/share.yaml")
 _POLICY = Path("examples/clusterpolicy.yaml")
 """Likewise; for a lab with the operator."""
 
+_NAME = "gpus"
+_ANY_POLICY = f'{{"apiVersion": "{GROUP}/{VERSION}", "kind": "{KIND}", "metadata": {{"name": "{_NAME}"}}}}'
+_POLICIES = f"{PLURAL}.{GROUP}"
+
 
 def show(lab: Lab, seconds: float, console: Console) -> None:
     """Print the screen for a lab that is ready."""
@@ -31,22 +36,39 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     console.print(f"Purser lab: {len(lab.nodes)} nodes ready in {seconds:.1f} s", style="bold", highlight=False)
     _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", *_control_plane(lab), "")
     console.print(_nodes(lab))
-    _print(
-        console,
-        f"Metrics: http://127.0.0.1:PORT/metrics, those of the scheduler on port {lab.scheduler_metrics_port}",
-        "",
-    )
+    servers = [f"the scheduler on port {lab.scheduler_metrics_port}"]
+    servers += [f"the operator on port {lab.operator_metrics_port}"] if lab.settings.operator else []
+    _print(console, f"Metrics: http://127.0.0.1:PORT/metrics, those of {', of '.join(servers)}", "")
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
-    if lab.settings.operator and _POLICY.exists():
-        _print(console, f"  kubectl apply -f {_POLICY.absolute()}   # agents come with it")
+    if lab.settings.operator:
+        _print(console, *_first_with_operator())
     if _EXAMPLE.exists():
         _print(console, f"  kubectl apply -f {_EXAMPLE.absolute()}")
     _print(console, f"  {_purser()} get gpus")
-    _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
+    if lab.settings.operator:
+        _print(
+            console, f"  {_purser()} operator uninstall --dry-run   # all that would go, and what that waits for", ""
+        )
+    else:
+        _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
     if shutil.which("kubectl") is None:
         _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
     _print(console, "Ctrl-C ends the lab and removes it.")
+
+
+def _first_with_operator() -> list[str]:
+    """Agents, and with them GPUs, come with a policy only."""
+    apply = (
+        f"kubectl apply -f {_POLICY.absolute()}" if _POLICY.exists() else f"echo '{_ANY_POLICY}' | kubectl apply -f -"
+    )
+    upgrade = '{"spec": {"driver": {"version": "590.10"}}}'
+    return [
+        f"  {apply}   # a GPU stack, in order on each node",
+        f"  kubectl get {_POLICIES} --watch   # until it is ready, then Ctrl-C",
+        f"  kubectl patch {_POLICIES} {_NAME} --type merge --patch '{upgrade}'   # a driver upgrade, node by node",
+        f"  kubectl describe {_POLICIES} {_NAME}   # how far it is, and what was done when",
+    ]
 
 
 def _purser() -> str:
@@ -66,14 +88,16 @@ def _control_plane(lab: Lab) -> list[str]:
 
 def _nodes(lab: Lab) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for head in ("NODE", "KUBELET", "SHARES PER CARD", "METRICS PORT", "CARDS"):
+    # With the operator agents come later, and their ports with them.
+    ports = () if lab.settings.operator else ("METRICS PORT",)
+    for head in ("NODE", "KUBELET", "SHARES PER CARD", *ports, "CARDS"):
         table.add_column(head, no_wrap=True)
     for choice in lab.settings.nodes:
         node = lab.nodes[choice.name]
         models = Counter(choice.profile.model_of(gpu).name for gpu in choice.profile.gpus)
         cards = ", ".join(f"{count} x {model}" for model, count in models.items())
         kubelet = _kubelet(lab.settings.kubelet_of(choice).config)
-        table.add_row(choice.name, kubelet, str(lab.settings.slots), str(node.metrics_port), cards)
+        table.add_row(choice.name, kubelet, str(lab.settings.slots), *(str(node.metrics_port) for _ in ports), cards)
     return table
 
 
