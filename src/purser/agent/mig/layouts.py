@@ -10,6 +10,8 @@ from purser.agent.mig.hardware import Card, Layout
 
 MAX_BYTES = 1 << 20
 MAX_DEVICES_OF_A_CARD = 64
+MAX_NAMES = 16
+"""So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a card has."""
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES_OF_A_CARD)]
@@ -62,14 +64,25 @@ def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, cards: Iterable[Ca
 
     Raises `LayoutError` for a name that is not there, and for one that means nothing for these cards.
     """
+    there = list(cards)
     if name not in layouts:
-        raise LayoutError(f"there is no layout {name}: write one of {', '.join(sorted(layouts))}")
-    entries, there = list(layouts[name]), list(cards)
+        raise LayoutError(f"there is no layout {name}: {_others(layouts, there)}")
+    entries = list(layouts[name])
     found = {card.index: entry.layout for card in there for entry in entries if entry.concerns(card)}
     if not found:
         kinds = ", ".join(sorted({card.device_id for card in there})) or "none"
-        raise LayoutError(f"layout {name} says nothing about the GPUs of this node ({kinds})")
+        told = f"layout {name} says nothing about the GPUs of this node ({kinds})"
+        raise LayoutError(f"{told}: {_others(layouts, there)}")
     for card in there:
         if not card.capable and found.get(card.index, Layout(False)).enabled:
             raise LayoutError(f"layout {name} wants MIG on GPU {card.index} ({card.device_id}), which knows none")
     return {card.index: found[card.index] for card in there if card.index in found and card.capable}
+
+
+def _others(layouts: Mapping[str, Iterable[Entry]], cards: Iterable[Card]) -> str:
+    """What to write instead, in a sentence's end."""
+    there = list(cards)
+    names = [name for name, entries in sorted(layouts.items()) if any(e.concerns(c) for e in entries for c in there)]
+    more = f" (and {len(names) - MAX_NAMES} more)" if len(names) > MAX_NAMES else ""
+    told = f"write one of {', '.join(names[:MAX_NAMES])}{more}"
+    return told if names else "the file has none for the GPUs of this node"

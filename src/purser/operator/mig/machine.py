@@ -87,6 +87,8 @@ def _without_record(standing: Standing, fleet: MigFleet) -> Step:
 
 def _idle(standing: Standing, fleet: MigFleet) -> Step:
     profile = wanted_profile(standing, fleet.spec)
+    if not profile and standing.node.labels.get(MIG_STATE_LABEL) == FAILED:
+        return to(patch(standing.node, "what failed is wanted no more", labels=state_label(None)))
     if not profile or not is_managed(standing, fleet.spec):
         return Step()
     known = result_now(standing, profile)

@@ -107,18 +107,20 @@ def layouts() -> dict[str, list[Entry]]:
 
 
 def _filled_with(profile: str) -> Iterator[Entry]:
-    """One entry for any card where all families have room for as many; else one per family."""
-    having = [family for family in FAMILIES if profile in family.profiles]
-    counts = {family.profiles[profile] for family in having}
-    if len(counts) == 1:
-        yield _entry({profile: counts.pop()})
-        return
-    for family in having:
-        yield _entry({profile: family.profiles[profile]}, family)
+    """One entry per number that fills a card. Each names the cards that know the profile: on any other it means
+    nothing, which is found out before anybody has to leave."""
+    having: dict[int, list[Family]] = {}
+    for family in FAMILIES:
+        if profile in family.profiles:
+            having.setdefault(family.profiles[profile], []).append(family)
+    for count, families in having.items():
+        yield _entry({profile: count}, *families)
 
 
-def _entry(devices: dict[str, int], family: Family | None = None) -> Entry:
-    only = {"device-filter": [f"0x{device.upper()}10DE" for device in family.devices]} if family else {}
+def _entry(devices: dict[str, int], *families: Family) -> Entry:
+    """For cards of these families; none: for any card."""
+    cards = [f"0x{device.upper()}10DE" for family in families for device in family.devices]
+    only = {"device-filter": cards} if families else {}
     return {**only, "devices": "all", "mig-enabled": True, "mig-devices": dict(devices)}
 
 

@@ -53,6 +53,17 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
         meant("on", A100)
 
 
+def test_of_names_only_those_are_told_that_mean_something_for_the_card_and_not_too_many() -> None:
+    with pytest.raises(LayoutError, match=r"there is no layout on: write one of mixed, none$"):
+        meant("on", "0x233010DE")
+    many = "\n".join(f"  l{number:03}: [{{devices: all, mig-enabled: false}}]" for number in range(500))
+    layouts = read_layouts(f"version: v1\nmig-configs:\n{many}")
+    with pytest.raises(LayoutError, match=r"write one of l000, .*, l015 \(and 484 more\)$"):
+        wanted(layouts, "on", cards(A100))
+    with pytest.raises(LayoutError, match="there is no layout on: the file has none for the GPUs of this node"):
+        wanted({}, "on", cards(A100))
+
+
 def test_cards_without_mig_may_be_without() -> None:
     assert meant("none", A100, capable=False) == {}
     with pytest.raises(LayoutError, match="wants MIG on GPU 0"):

@@ -151,6 +151,21 @@ def test_a_failure_is_tried_again_when_somebody_takes_the_state_away() -> None:
     assert (node.state, node.layout) == ("success", "all-1g.10gb")
 
 
+@pytest.mark.parametrize("capable", [True, False])
+def test_a_failure_ends_when_nobody_wants_the_layout_any_more(capable: bool) -> None:
+    node = Node("all-nonsense")
+    node.run()
+    assert trouble_of(node.node)
+    node.change(labels={key: value for key, value in node.node.labels.items() if key != MIG_CONFIG_LABEL})
+    node.capable = capable
+    node.run()
+    assert (node.state, trouble_of(node.node)) == (None, "")
+    assert_given_back(node)
+    before = node.writes
+    node.run()
+    assert node.writes == before
+
+
 def test_a_reboot_is_a_new_chance() -> None:
     node = Node("all-1g.10gb")
     node.worker = "unable"

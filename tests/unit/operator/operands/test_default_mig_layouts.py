@@ -27,6 +27,19 @@ def test_layouts_fit_every_card_of_their_family(family: Family) -> None:
             assert wanted(LAYOUTS, name, [card(device)]) == {0: Layout(True, (profile,) * count)}
 
 
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_layout_of_other_cards_is_refused_before_anything_is_touched_and_with_names_of_those_that_fit(
+    family: Family,
+) -> None:
+    own = {f"all-{profile.replace('+', '.')}" for profile in family.profiles}
+    fitting = ", ".join(sorted({"all-balanced", "all-disabled", "all-enabled", *own}))
+    for device in family.devices:
+        for name in {*LAYOUTS} - own - {"all-disabled", "all-enabled", "all-balanced"} | {"all-nonsense"}:
+            with pytest.raises(LayoutError) as refused:
+                wanted(LAYOUTS, name, [card(device)])
+            assert str(refused.value).endswith(f": write one of {fitting}")
+
+
 def test_names_are_those_of_mig_parted() -> None:
     assert {"all-disabled", "all-enabled", "all-balanced", "all-1g.5gb", "all-1g.10gb.me"} <= LAYOUTS.keys()
 
