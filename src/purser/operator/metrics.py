@@ -66,10 +66,13 @@ class OperatorMetrics:
         for action in result.done:
             words = describe(action)
             self._writes.labels(words["verb"], words["kind"]).inc()
+        if outcome.standstill:
+            self.forget()
         self._gauges.values.update(outcome.gauges)
         if outcome.gauges.get(Gauge.RECONCILIATION) == Reconciliation.READY:
             self._gauges.values[Gauge.LAST_SUCCESS] = snapshot.now
-        self._gauges.operands = _operands_of(_active_status(snapshot, outcome.actions))
+        if not outcome.standstill:
+            self._gauges.operands = _operands_of(_active_status(snapshot, outcome.actions))
         if any(not failure.expected for failure in result.failures):
             self.round_failed()
 

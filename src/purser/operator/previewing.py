@@ -170,8 +170,9 @@ def with_policy(snapshot: Snapshot, policy: Policy | None) -> Snapshot:
         "kind": KIND,
         "metadata": {"name": name, "uid": "not-applied", "creationTimestamp": younger, "resourceVersion": "0"},
     }
-    # With the finalizer: the round that only adds it shows nothing of what comes after.
-    known[name] = _with_metadata({**live, "spec": policy.get("spec") or {}}, finalizers=[FINALIZER])
+    # With the finalizer and claimed: the rounds that only do so show nothing of what comes after.
+    status = {**(live.get("status") or {}), "namespace": snapshot.namespace}
+    known[name] = _with_metadata({**live, "spec": policy.get("spec") or {}, "status": status}, finalizers=[FINALIZER])
     return msgspec.structs.replace(snapshot, policies=tuple(known[each] for each in sorted(known)))
 
 

@@ -24,6 +24,8 @@ _CLUSTER = (
     rule("", ["pods"], READ),
     rule("", ["pods/eviction"], ["create"]),
     rule("", ["events"], ["create", "patch"]),
+    # Whether the operator whose policy this is has a namespace any more.
+    rule("", ["namespaces"], ["get"]),
     rule("policy", ["poddisruptionbudgets"], READ),
     # All of them, also those of others: one that is there under a wanted name is used as it is.
     rule("node.k8s.io", ["runtimeclasses"], _OWN),

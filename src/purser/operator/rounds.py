@@ -73,10 +73,16 @@ class Rounds:
         self._next = self._clock.monotonic()
         self._said: frozenset[Say] = frozenset()
         self._refusals: tuple[Refusal, ...] = ()
+        self._standstill = ""
         self._is_fresh = False
         self._is_busy = False
         self._is_due = False
         """Something changed since the round under way began."""
+
+    @property
+    def standstill(self) -> str:
+        """Why this process, though it leads, does nothing at all; empty where it works."""
+        return self._standstill
 
     def trigger(self) -> None:
         """Have a round soon; those that are asked for in the meantime are the same one."""
@@ -87,7 +93,7 @@ class Rounds:
 
     def leads(self, is_leader: bool) -> None:
         """This process leads from now on, or no longer. What the last leader wrote at its end has to be seen first."""
-        self._is_fresh, self._refusals = False, ()
+        self._is_fresh, self._refusals, self._standstill = False, (), ""
         if is_leader:
             self.trigger()
         else:
@@ -138,6 +144,9 @@ class Rounds:
 
     def _say(self, outcome: Outcome) -> None:
         """A thing is said once, and not in each round in which it is so."""
+        if outcome.standstill and outcome.standstill != self._standstill:
+            log.warning("Nothing is done", why=outcome.standstill)
+        self._standstill = outcome.standstill
         for say in outcome.events:
             if say not in self._said:
                 about = ObjectReference(_API_VERSIONS[say.kind], say.kind, "", say.name, say.uid)

@@ -59,7 +59,8 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         elector.add_listener(rounds.leads)
 
         def problems() -> list[str]:
-            return [f"not listed yet: {', '.join(observer.missing)}: see the log"] if observer.missing else []
+            missing = [f"not listed yet: {', '.join(observer.missing)}: see the log"] if observer.missing else []
+            return [*missing, *filter(None, (rounds.standstill,))]
 
         app = telemetry_app(metrics.registry, problems)
         port = await stack.enter_async_context(listening(app, settings.metrics_address, settings.metrics_port))

@@ -99,11 +99,11 @@ class Stack:
         self.client = cluster.client
         self.kubelets = kubelets
 
-    def settings(self, identity: str = "operator") -> OperatorSettings:
+    def settings(self, identity: str = "operator", namespace: str = NAMESPACE) -> OperatorSettings:
         """With one identity, so that a process that is started anew has the lease of the one that was killed."""
         return OperatorSettings(
             purser_image=IMAGE,
-            namespace=NAMESPACE,
+            namespace=namespace,
             identity=identity,
             metrics_address="127.0.0.1",
             metrics_port=0,
@@ -112,10 +112,10 @@ class Stack:
         )
 
     @asynccontextmanager
-    async def operator(self, identity: str = "operator") -> AsyncIterator[int]:
+    async def operator(self, identity: str = "operator", namespace: str = NAMESPACE) -> AsyncIterator[int]:
         """A process in this loop; gives its port of metrics."""
         stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(run(self.settings(identity), self.cluster.config, stop, port.set_result))
+        task = asyncio.create_task(run(self.settings(identity, namespace), self.cluster.config, stop, port.set_result))
         try:
             await asyncio.wait({task, port}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():

@@ -1,6 +1,7 @@
 """The operator as a process, from nothing to Ready and through what happens to a cluster."""
 
 import asyncio
+import importlib
 import itertools
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ from tests.unit.operator.embedded import DEFINITION, NAMESPACE, create_node, def
 from tests.unit.operator.stack import POLICY, stack
 
 from purser.kube import InvalidError, NotFoundError
-from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NODES, PODS
+from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
     FIELD_MANAGER,
@@ -122,10 +123,10 @@ ADDITIONS = {
         ("/spec/template/spec/containers/-", {"name": "evil", "image": "e", "securityContext": {"privileged": True}}),
         ("/spec/template/spec/initContainers", [{"name": "first", "image": "e"}]),
         ("/spec/template/spec/containers/0/env", [{"name": "LD_PRELOAD", "value": "/x"}]),
-    ],
         ("/spec/template/spec/containers/0/ports", [{"name": "theirs", "containerPort": 1}]),
-    "ClusterRoleBinding": [("/subjects/-", SUBJECT)],
+    ],
     "Service": [("/spec/ports/-", {"name": "theirs", "port": 1}), ("/spec/selector/theirs", "x")],
+    "ClusterRoleBinding": [("/subjects/-", SUBJECT)],
     "RoleBinding": [("/subjects/-", SUBJECT)],
     "ConfigMap": [("/data/theirs", "x")],
 }
@@ -178,7 +179,6 @@ async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothi
     assert one.cluster.writes == []
 
 
-async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
 CHANGED_KEYS = {
     "Service": [("/spec/ports/0/port", 9999)],
     "DaemonSet": [
@@ -214,6 +214,7 @@ async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_o
     assert one.cluster.writes == []
 
 
+async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
     async with stack(tmp_path, nodes=3) as three:
         three.kubelets.fail("n1", "driver")
         await three.client.create(CLUSTER_POLICIES, POLICY)
@@ -383,6 +384,47 @@ async def test_beside_another_operator_nothing_is_written_until_it_has_left(one)
         await one.client.delete(RIVALS, "cluster-policy")
         await one.ready()
         assert (await labels(one, "late"))[Operand.TOOLKIT.deploy_label] == "true"
+
+
+async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_gone(one, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("purser.operator.kernel.reconcile"), "LOOK_ELSEWHERE_S", 0.1)
+    await one.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
+    await one.client.patch_merge(CLUSTER_POLICIES, "policy", {"status": {"namespace": "theirs"}}, subresource="status")
+    async with one.operator() as port, aiohttp.ClientSession() as session:
+
+        async def ready():
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
+                return response.status, await response.text()
+
+        async def stands_back():
+            return "give --namespace theirs" in (await ready())[1]
+
+        async def told():
+            return any(each.reason == "AnotherNamespace" for each in (await one.client.list(EVENTS)).items)
+
+        await eventually(stands_back)
+        await eventually(told)
+        assert (await ready())[0] == 503
+        assert await metrics(port) & LEADERS == {"gpu_operator_reconciliation_status"}
+        await one.quiet()
+        assert one.cluster.writes == []
+        await one.client.delete(NAMESPACES, "theirs")
+        await one.ready()
+        assert (await one.policy())["status"]["namespace"] == NAMESPACE
+        assert (await ready())[0] == 200
+
+
+async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_acts(tmp_path, quiet):
+    async with stack(tmp_path) as two:
+        await two.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
+        async with two.operator("ours"), two.operator("theirs", namespace="theirs"):
+            await asyncio.sleep(0.5)
+            await two.client.create(CLUSTER_POLICIES, POLICY)
+            await two.ready()
+            await two.quiet()
+            sets = (await two.client.list(DAEMON_SETS, label_selector=OURS)).items
+            home = (await two.policy())["status"]["namespace"]
+            assert {each["metadata"]["namespace"] for each in sets} == {home}
 
 
 async def test_of_two_operators_one_acts_and_the_other_takes_over(one):

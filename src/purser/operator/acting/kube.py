@@ -72,7 +72,9 @@ class KubeWriter:
             case Evict():
                 await self._evict(action)
             case WriteStatus():
-                await self._patch_policy(action.policy, {"status": msgspec.to_builtins(action.status)}, "status")
+                same = {"metadata": {"resourceVersion": action.resource_version}} if action.resource_version else {}
+                status = {"status": msgspec.to_builtins(action.status)}
+                await self._patch_policy(action.policy, {**same, **status}, "status")
             case SetFinalizer():
                 metadata = {"resourceVersion": action.resource_version, "finalizers": list(action.finalizers)}
                 await self._patch_policy(action.policy, {"metadata": metadata})

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from purser.operator.kernel.active_policy import finalizers_of, name_of, old_status
 from purser.operator.model import Raw, SetFinalizer, WriteStatus
 from purser.operator.names import FINALIZER
@@ -12,6 +14,11 @@ def write_status(raw: Raw, status: ClusterPolicyStatus) -> Iterator[WriteStatus]
     """Only if it differs from what is there."""
     if not raw.get("status") or status != old_status(raw):
         yield WriteStatus(name_of(raw), status)
+
+
+def claim(raw: Raw, namespace: str) -> WriteStatus:
+    """The policy is this operator's: of two that meet a new one at once, in two namespaces, one gets a conflict."""
+    return WriteStatus(name_of(raw), msgspec.structs.replace(old_status(raw), namespace=namespace), _version(raw))
 
 
 def with_finalizer(raw: Raw) -> SetFinalizer:

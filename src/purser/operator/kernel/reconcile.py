@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from purser.operator.gauges import Gauge, Reconciliation
-from purser.operator.kernel.active_policy import Chosen, choose, has_finalizer, name_of
+from purser.operator.kernel.active_policy import Chosen, choose, has_finalizer, name_of, old_status, uid_of
 from purser.operator.kernel.cleanup import cleanup, drivers_objects, is_clean
 from purser.operator.kernel.driver_removal import departures, held_back
 from purser.operator.kernel.events import events_of, gauges_of
@@ -14,10 +14,10 @@ from purser.operator.kernel.inactive_policies import ignored_status, leaving_sta
 from purser.operator.kernel.late_sets import late_sets
 from purser.operator.kernel.missing_pods import fails_at as missing_fails_at
 from purser.operator.kernel.objects import object_actions
-from purser.operator.kernel.policy_writes import with_finalizer, without_finalizer, write_status
+from purser.operator.kernel.policy_writes import claim, with_finalizer, without_finalizer, write_status
 from purser.operator.kernel.pools import labelled_pool
 from purser.operator.kernel.standing import fails_at, places, standings
-from purser.operator.kernel.standstill import invalid_status, rivals_status
+from purser.operator.kernel.standstill import elsewhere, invalid_status, rivals_status
 from purser.operator.kernel.status import status_of
 from purser.operator.kernel.unseen_gpus import nodes_about_to_lose_gpus
 from purser.operator.merging import merged, patched
@@ -38,6 +38,7 @@ from purser.operator.model import (
     Place,
     Pool,
     Rendered,
+    Say,
     Snapshot,
     Standing,
     Wanted,
@@ -52,6 +53,9 @@ from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
 from purser.operator.wording import some
+
+LOOK_ELSEWHERE_S = 60.0
+"""How often it is looked whether the namespace of another operator is still there."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +74,16 @@ def reconcile(snapshot: Snapshot) -> Outcome:
     """What to do next. Every action is valid by itself: whoever does some of them and dies has done no harm, and the
     next round goes on from there. Without change there are no actions."""
     chosen = choose(snapshot.policies)
+    if snapshot.elsewhere:
+        return _stand_back(snapshot, chosen)
     if chosen.raw is None:
         return _leave(snapshot, chosen)
     if snapshot.rivals or chosen.policy is None:
         return _without_decision(snapshot, chosen)
     if not has_finalizer(chosen.raw):
         return Outcome(actions=(with_finalizer(chosen.raw), *_about_others(snapshot, chosen)))
+    if old_status(chosen.raw).namespace != snapshot.namespace:
+        return Outcome(actions=(claim(chosen.raw, snapshot.namespace), *_about_others(snapshot, chosen)))
     return _decide(view_of(snapshot, chosen), chosen)
 
 
@@ -91,6 +99,8 @@ def nodes_to_look_into(snapshot: Snapshot) -> frozenset[str]:
 def upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
     """The fleet as the upgrade sees it; or in a sentence why there is none."""
     chosen = choose(snapshot.policies)
+    if snapshot.elsewhere:
+        return elsewhere(snapshot)
     if chosen.raw is None:
         return "there is no ClusterPolicy"
     if chosen.policy is None:
@@ -278,6 +288,18 @@ def _without_decision(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     status = rivals_status(snapshot, raw) if snapshot.rivals else invalid_status(snapshot, raw, chosen.problem)
     actions = (*write_status(raw, status), *_about_others(snapshot, chosen))
     return Outcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
+
+
+def _stand_back(snapshot: Snapshot, chosen: Chosen) -> Outcome:
+    """The policies are those of an operator in another namespace: not even a status is written, or two would fight."""
+    raw, *_ = (each for each in (chosen.raw, *chosen.leaving) if each is not None)
+    told = elsewhere(snapshot)
+    return Outcome(
+        events=(Say("ClusterPolicy", name_of(raw), uid_of(raw), "AnotherNamespace", told, warning=True),),
+        gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY},
+        look_again_s=LOOK_ELSEWHERE_S,
+        standstill=told,
+    )
 
 
 def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:

@@ -1,4 +1,5 @@
-"""The active policy while nothing is decided by it: it cannot be read, or another operator is at work."""
+"""The active policy while nothing is decided by it: it cannot be read, or another operator is at work, NVIDIA's or one
+of Purser's in another namespace."""
 
 import msgspec
 
@@ -26,6 +27,16 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
         f" (kubectl delete clusterpolicies.nvidia.com {names}){_in_the_middle(snapshot)}"
     )
     return _stopped(snapshot, raw, "AnotherOperator", told)
+
+
+def elsewhere(snapshot: Snapshot) -> str:
+    """That the policies are another operator's, in one sentence with what to do."""
+    there = snapshot.elsewhere
+    return (
+        f"the ClusterPolicy is that of the operator in namespace {there},"
+        f" and nothing is done from {snapshot.namespace}:"
+        f" give --namespace {there}, or remove that one (purser operator uninstall --namespace {there})"
+    )
 
 
 def _in_the_middle(snapshot: Snapshot) -> str:

@@ -67,6 +67,8 @@ class WriteStatus(msgspec.Struct, frozen=True, tag=True):
 
     policy: str
     status: ClusterPolicyStatus
+    resource_version: str = ""
+    """The policy's, on condition of which it is written; empty: on none."""
 
 
 class SetFinalizer(msgspec.Struct, frozen=True, tag=True):
@@ -100,6 +102,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     gauges: dict[Gauge, float] = {}
     look_again_s: float | None = None
     """When time alone changes something; None: never."""
+    standstill: str = ""
+    """Why this operator keeps its hands off everything, its policy's status included; empty: it does not."""
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):

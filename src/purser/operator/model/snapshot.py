@@ -168,6 +168,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """RuntimeClasses that are not the operator's: they are used as they are."""
     rivals: tuple[str, ...] = ()
     """Names of ClusterPolicies of nvidia.com: another operator is at work on the same nodes."""
+    elsewhere: str = ""
+    """Namespace of the operator whose policies these are; empty: they are this one's, or free to take."""
     refusals: tuple[Refusal, ...] = ()
     """Of this process's last round."""
 

@@ -1,11 +1,15 @@
 """Where the API serves what the operator asks for, and what a server has of it."""
 
 import msgspec
+import structlog
 
-from purser.kube import Client, NotFoundError, Raw, Resource, untyped
+from purser.kube import Client, KubeError, NotFoundError, Raw, Resource, untyped
+from purser.kube.resources import NAMESPACES
 from purser.operator.model import ObjectKey
 from purser.operator.observing.objects import Identified
 from purser.operator.owned import MONITORS, OWNED
+
+log = structlog.get_logger("purser.operator")
 
 DEFINITIONS = untyped(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
@@ -35,6 +39,17 @@ def resource_of(key: ObjectKey) -> Resource[Raw]:
         return _BY_KIND[key.api_version, key.kind]
     except KeyError:
         raise LookupError(f"{key.api_version} {key.kind} is no kind that the operator owns") from None
+
+
+async def is_namespace(client: Client, name: str) -> bool:
+    """Whether there is a namespace of this name; what cannot be read counts as there."""
+    try:
+        await client.get(NAMESPACES, name)
+    except NotFoundError:
+        return False
+    except KubeError as error:
+        log.warning("A namespace cannot be read, and counts as there", namespace=name, error=str(error))
+    return True
 
 
 async def is_served(client: Client, resource: Resource[object]) -> bool:

@@ -19,10 +19,11 @@ from purser.kube import (
     key_of,
     meta_of,
 )
+from purser.operator.kernel.active_policy import home_of
 from purser.operator.model import NodeView, ObjectKey, PodView, Settled, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
-from purser.operator.observing.kinds import RIVALS, policy_version
+from purser.operator.observing.kinds import RIVALS, is_namespace, policy_version
 from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, DisruptionBudget, budgets_resource
 from purser.operator.observing.optional import follow_if_served
 from purser.operator.observing.snapshot import Known, snapshot_of
@@ -135,9 +136,16 @@ class Observer:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
         await self._list_anew(await self._expectations.overdue(SEEN_S))
         seen = self._seen()
+        if elsewhere := await self._elsewhere(seen):
+            return msgspec.structs.replace(seen, elsewhere=elsewhere)
         nodes = look_into(seen)
         workloads = await self._workloads.on(nodes)
         return msgspec.structs.replace(self._seen() if nodes else seen, workloads=workloads)
+
+    async def _elsewhere(self, seen: Snapshot) -> str:
+        """Whose the policies are, if not this operator's: a namespace that is gone has no operator any more."""
+        home = home_of(seen.policies)
+        return home if home not in ("", self._namespace) and await is_namespace(self._client, home) else ""
 
     def _seen(self) -> Snapshot:
         """All of one instant."""

@@ -257,6 +257,15 @@ async def test_a_status_replaces_what_stood_there(cluster, writer):
     assert (status["state"], status["nodes"]["failing"], status["nodes"]["total"]) == ("ready", 0, 3)
 
 
+async def test_a_policy_is_claimed_only_in_the_version_that_was_looked_at(cluster, writer):
+    made = await cluster.client.create(CLUSTER_POLICIES, {"metadata": {"name": "p"}, "spec": {}})
+    version = made["metadata"]["resourceVersion"]
+    await writer.do(WriteStatus("p", ClusterPolicyStatus(namespace="first"), version))
+    with pytest.raises(ConflictError):
+        await writer.do(WriteStatus("p", ClusterPolicyStatus(namespace="second"), version))
+    assert (await cluster.client.get(CLUSTER_POLICIES, "p"))["status"]["namespace"] == "first"
+
+
 async def test_a_finalizer_is_set_only_on_the_version_that_was_looked_at(cluster, writer):
     made = await cluster.client.create(CLUSTER_POLICIES, {"metadata": {"name": "p"}, "spec": {}})
     version = made["metadata"]["resourceVersion"]

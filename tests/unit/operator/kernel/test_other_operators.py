@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.operator.world import World, same_order
+from tests.unit.operator.world import NAMESPACE, World, same_order
 
-from purser.operator.kernel import is_clean
+from purser.operator.gauges import Gauge, Reconciliation
+from purser.operator.kernel import is_clean, reconcile
+from purser.operator.kernel.active_policy import home_of
 from purser.operator.model import Action, Apply, Delete, ObjectKey, PatchNode, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand
@@ -34,8 +37,8 @@ def in_order(order: list[str]) -> bool:
 @pytest.mark.parametrize("value", ["true", "paused-for-driver-upgrade", "paused-for-mig-change"])
 def test_what_another_operator_left_is_closed_and_opened_in_order(world: World, value: str) -> None:
     world.add_node("a", labels=dict.fromkeys(LEFT, value) | {"nvidia.com/gpu.present": "true"})
-    world.round()
-    world.round()
+    for _ in range(3):
+        world.round()
     assert set(world.deployed("a")) == {"driver"}
     world.settle()
     assert in_order(same_order(world.let_in, "a"))
@@ -183,3 +186,50 @@ def test_every_patch_of_a_node_is_made_on_the_node_that_was_looked_at(world: Wor
     patches = [each for each in world.history if isinstance(each, PatchNode)]
     assert len({each.why for each in patches}) > 3
     assert all(each.resource_version for each in patches)
+
+
+def test_policies_of_an_operator_in_another_namespace_are_left_alone_and_it_is_said_which(world: World) -> None:
+    world.add_node("a")
+    world.settle()
+    world.change_policy({"driver": {"version": "600.1.1"}})
+    world.delete_policy()
+    world.add_policy("younger", finalizers=["purser.dev/operator-cleanup"])
+    outcome = reconcile(msgspec.structs.replace(world.snapshot(), elsewhere="theirs"))
+    assert outcome.actions == ()
+    [said] = outcome.events
+    assert (said.kind, said.name, said.reason, said.warning) == ("ClusterPolicy", "younger", "AnotherNamespace", True)
+    assert said.message == outcome.standstill
+    assert "purser operator uninstall --namespace theirs" in said.message
+    assert outcome.gauges == {Gauge.RECONCILIATION: Reconciliation.NOT_READY}
+    assert outcome.look_again_s
+
+
+def test_policies_that_leave_are_left_alone_too_where_they_are_anothers(world: World) -> None:
+    world.add_node("a")
+    world.settle()
+    world.delete_policy()
+    outcome = reconcile(msgspec.structs.replace(world.snapshot(), elsewhere="theirs"))
+    assert outcome.actions == ()
+    assert [each.name for each in outcome.events] == ["gpus"]
+
+
+def test_whose_policies_are_is_told_by_the_one_that_counts_most(world: World) -> None:
+    assert home_of([]) == ""
+    world.settle()
+    world.add_policy("younger")
+    assert home_of(tuple(world.policies.values())) == NAMESPACE
+    world.delete_policy()
+    assert home_of(tuple(world.policies.values())) == NAMESPACE, "what leaves still belongs to it"
+    world.policies["younger"]["status"] = {"namespace": "theirs"}
+    assert home_of(tuple(world.policies.values())) == "theirs"
+
+
+def test_a_new_policy_is_claimed_before_anything_is_made_for_it(world: World) -> None:
+    """On condition of its version: of two operators in two namespaces one gets a conflict."""
+    world.add_node("a")
+    world.round()
+    version = world.policies["gpus"]["metadata"]["resourceVersion"]
+    [claim] = world.round().actions
+    assert isinstance(claim, WriteStatus)
+    assert (claim.status.namespace, claim.resource_version) == (NAMESPACE, version)
+    assert world.objects == {}

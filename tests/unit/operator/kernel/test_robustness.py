@@ -64,7 +64,8 @@ def test_whatever_a_policy_says(status: Any, spec: Any, annotations: Any) -> Non
     world.add_policy(finalizers=[names.FINALIZER], annotations=annotations)
     world.policies["gpus"] |= {"status": status, "spec": spec}
     world.add_node("a")
-    world.round()
+    for _ in range(2):
+        world.round()
     assert world.status()["state"] == "notReady"
 
 
@@ -74,8 +75,8 @@ def test_a_status_that_cannot_be_read_is_written_anew_and_does_no_harm() -> None
     world.add_node("a")
     world.settle()
     world.policies["gpus"]["status"] = {"state": "splendid", "operands": 5}
-    outcome = world.round()
-    assert not any(isinstance(each, PatchNode) for each in outcome.actions)
+    outcomes = [world.round() for _ in range(2)]
+    assert not any(isinstance(each, PatchNode) for outcome in outcomes for each in outcome.actions)
     assert world.status()["state"] == "ready"
 
 
