@@ -88,7 +88,7 @@ def _told_apart(objects: list[_Object], lines: list[str]) -> tuple[_Object, list
     policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
     drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
     if not policies:
-        said = ", ".join(f"{each.get('apiVersion', '?')} {each.get('kind', '?')}" for each in objects) or "nothing"
+        said = ", ".join(map(_what, objects)) or "nothing"
         raise PolicyError(f"this is {said}: give a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     lines.extend(f"{DRIVER_KIND} {name}: it is there twice, the last counts" for name in names if names.count(name) > 1)
@@ -96,7 +96,7 @@ def _told_apart(objects: list[_Object], lines: list[str]) -> tuple[_Object, list
         lines.append(f"{KIND} {_name(each)}: it had no effect, {_name(policies[0])} is older")
     for each in objects:
         if each not in policies and each not in drivers:
-            lines.append(f"{each.get('apiVersion', '?')} {each.get('kind', '?')} {_name(each)}: it has no counterpart")
+            lines.append(f"{_what(each)}: it has no counterpart")
     return policies[0], drivers
 
 
@@ -130,9 +130,21 @@ def _checked_name(raw: _Object) -> str:
 
 
 def _name(raw: _Object) -> str:
+    return _given_name(raw) or "cluster-policy"
+
+
+def _given_name(raw: _Object) -> str:
     metadata = raw.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return name if isinstance(name, str) and name else "cluster-policy"
+    return name if isinstance(name, str) else ""
+
+
+def _what(raw: _Object) -> str:
+    """``v1 Pod a``."""
+    version, kind = raw.get("apiVersion"), raw.get("kind")
+    if not version or not kind:
+        return "an object without apiVersion or kind"
+    return f"{version} {kind} {_given_name(raw)}".rstrip()
 
 
 # --- names and values that are others
@@ -183,4 +195,6 @@ def _without_contradictions(spec: Raw, lost: Ledger) -> None:
         if name not in at:
             raise PolicyError(found[0])
         del at[name]
-        lost.lose(True, ".".join([*parents, name]), f"left out, for {found[0]}")
+        where = ".".join([*parents, name])
+        why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
+        lost.lose(True, where, f"left out, for {why}")

@@ -5,8 +5,11 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from purser.operator.policy.fields import EnvVar
+
 Raw = dict[str, Any]
 UNKNOWN = "Purser has no such setting"
+_SOURCE = "the variable is left out: it has a source, and Purser's have values only"
 
 
 class Reasons(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +72,13 @@ def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Ledger) ->
 
 def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Reasons, lost: Ledger) -> list[Any]:
     """Its items, one by one. Of variables with one name the last counts, as in a container."""
-    found = []
+    found: list[Any] = []
     for place, each in enumerate(given):
         at = f"{where}[{place}]"
+        if kind is EnvVar and _has_source(each):
+            lost.lose(each, at, _SOURCE)
+            found = [other for other in found if other["name"] != each.get("name")]
+            continue
         kept = section(kind, each, at, reasons, lost) if isinstance(each, dict) else None
         try:
             msgspec.convert(kept, kind)
@@ -79,9 +86,13 @@ def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Rea
             lost.lose(each, at, str(error))
         else:
             found.append(kept)
-    if kind.__name__ != "EnvVar":
+    if kind is not EnvVar:
         return found
     return list({each["name"]: each for each in found if each}.values())
+
+
+def _has_source(variable: Any) -> bool:
+    return isinstance(variable, dict) and variable.get("valueFrom") is not None
 
 
 def _struct_of_list(hint: Any) -> type[msgspec.Struct] | None:

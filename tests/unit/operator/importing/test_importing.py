@@ -272,6 +272,36 @@ def test_of_variables_with_one_name_the_last_counts() -> None:
 
 
 @pytest.mark.parametrize(
+    "before", [[], [{"name": "A", "value": "1"}]], ids=["alone", "after one with a value, which did not count"]
+)
+def test_a_variable_with_a_source_is_left_out_whole_and_not_empty(before: list[dict[str, Any]]) -> None:
+    sourced = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    imported = import_policy(nvidia({"driver": {"env": [*before, sourced, {"name": "EMPTY"}]}}))
+    assert imported.policy["spec"]["driver"]["env"] == [{"name": "EMPTY"}]
+    at = f"spec.driver.env[{len(before)}]"
+    why = "the variable is left out: it has a source, and Purser's have values only"
+    assert imported.lost == tuple(
+        f"{at}.{each}: {why}" for each in ("name", "valueFrom.secretKeyRef.key", "valueFrom.secretKeyRef.name")
+    )
+
+
+def test_what_is_left_out_because_it_contradicts_is_named_once() -> None:
+    spec = {"driver": {"upgradePolicy": {"maxUnavailable": 0, "drain": {"podSelector": ":"}}}}
+    assert [each.count("spec.") for each in import_policy(nvidia(spec)).lost] == [1, 1]
+
+
+@pytest.mark.parametrize("raw", [{}, {"kind": "Pod"}, {"metadata": {"name": "x"}}], ids=str)
+def test_what_has_no_kind_is_refused_in_words(raw: dict[str, Any]) -> None:
+    with pytest.raises(
+        PolicyError, match="an object without apiVersion or kind: give a ClusterPolicy of nvidia.com/v1"
+    ):
+        import_policy(raw)
+    assert import_objects([nvidia({}), {"a": 1}]).lost == (
+        "an object without apiVersion or kind: it has no counterpart",
+    )
+
+
+@pytest.mark.parametrize(
     "raw", [{}, {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver"}, {**nvidia({}), "spec": "x"}], ids=str
 )
 def test_something_else_is_refused(raw: dict[str, Any]) -> None:
