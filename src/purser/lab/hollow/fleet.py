@@ -42,6 +42,7 @@ from purser.lab.hollow.node import (
     boot_of,
     device_id,
     gpus_of,
+    has_nfd,
     is_away,
     is_failing,
     product_of,
@@ -240,7 +241,7 @@ class HollowFleet:
         if self._runs(node, "mig-manager") and (told := await self._mig_answer(node)):
             annotations[MIG_RESULT_ANNOTATION] = told
         labels: dict[str, str] = {}
-        if self._runs(node, "gpu-feature-discovery") and product_of(node):
+        if self._runs(node, "gpu-feature-discovery") and product_of(node) and has_nfd(node):
             labels[_PRODUCT_LABEL] = product_of(node)
         patch = {**_differing(node, "annotations", annotations), **_differing(node, "labels", labels)}
         if patch:

@@ -36,6 +36,7 @@ _H100 = "2330"
 _UNKNOWN = "ffff"
 MAX_COUNT = 5000
 _NFD = "feature.node.kubernetes.io/"
+_NFD_KERNEL = f"{_NFD}kernel-version.full"
 
 
 class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +53,8 @@ class HollowNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """0: a node without GPUs."""
     product: str = ""
     """What its GPUs are, as feature discovery labels them: ``NVIDIA-H100-80GB-HBM3``. The label comes when that runs on
-    the node; until then only the PCI device id tells. Empty: H100s that nothing labels."""
+    the node beside node-feature-discovery; until then only the PCI device id tells. Empty: H100s that nothing labels.
+    """
     nfd: bool = True
     """Whether node-feature-discovery has labelled it."""
     unschedulable: bool = False
@@ -103,7 +105,7 @@ def nfd_labels(os_id: str, version: str, kernel: str, *, has_gpu: bool) -> dict[
     found = {
         f"{_NFD}system-os_release.ID": os_id,
         f"{_NFD}system-os_release.VERSION_ID": version,
-        f"{_NFD}kernel-version.full": kernel,
+        _NFD_KERNEL: kernel,
     }
     return {**found, f"{_NFD}pci-10de.present": "true"} if has_gpu else found
 
@@ -158,6 +160,11 @@ def gpus_of(node: Mapping[str, Any]) -> int:
     """How many GPUs are in it; what is no number counts as none."""
     text = annotation(node, GPUS_ANNOTATION)
     return int(text) if text.isdecimal() else 0
+
+
+def has_nfd(node: Mapping[str, Any]) -> bool:
+    """Whether node-feature-discovery is at work there: labels of feature discovery come by it alone."""
+    return _NFD_KERNEL in (node["metadata"].get("labels") or {})
 
 
 def product_of(node: Mapping[str, Any]) -> str:

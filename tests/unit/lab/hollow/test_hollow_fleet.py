@@ -178,6 +178,22 @@ async def test_the_model_is_a_label_only_once_feature_discovery_runs(client):
     assert await until(labelled) == "NVIDIA-A100-SXM4-80GB"
 
 
+async def test_without_node_feature_discovery_nothing_labels_the_model(client):
+    """Feature discovery leaves a file that nobody reads."""
+    nfd = dict.fromkeys(label for label in (await node(client))["metadata"]["labels"] if label.startswith("feature."))
+    await client.patch_merge(NODES, "n-0", {"metadata": {"labels": nfd}})
+    await start(client, "gpu-feature-discovery")
+    await is_ready(client, "gpu-feature-discovery")
+    await start(client, "device-plugin")  # of which something is written in the same write, or a later one
+    await until(lambda: offers(client, "20"))
+    await until(lambda: is_described(client))
+    assert "nvidia.com/gpu.product" not in (await node(client))["metadata"]["labels"]
+
+
+async def is_described(client):
+    return INVENTORY_ANNOTATION in (await node(client))["metadata"]["annotations"]
+
+
 async def offers(client, gpus):
     return (await node(client))["status"]["allocatable"].get("nvidia.com/gpu") == gpus
 
