@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from purser.operator.upgrade.plan import Plan, PlannedNode
+from purser.operator.upgrade.course import PlannedNode
+from purser.operator.upgrade.plan import Plan
 from purser.operator.wording import counted
 
 
