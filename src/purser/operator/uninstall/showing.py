@@ -12,13 +12,14 @@ from purser.kube.resources import LEASES
 from purser.operator.acting import DryWriter, perform
 from purser.operator.kernel import held_back, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import name_of
+from purser.operator.kernel.standstill import elsewhere
 from purser.operator.model import Snapshot
 from purser.operator.names import LEASE
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.order import Operand
 from purser.operator.previewing import looked_into, observing
 from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
-from purser.operator.uninstall.uninstalling import DEFINITION
+from purser.operator.uninstall.uninstalling import DEFINITION, UninstallError
 
 Say = Callable[[str], None]
 
@@ -29,7 +30,10 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
     What the removal of drivers would wait for now is said last. Raises `KubeError`.
     """
     async with observing(client, namespace, "") as observer:
-        snapshot = _leaving(await observer.snapshot(nodes_to_look_into))
+        snapshot = await observer.snapshot(nodes_to_look_into)
+        if snapshot.elsewhere:
+            raise UninstallError(elsewhere(snapshot))
+        snapshot = _leaving(snapshot)
         snapshot = _leaving(await looked_into(observer, nodes_to_look_into(snapshot)))
     actions = reconcile(_emptied(snapshot)).actions
     await perform(actions, DryWriter(snapshot, say))

@@ -15,6 +15,7 @@ from purser.operator.acting import KubeWriter, Result, perform
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import is_leaving
+from purser.operator.kernel.standstill import elsewhere
 from purser.operator.model import ObjectKey, Snapshot
 from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
@@ -102,6 +103,8 @@ class _Leaving:
     async def _round(self) -> bool:
         """Whether nothing is left; if something is, some of it is removed now where this process leads."""
         snapshot = await self._observer.snapshot(nodes_to_look_into)
+        if snapshot.elsewhere:
+            raise UninstallError(elsewhere(snapshot))
         await self._delete_policies(snapshot)
         actions = reconcile(snapshot).actions
         if not snapshot.policies and not actions and is_clean(snapshot):

@@ -14,7 +14,7 @@ from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node_annotations import encode
 from purser.core.node_facts import NodeFacts, PciGpu
 from purser.kube import NotFoundError
-from purser.kube.resources import LEASES, NODES, PODS
+from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
 from purser.operator.names import CORDONED_BY_ANNOTATION, FIELD_MANAGER, LEASE, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.owned import OWNED
@@ -85,6 +85,15 @@ async def test_a_running_operator_cleans_up(installed):
         await asyncio.sleep(0.3)
         assert installed.cluster.writes == [], "the operator stays, and has nothing to do"
     assert (await installed.client.list(CLUSTER_POLICIES)).items == []
+
+
+async def test_what_belongs_to_an_operator_in_another_namespace_is_left_alone_and_that_one_is_named(installed):
+    await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
+    async with installed.operator():
+        await installed.ready()
+        with pytest.raises(UninstallError, match=f"purser operator uninstall --namespace {NAMESPACE}"):
+            await uninstall(installed.cluster.config, "theirs", say=print)
+        await installed.ready()
 
 
 async def test_without_an_operator_the_command_cleans_up_itself(installed):
