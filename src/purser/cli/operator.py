@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort
-from purser.cli.output import FAILED, MISUSED, fail
+from purser.cli.output import FAILED, MISUSED, Document, dump, fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
@@ -15,9 +15,20 @@ if TYPE_CHECKING:
 
     from purser.kube import Client
 
+HELP = """Roll out a GPU stack as a ClusterPolicy says: driver, toolkit, device plugin, monitoring, MIG.
+
+\b
+Examples:
+  purser operator crd --apply
+  purser operator import gpu-operator-policy.yaml > policy.yaml
+  purser operator run --dry-run --policy policy.yaml
+  purser operator plan --policy policy.yaml
+  purser operator uninstall --crd --dry-run
+"""
+
 app = typer.Typer(
     name="operator",
-    help="Roll out a GPU stack as a ClusterPolicy says: driver, toolkit, device plugin, monitoring, MIG.",
+    help=HELP,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -47,6 +58,9 @@ def run(
 ) -> None:
     """Run the operator until it is told to stop; the GPU stack stays.
 
+    Exit code: 0 it was told to stop, or showed what it would write; 1 the cluster did not answer, or refused it;
+    2 wrong usage, or a file without a ClusterPolicy.
+
     Example: purser operator run --dry-run --policy policy.yaml
     """
     import asyncio
@@ -56,13 +70,14 @@ def run(
     from purser.operator.previewing import DEFAULT_IMAGE, preview
     from purser.operator.running import run as run_operator
     from purser.operator.settings import OperatorSettings
+    from purser.operator.wording import counted
 
     if policy is not None and not dry_run:
         fail("--policy goes with --dry-run: policies to act on are applied to the cluster", MISUSED)
     if dry_run:
         wanted = _read(policy) if policy is not None else None
         count = _ask(kubeconfig, context, lambda client: preview(client, namespace, image, print, wanted))
-        print(f"{count} writes" if count else "nothing to write")
+        print(counted(count, "write") if count else "nothing to write")
         return
     settings = OperatorSettings(
         purser_image=image or DEFAULT_IMAGE,
@@ -86,18 +101,28 @@ def plan(
     context: Context = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     image: Image = None,
+    output: Annotated[Document, typer.Option("--output", "-o", help="How to print it.")] = Document.TEXT,
 ) -> None:
     """Print what an upgrade of drivers would do: which nodes when, which pods leave, what is left out and why.
 
     A policy with another name than the active one's is refused: it would be ignored.
 
+    Exit code: 0 the plan is shown, also one with nodes that would fail; 1 there can be none, or the cluster did not
+    answer; 2 wrong usage, or a policy that is refused.
+
     Example: purser operator plan --policy policy.yaml
     """
+    import msgspec
+
     from purser.operator.previewing import planned
+    from purser.operator.upgrade import plan_lines
 
     wanted = _read(policy) if policy is not None else None
-    for line in _ask(kubeconfig, context, lambda client: planned(client, namespace, image, wanted)):
-        print(line)
+    found = _ask(kubeconfig, context, lambda client: planned(client, namespace, image, wanted))
+    if output is Document.TEXT:
+        print("\n".join(plan_lines(found)))
+    else:
+        dump(msgspec.to_builtins(found), output)
 
 
 @app.command("import")
@@ -111,11 +136,13 @@ def import_(
 ) -> None:
     """Print the purser.dev ClusterPolicy for what NVIDIA's GPU operator was told, and on standard error what is lost.
 
+    Exit code: 0 it is printed, whatever is lost; 1 there is no such ClusterPolicy, or it makes no sense; 2 wrong usage,
+    or a file that cannot be read.
+
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
     """
     import sys
 
-    from purser.cli.output import Document, dump
     from purser.operator.importing import import_policy
     from purser.operator.observing.nvidia import nvidia_objects
 
@@ -138,9 +165,10 @@ def crd(
 ) -> None:
     """Print the CustomResourceDefinition of ClusterPolicy, or make the cluster's the same: Helm never updates one.
 
+    Exit code: 0 it is printed, or the cluster has it; 1 the cluster did not answer, or refused it; 2 wrong usage.
+
     Example: purser operator crd --apply
     """
-    from purser.cli.output import Document, dump
     from purser.operator.defining import define, preview_definition
     from purser.operator.definition import definition
 
@@ -169,7 +197,8 @@ def uninstall(
     Works with and without a running operator. Nobody's pods are ended for it: a driver stays on its node until the pods
     that use its GPUs have ended. Nodes and pods that are waited for are printed.
 
-    Exit code 0: nothing is left. 1: the time is up, and what is left is named; another run goes on from there.
+    Exit code: 0 nothing is left; 1 the time is up, and what is left is named: another run goes on from there; 2 wrong
+    usage.
 
     Example: purser operator uninstall --crd --timeout 3600
     """
@@ -180,10 +209,11 @@ def uninstall(
     from purser.kube.racing import until
     from purser.operator.uninstall import preview_uninstall
     from purser.operator.uninstall import uninstall as remove
+    from purser.operator.wording import counted
 
     if dry_run:
         count = _ask(kubeconfig, context, lambda client: preview_uninstall(client, namespace, print, definition=crd))
-        print(f"{count} writes" if count else "nothing to remove")
+        print(counted(count, "write") if count else "nothing to remove")
         return
     configure_logs(log_level)
 

@@ -20,7 +20,7 @@ from purser.operator.observing import Observer
 from purser.operator.operands.parts import GPU_DISCOVERY
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Image
-from purser.operator.upgrade import Fleet, is_due, plan, plan_lines
+from purser.operator.upgrade import Fleet, Plan, is_due, plan
 
 READY_S = 60.0
 """How long the cluster may take to be listed."""
@@ -65,8 +65,8 @@ async def show(snapshot: Snapshot, say: Say) -> int:
     return len(actions)
 
 
-async def planned(client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None) -> list[str]:
-    """What an upgrade of drivers would do, in lines. Raises `PreviewError` where there can be none, and `KubeError`."""
+async def planned(client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None) -> Plan:
+    """What an upgrade of drivers would do. Raises `PreviewError` where there can be none, and `KubeError`."""
     check(policy)
 
     def due(snapshot: Snapshot) -> frozenset[str]:
@@ -76,7 +76,7 @@ async def planned(client: Client, namespace: str, purser_image: str | None, poli
     async with observing(client, namespace, purser_image or DEFAULT_IMAGE) as observer:
         first = await observer.snapshot(nodes_to_look_into)
         snapshot = await looked_into(observer, due(first).union(nodes_to_look_into(first)))
-    return plan_lines(plan(_fleet(snapshot, policy)))
+    return plan(_fleet(snapshot, policy))
 
 
 async def looked_into(observer: Observer, nodes: frozenset[str]) -> Snapshot:

@@ -1,6 +1,7 @@
 """`purser operator` and `purser discover` as processes, against the lab's API server."""
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 import yaml
 from tests.unit.operator.embedded import NAMESPACE, eventually
 from tests.unit.operator.stack import POLICY, stack
+from typer.testing import CliRunner
 
+from purser.cli import app
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.kube import NotFoundError, untyped
 from purser.kube.resources import NODES
@@ -55,7 +58,7 @@ async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_
     await cluster.client.create(CLUSTER_POLICIES, POLICY)
     code, out, _ = await operator(cluster, "run", "--dry-run", "--image=purser.test/purser:1")
     assert (code, cluster.cluster.writes) == (0, [])
-    assert out == "finalizers of ClusterPolicy policy: purser.dev/operator-cleanup\n1 writes\n"
+    assert out == "finalizers of ClusterPolicy policy: purser.dev/operator-cleanup\n1 write\n"
 
     running = await asyncio.create_subprocess_exec(
         PURSER,
@@ -199,6 +202,24 @@ async def test_a_file_that_is_no_policy_is_refused(text, says, tmp_path):
     assert code == 2
     assert says in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "import", "crd", "uninstall"])
+def test_every_command_has_an_example_and_says_its_exit_codes(command):
+    text = " ".join(CliRunner().invoke(app, ["operator", command, "--help"]).stdout.split())
+    assert f"Example: purser operator {command}" in text
+    assert "Exit code: 0 " in text
+    assert "; 1 " in text
+    assert "; 2 wrong usage" in text
+    assert f"purser operator {command}" in CliRunner().invoke(app, ["operator", "--help"]).stdout
+
+
+@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+async def test_scripts_read_what_an_upgrade_would_do(form, load, cluster):
+    await cluster.client.create(CLUSTER_POLICIES, POLICY)
+    code, out, _ = await operator(cluster, "plan", "-o", form)
+    assert code == 0
+    assert {"target", "waves", "under_way", "skipped", "waiting"} <= load(out).keys()
 
 
 async def test_a_policy_to_act_on_is_applied_and_not_given_as_an_option(tmp_path):

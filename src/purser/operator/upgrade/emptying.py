@@ -10,6 +10,7 @@ from purser.operator.policy.driver import Drain, PodDeletion
 from purser.operator.upgrade.failing import give_up
 from purser.operator.upgrade.states import Fleet, State, restarts_only, stale_pod, state_of, step_start
 from purser.operator.upgrade.writing import enter, hold_back, say
+from purser.operator.wording import counted
 
 
 def empty(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
@@ -33,7 +34,7 @@ def _jobs(standing: Standing, fleet: Fleet, workloads: tuple[Workload, ...]) -> 
         return to(enter(standing, State.PODS, fleet.now, "no job is left to wait for"))
     until = deadline(step_start(standing.node), policy.timeout_seconds)
     if is_over(until, fleet.now):
-        why = f"{len(left)} jobs are not waited for any longer ({policy.timeout_seconds} s)"
+        why = f"{counted(len(left), 'job')}: not waited for any longer ({policy.timeout_seconds} s)"
         return to(enter(standing, State.PODS, fleet.now, why), say(standing.node, why, warning=True))
     return Step(waits=f"waits for the job {left[0].namespace}/{left[0].name}", until=until)
 
