@@ -58,8 +58,8 @@ def run(
 ) -> None:
     """Run the operator until it is told to stop; the GPU stack stays.
 
-    Exit code: 0 it was told to stop, or showed what it would write; 1 the cluster did not answer, or refused it;
-    2 wrong usage, or a file without a ClusterPolicy.
+    Exit code: 0 it was told to stop, or showed what it would write; 1 nothing can be shown, or the cluster did
+    not answer, or refused it; 2 wrong usage, or a policy that is refused.
 
     Example: purser operator run --dry-run --policy policy.yaml
     """

@@ -14,11 +14,14 @@ from purser.operator.acting import DryWriter, perform
 from purser.operator.definition import unknown_fields
 from purser.operator.kernel import nodes_to_look_into, reconcile, upgrade_fleet
 from purser.operator.kernel.active_policy import choose, name_of
+from purser.operator.kernel.standstill import elsewhere
 from purser.operator.model import Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
 from purser.operator.operands.parts import GPU_DISCOVERY
 from purser.operator.order import Operand
+from purser.operator.policy import PolicyError, decode
+from purser.operator.policy.checks import is_name
 from purser.operator.policy.fields import Image
 from purser.operator.upgrade import Fleet, Plan, is_due, plan
 
@@ -53,9 +56,18 @@ async def preview(
     check(policy)
     async with observing(client, namespace, purser_image or "") as observer:
         snapshot = await observer.snapshot(nodes_to_look_into)
+    _check_standing(snapshot, policy)
     if purser_image is None:
         snapshot = _with_image_of_its_own(snapshot, say)
     return await show(with_policy(snapshot, policy), say)
+
+
+def _check_standing(snapshot: Snapshot, policy: Policy | None) -> None:
+    if snapshot.elsewhere:
+        raise PreviewError(elsewhere(snapshot))
+    active = choose(with_policy(snapshot, policy).policies)
+    if active.raw is not None and active.policy is None:
+        raise PreviewError(f"{KIND} {name_of(active.raw)}: {active.problem}")
 
 
 async def show(snapshot: Snapshot, say: Say) -> int:
@@ -145,17 +157,23 @@ async def observing(client: Client, namespace: str, purser_image: str) -> AsyncI
 
 
 def check(policy: Policy | None) -> None:
-    """Raises `MisusedError` for what is no ClusterPolicy, or has fields that an API server would drop."""
+    """Raises `MisusedError` for what is no ClusterPolicy or cannot be read, or has fields that an API server drops."""
     if policy is None:
         return
-    if (
-        policy.get("apiVersion") != f"{GROUP}/{VERSION}"
-        or policy.get("kind") != KIND
-        or not (policy.get("metadata") or {}).get("name")
-    ):
+    metadata = policy.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if (policy.get("apiVersion"), policy.get("kind")) != (f"{GROUP}/{VERSION}", KIND) or not name:
         raise MisusedError(f"this is no {KIND} of {GROUP}/{VERSION} with a name")
+    if not isinstance(name, str) or not is_name(name):
+        raise MisusedError(
+            f"{KIND} {name}: give a name of lowercase letters, digits, - and ., in quotes if it is a number"
+        )
     if unknown := unknown_fields(policy):
-        raise MisusedError(f"{KIND} {name_of(policy)}: " + ", ".join(f'unknown field "{each}"' for each in unknown))
+        raise MisusedError(f"{KIND} {name}: " + ", ".join(f'unknown field "{each}"' for each in unknown))
+    try:
+        decode({"metadata": {"name": name}, "spec": policy.get("spec")})
+    except PolicyError as error:
+        raise MisusedError(f"{KIND} {name}: {error}") from error
 
 
 def with_policy(snapshot: Snapshot, policy: Policy | None) -> Snapshot:

@@ -9,12 +9,13 @@ from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_pod, eventuall
 from tests.unit.operator.stack import POLICY, stack
 
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.kube.resources import NODES, PODS
+from purser.kube import KubeError
+from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.operator.defining import define, preview_definition
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.previewing import MisusedError, planned, preview
+from purser.operator.previewing import MisusedError, PreviewError, planned, preview
 from purser.operator.uninstall import preview_uninstall
 
 OURS = "app.kubernetes.io/managed-by=purser-operator"
@@ -50,6 +51,12 @@ def policy(name="policy", **spec):
          'unknown field "spec.driver.profiles[0].verison"'),
         (policy() | {"sepc": {}}, 'unknown field "sepc"'),
         (policy() | {"kind": "Policy"}, "this is no ClusterPolicy"),
+        (policy() | {"metadata": "foo"}, "this is no ClusterPolicy"),
+        (policy("Gpus_ü"), "ClusterPolicy Gpus_ü: give a name of lowercase letters"),
+        (policy(5), "ClusterPolicy 5: give a name"),
+        (policy(driver={"version": 580.96}), "spec.driver.version: this is a number, and has to be a text"),
+        (policy() | {"spec": [1]}, "spec: this is a list"),
+        (policy(devicePlugin={"slots": 0}), "spec.devicePlugin.slots is 0"),
     ],
 )  # fmt: skip
 async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown(wanted, says, tmp_path):
@@ -59,6 +66,27 @@ async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown
         assert says in str(refused.value)
         with pytest.raises(MisusedError):
             await planned(bare.client, NAMESPACE, IMAGE, wanted)
+
+
+async def test_nothing_is_shown_of_a_policy_in_the_cluster_that_cannot_be_read(tmp_path):
+    async with stack(tmp_path) as found:
+        profiles = [{"name": "a", "nodeSelector": {"purser.dev/runtime": "crio"}}]
+        await found.client.create(CLUSTER_POLICIES, {**POLICY, "spec": {"driver": {"profiles": profiles}}})
+        for show in (preview(found.client, NAMESPACE, IMAGE, print), planned(found.client, NAMESPACE, IMAGE)):
+            with pytest.raises(PreviewError, match=r"^ClusterPolicy policy: spec\.driver\.profiles") as refused:
+                await show
+            assert not isinstance(refused.value, MisusedError)
+
+
+async def test_what_an_operator_in_another_namespace_does_is_shown_from_there(installed):
+    await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
+    for show in (
+        preview(installed.client, "theirs", IMAGE, print),
+        planned(installed.client, "theirs", IMAGE),
+        preview_uninstall(installed.client, "theirs", print),
+    ):
+        with pytest.raises(KubeError, match=f"give --namespace {NAMESPACE}"):
+            await show
 
 
 async def test_no_upgrade_is_planned_for_a_policy_that_would_be_ignored(installed):

@@ -11,6 +11,7 @@ import msgspec
 
 from purser.operator.importing.driver_section import NOT_TAKEN, with_new_names
 from purser.operator.importing.sections import Ledger, Raw, Reasons, section
+from purser.operator.policy.decoding import in_words
 from purser.operator.policy.driver import DriverSpec
 from purser.operator.policy.sections import Sidecar
 
@@ -82,7 +83,7 @@ def _read(name: str, spec: Raw, lost: Ledger) -> _Driver | None:
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.lose(spec["nodeSelector"], "nodeSelector", f"the whole driver is left out: {error}")
+        own.lose(spec["nodeSelector"], "nodeSelector", f"the whole driver is left out: {in_words(error)}")
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *_SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)

@@ -11,12 +11,10 @@ from purser.operator.importing.drivers import NOT_GIVEN, with_drivers
 from purser.operator.importing.sections import Ledger, Raw, Reasons, section
 from purser.operator.names import GROUP, KIND, VERSION
 from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
-from purser.operator.policy.checks import problems
+from purser.operator.policy.checks import is_name, problems
 
 DRIVER_KIND = "NVIDIADriver"
 _Object = Mapping[str, Any]
-_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_LONGEST_NAME = 253
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -122,7 +120,7 @@ def _spec_of(raw: _Object) -> Raw:
 def _checked_name(raw: _Object) -> str:
     """The name that the new policy gets, too. Raises `PolicyError` for one that no API server takes."""
     name = _name(raw)
-    if len(name) > _LONGEST_NAME or not re.fullmatch(_NAME, name):
+    if not is_name(name):
         raise PolicyError(
             f"{raw['kind']} {name}: Kubernetes takes no such name: give lowercase letters, digits, - and ."
         )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from purser.operator.policy.decoding import in_words
 from purser.operator.policy.fields import EnvVar
 
 Raw = dict[str, Any]
@@ -66,7 +67,7 @@ def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Ledger) ->
     try:
         return msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))
     except (msgspec.ValidationError, OverflowError) as error:
-        lost.lose(value, where, str(error).partition(" - at `$")[0])
+        lost.lose(value, where, in_words(error))
         return None
 
 
@@ -83,7 +84,7 @@ def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Rea
         try:
             msgspec.convert(kept, kind)
         except msgspec.ValidationError as error:
-            lost.lose(each, at, str(error))
+            lost.lose(each, at, in_words(error))
         else:
             found.append(kept)
     if kind is not EnvVar:

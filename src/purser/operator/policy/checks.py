@@ -19,6 +19,9 @@ MAX_PROFILES = 100
 DRIVER_VERSION = r"[0-9]+(\.[0-9]+)*"
 """Of a driver: what requirements can compare."""
 
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LONGEST_NAME = 253
+
 MOVING_LABELS = (
     *(operand.deploy_label for operand in Operand),
     MIG_STATE_LABEL,
@@ -28,6 +31,11 @@ MOVING_LABELS = (
 )
 """What the operator writes on nodes while it rolls out. A driver that hung on one would be put on a node and taken from
 it by turns."""
+
+
+def is_name(text: str) -> bool:
+    """Whether an API server takes a policy of this name."""
+    return len(text) <= _LONGEST_NAME and re.fullmatch(_NAME, text) is not None
 
 
 def problems(spec: ClusterPolicySpec) -> list[str]:

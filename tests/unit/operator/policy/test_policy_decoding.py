@@ -1,5 +1,6 @@
 """A ClusterPolicy is read with its defaults, or refused with a sentence that names the field."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -50,8 +51,22 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        pytest.param({"driver": {"enabled": "yes"}}, "spec.driver.enabled: Expected `bool`", id="a wrong type"),
-        pytest.param({"devicePlugin": {"flavor": "amd"}}, "spec.devicePlugin.flavor", id="an unknown word"),
+        pytest.param({"driver": {"enabled": "yes"}}, "this is a text, and has to be true or false", id="a wrong type"),
+        pytest.param({"driver": {"version": 580.1}}, "has to be a text: write it in quotes", id="no quotes"),
+        pytest.param({"driver": {"version": date(2026, 1, 1)}}, "this is a date, and has to be a text", id="a date"),
+        pytest.param(
+            {"driver": {"upgradePolicy": {"maxUnavailable": True}}},
+            "has to be a whole number or a text",
+            id="two types",
+        ),
+        pytest.param({"driver": []}, "spec.driver: this is a list, and has to be a section with fields", id="a list"),
+        pytest.param({"driver": {"profiles": [{}]}}, "spec.driver.profiles[0]: it lacks the field name", id="no name"),
+        pytest.param(
+            {"driver": {"upgradePolicy": {"maxParallelUpgrades": -1}}}, "it has to be a whole number >= 0", id="a bound"
+        ),
+        pytest.param(
+            {"devicePlugin": {"flavor": "amd"}}, "spec.devicePlugin.flavor: it cannot be 'amd'", id="an unknown word"
+        ),
         pytest.param({"devicePlugin": {"slots": 0}}, "spec.devicePlugin.slots is 0", id="no slots"),
         pytest.param(
             {"driver": {"upgradePolicy": {"maxUnavailable": "x"}}}, "upgradePolicy.maxUnavailable", id="no percentage"
