@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from purser.operator.kernel.driver_removal import why_it_stays
 from purser.operator.kernel.facts import can_gpus_mig
 from purser.operator.mig import trouble_of
-from purser.operator.model import UNTOLERATED, NodeView, ObjectKey, Refusal, Standing
-from purser.operator.names import MIG_CONFIG_LABEL
+from purser.operator.model import UNTOLERATED, ObjectKey, Refusal, Standing
+from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
 from purser.operator.upgrade import is_kept_by_taint
@@ -80,13 +80,21 @@ def _causes(standing: Standing, has_mig_manager: bool, upgrades_drivers: bool) -
             yield FailingNode(name=node.name, operand=operand, reason=on_node.reason, message=on_node.message)
     if told := trouble_of(node):
         yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigChangeFailed", message=told)
-    if has_mig_manager and (told := _impossible_layout(node)):
+    if has_mig_manager and (told := _impossible_layout(standing)):
         yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigNotPossible", message=told)
 
 
-def _impossible_layout(node: NodeView) -> str:
-    """What its label asks for though its GPUs cannot do that, in one sentence; empty: nothing."""
-    profile = node.labels.get(MIG_CONFIG_LABEL, "")
-    if profile in _UNCUT or can_gpus_mig(node) is not False:
+def _impossible_layout(standing: Standing) -> str:
+    """What its label asks for though its GPUs cannot do that, as far as anybody can tell, in one sentence; empty:
+    nothing. Until all else is complete it may still be told what they can."""
+    profile = standing.node.labels.get(MIG_CONFIG_LABEL, "")
+    can = can_gpus_mig(standing.node)
+    asks = f"its label {MIG_CONFIG_LABEL} asks for MIG layout {profile}"
+    if profile in _UNCUT:
         return ""
-    return f"its label {MIG_CONFIG_LABEL} asks for MIG layout {profile}, and its GPUs cannot MIG"
+    if can is False:
+        return f"{asks}, and its GPUs cannot MIG"
+    others = (each.state for each in standing.operands.values())
+    if can is None and not standing.mig_capable and all(state == "ready" for state in others):
+        return f"{asks}, and nobody tells whether its GPUs can MIG: if they can, set the label {MIG_CAPABLE_LABEL}=true"
+    return ""

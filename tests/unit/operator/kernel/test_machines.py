@@ -188,26 +188,29 @@ def test_a_mig_change_that_waits_is_told_on_the_policy(world: World) -> None:
     assert world.condition("Progressing")["reason"] == "Settled"
 
 
+UNKNOWN_CARD = "nobody tells whether its GPUs can MIG: if they can, set the label nvidia.com/mig.capable=true"
+
+
 @pytest.mark.parametrize(
-    ("card", "layout", "spec", "impossible"),
+    ("card", "layout", "spec", "why"),
     [
-        pytest.param("1eb8", "all-1g.5gb", {}, True, id="a T4"),
-        pytest.param("1eb8", "all-disabled", {}, False, id="nothing is to be cut"),
-        pytest.param("1eb8", "", {}, False, id="no word"),
-        pytest.param("1eb8", "all-1g.5gb", {"migManager": {"enabled": False}}, False, id="nobody cuts here"),
-        pytest.param("20b0", "all-1g.5gb", {}, False, id="an A100"),
-        pytest.param("ffff", "all-1g.5gb", {}, False, id="nobody knows the card"),
+        pytest.param("1eb8", "all-1g.5gb", {}, "its GPUs cannot MIG", id="a T4"),
+        pytest.param("1eb8", "all-disabled", {}, "", id="nothing is to be cut"),
+        pytest.param("1eb8", "", {}, "", id="no word"),
+        pytest.param("1eb8", "all-1g.5gb", {"migManager": {"enabled": False}}, "", id="nobody cuts here"),
+        pytest.param("20b0", "all-1g.5gb", {}, "", id="an A100"),
+        pytest.param("ffff", "all-1g.5gb", {}, UNKNOWN_CARD, id="nobody knows the card"),
     ],
 )
-def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dict[str, Any], impossible: bool) -> None:
+def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dict[str, Any], why: str) -> None:
     world = World()
     world.add_policy(spec=spec)
     world.add_node("x", labels={"nvidia.com/mig.config": layout})
     world.cards["x"] = card
     world.settle()
     found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
-    told = "its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, and its GPUs cannot MIG"
-    assert found == ([("MigNotPossible", "mig-manager", told)] if impossible else [])
+    told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, and {why}"
+    assert found == ([("MigNotPossible", "mig-manager", told)] if why else [])
     assert world.condition("Ready")["status"] == "True", "its GPUs work"
 
 
