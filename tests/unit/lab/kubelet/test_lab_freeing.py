@@ -51,7 +51,15 @@ class World:
         self.rejected = []
         recorder = EventRecorder(client, "kubelet", "n1")
         self.workers = PodWorkers(
-            settings, client, node.books, node.endpoints, self.runtime, recorder, self.clock, self.rejected.append
+            settings,
+            client,
+            node.books,
+            node.endpoints,
+            self.runtime,
+            recorder,
+            self.clock,
+            self.rejected.append,
+            lambda _pod: None,
         )
 
     def holders(self):
