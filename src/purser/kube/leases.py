@@ -110,6 +110,7 @@ class LeaderElector:
         self._observed = _Observation(self._clock)
         self._leading = _Flag()
         self._renewed_at = -math.inf
+        self._waits_for = ""
 
     @property
     def is_leader(self) -> bool:
@@ -145,7 +146,7 @@ class LeaderElector:
         limit = self._time_left() if self._leading.value else self._renew_deadline
         held = await until(self._acquire_or_renew(), self._clock.sleep(limit))
         if held:
-            self._renewed_at = started
+            self._renewed_at, self._waits_for = started, ""
             self._lead(True, "the lease is ours")
         elif held is False:
             self._lead(False, "another holds the lease")
@@ -169,6 +170,7 @@ class LeaderElector:
         holder = spec.get("holderIdentity") or ""
         duration = spec.get("leaseDurationSeconds") or self._lease_duration
         if holder not in ("", self._identity) and self._observed.age_s < duration:
+            self._note_holder(holder)
             return False
         taken = await self._client.replace(LEASES.raw(), lease | {"spec": spec | self._claim(spec)})
         self._observed.note(taken.get("spec"))
@@ -182,6 +184,11 @@ class LeaderElector:
             self._note_failure(error)
             return None
         return True
+
+    def _note_holder(self, holder: str) -> None:
+        if holder != self._waits_for:
+            log.info("Another holds the lease, and is waited for", lease=self._name, holder=holder)
+            self._waits_for = holder
 
     def _note_failure(self, error: KubeError) -> None:
         if isinstance(error, ConflictError | AlreadyExistsError):

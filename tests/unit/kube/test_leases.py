@@ -3,6 +3,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 from tests.unit.kube.servers import ManualClock, eventually, line, refuse, running, serving
 
 from purser.kube import Client, ClusterConfig, LeaderElector, LeaseFollower
@@ -183,6 +184,17 @@ async def test_a_lease_that_goes_on_being_renewed_is_left_alone_even_with_timest
                 arena.server.write(holderIdentity="slow-clock", leaseDurationSeconds=15, renewTime=f"2001 {second}")
                 await arena.pass_time(2)
         assert arena.history == []
+
+
+async def test_a_candidate_says_once_for_whom_it_waits():
+    async with Arena() as arena:
+        arena.server.write(holderIdentity="gone", leaseDurationSeconds=10)
+        a = await arena.elector("a")
+        with capture_logs() as logs:
+            async with running(a.run()):
+                await arena.until(lambda: arena.leaders() == ["a"])
+        waits = [each["holder"] for each in logs if each["event"].startswith("Another holds the lease")]
+        assert waits == ["gone"]
 
 
 async def test_a_leader_that_sees_another_holder_steps_down_at_once():
