@@ -88,6 +88,7 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         self._connected = False
         self._last_event: float | None = None
+        self._error: KubeError | None = None
         self._relist_wanted = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -96,6 +97,11 @@ class Informer(Generic[T]):
         """For readiness checks and metrics."""
         age = float("inf") if self._last_event is None else self._clock.monotonic() - self._last_event
         return InformerHealth(self._synced.is_set(), self._connected, age)
+
+    @property
+    def error(self) -> KubeError | None:
+        """Why the last list or watch failed; None once one went well."""
+        return self._error
 
     def add_handler(
         self,
@@ -134,9 +140,10 @@ class Informer(Generic[T]):
                 try:
                     await self._advance()
                 except GoneError as error:
-                    self._version = None
+                    self._error, self._version = error, None
                     await self._rest("The watched version is gone, listing again", error)
                 except KubeError as error:
+                    self._error = error
                     await self._rest("Watching failed", error)
         finally:
             self._connected = False
@@ -187,7 +194,7 @@ class Informer(Generic[T]):
         await until(self._clock.sleep(delay), self._relist_wanted.wait())
 
     def _seen(self) -> None:
-        self._last_event = self._clock.monotonic()
+        self._last_event, self._error = self._clock.monotonic(), None
 
     def _apply(self, event: WatchEvent[T]) -> None:
         self._seen()

@@ -14,10 +14,11 @@ from purser.operator.acting import DryWriter, perform
 from purser.operator.definition import unknown_fields
 from purser.operator.kernel import nodes_to_look_into, reconcile, upgrade_fleet
 from purser.operator.kernel.active_policy import choose, name_of
-from purser.operator.kernel.standstill import elsewhere
+from purser.operator.kernel.standstill import UNDEFINED, elsewhere
 from purser.operator.model import Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
+from purser.operator.observing.kinds import is_namespace, no_namespace
 from purser.operator.operands.parts import GPU_DISCOVERY
 from purser.operator.order import Operand
 from purser.operator.policy import PolicyError, decode
@@ -57,6 +58,10 @@ async def preview(
     async with observing(client, namespace, purser_image or "") as observer:
         snapshot = await observer.snapshot(nodes_to_look_into)
     _check_standing(snapshot, policy)
+    if not await is_namespace(client, namespace):
+        say(no_namespace(namespace))
+    if not snapshot.defined:
+        say(UNDEFINED)
     if purser_image is None:
         snapshot = _with_image_of_its_own(snapshot, say)
     return await show(with_policy(snapshot, policy), say)
@@ -87,6 +92,8 @@ async def planned(client: Client, namespace: str, purser_image: str | None, poli
 
     async with observing(client, namespace, purser_image or DEFAULT_IMAGE) as observer:
         first = await observer.snapshot(nodes_to_look_into)
+        if not first.elsewhere and not await is_namespace(client, namespace):
+            raise PreviewError(no_namespace(namespace))
         snapshot = await looked_into(observer, due(first).union(nodes_to_look_into(first)))
     return plan(_fleet(snapshot, policy))
 
@@ -146,10 +153,9 @@ async def observing(client: Client, namespace: str, purser_image: str) -> AsyncI
     observer = Observer(client, namespace, purser_image, policies_may_be_unknown=True)
     running = asyncio.create_task(observer.run())
     try:
-        await until(observer.ready(), asyncio.sleep(READY_S))
+        await until(observer.ready_or_refused(), asyncio.sleep(READY_S))
         if observer.missing:
-            missing = ", ".join(observer.missing)
-            raise PreviewError(f"not listed within {READY_S:g} s: {missing}; kubectl get tells why")
+            raise PreviewError(f"not listed within {READY_S:g} s: {', '.join(observer.missing)}")
         yield observer
     finally:
         running.cancel()

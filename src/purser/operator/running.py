@@ -14,6 +14,7 @@ from purser.operator.acting import KubeWriter
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.names import FIELD_MANAGER, LEASE
 from purser.operator.observing import Observer
+from purser.operator.observing.kinds import is_namespace, no_namespace
 from purser.operator.rounds import Rounds
 from purser.operator.settings import OperatorSettings
 from purser.telemetry import listening, telemetry_app
@@ -21,6 +22,8 @@ from purser.telemetry import listening, telemetry_app
 log = structlog.get_logger("purser.operator")
 
 COMPONENT = "purser-operator"
+SAY_S = 10.0
+"""Between two words on what is waited for."""
 
 
 async def run(
@@ -66,8 +69,14 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         port = await stack.enter_async_context(listening(app, settings.metrics_address, settings.metrics_port))
         async with asyncio.TaskGroup() as group:
             group.create_task(observer.run())
+            while observer.missing:
+                await until(observer.ready(), asyncio.sleep(SAY_S))
+                if observer.missing:
+                    log.warning("Not everything is listed yet", missing=observer.missing)
             await observer.ready()
-            log.info("The operator is ready", namespace=settings.namespace, metrics_port=port)
+            if not await is_namespace(reader, settings.namespace):
+                log.warning("The lease cannot be had", why=no_namespace(settings.namespace))
+            log.info("The cluster is known, the lease is next", namespace=settings.namespace, metrics_port=port)
             on_ready(port)
             await _lead(elector, rounds)
 

@@ -1,22 +1,25 @@
 """What is shown is what would be done; what makes no sense to ask is refused."""
 
+import asyncio
 import logging
 import re
 
 import pytest
 import structlog
+from tests.unit.kube.servers import port_of_nobody
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_pod, eventually, pod
 from tests.unit.operator.stack import POLICY, stack
 
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.kube import KubeError
+from purser.kube import Client, ClusterConfig, KubeError
 from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.operator import previewing
 from purser.operator.defining import define, preview_definition
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import MisusedError, PreviewError, planned, preview
-from purser.operator.uninstall import preview_uninstall
+from purser.operator.uninstall import preview_uninstall, uninstall
 
 OURS = "app.kubernetes.io/managed-by=purser-operator"
 DEFINITION = "clusterpolicies.purser.dev"
@@ -66,6 +69,48 @@ async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown
         assert says in str(refused.value)
         with pytest.raises(MisusedError):
             await planned(bare.client, NAMESPACE, IMAGE, wanted)
+
+
+async def test_without_the_definition_it_is_said_what_makes_it(tmp_path):
+    async with stack(tmp_path) as bare:
+        await bare.client.delete(DEFINITIONS, DEFINITION)
+        with pytest.raises(PreviewError, match="purser operator crd --apply"):
+            await planned(bare.client, NAMESPACE, IMAGE)
+        lines = []
+        await preview(bare.client, NAMESPACE, IMAGE, lines.append, policy())
+        assert "purser operator crd --apply" in lines[0]
+
+
+async def test_a_namespace_that_is_not_there_is_named(tmp_path):
+    async with stack(tmp_path) as bare:
+        lines, says = [], "there is no namespace nowhere: give the operator's with --namespace"
+        await preview(bare.client, "nowhere", IMAGE, lines.append, policy())
+        assert says in lines[0]
+        await preview_uninstall(bare.client, "nowhere", lines.append)
+        assert says in lines[-1]
+        with pytest.raises(PreviewError, match=says):
+            await planned(bare.client, "nowhere", IMAGE, policy())
+
+
+async def test_a_server_that_cannot_be_reached_or_lets_nobody_in_is_named_with_the_reason(tmp_path):
+    async with stack(tmp_path) as found:
+        with port_of_nobody() as port:
+            await assert_told(ClusterConfig.insecure(f"http://127.0.0.1:{port}"), "Connection refused")
+        await assert_told(ClusterConfig.insecure(found.cluster.config.server, "wrong"), "401 Unauthorized")
+
+
+async def assert_told(config, why):
+    """Within seconds, and not after the minute that a cluster may take to be listed."""
+    async with asyncio.timeout(previewing.READY_S / 2), Client(config) as client:
+        for show in (
+            preview(client, NAMESPACE, IMAGE, print),
+            planned(client, NAMESPACE, IMAGE),
+            preview_uninstall(client, NAMESPACE, print),
+            uninstall(config, NAMESPACE, say=print),
+        ):
+            with pytest.raises(KubeError, match=why) as told:
+                await show
+            assert config.server in str(told.value)
 
 
 async def test_nothing_is_shown_of_a_policy_in_the_cluster_that_cannot_be_read(tmp_path):

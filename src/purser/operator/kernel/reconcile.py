@@ -17,7 +17,7 @@ from purser.operator.kernel.objects import object_actions
 from purser.operator.kernel.policy_writes import claim, with_finalizer, without_finalizer, write_status
 from purser.operator.kernel.pools import labelled_pool
 from purser.operator.kernel.standing import fails_at, places, standings
-from purser.operator.kernel.standstill import elsewhere, invalid_status, rivals_status
+from purser.operator.kernel.standstill import UNDEFINED, elsewhere, invalid_status, rivals_status
 from purser.operator.kernel.status import status_of
 from purser.operator.kernel.unseen_gpus import nodes_about_to_lose_gpus
 from purser.operator.merging import merged, patched
@@ -102,7 +102,7 @@ def upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
     if snapshot.elsewhere:
         return elsewhere(snapshot)
     if chosen.raw is None:
-        return "there is no ClusterPolicy"
+        return "there is no ClusterPolicy" if snapshot.defined else UNDEFINED
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
     if snapshot.rivals:

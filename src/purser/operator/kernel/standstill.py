@@ -7,10 +7,13 @@ from purser.operator.kernel.active_policy import generation_of, old_status
 from purser.operator.kernel.conditions import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.model import Raw, Snapshot
+from purser.operator.names import KIND
 from purser.operator.nodework.cordons import is_cordoned_by_purser
 from purser.operator.policy import ClusterPolicyStatus
 from purser.operator.upgrade import is_under_way as upgrade_is_under_way
 from purser.operator.wording import some
+
+UNDEFINED = f"the cluster has no definition of {KIND}: purser operator crd --apply makes it"
 
 
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:

@@ -149,6 +149,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Where operands run."""
     purser_image: str
     """Of the operands that are Purser's own."""
+    defined: bool = True
+    """The server has the definition of ClusterPolicy."""
     policies: tuple[Raw, ...] = ()
     """Whole objects: each is decoded by the kernel, so that a bad one spoils no other."""
     nodes: tuple[NodeView, ...] = ()

@@ -52,6 +52,12 @@ async def is_namespace(client: Client, name: str) -> bool:
     return True
 
 
+def no_namespace(name: str) -> str:
+    """That there is no such namespace, in one sentence with what to do."""
+    make = f"kubectl create namespace {name}"
+    return f"there is no namespace {name}: give the operator's with --namespace, or make this one ({make})"
+
+
 async def is_served(client: Client, resource: Resource[object]) -> bool:
     """Whether the server has this kind now: a custom resource's definition may come and go. Raises `KubeError`."""
     group = Resource(resource.group, resource.version, "", "APIResourceList", False, _ServedKinds)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Never, TypeVar
 
 import msgspec
@@ -11,15 +12,19 @@ from purser.kube import (
     ApiUnavailableError,
     Client,
     Clock,
+    ForbiddenError,
     Informer,
     KubeError,
+    NotFoundError,
     Raw,
     Resource,
     SystemClock,
+    UnauthorizedError,
     key_of,
     meta_of,
 )
 from purser.operator.kernel.active_policy import home_of
+from purser.operator.kernel.standstill import UNDEFINED
 from purser.operator.model import NodeView, ObjectKey, PodView, Settled, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
@@ -38,6 +43,8 @@ LIST_S = 60.0
 """How long it may take to list a resource anew."""
 SEEN_S = 5.0
 """How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
+LOOK_S = 0.1
+VERSION = "the server's version"
 
 T = TypeVar("T")
 LookInto = Callable[[Snapshot], Collection[str]]
@@ -91,7 +98,10 @@ class Observer:
         self._informers = {_called(each.resource): each for each in written}
         self._served: set[Resource[Any]] = {CLUSTER_POLICIES, OPERATOR_NODES, OPERATOR_PODS, *OWNED}
         self._ready = asyncio.Event()
-        self._awaited: dict[str, Callable[[], bool]] = {"the server's version": self._ready.is_set}
+        self._awaited: dict[str, Callable[[], bool]] = {VERSION: self._ready.is_set}
+        self._troubles: dict[str, Callable[[], KubeError | None]] = {VERSION: lambda: self._no_version}
+        """Why what is awaited was not listed yet."""
+        self._no_version: KubeError | None = None
         self._node_views: dict[str, NodeView] = {}
         self._pod_views: dict[str, PodView] = {}
         self._attach()
@@ -107,12 +117,23 @@ class Observer:
 
     @property
     def missing(self) -> list[str]:
-        """What was not listed yet; nothing once it is ready."""
-        return [what for what, is_there in self._awaited.items() if not is_there()]
+        """What was not listed yet, with the reason where one is known; nothing once it is ready."""
+        return [self._told(what) for what, is_there in self._awaited.items() if not is_there()]
 
     async def ready(self) -> None:
         """Return once everything was listed."""
         await self._ready.wait()
+
+    async def ready_or_refused(self) -> None:
+        """Return once everything was listed: for commands, which do not wait for a server that cannot be reached, or
+        that does not let them list something. Raises `KubeError`, which names the server."""
+        while not self._ready.is_set():
+            troubles = [(what, self._troubles[what]()) for what, is_there in self._awaited.items() if not is_there()]
+            for what, error in troubles:
+                if error is not None and (what == VERSION or isinstance(error, UnauthorizedError | ForbiddenError)):
+                    server, told = self._client.config.server, str(error)
+                    raise KubeError(told if server in told else f"{server}: {told}") from error
+            await self._clock.sleep(LOOK_S)
 
     async def run(self) -> Never:
         """Follow the cluster until cancelled."""
@@ -125,6 +146,7 @@ class Observer:
             known = {_called(informer.resource): self._follow_if_served(group, informer) for informer in optional}
             known |= {_called(informer.resource): self._follow(group, informer) for informer in certain}
             self._awaited = {what: event.is_set for what, event in known.items()}
+            self._troubles = {_called(each.resource): partial(_error_of, each) for each in (*optional, *certain)}
             for event in known.values():
                 await event.wait()
             self._ready.set()
@@ -150,6 +172,7 @@ class Observer:
     def _seen(self) -> Snapshot:
         """All of one instant."""
         known = Known(
+            defined=CLUSTER_POLICIES in self._served,
             policies=self._policies.store,
             nodes=self._nodes.store,
             node_views=self._node_views,
@@ -220,6 +243,7 @@ class Observer:
             try:
                 return await policy_version(self._client)
             except KubeError as error:
+                self._no_version = error
                 log.warning("The API server's version cannot be read and is asked again", error=str(error))
                 await self._clock.sleep(1.0)
 
@@ -248,6 +272,12 @@ class Observer:
         group.create_task(follow_if_served(self._client, informer, self._clock, note))
         return looked
 
+    def _told(self, what: str) -> str:
+        error = self._troubles[what]()
+        if what == _called(CLUSTER_POLICIES) and isinstance(error, NotFoundError):
+            return f"{what} ({UNDEFINED})"
+        return f"{what} ({error})" if error is not None else what
+
     def _tell(self) -> None:
         self._on_change()
 
@@ -256,6 +286,10 @@ class Observer:
         key = ObjectKey.of(gone)
         if key in self.settled and meta_of(self.settled[key].came_out).uid == meta_of(gone).uid:
             del self.settled[key]
+
+
+def _error_of(informer: Informer[Any]) -> KubeError | None:
+    return informer.error
 
 
 def _called(resource: Resource[Any]) -> str:

@@ -19,6 +19,8 @@ Store = Mapping[str, V]
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What informers know now."""
 
+    defined: bool
+    """The server has the definition of ClusterPolicy."""
     policies: Store[Any]
     nodes: Store[Node]
     node_views: Store[NodeView]
@@ -42,6 +44,7 @@ def snapshot_of(
         now=now,
         namespace=namespace,
         purser_image=purser_image,
+        defined=known.defined,
         policies=tuple(_in_order(known.policies)),
         nodes=tuple(known.node_views[name] for name in names),
         versions={name: known.nodes[name].metadata.resource_version for name in names},

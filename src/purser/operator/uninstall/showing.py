@@ -15,7 +15,7 @@ from purser.operator.kernel.active_policy import name_of
 from purser.operator.kernel.standstill import elsewhere
 from purser.operator.model import Snapshot
 from purser.operator.names import LEASE
-from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.order import Operand
 from purser.operator.previewing import looked_into, observing
 from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
@@ -35,6 +35,8 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
             raise UninstallError(elsewhere(snapshot))
         snapshot = _leaving(snapshot)
         snapshot = _leaving(await looked_into(observer, nodes_to_look_into(snapshot)))
+    if not await is_namespace(client, namespace):
+        say(no_namespace(namespace))
     actions = reconcile(_emptied(snapshot)).actions
     await perform(actions, DryWriter(snapshot, say))
     others = [*_policies(snapshot), *await _rest(client, namespace, definition)]

@@ -19,7 +19,7 @@ from purser.operator.kernel.standstill import elsewhere
 from purser.operator.model import ObjectKey, Snapshot
 from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
-from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
 from purser.operator.uninstall.remaining import remaining
@@ -63,6 +63,9 @@ async def uninstall(
                         f"the cluster could not be followed: see the log; left: {leaving.what_is_left}"
                     )
         except TimeoutError:
+            if observer.missing:
+                missing = ", ".join(observer.missing)
+                raise UninstallError(f"not listed within {timeout_s:g} s: {missing}") from None
             raise UninstallError(f"after {timeout_s:g} s still there: {leaving.what_is_left}") from None
         await _remove_lease(client, namespace, identity)
         if definition:
@@ -93,7 +96,7 @@ class _Leaving:
 
     async def run(self) -> bool:
         """True, once nothing is left."""
-        await self._observer.ready()
+        await self._observer.ready_or_refused()
         self._say_next = _now() + SAY_S
         while True:
             if await self._round():
@@ -105,10 +108,12 @@ class _Leaving:
         snapshot = await self._observer.snapshot(nodes_to_look_into)
         if snapshot.elsewhere:
             raise UninstallError(elsewhere(snapshot))
-        await self._delete_policies(snapshot)
         actions = reconcile(snapshot).actions
         if not snapshot.policies and not actions and is_clean(snapshot):
             return await self._strip_after_agents()
+        if not self._elector.is_leader and not await is_namespace(self._client, self._namespace):
+            raise UninstallError(no_namespace(self._namespace))
+        await self._delete_policies(snapshot)
         self._tell(remaining(snapshot, actions, held_back(snapshot)))
         if self._elector.is_leader and all(is_leaving(each) for each in snapshot.policies):
             result = await perform(actions, self._writer, lambda: self._elector.is_leader)

@@ -19,7 +19,7 @@ from tests.unit.operator.embedded import (
     running,
 )
 
-from purser.kube import Client, NotFoundError
+from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
@@ -273,8 +273,8 @@ async def test_without_the_definition_of_policies_nothing_is_ready(tmp_path):
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
             await eventually(lambda: observer._nodes.health.synced)
-            await asyncio.sleep(0.1)
-            assert observer.missing == ["clusterpolicies.purser.dev"]
+            told = "the cluster has no definition of ClusterPolicy: purser operator crd --apply makes it"
+            await eventually(lambda: observer.missing == [f"clusterpolicies.purser.dev ({told})"])
         with pytest.raises(NotFoundError):
             await client.list(CLUSTER_POLICIES)
 
@@ -285,4 +285,23 @@ async def test_when_uninstalling_a_missing_definition_means_no_policies(tmp_path
         with running(observer.run()):
             async with asyncio.timeout(60):
                 await observer.ready()
-            assert (await observer.snapshot(nothing)).policies == ()
+            seen = await observer.snapshot(nothing)
+            assert (seen.policies, seen.defined) == ((), False)
+
+
+async def test_what_the_server_does_not_let_be_listed_is_told_at_once_to_who_asks(cluster):
+    async def refuse(request):
+        if request.path == "/api/v1/nodes" and request.headers.get("User-Agent") == "no-admin":
+            status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "nodes is forbidden"}
+            return web.json_response(status, status=403)
+        return None
+
+    cluster.server.intercept(refuse)
+    async with Client(cluster.config, user_agent="no-admin") as client:
+        observer = Observer(client, NAMESPACE, IMAGE)
+        with running(observer.run()):
+            async with asyncio.timeout(60):
+                with pytest.raises(KubeError, match="nodes is forbidden") as refused:
+                    await observer.ready_or_refused()
+            assert cluster.config.server in str(refused.value)
+            assert [each for each in observer.missing if each.startswith("nodes (nodes is forbidden")]

@@ -20,6 +20,7 @@ def pod(name: str) -> PodView:
 
 def known(names: list[str], **others: Any) -> Known:
     return Known(
+        defined=True,
         policies={name: {"metadata": {"name": name}} for name in names},
         nodes={name: Node(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
         node_views={name: NodeView(name=name) for name in names},

@@ -96,6 +96,13 @@ async def test_what_belongs_to_an_operator_in_another_namespace_is_left_alone_an
         await installed.ready()
 
 
+async def test_from_a_namespace_that_is_not_there_nothing_is_removed(installed):
+    """Where the lease cannot be, nobody could be asked to clean up."""
+    with pytest.raises(UninstallError, match="there is no namespace nowhere"):
+        await uninstall(installed.cluster.config, "nowhere", say=print)
+    assert (await installed.policy())["metadata"].get("deletionTimestamp") is None
+
+
 async def test_without_an_operator_the_command_cleans_up_itself(installed):
     async with installed.operator():
         await installed.ready()
