@@ -263,6 +263,8 @@ def _read_all(path: Path) -> list[dict[str, Any]]:
         found = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         fail(f"{path}: {error}", MISUSED)
+    except RecursionError:
+        fail(f"{path}: this is nested too deep", MISUSED)
     if not found or not all(isinstance(each, dict) for each in found):
         fail(f"{path}: this is no object with apiVersion and kind", MISUSED)
     return found

@@ -1,7 +1,7 @@
 """What the operator would do: one round shown as diffs, the plan of a driver upgrade. Nothing is written."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from purser.operator.definition import unknown_fields
 from purser.operator.kernel import nodes_to_look_into, reconcile, upgrade_fleet
 from purser.operator.kernel.active_policy import choose, name_of
 from purser.operator.kernel.standstill import UNDEFINED, elsewhere
-from purser.operator.model import Snapshot
+from purser.operator.model import Action, Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import is_namespace, no_namespace
@@ -78,8 +78,16 @@ def _check_standing(snapshot: Snapshot, policy: Policy | None) -> None:
 async def show(snapshot: Snapshot, say: Say) -> int:
     """Show what a round would write that begins with this snapshot."""
     actions = reconcile(snapshot).actions
-    await perform(actions, DryWriter(snapshot, say))
+    await tell(actions, snapshot, say)
     return len(actions)
+
+
+async def tell(actions: Sequence[Action], snapshot: Snapshot, say: Say) -> None:
+    """Say what actions would write. What ``say`` raises, such as BrokenPipeError, comes as it is."""
+    lines: list[str] = []
+    await perform(actions, DryWriter(snapshot, lines.append))
+    for line in lines:
+        say(line)
 
 
 async def planned(client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None) -> Plan:

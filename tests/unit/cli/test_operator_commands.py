@@ -178,6 +178,16 @@ async def test_a_policy_with_a_field_that_nobody_knows_is_misuse(cluster, tmp_pa
         assert err == 'purser: ClusterPolicy policy: unknown field "spec.driver.versoin"\n'
 
 
+async def test_who_stops_reading_a_preview_gets_no_traceback(cluster, tmp_path):
+    path = write(tmp_path / "policy.yaml", {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", **POLICY})
+    run = f"{PURSER} operator run --dry-run --kubeconfig={cluster.kubeconfig} --policy={path} | head -1"
+    process = await asyncio.create_subprocess_shell(run, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    assert out
+    assert err == b""
+
+
 async def test_what_would_change_of_the_definition_is_shown(cluster):
     assert (await operator(cluster, "crd", "--apply", "--dry-run"))[:2] == (0, "nothing to write\n")
     assert (await operator(cluster, "crd", "--dry-run"))[0] == 2
@@ -191,8 +201,13 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("- a\n- b\n", "this is no object"), ("a: [", "nvidia.yaml: "), (None, "No such file")],
-    ids=["a list", "no YAML", "no file"],
+    [
+        ("- a\n- b\n", "this is no object"),
+        ("a: [", "nvidia.yaml: "),
+        ("[" * 5000, "nested too deep"),
+        (None, "No such file"),
+    ],
+    ids=["a list", "no YAML", "a deep one", "no file"],
 )
 async def test_a_file_that_is_no_policy_is_refused(text, says, tmp_path):
     path = tmp_path / "nvidia.yaml"

@@ -9,7 +9,6 @@ from purser.core.times import spelled
 from purser.kube import Client, NotFoundError, Resource
 from purser.kube.objects import Node
 from purser.kube.resources import LEASES
-from purser.operator.acting import DryWriter, perform
 from purser.operator.kernel import held_back, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import name_of
 from purser.operator.kernel.standstill import elsewhere
@@ -17,7 +16,7 @@ from purser.operator.model import Snapshot
 from purser.operator.names import LEASE
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.order import Operand
-from purser.operator.previewing import looked_into, observing
+from purser.operator.previewing import looked_into, observing, tell
 from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
 from purser.operator.uninstall.uninstalling import DEFINITION, UninstallError
 
@@ -38,7 +37,7 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
     if not await is_namespace(client, namespace):
         say(no_namespace(namespace))
     actions = reconcile(_emptied(snapshot)).actions
-    await perform(actions, DryWriter(snapshot, say))
+    await tell(actions, snapshot, say)
     others = [*_policies(snapshot), *await _rest(client, namespace, definition)]
     for line in others:
         say(line)
