@@ -154,6 +154,7 @@ class World:
         }
         self.gpus[name] = gpus
         self.nodes[name] = NodeView(name=name, uid=self._uid("node"), labels=LINUX | dict(labels), **fields)
+        self._start_anew(name)
         if nfd:
             self.label(name, **self.nfd_labels(name))
 
@@ -186,6 +187,10 @@ class World:
     def reboot(self, name: str, **fields: Any) -> None:
         """Containers end, and start anew; kubelet says so together with the new boot."""
         self.set_node(name, boot_id=f"{name}-boot-{self._uid('')}", **fields)
+        self._start_anew(name)
+
+    def _start_anew(self, name: str) -> None:
+        """The pods of a node that has just started, those of an earlier node of its name included."""
         self.ready_in_boot[name] = set()
         for pod in self.on(name):
             self._set_pod(pod, ready=False, ready_changed=self.now)
