@@ -149,7 +149,7 @@ def _image_of_its_own(snapshot: Snapshot) -> str:
     own = [name for name, each in sections.items() if not (each.repository or each.image or each.version)]
     images = (
         obj["spec"]["template"]["spec"]["containers"][0]["image"]
-        for obj in snapshot.daemon_sets.values()
+        for _, obj in sorted(snapshot.daemon_sets.items())
         if obj["metadata"]["labels"].get(OPERAND_LABEL) in own
     )
     return str(next(images, ""))
