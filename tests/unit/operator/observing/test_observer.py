@@ -232,7 +232,7 @@ async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
-            await eventually(lambda: observer.missing == ["clusterpolicies.nvidia.com"])
+            await eventually(lambda: observer.missing == ["clusterpolicies.nvidia.com (no (403))"])
             await asyncio.sleep(0.2)
             assert observer.missing
             await cluster.client.delete(DEFINITIONS, rivals["metadata"]["name"])
