@@ -47,7 +47,7 @@ async def test_each_node_that_joins_costs_a_few_writes_and_none_once_it_is_compl
             await client.create(POLICIES, POLICY)
             stop = asyncio.Event()
             fleet = HollowFleet(client, binds_daemon_pods=True)
-            group.create_task(run_operator(config, stop, lambda: None, rounds_apart_s=0.1))
+            group.create_task(run_operator(config, stop, lambda port: None, rounds_apart_s=0.1))
             tasks = [group.create_task(run_controllers(client)), group.create_task(fleet.run())]
             for node in manifests(HollowNodes(name="gpu", count=COUNT)):
                 await client.create(NODES, node)
