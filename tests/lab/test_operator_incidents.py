@@ -1,4 +1,7 @@
-"""What users of other operators suffered from, replayed in the lab: each incident ends in a verdict per step."""
+"""What users of other operators suffered from, replayed in the lab: each incident ends in a verdict per step.
+
+Every third in the fast suite, all of them with PURSER_LONG_LAB_TESTS=1.
+"""
 
 import asyncio
 import logging
@@ -9,8 +12,11 @@ import structlog
 
 from purser.lab.cluster import Lab
 from purser.lab.scenario import load, run_scenario
+from tests.lab import IS_LONG
 
-INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))
+INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))[
+    :: 1 if IS_LONG else 3
+]
 AT_ONCE = 4
 """Incidents wait more than they work: several labs at once take no longer than the longest."""
 
