@@ -38,9 +38,10 @@ from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderFilterResult, HostPriority
 from purser.scheduler.extender_wire import decode_args
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.server import Backends, https_app, listening
+from purser.scheduler.server import Backends, https_app
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
+from purser.telemetry import listening
 
 GPUS, MEMORY_MIB, SLOTS = 8, 81920, 10
 
