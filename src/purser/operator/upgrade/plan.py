@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from purser.operator.model import Moves, Standing
+from purser.operator.order import Operand
 from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, turn
 from purser.operator.upgrade.course import Course, PlannedNode
@@ -65,7 +66,8 @@ def _why_waiting(standing: Standing, whys: Mapping[str, str]) -> str:
 
 
 def _is_current(standing: Standing) -> bool:
-    return is_managed(standing) and stale_pod(standing) is None and not is_under_way(standing.node)
+    has_driver = standing.pod_of(Operand.DRIVER) is not None and stale_pod(standing) is None
+    return has_driver and is_managed(standing) and not is_under_way(standing.node)
 
 
 def _doing(moves: Moves) -> dict[str, str]:

@@ -33,6 +33,12 @@ def test_without_a_new_driver_nothing_is_planned() -> None:
     assert plan_lines(found) == ["target: p.old", "no node would be upgraded", "3 nodes have the driver already"]
 
 
+def test_a_node_without_any_driver_does_not_count_as_having_it() -> None:
+    cluster = Cluster(*names(3))
+    cluster.pods = {uid: pod for uid, pod in cluster.pods.items() if pod.node != "n00"}
+    assert plan(cluster.fleet()).current == 2
+
+
 def test_waves_follow_the_bounds() -> None:
     cluster = Cluster(*names(7), policy=UpgradePolicy(max_parallel_upgrades=3, max_unavailable="100%"))
     cluster.release()
