@@ -150,6 +150,26 @@ def _without_history(obj):
     return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
 
 
+async def _repaired(one, before, spoilt):
+    """Return once these objects are again as they were, and nothing else is written."""
+
+    async def is_repaired():
+        now = await _owned(one)
+        return all(_without_history(now[each]) == _without_history(before[each]) for each in spoilt)
+
+    await eventually(is_repaired)
+    await one.ready()
+    await one.quiet()
+
+
+async def _at_rest(one):
+    """An operator that has just started finds nothing to write."""
+    one.cluster.writes.clear()
+    async with one.operator():
+        await asyncio.sleep(1.0)
+    assert one.cluster.writes == []
+
+
 async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothing_is_written(one):
     async with one.operator():
         await one.ready()
@@ -165,18 +185,8 @@ async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothi
                 patch = [{"op": "add", "path": path, "value": value} for path, value in additions]
                 await one.client.patch_json(place[0], place[1], patch, place[2])
         assert set(spoilt) == set(ADDITIONS)
-
-        async def repaired():
-            now = await _owned(one)
-            return all(_without_history(now[each]) == _without_history(before[each]) for each in spoilt.values())
-
-        await eventually(repaired)
-        await one.ready()
-        await one.quiet()
-    one.cluster.writes.clear()
-    async with one.operator():
-        await asyncio.sleep(1.0)
-    assert one.cluster.writes == []
+        await _repaired(one, before, spoilt.values())
+    await _at_rest(one)
 
 
 CHANGED_KEYS = {
@@ -200,18 +210,8 @@ async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_o
                 patch = [{"op": "replace", "path": path, "value": value}]
                 await one.client.patch_json(resource, name, patch, namespace)
         assert {each[0].kind for each in spoilt} == set(CHANGED_KEYS)
-
-        async def repaired():
-            now = await _owned(one)
-            return all(_without_history(now[each]) == _without_history(before[each]) for each in spoilt)
-
-        await eventually(repaired)
-        await one.ready()
-        await one.quiet()
-    one.cluster.writes.clear()
-    async with one.operator():
-        await asyncio.sleep(1.0)
-    assert one.cluster.writes == []
+        await _repaired(one, before, spoilt)
+    await _at_rest(one)
 
 
 async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
