@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 BRANCH = "release-1.20"
-GROUPS = ("apps", "batch", "coordination", "core", "node", "policy", "rbac")
+GROUPS = ("admissionregistration", "apps", "batch", "coordination", "core", "networking", "node", "policy", "rbac")
 KINDS = (
     *("apps/v1 DaemonSet", "apps/v1 Deployment", "batch/v1 Job", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount"),
-    *("node.k8s.io/v1 RuntimeClass", "policy/v1beta1 PodDisruptionBudget"),
+    *(f"admissionregistration.k8s.io/v1 {kind}WebhookConfiguration" for kind in ("Mutating", "Validating")),
+    *("node.k8s.io/v1 RuntimeClass", "policy/v1beta1 PodDisruptionBudget", "networking.k8s.io/v1 NetworkPolicy"),
     *(f"rbac.authorization.k8s.io/v1 {kind}" for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")),
 )
 VERSIONS = {"policy": "v1beta1"}

@@ -1,13 +1,18 @@
 """Device ids as kubelet knows them: ``<uuid>`` for a whole card, ``<uuid>::<n>`` for slot n of a shared one. Pure.
 
-The form is that of NVIDIA's device plugin, whose exporters and dashboards cut the ``::n`` off.
+The form is that of NVIDIA's device plugin, whose exporters and dashboards cut the ``::n`` off. HAMi's plugin writes
+``<uuid>-<n>``: pods that it served run on when Purser takes a node over, and kubelet lists what they hold.
 """
 
+import re
 from collections.abc import Iterable
 
 from purser.core.model import Device, DeviceMode
 
 _SEPARATOR = "::"
+
+_HAMI = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9]{1,4}", re.ASCII | re.IGNORECASE)
+"""A card's or MIG device's whole uuid, and one number more: uuids contain dashes themselves."""
 
 
 def device_ids(device: Device) -> tuple[str, ...]:
@@ -29,7 +34,14 @@ def told_numa_nodes(device: Device) -> tuple[int, ...]:
 
 def uuid_of(device_id: str) -> str:
     """The device that an id is of."""
-    return device_id.partition(_SEPARATOR)[0]
+    uuid = device_id.partition(_SEPARATOR)[0]
+    of_hami = _HAMI.fullmatch(uuid)
+    return of_hami[1] if of_hami else uuid
+
+
+def is_of_hami(device_id: str) -> bool:
+    """Whether HAMi's plugin made the id."""
+    return _HAMI.fullmatch(device_id) is not None
 
 
 def uuids_of(ids: Iterable[str]) -> tuple[str, ...]:

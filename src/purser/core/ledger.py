@@ -279,8 +279,9 @@ class Ledger:
 
     def _subtract(self, entry: _Entry) -> None:
         node, namespace = entry.grant.node, entry.grant.namespace
-        left = {uuid: self._usage[node][uuid] - usage for uuid, usage in entry.usage.items()}
-        self._usage[node] = {u: usage for u, usage in {**self._usage[node], **left}.items() if usage != UNUSED}
+        before = self._usage.get(node, {})  # a grant of no devices leaves nothing there
+        left = {uuid: before[uuid] - usage for uuid, usage in entry.usage.items()}
+        self._usage[node] = {u: usage for u, usage in {**before, **left}.items() if usage != UNUSED}
         if not self._usage[node]:
             del self._usage[node]
         demand = self.namespace_usage(namespace) - entry.demand

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from purser.core.node_annotations import decode
+from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.node_annotations import NodeMessage
 
 
 class MigRequest(msgspec.Struct, frozen=True):
@@ -26,11 +27,15 @@ class MigResult(msgspec.Struct, frozen=True):
     """Of a request that only checks: the node's GPUs have another layout."""
 
 
+_REQUESTS = NodeMessage(MigRequest, MIG_WANTED_ANNOTATION)
+_RESULTS = NodeMessage(MigResult, MIG_RESULT_ANNOTATION)
+
+
 def decode_request(text: str | None) -> MigRequest | None:
     """The request of an annotation; None where there is none that can be read."""
-    return decode(text, MigRequest)
+    return _REQUESTS.read(text)
 
 
 def decode_result(text: str | None) -> MigResult | None:
     """The result of an annotation; None where there is none that can be read."""
-    return decode(text, MigResult)
+    return _RESULTS.read(text)

@@ -7,11 +7,16 @@ index.
 """
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.podspec import ContainerKind as ContainerKind
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
+"""Of MiB, percent, slots: nothing is negative, and no sum of what somebody wrote leaves the arrays' integers. Decoders
+hold this, constructors do not."""
 
 
 class DeviceMode(StrEnum):
@@ -41,8 +46,34 @@ class Enforcement(StrEnum):
     """Nothing: the limits are advisory."""
     HAMI_CORE = "hami-core"
     """HAMi-core's preload library inside the container."""
+    HAMI_CORE_MEMORY = "hami-core-memory"
+    """The library holds the limit of memory; the container has switched that of compute off."""
+    HAMI_CORE_ADVISORY = "hami-core-advisory"
+    """The library is there, and variables that nobody but kubelet sees (``envFrom``) may lift its limits."""
     WHOLE_DEVICE = "whole-device"
     """The container has the device to itself; there is nothing to limit."""
+
+    @property
+    def has_library(self) -> bool:
+        """Whether HAMi-core's library is in the container."""
+        return self in (Enforcement.HAMI_CORE, Enforcement.HAMI_CORE_MEMORY, Enforcement.HAMI_CORE_ADVISORY)
+
+    @property
+    def is_advisory(self) -> bool:
+        """Whether the container is limited only as long as it wants to be."""
+        return self in (Enforcement.NONE, Enforcement.HAMI_CORE_ADVISORY)
+
+
+class LibraryHold(StrEnum):
+    """How much of a container's limits its own spec lets HAMi-core's library hold it to."""
+
+    FULL = "full"
+    MEMORY = "memory"
+    """Not those of compute."""
+    ADVISORY = "advisory"
+    """Whatever variables leave that only kubelet sees."""
+    OFF = "off"
+    """None: it asks not to be limited."""
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,7 +82,7 @@ class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
     peer: str
     """uuid of the other device."""
     pcie: PcieLevel | None
-    nvlinks: int = 0
+    nvlinks: Amount = 0
     """Active NVLinks between the two, through an NVSwitch as well."""
 
 
@@ -59,13 +90,13 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One physical or MIG device, as the node reports it."""
 
     uuid: str
-    index: int
+    index: Amount
     """NVML's index, for people; never an identity."""
     model: str
     """Product name as NVML gives it."""
-    memory_mib: int
-    cores_percent: int = 100
-    slots: int = 1
+    memory_mib: Amount
+    cores_percent: Amount = 100
+    slots: Amount = 1
     """How many containers may hold a share of it at once; 1 where it is handed out whole."""
     numa_nodes: tuple[int, ...] = ()
     pci_bus_id: str = ""
@@ -128,6 +159,7 @@ class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     kind: ContainerKind
     devices: DeviceRequest
+    hold: LibraryHold = LibraryHold.FULL
 
 
 class NodePolicy(StrEnum):
@@ -186,13 +218,18 @@ class PodRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_mib: int = 0
     """The same."""
 
+    @property
+    def key(self) -> str:
+        """The pod, as informers key it."""
+        return f"{self.namespace}/{self.name}"
+
 
 class DeviceShare(msgspec.Struct, frozen=True):
     """A part of one device: what one container holds of it."""
 
     uuid: str
-    memory_mib: int
-    cores_percent: int
+    memory_mib: Amount
+    cores_percent: Amount
     """0: not limited, and not counted against the device."""
 
     @property
@@ -228,6 +265,16 @@ class Grant(msgspec.Struct, frozen=True):
     pod: str
     node: str
     containers: tuple[ContainerGrant, ...]
+
+    @property
+    def key(self) -> str:
+        """The pod, as informers key it."""
+        return f"{self.namespace}/{self.pod}"
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """All devices that it is about."""
+        return frozenset(uuid for part in self.containers for uuid in part.uuids)
 
     def of(self, container: str) -> ContainerGrant | None:
         """The part of the container with this name."""

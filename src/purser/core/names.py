@@ -1,11 +1,19 @@
 """Names that Purser writes into a cluster: one place, so that two rooms never spell one differently."""
 
+from collections.abc import Mapping
+
 INVENTORY_ANNOTATION = "purser.dev/inventory"
 """On a node, written by its agent: the JSON of a `NodeInventory`, written only when it changed."""
 
 KUBELET_ANNOTATION = "purser.dev/kubelet"
 """On a node, written by its agent: how its kubelet is configured and what it has given away, as
 `purser.core.kubelet.report` writes it."""
+
+DISPUTES_ANNOTATION = "purser.dev/disputes"
+"""On a node, written by its agent, and only while there is something to tell: the JSON of a `NodeDisputes`."""
+
+DISPUTED_CONDITION = "PurserGpuDisputed"
+"""Type of the Node condition that names the pods in the way, in the node's status only while there are any."""
 
 GRANT_ANNOTATION = "purser.dev/grant"
 """On a pod, copied there from the Binding: the JSON of its `Grant`."""
@@ -36,6 +44,12 @@ WEBHOOK_LABELS = ("purser.dev/webhook", "hami.io/webhook")
 
 IGNORE_WEBHOOK = "ignore"
 
+
+def ignoring_label(labels: Mapping[str, str]) -> str:
+    """The label of a pod or namespace that keeps Purser's webhook away; empty where none does."""
+    return next((label for label in WEBHOOK_LABELS if labels.get(label) == IGNORE_WEBHOOK), "")
+
+
 SCHEDULER_NAME = "purser-scheduler"
 """The kube-scheduler profile that asks Purser's extender."""
 
@@ -45,6 +59,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 DEFAULT_NAMESPACE = "purser-system"
 GRANT_KEY_SECRET = "purser-grant-signing-key"
 """Secret in Purser's namespace with the private signing key; only the scheduler reads it."""
+
+ROTATE_ANNOTATION = "purser.dev/rotate"
+"""On that Secret, written by an administrator: replace the key, and go on trusting grants that it signed."""
 
 GRANT_KEY_CONFIGMAP = "purser-grant-keys"
 """ConfigMap in Purser's namespace with the public keys that agents verify grants with."""

@@ -1,8 +1,10 @@
 """Messages in a node's annotations: structs as JSON. Whoever reads one must bear that anybody may have written it."""
 
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
+
+from purser.core.decoding import JsonReader, UnreadableError
 
 MAX_BYTES = 16 * 1024
 """Of one annotation: more is not read."""
@@ -10,16 +12,22 @@ MAX_BYTES = 16 * 1024
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+class NodeMessage(Generic[T]):
+    """One kind of message, kept under one annotation."""
+
+    def __init__(self, kind: type[T], annotation: str) -> None:
+        self._reader = JsonReader(kind, f"annotation {annotation}", max_bytes=MAX_BYTES)
+
+    def read(self, text: str | None) -> T | None:
+        """What an annotation says; None where there is none, or none that can be read."""
+        if not text:
+            return None
+        try:
+            return self._reader.read(text)
+        except UnreadableError:
+            return None
+
+
 def encode(told: msgspec.Struct) -> str:
     """As it stands in the annotation; equal values are equal texts."""
     return msgspec.json.encode(told, order="deterministic").decode()
-
-
-def decode(text: str | None, kind: type[T]) -> T | None:
-    """What an annotation says; None where there is none, or none that can be read."""
-    if not text or len(text) > MAX_BYTES:
-        return None
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError:
-        return None

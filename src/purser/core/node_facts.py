@@ -4,7 +4,8 @@ from functools import lru_cache
 
 import msgspec
 
-from purser.core.node_annotations import decode
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.node_annotations import NodeMessage
 
 
 class PciGpu(msgspec.Struct, frozen=True):
@@ -29,7 +30,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``k3s``, ``rke2``, ``k0s`` or ``microk8s``, by its files on the host; empty: none of these."""
 
 
+_FACTS = NodeMessage(NodeFacts, NODE_FACTS_ANNOTATION)
+
+
 @lru_cache(maxsize=256)  # equal nodes have equal texts, and a round asks for them many times
 def decode_facts(text: str | None) -> NodeFacts | None:
     """The facts of an annotation; None where there are none, or none that can be read: they are written anew."""
-    return decode(text, NodeFacts)
+    return _FACTS.read(text)

@@ -7,6 +7,9 @@ import msgspec
 from purser.core.podspec import ContainerKind, PodSpec
 from purser.core.quantities import quantity_mib, quantity_milli
 
+MOST = 1 << 30
+"""Millicores, or MiB, that one container counts for: more than any node has, and no sum leaves the arrays' integers."""
+
 
 class PodResources(msgspec.Struct, frozen=True, gc=False):
     """CPU and memory of a whole pod."""
@@ -46,4 +49,10 @@ def pod_resources(spec: PodSpec) -> PodResources:
 
 
 def _read(amounts: Mapping[str, str]) -> PodResources:
-    return PodResources(quantity_milli(amounts.get("cpu", "0")), quantity_mib(amounts.get("memory", "0")))
+    return PodResources(
+        _bounded(quantity_milli(amounts.get("cpu", "0"))), _bounded(quantity_mib(amounts.get("memory", "0")))
+    )
+
+
+def _bounded(amount: int) -> int:
+    return max(0, min(amount, MOST))

@@ -15,6 +15,61 @@ class ContainerKind(StrEnum):
     APP = "app"
 
 
+class _Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A part of a pod that is read as the API has it: informers hold it for every pod, so nothing is copied."""
+
+
+class ValueSource(_Part, frozen=True, gc=False):
+    """Where a variable's value comes from: only that it comes from elsewhere is of interest."""
+
+
+class EnvVar(_Part, frozen=True, gc=False):
+    """An environment variable; the value is empty where it comes from elsewhere."""
+
+    name: str = ""
+    value: str = ""
+    value_from: ValueSource | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the value is what stands there: neither from elsewhere nor made of other variables."""
+        return self.value_from is None and "$(" not in self.value
+
+
+class EnvFrom(_Part, frozen=True, gc=False):
+    """A ConfigMap or Secret whose keys become variables, each behind the prefix."""
+
+    prefix: str = ""
+
+
+class VolumeMount(_Part, frozen=True, gc=False):
+    """Where a container sees a volume."""
+
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    sub_path_expr: str = ""
+
+
+class VolumeDevice(_Part, frozen=True, gc=False):
+    """Where a container sees a volume that is a block device."""
+
+    device_path: str = ""
+
+
+class HostPath(_Part, frozen=True, gc=False):
+    """A path of the node."""
+
+    path: str = ""
+
+
+class PodVolume(_Part, frozen=True, gc=False):
+    """A volume of a pod."""
+
+    name: str = ""
+    host_path: HostPath | None = None
+
+
 class ContainerSpec(msgspec.Struct, frozen=True):
     """One container as its author (or an earlier webhook) wrote it; quantities are the API's strings."""
 
@@ -23,6 +78,12 @@ class ContainerSpec(msgspec.Struct, frozen=True):
     limits: Mapping[str, str] = {}
     requests: Mapping[str, str] = {}
     privileged: bool = False
+    capabilities: tuple[str, ...] = ()
+    """Those that are added to the runtime's own."""
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFrom, ...] = ()
+    mounts: tuple[VolumeMount, ...] = ()
+    block_devices: tuple[VolumeDevice, ...] = ()
 
     def quantity(self, resource: str) -> str | None:
         """The container's limit for a resource, else its request, else None."""
@@ -40,6 +101,12 @@ class PodSpec(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     priority: int = 0
     node_name: str = ""
+    node_selector: Mapping[str, str] = {}
     scheduler_name: str = ""
     overhead: Mapping[str, str] = {}
     """What its RuntimeClass adds to what its containers ask for."""
+    ephemeral: tuple[ContainerSpec, ...] = ()
+    """Debugging containers, which ask for nothing and come later."""
+    volumes: tuple[PodVolume, ...] = ()
+    host_pid: bool = False
+    """Whether it sees the processes of its whole node."""

@@ -12,6 +12,9 @@ QuantityLike = str | int | float
 
 _SYNTAX = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _MAX_LENGTH = 64
+MAX_VALUE = (1 << 63) - 1
+"""What larger amounts, and larger thousandths, count as."""
+
 _EXACT = Context(prec=1200)  # 64 digits times 10 to the 999th; beyond what the syntax lets through
 _MILLI = Decimal(1000)
 
@@ -54,4 +57,5 @@ def quantity_mib(value: QuantityLike) -> int:
 
 
 def _ceil(value: Decimal) -> int:
-    return int(value.to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
+    """As Kubernetes has it, nothing is larger than 2^63-1."""
+    return max(-MAX_VALUE, min(int(value.to_integral_value(rounding=ROUND_CEILING, context=_EXACT)), MAX_VALUE))

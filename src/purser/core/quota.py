@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from purser.core.model import ContainerGrant, ContainerKind, Grant
+from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant, PodRequest
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -72,8 +72,28 @@ def phases(containers: Sequence[ContainerGrant]) -> Iterator[tuple[ContainerGran
 
 def grant_demand(grant: Grant) -> Demand:
     """What a grant uses of its namespace's quota: the peak over the pod's phases, as Kubernetes counts pods."""
+    return _peak(grant.containers)
+
+
+def request_demand(request: PodRequest) -> Demand:
+    """What a request would use of its namespace's quota. Memory in percent counts for nothing: it depends on the device
+    that is chosen."""
+    return _peak(
+        [
+            ContainerGrant(
+                each.name,
+                each.kind,
+                (DeviceShare("", each.devices.memory_mib or 0, min(each.devices.cores_percent, 100)),)
+                * each.devices.count,
+            )
+            for each in request.containers
+        ]
+    )
+
+
+def _peak(containers: Sequence[ContainerGrant]) -> Demand:
     peak = Demand()
-    for phase in phases(grant.containers):
+    for phase in phases(containers):
         peak = peak.peak(_sum(phase))
     return peak
 

@@ -6,7 +6,6 @@ others.
 """
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,11 +13,18 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from purser.core.decoding import JsonReader, UnreadableError, as_bytes, brief, from_base64
 from purser.core.model import Grant
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 
-_decoder = msgspec.json.Decoder(Grant)
 MAX_GRANT_BYTES = 64 * 1024
+_grants = JsonReader(Grant, f"annotation {GRANT_ANNOTATION}", max_bytes=MAX_GRANT_BYTES)
+_MAX_SIGNATURE = 128
+"""Characters; the 64 bytes of a signature are 88."""
+
+UNKNOWN_KEY = "the grant's signature is by none of the scheduler's keys"
+"""What is wrong where the reader may not have heard of the key yet."""
+
 _PEM_END = "-----END PUBLIC KEY-----"
 
 
@@ -43,12 +49,10 @@ def read(annotations: Mapping[str, str]) -> Grant | None:
     text = annotations.get(GRANT_ANNOTATION)
     if text is None:
         return None
-    if len(text) > MAX_GRANT_BYTES:
-        raise GrantError(f"annotation {GRANT_ANNOTATION} has {len(text)} bytes, more than {MAX_GRANT_BYTES}")
     try:
-        return _decoder.decode(text)
-    except msgspec.DecodeError as error:
-        raise GrantError(f"annotation {GRANT_ANNOTATION} is not a grant: {error}") from error
+        return _grants.read(text)
+    except UnreadableError as error:
+        raise GrantError(str(error)) from error
 
 
 def verify(
@@ -63,12 +67,12 @@ def verify(
         return None
     if (grant.pod_uid, grant.node) != (pod_uid, node):
         raise GrantError(
-            f"the grant is for pod {grant.pod_uid} on node {grant.node}, not for pod {pod_uid} on node {node}"
+            brief(f"the grant is for pod {grant.pod_uid} on node {grant.node}, not for pod {pod_uid} on node {node}")
         )
     signature = _signature(annotations)
-    text = annotations[GRANT_ANNOTATION].encode()
+    text = as_bytes(annotations[GRANT_ANNOTATION], GRANT_ANNOTATION)
     if not any(_is_signed_by(key, signature, text) for key in keys):
-        raise GrantError("the grant's signature is by none of the scheduler's keys")
+        raise GrantError(UNKNOWN_KEY)
     return grant
 
 
@@ -77,9 +81,9 @@ def parse_public_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], tuple[st
     keys, problems = [], []
     for block in text.split(_PEM_END)[:-1]:
         try:
-            key = load_pem_public_key((block + _PEM_END).strip().encode())
+            key = load_pem_public_key(as_bytes((block + _PEM_END).strip(), "it"))
         except (ValueError, UnsupportedAlgorithm) as error:
-            problems.append(f"not a public key: {error}")
+            problems.append(f"not a public key: {brief(error)}")
             continue
         if isinstance(key, Ed25519PublicKey):
             keys.append(key)
@@ -90,11 +94,15 @@ def parse_public_keys(text: str) -> tuple[tuple[Ed25519PublicKey, ...], tuple[st
 
 def _signature(annotations: Mapping[str, str]) -> bytes:
     try:
-        return base64.b64decode(annotations[GRANT_SIGNATURE_ANNOTATION], validate=True)
+        return from_base64(
+            annotations[GRANT_SIGNATURE_ANNOTATION],
+            f"annotation {GRANT_SIGNATURE_ANNOTATION}",
+            max_bytes=_MAX_SIGNATURE,
+        )
     except KeyError:
         raise GrantError("the grant has no signature") from None
-    except binascii.Error as error:
-        raise GrantError(f"annotation {GRANT_SIGNATURE_ANNOTATION} is not base64: {error}") from error
+    except UnreadableError as error:
+        raise GrantError(str(error)) from error
 
 
 def _is_signed_by(key: Ed25519PublicKey, signature: bytes, text: bytes) -> bool:

@@ -17,8 +17,10 @@ from purser.core.dialects.dialect import Dialect, asks_for
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import InitResources, movable, restored
+from purser.core.dialects.last import LastAnswer
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
+from purser.core.enforcement import library_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.model import ContainerKind, ContainerRequest, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
@@ -27,6 +29,7 @@ from purser.core.podspec import ContainerSpec, PodSpec
 from purser.core.quantities import QuantityError
 
 __all__ = [
+    "MAX_CONTAINERS",
     "RECORD_ANNOTATIONS",
     "RESOURCES",
     "DialectError",
@@ -45,6 +48,10 @@ _PLAIN: Dialect = nvidia
 RESOURCES = frozenset(resource for dialect in (*_SHARING, _PLAIN) for resource in dialect.RESOURCES)
 """Every resource that pods ask for devices with. Nodes have only ``nvidia.com/gpu``."""
 
+MAX_CONTAINERS = 512
+"""Of a pod that asks for devices, init containers included. Nobody honest has a tenth of that; the API server takes
+tens of thousands, and each is looked at whenever the pod is judged."""
+
 RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD_ANNOTATIONS)
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
 
@@ -56,8 +63,16 @@ def asks_for_devices(pod: PodSpec) -> bool:
 
 def parse(pod: PodSpec) -> PodRequest | None:
     """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
+    return _last_parsed(pod)
+
+
+def _parse(pod: PodSpec) -> PodRequest | None:
     if not asks_for_devices(pod):
         return None
+    if len(pod.containers) > MAX_CONTAINERS:
+        raise DialectError(
+            [f"the pod has {len(pod.containers)} containers, and one that asks for GPUs may have {MAX_CONTAINERS}"]
+        )
     seen_by_kubelet, asked = _seen_by_kubelet(pod), _asked(pod)
     pod = restored(pod)
     problems = Problems()
@@ -80,6 +95,9 @@ def parse(pod: PodSpec) -> PodRequest | None:
     )
     problems.raise_if_any()
     return request if containers else None
+
+
+_last_parsed = LastAnswer(_parse)
 
 
 def _seen_by_kubelet(pod: PodSpec) -> KubeletPod | None:
@@ -137,6 +155,8 @@ def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> d
 
 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
+    if RESOURCES.isdisjoint(container.limits) and RESOURCES.isdisjoint(container.requests):
+        return []
     claimants = [dialect for dialect in _SHARING if dialect.claims(container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the cards beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
@@ -154,7 +174,9 @@ def _parse_container(container: ContainerSpec, selectors: Selectors, problems: P
     if len(claimants) != 1:
         return None
     devices = claimants[0].parse_container(container, selectors, problems)
-    return None if devices is None else ContainerRequest(container.name, container.kind, devices)
+    if devices is None:
+        return None
+    return ContainerRequest(container.name, container.kind, devices, library_hold(container))
 
 
 def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> str:

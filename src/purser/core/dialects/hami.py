@@ -4,11 +4,13 @@ Meanings are those of HAMi v2.10 (``pkg/device/nvidia/device.go``). Where HAMi l
 a number without a word, the pod is refused with a sentence instead.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from purser.core.dialects.dialect import MAX_DEVICES, asks_for
 from purser.core.dialects.errors import Problems
-from purser.core.dialects.hami_codec import ContainerDevice, encode_pod_devices
+from purser.core.dialects.hami_codec import ContainerDevice, decode_pod_devices, encode_pod_devices
 from purser.core.dialects.nvidia import whole_cards
 from purser.core.dialects.quantities import amount, memory_mib
 from purser.core.dialects.selectors import Selectors
@@ -46,6 +48,16 @@ def claims(container: ContainerSpec) -> bool:
     """Whether the container names a share, and not zero of everything."""
     named = any(container.quantity(resource) is not None for resource in _SHARES)
     return named and any(asks_for(container, resource) for resource in (GPU_RESOURCE, *_SHARES))
+
+
+def allocated_uuids(annotations: Mapping[str, str]) -> frozenset[str]:
+    """The cards that HAMi gave a pod, as its annotation names them; that of a MIG instance is the card's own.
+
+    Raises `CodecError`.
+    """
+    text = annotations.get(DEVICES_ALLOCATED, "")
+    devices = (device for of_container in decode_pod_devices(text) for device in of_container)
+    return frozenset(device.uuid.partition("[")[0] for device in devices)
 
 
 def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:

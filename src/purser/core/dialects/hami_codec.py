@@ -8,6 +8,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError, too_long
+
+MAX_BYTES = 256 * 1024
+"""Of one annotation: the API server lets all of an object's together have no more."""
+
 
 class CodecError(ValueError):
     """Text that is not in HAMi's encoding; the message quotes the part that is wrong."""
@@ -63,7 +68,9 @@ class RegisteredDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     custominfo: dict[str, object] = {}
 
 
-_register_decoder = msgspec.json.Decoder(tuple[RegisteredDevice, ...])
+_registers: JsonReader[tuple[RegisteredDevice, ...]] = JsonReader(
+    tuple[RegisteredDevice, ...], "the register annotation", max_bytes=MAX_BYTES
+)
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
@@ -85,6 +92,7 @@ def decode_pod_devices(text: str) -> tuple[tuple[ContainerDevice, ...], ...]:
 
     Raises `CodecError`.
     """
+    _check_length(text, "the device annotation")
     return tuple(_decode_container(part) for part in text.split(";"))
 
 
@@ -106,12 +114,13 @@ def encode_node_register(devices: Sequence[RegisteredDevice]) -> str:
 
 def decode_node_register(text: str) -> tuple[RegisteredDevice, ...]:
     """A node's devices, from JSON or from the older form with colons. Raises `CodecError`."""
+    _check_length(text, "the register annotation")
     if not text.lstrip().startswith("["):
         return tuple(_decode_legacy(part) for part in text.split(":") if part.strip())
     try:
-        return _register_decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CodecError(f"the register annotation is no list of devices: {error}") from error
+        return _registers.read(text)
+    except UnreadableError as error:
+        raise CodecError(str(error)) from error
 
 
 def encode_legacy_register(devices: Iterable[RegisteredDevice]) -> str:
@@ -138,6 +147,11 @@ def _decode_legacy(text: str) -> RegisteredDevice:
         index=_integer(fields[7], text) if len(fields) == 9 else 0,
         mode=fields[8] if len(fields) == 9 else "hami-core",
     )
+
+
+def _check_length(text: str, name: str) -> None:
+    if len(text) > MAX_BYTES:
+        raise CodecError(str(too_long(name, len(text), MAX_BYTES)))
 
 
 def _integer(field: str, text: str) -> int:

@@ -9,6 +9,7 @@ these amounts of init containers and sidecars into an annotation, and whoever re
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.dialects.errors import DialectError
 from purser.core.model import ContainerKind
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
@@ -19,7 +20,9 @@ InitResources = dict[str, dict[str, str]]
 
 MAX_BYTES = 16 * 1024
 
-_decoder = msgspec.json.Decoder(InitResources)
+_reader: JsonReader[InitResources] = JsonReader(
+    InitResources, f"annotation {INIT_RESOURCES_ANNOTATION}", max_bytes=MAX_BYTES
+)
 
 
 def movable(pod: PodSpec, resources: frozenset[str]) -> InitResources:
@@ -41,7 +44,7 @@ def restored(pod: PodSpec) -> PodSpec:
     moved = _decode(text)
     unknown = moved.keys() - {container.name for container in pod.containers if _is_init(container)}
     if unknown:
-        names = ", ".join(sorted(unknown))
+        names = brief(", ".join(sorted(unknown)))
         raise DialectError(
             [f"annotation {INIT_RESOURCES_ANNOTATION} names {names}, which are no init containers: remove it"]
         )
@@ -50,14 +53,10 @@ def restored(pod: PodSpec) -> PodSpec:
 
 
 def _decode(text: str) -> InitResources:
-    if len(text) > MAX_BYTES:
-        raise DialectError([f"annotation {INIT_RESOURCES_ANNOTATION} has more than {MAX_BYTES} characters: remove it"])
     try:
-        return _decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise DialectError(
-            [f"annotation {INIT_RESOURCES_ANNOTATION} is written by Purser's webhook and cannot be read: {error}"]
-        ) from error
+        return _reader.read(text)
+    except UnreadableError as error:
+        raise DialectError([f"{error}; Purser's webhook writes it: remove it"]) from error
 
 
 def _is_init(container: ContainerSpec) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.core.device_modes import MODES
 from purser.core.dialects.errors import Problems
 from purser.core.model import DeviceMode
 
@@ -18,8 +19,11 @@ NOUSE_GPUUUID = "nvidia.com/nouse-gpuuuid"
 NUMA_BIND = "nvidia.com/numa-bind"
 VGPU_MODE = "nvidia.com/vgpu-mode"
 
-_MODES = {"hami-core": DeviceMode.SHARED, "mig": DeviceMode.MIG, "mps": DeviceMode.MPS}
 _MAX_ENTRIES = 1024
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+"""As Go's strconv.ParseBool has them, by which HAMi reads."""
 
 
 class Selectors(msgspec.Struct, frozen=True):
@@ -54,15 +58,15 @@ def _names(annotations: Mapping[str, str], key: str, problems: Problems) -> tupl
 
 
 def _flag(annotations: Mapping[str, str], key: str, problems: Problems) -> bool:
-    value = annotations.get(key, "").strip().lower()
-    if value not in ("", "true", "false"):
+    value = annotations.get(key, "").strip()
+    if value not in (*_TRUE, *_FALSE, ""):
         problems.add(f'annotation {key} "{value[:64]}" is neither true nor false')
-    return value == "true"
+    return value in _TRUE
 
 
 def _modes(annotations: Mapping[str, str], problems: Problems) -> tuple[DeviceMode, ...]:
     words = _names(annotations, VGPU_MODE, problems)
     for word in words:
-        if word not in _MODES:
-            problems.add(f'annotation {VGPU_MODE} "{word[:64]}" is no mode: write {", ".join(_MODES)}')
-    return tuple(_MODES[word] for word in words if word in _MODES)
+        if word not in MODES:
+            problems.add(f'annotation {VGPU_MODE} "{word[:64]}" is no mode: write {", ".join(MODES)}')
+    return tuple(MODES[word] for word in words if word in MODES)

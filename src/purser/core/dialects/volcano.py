@@ -75,5 +75,5 @@ def device_count(container: ContainerSpec) -> str | None:
 def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """The indices of the pod's cards on its node."""
     indices = {device.uuid: device.index for device in inventory.devices}
-    held = {indices[uuid] for part in grant.containers for uuid in part.uuids if uuid in indices}
+    held = {indices[uuid] for uuid in grant.uuids if uuid in indices}
     return {GPU_INDEX: ",".join(str(index) for index in sorted(held))}

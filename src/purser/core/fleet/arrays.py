@@ -36,6 +36,7 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "alone": np.int16,
     "usable": np.bool_,
     "cordoned": np.bool_,
+    "disputed": np.bool_,
     "gpu_model": np.int16,
     "left_milli": np.int16,
 }
@@ -64,7 +65,7 @@ class FleetArrays:
 
     Per GPU, shape [GPUs, rows], 0 where a node has no such GPU: ``memory_mib``, ``memory_free_mib``, ``cores_percent``,
     ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``usable``, ``cordoned``
-    (that is why it is not usable), ``gpu_model`` (place in ``models``), ``left_milli`` (see
+    and ``disputed`` (that is why it is not usable), ``gpu_model`` (place in ``models``), ``left_milli`` (see
     `purser.core.fleet.arrays`).
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
@@ -83,6 +84,7 @@ class FleetArrays:
     alone: npt.NDArray[np.int16]
     usable: npt.NDArray[np.bool_]
     cordoned: npt.NDArray[np.bool_]
+    disputed: npt.NDArray[np.bool_]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
     gpu_count: npt.NDArray[np.int16]
@@ -205,7 +207,7 @@ class FleetArrays:
             self.slots[place, row] = gpu.slots
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
             self.alone[place, row], self.usable[place, row] = gpu.alone, gpu.usable
-            self.cordoned[place, row] = gpu.cordoned
+            self.cordoned[place, row], self.disputed[place, row] = gpu.cordoned, gpu.disputed
             self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, gpu.mode))
             self.left_milli[place, row] = self._left(place, row)
         for kind, pods in node.kinds:

@@ -16,9 +16,11 @@ class GpuFacts(msgspec.Struct, frozen=True):
     cores_percent: int = 100
     mode: str = ""
     usable: bool = True
-    """Healthy and not cordoned."""
+    """Healthy, and neither cordoned nor disputed."""
     cordoned: bool = False
     """That, and not its health, is why it is not usable."""
+    disputed: bool = False
+    """The same of a dispute, where it is not cordoned."""
     memory_taken_mib: int = 0
     cores_taken_percent: int = 0
     slots_taken: int = 0
@@ -88,8 +90,9 @@ def gpu_facts(state: DeviceState) -> GpuFacts:
         _bounded(device.slots),
         _bounded(device.cores_percent),
         device.mode,
-        device.healthy and not state.cordoned,
+        device.healthy and not state.cordoned and not state.disputed,
         device.healthy and state.cordoned,
+        device.healthy and not state.cordoned and bool(state.disputed),
         _bounded(used.memory_mib),
         _bounded(used.cores_percent),
         _bounded(used.slots),

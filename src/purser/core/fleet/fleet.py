@@ -11,6 +11,7 @@ one of them is a decision about all.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -23,6 +24,8 @@ from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
 from purser.core.model import Device, NodeInventory
 from purser.core.outlook import Outlook, Outlooks, emptied
 
+_NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
+
 
 class DeviceState(msgspec.Struct, frozen=True, gc=False):
     """A device and what is taken of it."""
@@ -31,6 +34,8 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
     usage: Usage = UNUSED
     cordoned: bool = False
     """It takes no new grants."""
+    disputed: str = ""
+    """Why it takes none until its node's books agree; empty where they do."""
 
 
 class NodeState(msgspec.Struct, frozen=True, gc=False):
@@ -47,31 +52,51 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> Hashable:
         """Equal for nodes in equal state."""
-        usage = tuple(_usage_key(state.usage) for state in self.devices)
+        usage = tuple((*_usage_key(state.usage), state.disputed) for state in self.devices)
         if self.outlook is None:
             return (self.hardware, usage)
         return (self.hardware, usage, self.outlook.key({s.device.uuid: p for p, s in enumerate(self.devices)}))
 
+    def plus(self, taken: Mapping[str, Usage]) -> "NodeState":
+        """The same node with more taken of its devices, by uuid: perhaps more than they have."""
+        if not taken:
+            return self
+        usage = {s.device.uuid: s.usage + taken.get(s.device.uuid, UNUSED) for s in self.devices}
+        return _with_usage(self, usage, self.outlook, _disputed(self))
+
     @property
     def unused(self) -> "NodeState":
         """The same node with nothing taken."""
-        return _with_usage(self, {}, self.outlook and emptied(self.outlook))
+        return _with_usage(self, {}, self.outlook and emptied(self.outlook), _disputed(self))
 
 
-def node_state(inventory: NodeInventory, usage: Mapping[str, Usage]) -> NodeState:
+def node_state(
+    inventory: NodeInventory, usage: Mapping[str, Usage], disputes: Mapping[str, str] = _NO_DISPUTES
+) -> NodeState:
     """A node's state from scratch."""
     devices = sorted(inventory.devices, key=lambda device: (device.index, device.uuid))
     cordoned = frozenset(inventory.cordoned)
-    states = tuple(DeviceState(d, usage.get(d.uuid, UNUSED), d.uuid in cordoned) for d in devices)
+    states = tuple(
+        DeviceState(d, usage.get(d.uuid, UNUSED), d.uuid in cordoned, disputes.get(d.uuid, "")) for d in devices
+    )
     return NodeState(inventory.node, inventory, states, _hardware_key(states))
 
 
-def _with_usage(node: NodeState, usage: Mapping[str, Usage], outlook: Outlook | None) -> NodeState:
-    states = tuple(DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned) for s in node.devices)
+def _with_usage(
+    node: NodeState, usage: Mapping[str, Usage], outlook: Outlook | None, disputes: Mapping[str, str]
+) -> NodeState:
+    states = tuple(
+        DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned, disputes.get(s.device.uuid, ""))
+        for s in node.devices
+    )
     return NodeState(node.name, node.inventory, states, node.hardware, outlook)
 
 
-def _usage_key(usage: Usage) -> Hashable:
+def _disputed(node: NodeState) -> dict[str, str]:
+    return {state.device.uuid: state.disputed for state in node.devices if state.disputed}
+
+
+def _usage_key(usage: Usage) -> tuple[Hashable, ...]:
     return (usage.slots, usage.memory_mib, usage.cores_percent, usage.exclusive > 0)
 
 
@@ -138,15 +163,27 @@ class Fleet:
         self._classes = _Classes()
         self._hardware = _Classes()
         self._rooms: dict[str, NodeRoom] = {}
+        self._disputes: dict[str, Mapping[str, str]] = {}
         self._changed: set[str] = set()
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
         self.ledger.set_inventory(inventory)
-        state = node_state(inventory, self.ledger.usage(inventory.node))
+        state = node_state(inventory, self.ledger.usage(inventory.node), self._disputes_of(inventory.node))
         # A number stands in for the hardware, so that keys stay small and quick to compare.
         state = msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware))
         self._put(msgspec.structs.replace(state, outlook=self._outlook(inventory)))
+
+    def set_disputes(self, name: str, disputes: Mapping[str, str]) -> None:
+        """Say of which of a node's devices no new grants are to be made, and why: by uuid."""
+        if self._disputes_of(name) != disputes:
+            self._disputes[name] = dict(disputes)
+            if not disputes:
+                del self._disputes[name]
+            self._outdated.add(name)
+
+    def _disputes_of(self, name: str) -> Mapping[str, str]:
+        return self._disputes.get(name, _NO_DISPUTES)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; grants on it stay on the book until its pods are gone."""
@@ -244,7 +281,7 @@ class Fleet:
             if grant.pod_uid not in pod_uids:
                 for uuid, taken in pod_usage(grant).items():
                     usage[uuid] = usage.get(uuid, UNUSED) + taken
-        return _with_usage(node, usage, self._outlook(node.inventory, pod_uids))
+        return _with_usage(node, usage, self._outlook(node.inventory, pod_uids), self._disputes_of(name))
 
     def __iter__(self) -> Iterator[NodeState]:
         self._refresh()
@@ -260,7 +297,8 @@ class Fleet:
         for name in changed:
             node = self._nodes.get(name)
             if node is not None:
-                self._put(_with_usage(node, self.ledger.usage(name), self._outlook(node.inventory)))
+                usage, outlook = self.ledger.usage(name), self._outlook(node.inventory)
+                self._put(_with_usage(node, usage, outlook, self._disputes_of(name)))
 
     def _outlook(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Outlook | None:
         return self._outlooks.of(inventory.node, self.ledger.grants(inventory.node), gone, inventory.devices)

@@ -10,14 +10,15 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from purser.core.kubelet import managers
+from purser.core.kubelet import devicemanager, managers
 from purser.core.kubelet.asks import Admission, Manager, Outcome, Refusal
 from purser.core.kubelet.config import TopologyScope
 from purser.core.kubelet.hints import NO_AFFINITY, Hint, ProviderHints
-from purser.core.kubelet.managers import Reusable, Turn
+from purser.core.kubelet.managers import UNEXPECTED_ADMISSION_ERROR, Reusable, Turn
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import ContainerKey, Node, NodeState
 from purser.core.kubelet.topologymanager import Policy, policy_for
+from purser.core.kubelet.versions import behaviour
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 _NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
@@ -52,6 +53,23 @@ def admit(
         if refusal is not None:
             return Outcome(state, refusal)
     return Outcome(state)
+
+
+def allocate_at_creation(
+    node: Node, state: NodeState, pod: KubeletPod, name: str, active: Collection[str] | None
+) -> Admission:
+    """Give the devices that it lacks to a container that is about to be created (GetDeviceRunContainerOptions).
+
+    It lacks those of resources that kubelet did not know when it admitted the pod: their plugin registered afterwards.
+    The refusal's message is kubelet's error as it is, and leads to CreateContainerConfigError.
+    """
+    if active is not None:
+        state = replace(state, devices=devicemanager.free_all_but(state.devices, frozenset(active) | {pod.uid}))
+    container = next(each for each in pod.containers if each.name == name)
+    left = devicemanager.left_before(behaviour(node.config.parsed_version), state.devices, pod, name)
+    hint = state.hints.get((pod.uid, name), NO_AFFINITY)
+    state, error, _ = yield from devicemanager.allocate(node, state, pod, container, hint, left)
+    return Outcome(state, None if error is None else Refusal(Manager.DEVICE, name, UNEXPECTED_ADMISSION_ERROR, error))
 
 
 def align(policy: Policy, providers_hints: Sequence[ProviderHints], container: str = "") -> tuple[Hint, Refusal | None]:

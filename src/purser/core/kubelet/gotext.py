@@ -2,6 +2,10 @@
 
 import json
 
+MAX_STATE_BYTES = 8 * 1024 * 1024
+"""Of one state file; longer ones are not read: an agent is to stay within 80 MiB, and what kubelet writes for a
+thousand containers with devices is about 1 MiB."""
+
 
 def fnv1a_32(text: str) -> int:
     """FNV-1a, 32 bits, of a text's UTF-8: kubelet's checksum.New over what spew prints."""

@@ -52,7 +52,7 @@ ZONE_TYPE = "Node"
 MAX_NODE = 63
 """kubelet's masks of NUMA nodes have 64 bits."""
 
-MAX_DEVICES = 65536
+MAX_DEVICES = 16384
 """On one node: more is a mistake."""
 
 _ZONE = re.compile(r"node-([0-9]{1,4})")

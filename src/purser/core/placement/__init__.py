@@ -12,7 +12,7 @@ makes of a choice: `foresight` (what becomes of pods it is about to take), `kube
 `nearness` (shares near their CPUs).
 
 Both together: `policy` (the operator's choices), `evaluate` (a pod on many nodes), `by_class` (one verdict for nodes in
-equal state), `rank` (which node is best), `reasons` and `explain` (why none).
+equal state), `rank` (which node is best), `reasons` and `explain` (why none), `preemption` (who would have to go).
 
 Not here: the book itself (`purser.core.ledger`), what pods' resource names mean (`purser.core.dialects`), and kubelet's
 rules (`purser.core.kubelet`). Nothing here changes the fleet or the book. What is kept from one decision to the next
@@ -25,10 +25,11 @@ from purser.core.placement.grants import to_grant
 from purser.core.placement.place import ContainerPlacement, Fit, Placement, decide, place, placement_of
 from purser.core.placement.policy import Authority, Policy
 from purser.core.placement.rank import MAX_SCORE, best, rank
-from purser.core.placement.reasons import UNREGISTERED, Reason, Refusal, tally
+from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
 
 __all__ = [
     "MAX_SCORE",
+    "PROMISED",
     "UNREGISTERED",
     "Authority",
     "ContainerPlacement",

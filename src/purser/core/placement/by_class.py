@@ -13,8 +13,8 @@ from purser.core.model import PodRequest
 from purser.core.placement.place import Fit
 from purser.core.placement.policy import Policy
 from purser.core.placement.reasons import Refusal
-from purser.core.placement.recent import recall
 from purser.core.quota import Room
+from purser.core.recent import recall
 
 Verdict = Fit | Refusal
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from purser.core.fleet import Fleet
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
+from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
 from purser.core.placement.kernels.arguments import Floats
@@ -28,12 +30,14 @@ from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.preference import Preference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
-from purser.core.placement.recent import recall
 from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Ask, Bools, Quota, Verdicts
 from purser.core.policy_words import ARRAY_WORDS
 from purser.core.quota import UNLIMITED, Demand, Room
+from purser.core.recent import recall
+
+NOTHING_HELD: Mapping[str, Usage] = MappingProxyType({})
 
 _MOST_ASKS = 128
 """Verdicts kept: each costs some 40 bytes a node."""
@@ -105,11 +109,16 @@ class Evaluator:
         """Whether any of these nodes fits; see `evaluate`."""
         return bool(self._answered(request, names, left, own).fits.any())
 
-    def place(self, name: str, request: PodRequest, left: Room = UNLIMITED) -> Placement | Refusal:
-        """Where the pod would go on a node: the devices that the policy likes best."""
+    def place(
+        self, name: str, request: PodRequest, left: Room = UNLIMITED, held: Mapping[str, Usage] = NOTHING_HELD
+    ) -> Placement | Refusal:
+        """Where the pod would go on a node: the devices that the policy likes best. ``held`` is what is kept of its
+        devices for others, beside what is taken of them."""
         node = self._fleet.node(name)
         if node is None:
             return UNREGISTERED
+        if held:  # arrays do not tell of it
+            return place(node.plus(held), request, self.policy, left)
         row = self._live.refresh().rows[name]
         chosen = place(node, request, self.policy, left, self._preference(request, row))
         if isinstance(chosen, Refusal):  # kubelet's choice is searched for from the devices that are preferred

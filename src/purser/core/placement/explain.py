@@ -1,10 +1,29 @@
-"""Refusals in one sentence, for people: how many nodes and devices stand against the pod, and for what reason."""
+"""Refusals in one sentence, as it stands in kube-scheduler's FailedScheduling event: how many nodes and GPUs stand
+against the pod and for what reason, the largest obstacle first.
 
-from collections.abc import Callable, Iterable, Mapping
+kube-scheduler counts nodes by the text that an extender gives for each: ``0/5 nodes are available: 3 node(s) had no
+suitable GPU: ..., 2 node(s) had untolerated taint ...``. All nodes that Purser refuses therefore get the same text,
+with counts of its own inside.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from purser.core.decoding import brief
+from purser.core.device_modes import mode_words
+from purser.core.fleet import DeviceState, Fleet
+from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement.reasons import Reason, Refusal, tally
+
+_EXAMPLES = 32
+"""Nodes that are looked into for each refusal, for the models that there are or what ails a GPU: enough for people."""
+
+_MODELS = 4
+"""GPU models that are named."""
+
+_LONGEST = 64
+"""Characters of a model's name."""
 
 
 class _Tally(msgspec.Struct):
@@ -18,8 +37,11 @@ class _Tally(msgspec.Struct):
     cores_needed_percent: int = 0
     cores_free_percent: int = 0
     count_needed: int = 0
+    container: str = ""
     detail: str = ""
     """One of them, where nodes have different ones."""
+    examples: list[DeviceState] = []
+    """Devices of some of these nodes."""
 
     def add(self, refusal: Refusal, devices: int, nodes: int) -> None:
         self.nodes += nodes
@@ -29,15 +51,24 @@ class _Tally(msgspec.Struct):
         self.cores_needed_percent = max(self.cores_needed_percent, refusal.cores_needed_percent)
         self.cores_free_percent = max(self.cores_free_percent, refusal.cores_free_percent)
         self.count_needed = max(self.count_needed, refusal.count_needed)
+        self.container = self.container or refusal.container
         self.detail = max(self.detail, refusal.detail)
 
 
-def explain(refusals: Mapping[str, Refusal]) -> str:
-    """Such as ``0 of 3 nodes fit: 2 nodes: 16 devices have no free slot; 1 node has no inventory``."""
-    if not refusals:
-        return "no node was offered"
-    tallies = sorted(_tally(refusals.values()).values(), key=lambda t: (-t.nodes, -t.devices, t.reason))
-    return f"0 of {_count(len(refusals), 'node')} fit: " + "; ".join(map(_clause, tallies))
+def explain(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, quota: str = "") -> str:
+    """Such as ``node(s) had no suitable GPU: 16 GPUs on 2 nodes have less than 10240 MiB free (most: 8192 MiB)``.
+
+    ``quota`` is what is said of the namespace's quota where that is the obstacle.
+    """
+    by_reason = _tally(refusals.values())
+    if quota and Reason.QUOTA_NOT_FIT in by_reason:
+        return quota
+    _find_examples(by_reason, refusals, fleet)
+    tallies = sorted(by_reason.values(), key=lambda found: (-found.nodes, -found.devices, found.reason))
+    devices = {container.name: container.devices for container in request.containers}
+    lead = f"container {tallies[0].container}: " if len(devices) > 1 and tallies and tallies[0].container else ""
+    clauses = (_clause(found, devices.get(found.container)) for found in tallies)
+    return f"node(s) had no suitable GPU: {lead}{'; '.join(clauses)}"
 
 
 def _tally(refusals: Iterable[Refusal]) -> dict[Reason, _Tally]:
@@ -48,47 +79,124 @@ def _tally(refusals: Iterable[Refusal]) -> dict[Reason, _Tally]:
     return tallies
 
 
-def _clause(tally: _Tally) -> str:
-    if tally.reason in _OF_NODES:
-        detail = f" ({tally.detail})" if tally.detail else ""
-        return f"{_count(tally.nodes, 'node')} {_OF_NODES[tally.reason][tally.nodes > 1]}{detail}"
-    return f"{_count(tally.nodes, 'node')}: {_count(tally.devices, 'device')} {_OF_DEVICES[tally.reason](tally)}"
+def _find_examples(by_reason: Mapping[Reason, _Tally], refusals: Mapping[str, Refusal], fleet: Fleet) -> None:
+    looked_into = {reason: 0 for reason in _BY_EXAMPLE if reason in by_reason}
+    if not looked_into:
+        return
+    for name, refusal in refusals.items():
+        for reason, _ in refusal.counts:
+            if looked_into.get(reason, _EXAMPLES) < _EXAMPLES and (node := fleet.node(name)) is not None:
+                looked_into[reason] += 1
+                by_reason[reason].examples.extend(node.devices)
+
+
+def _clause(found: _Tally, asked: DeviceRequest | None) -> str:
+    if found.reason in _OF_NODES:
+        detail = f" ({found.detail})" if found.detail else ""
+        return f"{_count(found.nodes, 'node')} {_OF_NODES[found.reason][found.nodes > 1]}{detail}"
+    where = f"{_count(found.devices, 'GPU')} on {_count(found.nodes, 'node')}"
+    return f"{where} {_OF_DEVICES[found.reason](found, asked or DeviceRequest(found.count_needed))}"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _verb(tally: _Tally, one: str, many: str) -> str:
-    return one if tally.devices == 1 else many
+def _verb(found: _Tally, one: str, many: str) -> str:
+    return one if found.devices == 1 else many
+
+
+def _is(found: _Tally) -> str:
+    return _verb(found, "is", "are")
+
+
+def _has(found: _Tally) -> str:
+    return _verb(found, "has", "have")
+
+
+def _unhealthy(found: _Tally, asked: DeviceRequest) -> str:
+    ill = [state.device for state in found.examples if not state.device.healthy]
+    example = f" (GPU {ill[0].index}: {brief(ill[0].unhealthy_reason)})" if ill and ill[0].unhealthy_reason else ""
+    return f"{_is(found)} unhealthy{example}"
+
+
+def _other_type(found: _Tally, asked: DeviceRequest) -> str:
+    models = sorted({state.device.model for state in found.examples})
+    named = _listed(models, ", ")
+    wants = [
+        lead + _listed([word.lstrip("=") for word in words], " or ")
+        for lead, words in (
+            ("a model with ", asked.models_allowed),
+            ("no ", asked.models_denied),
+        )
+        if words
+    ]
+    modes = ""
+    if asked.modes_allowed:
+        wants.append(f"mode {mode_words(asked.modes_allowed)}")
+        modes = mode_words(state.device.mode for state in found.examples)
+    there = f" (there: {named}{f', mode {modes}' if modes else ''})" if named else ""
+    return f"{_is(found)} not what the pod wants: {', '.join(wants) or 'another model or mode'}{there}"
+
+
+def _listed(words: Sequence[str], between: str) -> str:
+    """The first of them: pods and nodes name what they like, and as much of it."""
+    more = f" and {len(words) - _MODELS} more" if len(words) > _MODELS else ""
+    return between.join(brief(word, _LONGEST) for word in words[:_MODELS]) + more
+
+
+def _in_use(found: _Tally, asked: DeviceRequest) -> str:
+    if _wants_whole(asked):
+        return f"{_is(found)} in use, and the pod wants {_verb(found, 'a whole GPU', 'whole GPUs')}"
+    return f"{_is(found)} in use and cannot be shared with the pod"
+
+
+def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
+    if _wants_whole(asked):
+        return _in_use(found, asked)
+    percent = f" ({asked.memory_percent}%)" if asked.memory_percent else ""
+    return (
+        f"{_has(found)} less than {found.memory_needed_mib} MiB{percent} of memory free"
+        f" (most: {found.memory_free_mib} MiB)"
+    )
+
+
+def _short_of_cores(found: _Tally, asked: DeviceRequest) -> str:
+    if _wants_whole(asked):
+        return _in_use(found, asked)
+    return f"{_has(found)} less than {found.cores_needed_percent}% of compute free (most: {found.cores_free_percent}%)"
+
+
+def _wants_whole(asked: DeviceRequest) -> bool:
+    return asked.is_whole or asked.memory_percent == 100
 
 
 _OF_NODES = {
-    Reason.UNREGISTERED: ("has no inventory", "have no inventory"),
-    Reason.NO_DEVICES: ("has no devices", "have no devices"),
-    Reason.KUBELET_BUSY: ("has pods on their way", "have pods on their way"),
-    Reason.KUBELET_REFUSES: ("has a kubelet that would refuse the pod", "have kubelets that would refuse the pod"),
+    Reason.UNREGISTERED: ("has no inventory: no agent runs there", "have no inventory: no agent runs there"),
+    Reason.NO_DEVICES: ("has no GPUs", "have no GPUs"),
+    Reason.NOMINATED: (
+        "keeps its room for nominated pods of the same or of higher priority",
+        "keep their room for nominated pods of the same or of higher priority",
+    ),
+    Reason.KUBELET_BUSY: ("has pods on their way to kubelet", "have pods on their way to kubelet"),
+    Reason.KUBELET_REFUSES: ("has a kubelet that would reject the pod", "have kubelets that would reject the pod"),
 }
 
-_OF_DEVICES: dict[Reason, Callable[[_Tally], str]] = {
-    Reason.NOT_HEALTHY: lambda t: _verb(t, "is unhealthy", "are unhealthy"),
-    Reason.CORDONED: lambda t: _verb(t, "is cordoned", "are cordoned"),
-    Reason.TYPE_MISMATCH: lambda t: _verb(t, "is", "are") + " of another model or mode than asked for",
-    Reason.UUID_MISMATCH: lambda t: _verb(t, "is", "are") + " excluded by the pod's choice of uuids",
-    Reason.NUMA_NOT_FIT: lambda t: (
-        _verb(t, "suits", "suit") + f", but no {t.count_needed} of them are on one NUMA node"
-    ),
-    Reason.SLOTS_EXHAUSTED: lambda t: _verb(t, "has", "have") + " no free slot",
-    Reason.EXCLUSIVE_CONFLICT: lambda t: _verb(t, "is", "are") + " in use where one side wants to be alone",
-    Reason.QUOTA_NOT_FIT: lambda t: "would exceed the namespace's quota",
-    Reason.INSUFFICIENT_MEMORY: lambda t: (
-        _verb(t, "has", "have") + f" less than {t.memory_needed_mib} MiB free (most: {t.memory_free_mib} MiB)"
-    ),
-    Reason.INSUFFICIENT_CORES: lambda t: (
-        _verb(t, "has", "have")
-        + f" less than {t.cores_needed_percent} percent of compute free (most: {t.cores_free_percent} percent)"
-    ),
-    Reason.CORES_EXHAUSTED: lambda t: _verb(t, "has", "have") + " no compute left",
-    Reason.MIG_INFEASIBLE: lambda t: _verb(t, "has", "have") + " no room for a MIG profile that is large enough",
-    Reason.TOO_FEW_CARDS: lambda t: _verb(t, "suits", "suit") + f", fewer than the {t.count_needed} needed on one node",
+_OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {
+    Reason.NOT_HEALTHY: _unhealthy,
+    Reason.CORDONED: lambda t, _: f"{_is(t)} cordoned",
+    Reason.DISPUTED: lambda t, _: f"{_is(t)} disputed ({t.detail})",
+    Reason.TYPE_MISMATCH: _other_type,
+    Reason.UUID_MISMATCH: lambda t, _: f"{_is(t)} excluded by the UUIDs that the pod names",
+    Reason.NUMA_NOT_FIT: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one NUMA node",
+    Reason.SLOTS_EXHAUSTED: lambda t, _: f"{_has(t)} no free slot",
+    Reason.EXCLUSIVE_CONFLICT: _in_use,
+    Reason.QUOTA_NOT_FIT: lambda t, _: "would exceed the namespace's ResourceQuota",
+    Reason.INSUFFICIENT_MEMORY: _short_of_memory,
+    Reason.INSUFFICIENT_CORES: _short_of_cores,
+    Reason.CORES_EXHAUSTED: lambda t, _: f"{_has(t)} no compute left",
+    Reason.TOO_FEW_CARDS: lambda t, _: f"{_is(t)} available, but {t.count_needed} are needed on one node",
 }
+
+_BY_EXAMPLE = (Reason.NOT_HEALTHY, Reason.TYPE_MISMATCH)
+"""Reasons that are told with what is found on some nodes."""

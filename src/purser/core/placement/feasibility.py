@@ -18,6 +18,8 @@ class Offer(msgspec.Struct, frozen=True):
 
     device: Device
     cordoned: bool
+    disputed: str
+    """Why it takes no new grants until its node's books agree; empty where they do."""
     used: Usage
     """By other pods over their whole lives, and by the containers of this pod that run beside this one."""
     request: DeviceRequest
@@ -53,8 +55,12 @@ def refuses(offer: Offer) -> Reason | None:
 
 
 def names_model(word: str, model: str) -> bool:
-    """Whether a word of a selector means a model: it is in the model's name, case aside; after ``=`` it is the name."""
-    return word[1:] == model if word.startswith("=") else word.lower() in model.lower()
+    """Whether a word of a selector means a model: it is in the model's name, case aside; after ``=`` it is the name.
+
+    HAMi registers each model of NVIDIA's with its vendor in front (``NVIDIA-Tesla T4``, ``NVIDIA-NVIDIA H20-3e``), and
+    its users' selectors are written for that.
+    """
+    return word[1:] == model if word.startswith("=") else word.lower() in f"nvidia-{model}".lower()
 
 
 def _is_unhealthy(offer: Offer) -> bool:
@@ -63,6 +69,10 @@ def _is_unhealthy(offer: Offer) -> bool:
 
 def _is_cordoned(offer: Offer) -> bool:
     return offer.cordoned
+
+
+def _is_disputed(offer: Offer) -> bool:
+    return bool(offer.disputed)
 
 
 def _is_other_type(offer: Offer) -> bool:
@@ -117,6 +127,7 @@ def _is_held_alone(offer: Offer) -> bool:
 CHECKS: tuple[tuple[Reason, Callable[[Offer], bool]], ...] = (
     (Reason.NOT_HEALTHY, _is_unhealthy),
     (Reason.CORDONED, _is_cordoned),
+    (Reason.DISPUTED, _is_disputed),
     (Reason.TYPE_MISMATCH, _is_other_type),
     (Reason.UUID_MISMATCH, _is_other_uuid),
     (Reason.SLOTS_EXHAUSTED, _has_no_slot),

@@ -6,6 +6,7 @@ frequent shapes, until they make up 95 percent). `LearnedMix` counts what arrive
 
 from collections import Counter
 from collections.abc import Mapping
+from heapq import nlargest
 from types import MappingProxyType
 from typing import Protocol
 
@@ -90,6 +91,9 @@ class LearnedMix:
     RENEWED_FROM = 0.05
     """How much of the mix must be other pods by now. Chance alone makes it less than that once a thousand have come."""
 
+    MOST_SHAPES = 1024
+    """Remembered, the most frequent: whoever makes pods of ever new sizes must not make every decision a long one."""
+
     EXPECTED: Mapping[int, float] = MappingProxyType({1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0})
     """Pods that count as arrived before any has, by the number of whole GPUs they want: enough for shares to be packed
     until there are a hundred of them. Over 400 drawn fleets of 1 to 20 nodes, 90.0 percent are allocated when a pod
@@ -113,9 +117,15 @@ class LearnedMix:
         if self._unheeded >= self.LOOKED_AT_AFTER * self._total:
             self._look()
 
+    def _most(self, counts: dict[PodShape, float]) -> dict[PodShape, float]:
+        if len(counts) <= self.MOST_SHAPES:
+            return counts
+        kept = set(nlargest(self.MOST_SHAPES, counts, key=lambda shape: _rank((shape, counts[shape]))))
+        return {shape: count for shape, count in counts.items() if shape in kept}
+
     def _look(self) -> None:
         self._counts = {shape: count / self._weight for shape, count in self._counts.items()}
-        self._counts = {shape: count for shape, count in self._counts.items() if count > 1 / 64}
+        self._counts = self._most({shape: count for shape, count in self._counts.items() if count > 1 / 64})
         self._total, self._weight, self._unheeded = sum(self._counts.values()), 1.0, 0.0
         mix = Mix.of(self._counts)
         if _difference(mix, self.mix) >= self.RENEWED_FROM:

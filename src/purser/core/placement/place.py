@@ -23,7 +23,7 @@ from purser.core.placement.kubelet import Settled, settle
 from purser.core.placement.nearness import nearer
 from purser.core.placement.order import Candidate, numa_nodes, order_key
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
-from purser.core.placement.reasons import Reason, Refusal
+from purser.core.placement.reasons import Reason, Refusal, dispute_detail
 from purser.core.placement.scores import device_score, memory_needed_mib
 from purser.core.placement.topology import pick
 from purser.core.quota import UNLIMITED, Demand, Room, room
@@ -216,6 +216,7 @@ class _Pod:
             Offer(
                 state.device,
                 state.cordoned,
+                state.disputed,
                 used,
                 request,
                 memory_needed_mib(request, state.device),
@@ -274,6 +275,7 @@ def _refusal(
         counted[for_rest] += suiting
     short = [offer for offer, found in zip(offers, reasons, strict=True) if found is Reason.INSUFFICIENT_MEMORY]
     busy = [offer for offer, found in zip(offers, reasons, strict=True) if found is Reason.INSUFFICIENT_CORES]
+    disputed = (offer for offer, found in zip(offers, reasons, strict=True) if found is Reason.DISPUTED)
     return Refusal(
         counts=tuple(sorted(counted.items())),
         devices=len(offers),
@@ -283,6 +285,7 @@ def _refusal(
         cores_needed_percent=max((offer.cores_percent for offer in busy), default=0),
         cores_free_percent=max((offer.cores_free_percent for offer in busy), default=0),
         count_needed=container.devices.count,
+        detail=next((dispute_detail(offer.device.uuid, offer.disputed) for offer in disputed), ""),
     )
 
 

@@ -12,6 +12,8 @@ class Reason(StrEnum):
 
     NOT_HEALTHY = "CardNotHealth"
     CORDONED = "CardCordoned"
+    DISPUTED = "CardDisputed"
+    """HAMi has no word for it: the node's books do not agree on who holds the card."""
     TYPE_MISMATCH = "CardTypeMismatch"
     NUMA_NOT_FIT = "NumaNotFit"
     UUID_MISMATCH = "CardUuidMismatch"
@@ -21,7 +23,6 @@ class Reason(StrEnum):
     INSUFFICIENT_MEMORY = "CardInsufficientMemory"
     INSUFFICIENT_CORES = "CardInsufficientCore"
     CORES_EXHAUSTED = "CardComputeUnitsExhausted"
-    MIG_INFEASIBLE = "CardMigTopologyInfeasible"
     TOO_FEW_CARDS = "AllocatedCardsInsufficientRequest"
     NO_DEVICES = "NodeInsufficientDevice"
     UNREGISTERED = "node unregistered"
@@ -29,6 +30,8 @@ class Reason(StrEnum):
     """HAMi has no word for it: its pods end on the node."""
     KUBELET_BUSY = "NodeKubeletBusy"
     """Pods are on their way to it; for a second or so."""
+    NOMINATED = "NodeNominated"
+    """What is free of it is for pods of higher or equal priority that were nominated to it."""
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +52,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     cores_free_percent: int = 0
     count_needed: int = 0
     detail: str = ""
-    """What kubelet would say, where it is kubelet that would refuse."""
+    """What kubelet would say, where it is kubelet that would refuse; who is in the way, where a card is disputed."""
 
     @property
     def message(self) -> str:
@@ -57,8 +60,17 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
         if not self.devices:
             reasons = ", ".join(reason for reason, _ in self.counts)
             return f"{reasons}: {self.detail}" if self.detail else reasons
-        return ", ".join(sorted(f"{count}/{self.devices} {reason}" for reason, count in self.counts))
+        counted = ", ".join(sorted(f"{count}/{self.devices} {reason}" for reason, count in self.counts))
+        return f"{counted} ({self.detail})" if self.detail else counted
 
+
+def dispute_detail(uuid: str, why: str) -> str:
+    """Such as ``card GPU-... is disputed: pod ns/name holds it without a grant``."""
+    return f"card {uuid} is disputed: {why}"
+
+
+PROMISED = Refusal(((Reason.NOMINATED, 1),), resolvable=True)
+"""The pod fits the node, but not beside pods that were nominated to it."""
 
 UNREGISTERED = Refusal(((Reason.UNREGISTERED, 1),))
 """No inventory of the node is known."""

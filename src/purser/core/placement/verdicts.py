@@ -17,7 +17,7 @@ from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import ContainerRequest, DeviceRequest
 from purser.core.placement.kernels.arguments import Ints
-from purser.core.placement.reasons import Reason, Refusal
+from purser.core.placement.reasons import Reason, Refusal, dispute_detail
 from purser.core.placement.shape import PodShape, wanted
 
 Bools = npt.NDArray[np.bool_]
@@ -26,6 +26,7 @@ Codes = npt.NDArray[np.int8]
 _REASONS = (
     Reason.NOT_HEALTHY,
     Reason.CORDONED,
+    Reason.DISPUTED,
     Reason.TYPE_MISMATCH,
     Reason.UUID_MISMATCH,
     Reason.SLOTS_EXHAUSTED,
@@ -148,7 +149,14 @@ class Verdicts:
             cores_needed_percent=min(asked.cores_percent, 100) if cores_free > -_MOST else 0,
             cores_free_percent=cores_free if cores_free > -_MOST else 0,
             count_needed=asked.count,
+            detail=self._dispute(rows) if Reason.DISPUTED in counts else "",
         )
+
+    def _dispute(self, rows: Rows) -> str:
+        """One of the disputes on these nodes."""
+        found = map(self._live.fleet.node, map(self._live.arrays.names.__getitem__, rows[:1].tolist()))
+        states = (state for node in found if node is not None for state in node.devices)
+        return next((dispute_detail(s.device.uuid, s.disputed) for s in states if s.disputed), "")
 
     def _memory_short(self, rows: Rows, asked: DeviceRequest) -> int:
         return asked.memory_mib if asked.memory_mib is not None else int(self._memory_needed[rows].max())
@@ -178,8 +186,9 @@ class _Found:
         used = slots_free < slots
         self.is_used = (used & there).any(axis=0)
         checks = (
-            (Reason.NOT_HEALTHY, ~usable & ~of_gpus("cordoned")),
+            (Reason.NOT_HEALTHY, ~usable & ~of_gpus("cordoned") & ~of_gpus("disputed")),
             (Reason.CORDONED, of_gpus("cordoned")),
+            (Reason.DISPUTED, of_gpus("disputed")),
             (Reason.TYPE_MISMATCH, other),
             (Reason.UUID_MISMATCH, foreign),
             (Reason.SLOTS_EXHAUSTED, slots_free <= 0),

@@ -335,3 +335,10 @@ def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
 def test_a_pod_whose_annotation_names_no_container_asks_for_nothing() -> None:
     pod = PodSpec("u", "ns", "p", {INIT_RESOURCES_ANNOTATION: "{}"}, (ContainerSpec("c", ContainerKind.APP),))
     assert parse(pod) is None
+
+
+@pytest.mark.parametrize(("text", "bound"), [("1", True), ("T", True), ("0", False), ("FALSE", False), ("f", False)])
+def test_numa_binding_is_read_as_go_reads_booleans(text, bound):
+    parsed = parse(pod(container(gpu=1), numa=text))
+    assert parsed is not None
+    assert parsed.containers[0].devices.numa_bind is bound

@@ -246,7 +246,7 @@ def text_with(**changes) -> str:
         pytest.param("[]", "no kubelet report", id="a list"),
         pytest.param(b"\xff", "no kubelet report", id="no UTF-8"),
         pytest.param("[" * 100_000, "no kubelet report", id="deep"),
-        pytest.param(" " * (MAX_BYTES + 1), "the limit", id="too long"),
+        pytest.param(" " * (MAX_BYTES + 1), f"more than {MAX_BYTES}", id="too long"),
         pytest.param(text_with(format=2), "format 2, known is 1", id="of the future"),
         pytest.param(text_with(version="newest"), "no kubelet version", id="no version"),
         pytest.param(text_with(config={"topology_policy": "strict"}), "no kubelet report", id="unknown policy"),

@@ -124,7 +124,7 @@ def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, le
     elif len(request.containers) == 1:  # of several, the one that is refused by itself is told of
         assert told(found.refusals[name]) == told(verdict)
         alone = evaluator.evaluate(request, [name], left)
-        assert explain(alone.refusals) == explain({name: verdict})
+        assert explain(alone.refusals, request, fleet) == explain({name: verdict}, request, fleet)
 
 
 def told(refusal: Refusal) -> object:

@@ -121,8 +121,8 @@ def test_a_refusal_names_manager_policy_and_kubelets_own_words():
         "NodeKubeletRefuses: topology manager, policy restricted: TopologyAffinityError: "
         "Resources cannot be allocated with Topology locality"
     )
-    said = explain({"n": found})
-    assert "1 node has a kubelet that would refuse the pod (topology manager, policy restricted" in said
+    said = explain({"n": found}, pod("u", 8, 16), fleet)
+    assert "1 node has a kubelet that would reject the pod (topology manager, policy restricted" in said
 
 
 def test_the_grant_follows_kubelet_to_the_numa_node_that_it_aligns_to():

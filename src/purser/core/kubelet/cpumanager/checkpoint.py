@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.kubelet.cpuset import CpuSet, cpus_of, format_cpuset, parse_cpuset
 from purser.core.kubelet.errors import CheckpointError
-from purser.core.kubelet.gotext import fnv1a_32, go_json
+from purser.core.kubelet.gotext import MAX_STATE_BYTES, fnv1a_32, go_json
 from purser.core.kubelet.state import ContainerKey, CpuState
 
 FILE_NAME = "cpu_manager_state"
@@ -47,6 +48,9 @@ class _File(msgspec.Struct):
     checksum: int = 0
 
 
+_files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES)
+
+
 def encode(state: CpuState | None) -> str:
     """The file of a state as kubelet writes it: format V2, for policy none (None) without any CPUs."""
     if state is None:
@@ -57,7 +61,7 @@ def encode(state: CpuState | None) -> str:
     return to_json(Checkpoint("static", format_cpuset(state.default), entries))
 
 
-def decode(text: str, policy: str, containers: Mapping[str, ContainerKey] | None = None) -> CpuState:
+def decode(text: str | bytes, policy: str, containers: Mapping[str, ContainerKey] | None = None) -> CpuState:
     """The state that the file of a kubelet with this policy holds; its reserved CPUs are for kubelet's start to find.
 
     ``containers``: by container id, for files of format V1. Raises `CheckpointError` with what kubelet puts between
@@ -98,14 +102,14 @@ def _cpus(text: str, problem: str) -> CpuSet:
     try:
         return parse_cpuset(text)
     except ValueError as error:
-        raise CheckpointError(f"{problem}: {error}") from error
+        raise CheckpointError(brief(f"{problem}: {error}")) from error
 
 
-def parse(text: str) -> Checkpoint:
+def parse(text: str | bytes) -> Checkpoint:
     """The file's content in the format that its checksum fits. Raises `CheckpointError`."""
     try:
-        file = msgspec.json.decode(text, type=_File)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        file = _files.read(text)
+    except UnreadableError as error:
         raise CheckpointError(f"checkpoint is corrupted: {error}") from error
     for found in _readings(file):
         if fnv1a_32(hash_input(found)) == file.checksum:

@@ -207,6 +207,16 @@ def _reusable_after(
     return changed
 
 
+def left_before(rules: Behaviour, state: DeviceState, pod: KubeletPod, name: str) -> Reusable:
+    """The devices that the init containers before this one leave to it, by resource."""
+    left: Reusable = {}
+    for container in pod.containers:
+        if container.name == name:
+            break
+        left = _reusable_after(rules, state, (pod.uid, container.name), container, left)
+    return left
+
+
 def _first(ids: frozenset[str], count: int) -> frozenset[str]:
     return ids if len(ids) <= count else frozenset(nsmallest(count, ids))
 

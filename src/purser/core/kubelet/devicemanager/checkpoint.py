@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.kubelet.devicemanager.holdings import Held
 from purser.core.kubelet.errors import CheckpointError
-from purser.core.kubelet.gotext import fnv1a_32, go_json
+from purser.core.kubelet.gotext import MAX_STATE_BYTES, fnv1a_32, go_json
 from purser.core.kubelet.state import Allocation, ContainerKey
 
 FILE_NAME = "kubelet_internal_checkpoint"
@@ -51,6 +52,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """The healthy devices of every resource."""
 
 
+_files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
+
+
 def encode(held: Held, registered: Mapping[str, tuple[str, ...]]) -> str:
     """The text of the file."""
     entries = [
@@ -79,8 +83,8 @@ def decode(text: str | bytes) -> Checkpoint:
 def decode_data(text: str | bytes) -> Data:
     """The parts of a file. Raises `CheckpointError`."""
     try:
-        file = msgspec.json.decode(text, type=_File, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        file = _files.read(text)
+    except UnreadableError as error:
         raise CheckpointError(f"not a checkpoint of the device manager: {error}") from error
     if fnv1a_32(spew(file.Data)) != file.Checksum:
         raise CheckpointError("checkpoint is corrupted")

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.kubelet.errors import CheckpointError
-from purser.core.kubelet.gotext import fnv1a_32, go_json
+from purser.core.kubelet.gotext import MAX_STATE_BYTES, fnv1a_32, go_json
 from purser.core.kubelet.masks import Mask, mask_of, nodes_of
 from purser.core.kubelet.state import MemoryBlock, MemoryNode, MemoryState, MemoryTable
 
@@ -57,6 +58,9 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
     checksum: int = 0
     data: str | None = None
     data_checksum: int = 0
+
+
+_files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
 
 
 def encode(policy: str, state: MemoryState) -> str:
@@ -109,8 +113,8 @@ def decode(text: str | bytes) -> tuple[str, MemoryState]:
 
 def _parse(text: str | bytes) -> _File:
     try:
-        return msgspec.json.decode(text, type=_File, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _files.read(text)
+    except UnreadableError as error:
         raise CheckpointError(f"not a {FILE_NAME}: {error}") from error
 
 

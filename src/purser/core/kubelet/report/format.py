@@ -3,10 +3,12 @@
 import msgspec
 from msgspec.structs import replace
 
+from purser.core.decoding import JsonReader, brief
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, TopologyPolicy
 from purser.core.kubelet.machine import NumaNode
 from purser.core.kubelet.report.idlists import IdList
 from purser.core.kubelet.versions import behaviour
+from purser.core.names import KUBELET_ANNOTATION
 
 FORMAT = 1
 """Of the text. A reader refuses what it does not know: predicting by half of a report is worse than by none."""
@@ -14,8 +16,9 @@ FORMAT = 1
 MAX_BYTES = 128 * 1024
 """Of the text: half of what the API server lets all annotations of one object have. What is longer is not read."""
 
-MAX_DEVICES = 65536
-"""In all of a report: a longer one is a mistake, and must not cost a scheduler its memory."""
+MAX_DEVICES = 16384
+"""In all of a report: 16 cards with as many slots as an agent gives out, which is 1000 each. A longer one is a mistake,
+and must not cost a scheduler its memory, nor each of its decisions the time."""
 
 
 MAX_NODE = 1023
@@ -124,23 +127,21 @@ def encode(report: KubeletReport) -> str:
     return msgspec.json.encode(msgspec.to_builtins(report, str_keys=True), order="deterministic").decode()
 
 
-def size_of(text: str | bytes) -> int:
+def size_of(text: str) -> int:
     """The length of a report in bytes."""
-    return len(text.encode(errors="replace") if isinstance(text, str) else text)
+    return len(text.encode(errors="replace"))
 
 
-_decoder = msgspec.json.Decoder(KubeletReport)
+_reader = JsonReader(KubeletReport, f"annotation {KUBELET_ANNOTATION}", max_bytes=MAX_BYTES)
 
 
 def decode(text: str | bytes) -> KubeletReport:
     """A report from its text. Raises `ReportError`."""
-    if size_of(text) > MAX_BYTES:
-        raise ReportError(f"a kubelet report of {size_of(text)} bytes: {MAX_BYTES} are the limit")
     try:
-        report = _decoder.decode(text)
+        report = _reader.read(text)
         behaviour(replace(report.config, version=report.version).parsed_version)
-    except (ValueError, RecursionError) as error:
-        raise ReportError(f"no kubelet report: {error}") from error
+    except ValueError as error:
+        raise ReportError(f"no kubelet report: {brief(error)}") from error
     if report.format != FORMAT:
         raise ReportError(f"a kubelet report of format {report.format}, known is {FORMAT}: upgrade the older part")
     return report

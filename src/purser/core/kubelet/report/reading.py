@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from purser.core.decoding import brief
 from purser.core.kubelet.cpuset import MAX_CPU, cpus_of, parse_cpuset
 from purser.core.kubelet.devicemanager.holdings import per_numa
 from purser.core.kubelet.machine import Cpu, Machine
@@ -169,4 +170,4 @@ def _checked(make: Callable[[], T]) -> T:
     except ReportError:
         raise
     except (ValueError, OverflowError) as error:
-        raise ReportError(f"no kubelet report: {error}") from error
+        raise ReportError(f"no kubelet report: {brief(error)}") from error

@@ -72,7 +72,14 @@ class Fragmentation:
         cpu = view.cpu_free_milli
         before = kernels.used.fragments(view.left, cpu, view.model, known)[0]
         more = float(kernels.used.fragments(then, cpu - view.shape.cpu_milli, view.model, known)[0] - before)
-        return f"{'adds' if more > 0 else 'does away with'} fragments of {abs(more) / 1000:.2f} GPUs"
+        return fragmentation_change(more)
+
+
+def fragmentation_change(milli: float) -> str:
+    """How much more, in thousandths of a GPU, is idle and of no use to the pods to expect; in words."""
+    if abs(milli) < 5:
+        return "leaves fragmentation as it is"
+    return f"{'raises' if milli > 0 else 'lowers'} fragmentation by {abs(milli) / 1000:.2f} GPUs"
 
 
 def _score(gained: float) -> int:

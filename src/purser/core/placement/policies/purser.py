@@ -26,7 +26,7 @@ from purser.core.placement.kernels.arguments import Floats, MixTables
 from purser.core.placement.mix import MixSource
 from purser.core.placement.policies import loss_plain
 from purser.core.placement.policies.best_fit import BEST_FIT_GPUS, BestFitNodes
-from purser.core.placement.policies.fragmentation import STEPS
+from purser.core.placement.policies.fragmentation import STEPS, fragmentation_change
 from purser.core.placement.policies.pair import Pair
 from purser.core.placement.policies.plan import Plan, plan
 from purser.core.placement.policies.protocol import Gpus
@@ -107,7 +107,7 @@ class Purser:
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
         """What speaks for and against these GPUs of a node, in a sentence: on a view of one row, which fits."""
         if not self._source.mix.typical:
-            return "no pods are known to expect, so the tightest fit is the best"
+            return "tightest fit, as no other pods are known yet"
         made = self._current(view.fleet)
         then, here = view.left.copy(), list(gpus)
         then[here] = view.after[here]
@@ -116,15 +116,15 @@ class Purser:
             loss_plain.losses(left, free, view.model, made.mix, made.prices_for(view.shape))[0]
             for left, free in ((view.left, cpu), (then, cpu - view.shape.cpu_milli))
         ]
-        said = [_change(lost[1] - lost[0])]
+        said = [fragmentation_change(lost[1] - lost[0])]
         if len(gpus) == 1:
             broken = made.breaks_pattern(model, int(view.left[gpus[0], 0]), int(view.after[gpus[0], 0]))
-            said.append("breaks a pattern of shares" if broken else "keeps to the patterns of shares")
+            said.append(f"what is left of the GPU fits other shares{' badly' if broken else ''}")
         if made.penalty(view.shape)[model] > 0:
-            said.append("uses a GPU model that others insist on")
+            said.append("uses a GPU model that other pods require")
         added = adjust(view, made.kept)
         if added is not None and added[0]:
-            said.append("takes a node that was kept for such pods" if added[0] > 0 else "breaks a node kept whole")
+            said.append("uses a node reserved for such pods" if added[0] > 0 else "breaks up a reserved node")
         return ", ".join(said)
 
     def _current(self, fleet: FleetArrays) -> Plan:
@@ -165,12 +165,6 @@ class _Lost:
             self._lost[rows] = _kernels().losses(left, fleet.cpu_free_milli[rows], model, mix, prices)
             self._as_of = fleet.clock
         return self._lost
-
-
-def _change(milli: float) -> str:
-    if abs(milli) < 0.5:
-        return "costs no other pod a GPU"
-    return f"{'loses' if milli > 0 else 'saves'} other pods {abs(milli) / 1000:.2f} GPUs"
 
 
 def _kernels() -> ModuleType:

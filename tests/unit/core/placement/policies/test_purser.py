@@ -183,11 +183,11 @@ def test_it_finds_a_place_wherever_another_does(facts: list[NodeFacts], asked: P
 @pytest.mark.parametrize(
     ("pod", "node", "gpus", "said"),
     [
-        pytest.param(share(350), "a", (0,), "keeps to the patterns", id="pattern"),
-        pytest.param(share(350), "a", (1,), "breaks a pattern", id="no pattern"),
-        pytest.param(whole(1, models=()), "b", (0,), "others insist on", id="scarce"),
-        pytest.param(whole(4), "c", (0, 1, 2, 3), "kept for such pods", id="for whole nodes"),
-        pytest.param(share(350), "c", (0,), "breaks a node kept whole", id="kept node"),
+        pytest.param(share(350), "a", (0,), "GPU fits other shares", id="pattern"),
+        pytest.param(share(350), "a", (1,), "fits other shares badly", id="no pattern"),
+        pytest.param(whole(1, models=()), "b", (0,), "other pods require", id="scarce"),
+        pytest.param(whole(4), "c", (0, 1, 2, 3), "reserved for such pods", id="for whole nodes"),
+        pytest.param(share(350), "c", (0,), "breaks up a reserved node", id="kept node"),
     ],
 )
 def test_it_says_why(pod: PodShape, node: str, gpus: tuple[int, ...], said: str) -> None:
@@ -211,7 +211,7 @@ def test_a_sentence_names_what_others_lose() -> None:
     assert isinstance(own, Purser)
     greedy = msgspec.structs.replace(whole(1), cpu_milli=15_000)
     sentence = own.why(view(kept.fleet, greedy, np.zeros(1, np.intp)), (0,))
-    assert sentence.startswith("loses other pods 1")
+    assert sentence.startswith("raises fragmentation by 1")
     assert "\n" not in sentence
 
 

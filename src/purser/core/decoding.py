@@ -1,0 +1,135 @@
+"""The one decoder of what somebody else can write: annotations, request bodies, objects, files.
+
+Whatever a text does to a parser, its reader hears one error, `UnreadableError`, whose message names what was read and
+why it cannot be, in one short line. So each caller can make it the problem of the object that carried it, and of no
+other. The limits on size and depth are the same whoever reads: neither the depth of Python's own stack nor the release
+of Python decides what is accepted.
+
+    _grants = JsonReader(Grant, "annotation purser.dev/grant", max_bytes=64 * 1024)
+    grant = _grants.read(text)
+"""
+
+import base64
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+MAX_DEPTH = 100
+"""Lists and objects within one another. Kubernetes' own objects stay below 40; each level costs a frame of the stack,
+of which Python has 1000."""
+
+MAX_MESSAGE = 240
+"""Characters of a parser's complaint that are passed on: it may quote the text, however long that is."""
+
+T = TypeVar("T")
+
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class UnreadableError(ValueError):
+    """A text that others wrote and that cannot be read; the message names the text and the cause, in one line."""
+
+
+class JsonReader(Generic[T]):
+    """Reads one kind of JSON. Made once and kept: preparing a decoder takes longer than most texts."""
+
+    def __init__(
+        self, kind: type[T], name: str, *, max_bytes: int, max_depth: int | None = MAX_DEPTH, strict: bool = True
+    ) -> None:
+        """``kind`` is anything msgspec decodes into, ``name`` what error messages call the text.
+
+        ``max_depth`` None, only for Structs and where each microsecond counts: what they skip nests as deep as msgspec
+        follows it, several hundred levels. Not ``strict``: texts stand for numbers and booleans as well.
+        """
+        self._decoder = msgspec.json.Decoder(kind, strict=strict)
+        self._name = name
+        self._max_bytes = max_bytes
+        self._max_depth = max_depth
+
+    def read(self, text: str | bytes | msgspec.Raw) -> T:
+        """The value. Raises `UnreadableError`, and nothing else whatever the text."""
+        if len(text := as_bytes(text, self._name)) > self._max_bytes:
+            raise too_long(self._name, len(text), self._max_bytes)
+        if self._max_depth is not None:
+            check_depth(text, self._name, self._max_depth)
+        try:
+            return self._decoder.decode(text)
+        except Exception as error:  # whatever a parser makes of a text that others wrote is that text's fault
+            raise unreadable(self._name, error) from error
+
+
+def converted(value: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
+    """A plain value (of YAML, of an object without a Struct) as ``kind``. Raises `UnreadableError`."""
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except Exception as error:  # as above
+        raise unreadable(name, error) from error
+
+
+def from_base64(text: str | bytes, name: str, *, max_bytes: int) -> bytes:
+    """What a text in base64, without any other character, stands for. Raises `UnreadableError`."""
+    if len(text) > max_bytes:
+        raise too_long(name, len(text), max_bytes)
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise UnreadableError(f"{name} is not base64: {brief(error)}") from error
+
+
+def text_of(data: bytes, name: str, *, max_bytes: int) -> str:
+    """UTF-8 as text. Raises `UnreadableError`."""
+    if len(data) > max_bytes:
+        raise too_long(name, len(data), max_bytes)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise unreadable(name, error) from error
+
+
+def as_bytes(text: str | bytes | msgspec.Raw, name: str) -> bytes:
+    """The bytes of a text, be it bytes already. Raises `UnreadableError` for half of a surrogate pair."""
+    if not isinstance(text, str):
+        return bytes(text)
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise unreadable(name, error) from error
+
+
+def check_depth(text: bytes, name: str, max_depth: int = MAX_DEPTH) -> None:
+    """Raises `UnreadableError` for JSON that nests deeper. What is no JSON at all may pass: parsers refuse it.
+
+    Costs no more than counting brackets where there are too few for it; else about as much as splitting the text, up to
+    the last opening bracket, at its quotation marks.
+    """
+    text = text[: max(text.rfind(b"["), text.rfind(b"{")) + 1]  # a long list of names at the end costs nothing
+    if text.count(b"[") + text.count(b"{") <= max_depth:
+        return
+    if b"\\" in text:
+        # In this order: a backslash that is itself escaped escapes nothing.
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = b"".join(text.split(b'"')[::2]).translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth:
+        raise UnreadableError(f"{name} cannot be read: it nests deeper than {max_depth} levels")
+
+
+def unreadable(name: str, error: BaseException) -> UnreadableError:
+    """The one error for whatever a parser raised."""
+    if isinstance(error, RecursionError):
+        return UnreadableError(f"{name} cannot be read: it nests too deep")
+    return UnreadableError(f"{name} cannot be read: {brief(error)}")
+
+
+def too_long(name: str, found: int, limit: int) -> UnreadableError:
+    """The error for more bytes than the limit."""
+    return UnreadableError(f"{name} has {found} bytes, more than {limit}")
+
+
+def brief(error: object, most: int = MAX_MESSAGE) -> str:
+    """One printable line of at most so many characters: the message may quote what somebody else wrote."""
+    text = " ".join(str(error)[: 4 * most].split())
+    if len(text) > most:
+        text = f"{text[: most - 3]}..."
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

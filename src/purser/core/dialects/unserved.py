@@ -1,0 +1,77 @@
+"""Words for GPUs that Purser does not serve, with what to write instead: a pod that uses one waits, and its author is
+told why. Whoever's plugin serves such a word on some node serves its pods, so no hint is due there.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+from purser.core.podspec import PodSpec
+
+_SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
+
+_RESOURCES = (
+    ("volcano.sh/vgpu-", f"Purser serves volcano.sh/gpu-memory and volcano.sh/gpu-number; for shares ask for {_SHARE}"),
+    ("aliyun.com/gpu-", f"for a share of a GPU ask for {_SHARE}"),
+    ("nvidia.com/gpu.shared", f"for a share of a GPU ask for {_SHARE}"),
+    ("nvidia.com/mig-", f"for a part of a GPU ask for {_SHARE}"),
+    ("amd.com/", "Purser serves only NVIDIA GPUs"),
+    ("aws.amazon.com/neuron", "Purser serves only NVIDIA GPUs"),
+    ("birentech.com/", "Purser serves only NVIDIA GPUs"),
+    ("cambricon.com/", "Purser serves only NVIDIA GPUs"),
+    ("enflame.com/", "Purser serves only NVIDIA GPUs"),
+    ("gpu.intel.com/", "Purser serves only NVIDIA GPUs"),
+    ("huawei.com/Ascend", "Purser serves only NVIDIA GPUs"),
+    ("hygon.com/", "Purser serves only NVIDIA GPUs"),
+    ("iluvatar.ai/", "Purser serves only NVIDIA GPUs"),
+    ("kunlunxin.com/", "Purser serves only NVIDIA GPUs"),
+    ("metax-tech.com/", "Purser serves only NVIDIA GPUs"),
+    ("mthreads.com/", "Purser serves only NVIDIA GPUs"),
+    ("vastaitech.com/", "Purser serves only NVIDIA GPUs"),
+)
+"""By prefix of the resource's name. Sources: HAMi's vendor devices, Volcano's and Aliyun's device plugins, NVIDIA's."""
+
+_ANNOTATIONS = {
+    "gpu-fraction": "ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage in the container's limits",
+    "gpu-memory": "ask for nvidia.com/gpu: 1 with nvidia.com/gpumem in the container's limits",
+    "nvidia.com/use-gpuindexes": "name the GPUs by uuid, in nvidia.com/use-gpuuuid",
+    "nvidia.com/nouse-gpuindexes": "name the GPUs by uuid, in nvidia.com/nouse-gpuuuid",
+}
+"""KAI's, and those of HAMi's that name a GPU by what changes when its node starts anew."""
+
+_PRODUCT, _TIME_SLICED = "nvidia.com/gpu.product", "-SHARED"
+"""The label of nodes, and what NVIDIA's GPU feature discovery ends it with where a plugin slices time."""
+
+_MOST = 8
+"""Hints for one pod."""
+
+
+def unserved_words(
+    pod: PodSpec, is_offered: Callable[[str], bool], has_label: Callable[[str, str], bool]
+) -> tuple[str, ...]:
+    """A sentence for each word of the pod that Purser does not serve and no node has: ``is_offered`` is asked about
+    resources, ``has_label`` about labels.
+    """
+    # One by one: whoever answers may look through all nodes for each word, and pods may have thousands of words.
+    return tuple(islice(chain(_hints(pod, is_offered), _time_sliced(pod, has_label)), _MOST))
+
+
+def _time_sliced(pod: PodSpec, has_label: Callable[[str, str], bool]) -> Iterator[str]:
+    product = pod.node_selector.get(_PRODUCT, "")
+    if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
+        yield (
+            f"no node is labelled {_PRODUCT}={product[:63]}, so the pod waits: Purser's nvidia.com/gpu is a whole GPU, "
+            f"without {_TIME_SLICED}; for a share ask for {_SHARE}"
+        )
+
+
+def _hints(pod: PodSpec, is_offered: Callable[[str], bool]) -> Iterator[str]:
+    asked = dict.fromkeys(
+        name for container in pod.containers for name in (*container.limits, *container.requests) if "/" in name
+    )
+    for name in asked:
+        hint = next((hint for prefix, hint in _RESOURCES if name.startswith(prefix)), "")
+        if hint and not is_offered(name):
+            yield f"no node offers {name[:80]}, so the pod waits: {hint}"
+    for name, instead in _ANNOTATIONS.items():
+        if name in pod.annotations:
+            yield f"Purser ignores annotation {name}: {instead}"

@@ -1,0 +1,167 @@
+"""What a node's agent tells of devices that the pods' own annotations do not tell: the content of an annotation. Pure.
+
+Nothing of it is there while all books agree, which is nearly always.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.model import ContainerGrant
+from purser.core.names import DISPUTES_ANNOTATION
+from purser.core.node_annotations import MAX_BYTES, NodeMessage, encode
+
+
+class HeldReason(StrEnum):
+    """Why what a pod holds has to be told."""
+
+    GRANT_MISSING = "grant-missing"
+    """Its grant was taken off its annotations."""
+    GRANT_UNTRUSTED = "grant-untrusted"
+    """What its annotations say does not count (any more)."""
+    STRANGER = "stranger"
+    """It never had a grant of Purser's: another plugin served it."""
+    ENDED = "ended"
+    """Its status says that it has ended, which others than kubelet can write, and kubelet lists devices for it."""
+
+
+class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod that holds what its annotations, or its status, do not tell; it may be nothing."""
+
+    namespace: str
+    pod: str
+    uid: str
+    why: HeldReason
+    containers: tuple[ContainerGrant, ...] = ()
+    """What it holds, where the agent's book has its grant."""
+    uuids: tuple[str, ...] = ()
+    """The cards that it holds, where nobody knows how much of them."""
+
+    @property
+    def key(self) -> str:
+        """As informers key pods."""
+        return f"{self.namespace}/{self.pod}"
+
+    @property
+    def cards(self) -> frozenset[str]:
+        """All that it holds anything of."""
+        return frozenset(self.uuids).union(*(part.uuids for part in self.containers))
+
+
+class RefusedPod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A granted pod that the agent refused: what the scheduler believes of these cards is not so."""
+
+    namespace: str
+    pod: str
+    uid: str
+    reason: str
+    """As events of the agent name it."""
+    uuids: tuple[str, ...]
+    in_the_way: tuple[str, ...] = ()
+    """Keys of the pods that hold the cards."""
+
+    @property
+    def key(self) -> str:
+        """As informers key pods."""
+        return f"{self.namespace}/{self.pod}"
+
+
+class NodeDisputes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that an agent has to tell; equal to ``NodeDisputes(node)`` where that is nothing."""
+
+    node: str
+    held: tuple[HeldPod, ...] = ()
+    refused: tuple[RefusedPod, ...] = ()
+    closed: tuple[str, ...] = ()
+    """Cards held by more such pods than there is room to name."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not (self.held or self.refused or self.closed)
+
+
+_messages = NodeMessage(NodeDisputes, DISPUTES_ANNOTATION)
+
+
+def read_disputes(text: str | None, node: str) -> NodeDisputes | None:
+    """What a node's annotation tells; None where it tells nothing, or nothing that makes sense."""
+    told = _messages.read(text)
+    if told is None or told.node != node:
+        return None
+    shares = (share for held in told.held for part in held.containers for share in part.shares)
+    return told if all(share.memory_mib >= 0 and share.cores_percent >= 0 for share in shares) else None
+
+
+def text_of(told: NodeDisputes) -> str:
+    """The annotation's text, with less in it where it would be too long: first the amounts go, then the names. Where
+    not even the pods' uids fit, and no kubelet takes so many pods, cards are all that is told."""
+    whole_cards = msgspec.structs.replace(
+        told,
+        held=tuple(msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.cards))) for held in told.held),
+    )
+    cards = frozenset[str]().union(*(held.cards for held in told.held), *(each.uuids for each in told.refused))
+    nameless = msgspec.structs.replace(
+        told,
+        held=tuple(msgspec.structs.replace(held, namespace="", pod="") for held in whole_cards.held),
+        refused=(),
+        closed=tuple(sorted({uuid for each in told.refused for uuid in each.uuids}.union(told.closed))),
+    )
+    for form in (told, whole_cards, nameless):
+        if len(text := encode(form)) <= MAX_BYTES:
+            return text
+    return encode(NodeDisputes(told.node, closed=tuple(sorted(cards.union(told.closed)))))
+
+
+def closed_cards(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str, str]:
+    """Why cards take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
+    them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
+    have ended holds them."""
+    closed = dict.fromkeys(told.closed, "more pods hold it without a grant than its node can name")
+    for each in told.refused:
+        closed |= dict.fromkeys(each.uuids, _refusal(each))
+    for held in told.held:
+        if held.why is HeldReason.ENDED:
+            closed |= dict.fromkeys(
+                held.uuids, f"{_who(held)} still holds it, though its status says that it has ended"
+            )
+        elif is_live(held.uid):
+            closed |= dict.fromkeys(held.uuids, f"{_who(held)} holds it without a grant")
+    return closed
+
+
+def sentence(told: NodeDisputes) -> str:
+    """For people: which pods are in the way, and of what."""
+    clauses = [*map(_holding, (held for held in told.held if held.cards)), *map(_refused, told.refused)]
+    if told.closed:
+        clauses.append(f"more pods than can be named hold {_cards(told.closed)} without a grant")
+    return "; ".join(clauses)
+
+
+def _holding(held: HeldPod) -> str:
+    words = {
+        HeldReason.GRANT_MISSING: "its grant annotation was removed",
+        HeldReason.GRANT_UNTRUSTED: "its grant annotation does not count",
+        HeldReason.STRANGER: "it has no grant of Purser's",
+        HeldReason.ENDED: "its status says that it has ended",
+    }
+    return f"pod {held.key} holds {_cards(held.cards)}, {words[held.why]}"
+
+
+def _refused(each: RefusedPod) -> str:
+    way = f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else ""
+    return f"pod {each.key} was refused {_cards(each.uuids)} ({each.reason}{way})"
+
+
+def _who(held: HeldPod) -> str:
+    return f"pod {held.key}" if held.pod else "a pod"
+
+
+def _refusal(each: RefusedPod) -> str:
+    way = f": {', '.join(f'pod {key}' for key in each.in_the_way)} holds it" if each.in_the_way else ""
+    return f"its node refused pod {each.key} ({each.reason}){way}"
+
+
+def _cards(uuids: Iterable[str]) -> str:
+    return ", ".join(sorted(uuids))

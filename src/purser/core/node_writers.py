@@ -1,0 +1,159 @@
+"""What Purser's accounts on nodes may write: the own node's keys that are theirs, events of it and of pods, no more.
+
+Their tokens lie on every node, so that whoever is root on one node has them. RBAC knows no "own node": `refusal` does.
+It is asked by the API server as a ValidatingAdmissionPolicy (`purser.scheduler.node_policies`, Kubernetes 1.30 and
+newer) and by Purser's webhook (before); a table in the tests holds both to the same answers.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from purser.core.names import (
+    DISPUTED_CONDITION,
+    DISPUTES_ANNOTATION,
+    INVENTORY_ANNOTATION,
+    KUBELET_ANNOTATION,
+    MIG_RESULT_ANNOTATION,
+    NODE_FACTS_ANNOTATION,
+)
+
+NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
+"""In a user's extra, Kubernetes 1.30 and newer: the node of the pod that its token is for."""
+
+POD_NAME_EXTRA = "authentication.kubernetes.io/pod-name"
+POD_UID_EXTRA = "authentication.kubernetes.io/pod-uid"
+"""In a user's extra where tokens are bound to pods, as kubelet's are by default since Kubernetes 1.21."""
+
+Json = Mapping[str, Any]
+
+
+class NodeWriter(msgspec.Struct, frozen=True, kw_only=True):
+    """An account whose token lies on nodes, and what it may write there."""
+
+    account: str
+    """Name of the ServiceAccount in Purser's namespace."""
+    annotations: tuple[str, ...] = ()
+    """Of its node: these."""
+    label_prefixes: tuple[str, ...] = ()
+    """Of its node: labels that begin so."""
+    conditions: tuple[str, ...] = ()
+    """Of its node's status: of these types."""
+    cordons: bool = False
+    """Whether it may set its node's ``spec.unschedulable``."""
+    reports: bool = False
+    """Whether it may write events, in its node's name."""
+
+
+NODE_WRITERS = (
+    NodeWriter(
+        account="purser-agent",
+        annotations=(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION),
+        conditions=(DISPUTED_CONDITION,),
+        reports=True,
+    ),
+    NodeWriter(account="purser-gpu-discovery", annotations=(NODE_FACTS_ANNOTATION,)),
+    NodeWriter(account="purser-mig-manager", annotations=(MIG_RESULT_ANNOTATION,)),
+    # NVIDIA's driver manager, in the driver's pods.
+    NodeWriter(account="purser-driver", label_prefixes=("nvidia.com/gpu.deploy.",), cordons=True),
+)
+"""All of them: a test holds them to the accounts that RBAC lets write nodes."""
+
+
+class NodeWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A write by one of these accounts."""
+
+    writer: NodeWriter
+    node: str
+    """Where the pod runs that its token is for; empty where the token does not tell."""
+    operation: str
+    """``CREATE``, ``UPDATE`` or ``DELETE``."""
+    resource: str
+    """``nodes`` or ``events``, whatever the subresource."""
+    name: str
+    """The object's; empty where the API server is to choose it."""
+    new: Json
+    """The object after the write; empty for ``DELETE``."""
+    old: Json
+    """The object before the write; empty for ``CREATE``."""
+
+
+def refusal(write: NodeWrite) -> str:
+    """Why the write is refused, for whoever reads it in a log; empty where it is admitted."""
+    if not write.node:
+        return f"the token of {write.writer.account} does not say on which node it is used"
+    reasons = _of_event(write) if write.resource == "events" else _of_node(write)
+    return next((f"{write.writer.account} on node {write.node}: {reason}" for reason in reasons), "")
+
+
+def _of_node(write: NodeWrite) -> Iterator[str]:
+    if write.operation != "UPDATE":
+        yield "it creates and deletes no nodes"
+        return
+    if write.name != write.node:
+        yield f"it may not write node {write.name}"
+    may = write.writer
+    new, old = _part(write.new, "metadata"), _part(write.old, "metadata")
+    for key in _changed(_part(new, "annotations"), _part(old, "annotations")):
+        if key not in may.annotations:
+            yield f"annotation {key} is not its to write"
+    for key in _changed(_part(new, "labels"), _part(old, "labels")):
+        if not key.startswith(may.label_prefixes or "\0"):
+            yield f"label {key} is not its to write"
+    for key in ("finalizers", "ownerReferences"):
+        if (new.get(key) or []) != (old.get(key) or []):
+            yield f"metadata.{key} is not its to write"
+    for key in _changed(_part(write.new, "spec"), _part(write.old, "spec")):
+        if not (may.cordons and key == "unschedulable"):
+            yield f"spec.{key} is not its to write"
+    yield from _of_status(may, _part(write.new, "status"), _part(write.old, "status"))
+
+
+def _of_status(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
+    for key in _changed(new, old):
+        if key != "conditions":
+            yield f"status.{key} is not its to write"
+    if _others(may, new) != _others(may, old):
+        yield "it may write no conditions but its own"
+
+
+def _others(may: NodeWriter, status: Json) -> list[Any]:
+    return [each for each in status.get("conditions") or [] if each.get("type") not in may.conditions]
+
+
+def _of_event(write: NodeWrite) -> Iterator[str]:
+    if not write.writer.reports or write.operation == "DELETE":
+        yield "it may not write this event"
+        return
+    about, before = _part(write.new, "involvedObject"), _part(write.old, "involvedObject")
+    if about.get("kind") == "Node":
+        if about.get("name") != write.node:
+            yield "its events are about its own node, or about pods"
+    elif about.get("kind") != "Pod":
+        yield "its events are about its own node, or about pods"
+    if not _is_own(write.new, write):
+        yield "its events say who reports: itself, on its node"
+    if write.operation == "UPDATE" and not (_is_own(write.old, write) and about == before):
+        yield "it changes its own events alone"
+
+
+def _is_own(event: Json, write: NodeWrite) -> bool:
+    """Whether an event is in its name and its node's: kubelet's events name the node as well."""
+    who, where = event.get("reportingComponent"), event.get("reportingInstance")
+    source = _part(event, "source").get("component", write.writer.account)
+    return (who, where, source) == (write.writer.account, write.node, write.writer.account)
+
+
+def _part(value: Json, key: str) -> Json:
+    found = value.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _changed(new: Json, old: Json) -> list[str]:
+    """Keys that came, went or have another value."""
+    return [key for key in (*new, *(each for each in old if each not in new)) if _differ(new, old, key)]
+
+
+def _differ(new: Json, old: Json, key: str) -> bool:
+    return key not in new or key not in old or new[key] != old[key]

@@ -1,0 +1,263 @@
+"""What four books say of one node's devices, and where they differ: the scheduler's, the agent's, kubelet's, and the
+pods' annotations. Pure.
+
+Each difference is settled where its fact lives: the agent tells what it holds (`to_tell`), the scheduler counts what it
+is told (`reckon`), a pod that was granted too much is taken off. What is left until a pod ends is told to people. Who
+looks need not know all books: what is None is not compared.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_cards
+from purser.core.ledger import Ledger, overcommit, pod_usage
+from purser.core.model import Device, Grant, NodeInventory
+
+
+class PodBook(msgspec.Struct, frozen=True):
+    """A live pod of the node as the API server has it."""
+
+    namespace: str
+    name: str
+    uid: str
+    asks: bool = True
+    """Whether it asks for devices."""
+    started: bool = False
+    """Whether kubelet took it: before, it holds nothing that it was not granted."""
+    grant: Grant | None = None
+    """By its annotations, where they count."""
+    problem: str = ""
+    """Why they do not; empty where they say nothing."""
+
+    @property
+    def key(self) -> str:
+        """As informers key pods."""
+        return f"{self.namespace}/{self.name}"
+
+
+class SchedulerBook(msgspec.Struct, frozen=True):
+    """What the scheduler counts of a node."""
+
+    grants: Mapping[str, Grant]
+    """By pod uid."""
+    closed: Mapping[str, str] = {}
+    """Cards that take no new grants, and why."""
+
+
+class NodeBooks(msgspec.Struct, frozen=True):
+    """Everything that whoever looks knows of a node."""
+
+    node: str
+    devices: Mapping[str, Device]
+    pods: tuple[PodBook, ...] = ()
+    """Live ones; those that neither ask for devices nor carry a grant may be left out."""
+    agent: Mapping[str, Grant] | None = None
+    """The agent's book, by pod uid."""
+    kubelet: Mapping[str, frozenset[str]] | None = None
+    """The cards of the ids that kubelet lists, by pod key; none for one that it lists without."""
+    told: NodeDisputes | None = None
+    """What the agent has published."""
+    scheduler: SchedulerBook | None = None
+
+
+class DifferenceKind(StrEnum):
+    """In what way books differ; stable strings."""
+
+    GRANT_LOST = "grant-lost"
+    STRANGER = "stranger"
+    UNTOLD = "not-reported"
+    REFUSED = "refused"
+    GRANTED_TWICE = "granted-twice"
+    DEVICES_DIFFER = "devices-differ"
+    DEVICE_UNKNOWN = "device-unknown"
+    AGENT_BEHIND = "agent-behind"
+    KUBELET_BEHIND = "kubelet-behind"
+    SCHEDULER_BEHIND = "scheduler-behind"
+    TOLD_STALE = "report-stale"
+
+
+SETTLED_BY: Mapping[DifferenceKind, str] = {
+    DifferenceKind.GRANT_LOST: "what its agent reports counts until the pod ends",
+    DifferenceKind.STRANGER: "its GPUs take no new pods until it ends; delete it to have them back sooner",
+    DifferenceKind.UNTOLD: "the node's agent reports what it holds; until then the node's GPUs take no new pods",
+    DifferenceKind.REFUSED: "the node's agent withdraws its report once the pod has ended",
+    DifferenceKind.GRANTED_TWICE: "the scheduler deletes the pod that has not started; otherwise delete one of them",
+    DifferenceKind.DEVICES_DIFFER: "delete the pod: what it was granted is not what kubelet gave it",
+    DifferenceKind.DEVICE_UNKNOWN: "the GPU returns, or the pod ends",
+    DifferenceKind.AGENT_BEHIND: "the agent takes over what kubelet lists, and lets go of what has ended",
+    DifferenceKind.KUBELET_BEHIND: "kubelet lets go once it has heard of the pod's end",
+    DifferenceKind.SCHEDULER_BEHIND: "the scheduler reads the pod and its node again",
+    DifferenceKind.TOLD_STALE: "the agent publishes its report again",
+}
+"""Who settles a difference, and how; for people."""
+
+
+class BookDifference(msgspec.Struct, frozen=True):
+    """One thing on which books do not agree."""
+
+    kind: DifferenceKind
+    node: str
+    pod: str = ""
+    """Its key; empty where a card is concerned."""
+    uuids: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def settled_by(self) -> str:
+        """Who settles it, and how."""
+        return SETTLED_BY[self.kind]
+
+
+def differences(books: NodeBooks) -> tuple[BookDifference, ...]:
+    """All that differs, in stable order."""
+    found = (*_of_pods(books), *_of_ended(books), *_of_cards(books), *_of_scheduler(books))
+    return tuple(sorted(set(found), key=lambda each: (each.kind, each.pod, each.uuids, each.detail)))
+
+
+def to_tell(books: NodeBooks, refused: Iterable[RefusedPod] = (), ended: Iterable[HeldPod] = ()) -> NodeDisputes:
+    """What the agent, which knows kubelet's book and its own, has to publish. ``ended``: what pods hold that are said
+    to have ended."""
+    held = (each for pod in books.pods if (each := _held_beyond(pod, books)) is not None)
+    order = sorted([*held, *ended], key=lambda each: each.uid)
+    return NodeDisputes(books.node, tuple(order), tuple(sorted(refused, key=lambda each: each.uid)))
+
+
+def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: NodeDisputes | None) -> SchedulerBook:
+    """What the scheduler has to count. A pod that kubelet may have served without a grant closes all cards of its node
+    until the agent has told what it holds; one that kubelet has not taken holds nothing."""
+    live: set[str] = set()
+    grants: dict[str, Grant] = {}
+    closed: dict[str, str] = {}
+    words = {} if told is None else {each.uid: each for each in told.held}
+    for pod in pods:
+        live.add(pod.uid)
+        counted = counts(pod, words.get(pod.uid), node)
+        if isinstance(counted, Grant):
+            grants[pod.uid] = counted
+        elif counted:
+            closed |= dict.fromkeys(devices, counted)
+    if told is not None:
+        closed |= closed_cards(told, live.__contains__)
+    return SchedulerBook(grants, closed)
+
+
+def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
+    """What counts for a live pod: its grant, or its agent's word; else why all cards of its node are in doubt, which is
+    empty where they are not."""
+    if pod.grant is not None:
+        return pod.grant
+    if word is not None:
+        return Grant(pod.uid, pod.namespace, pod.name, node, word.containers) if word.containers else ""
+    return (
+        f"pod {pod.key} runs without a grant, and its node's agent has not reported what it holds"
+        if in_doubt(pod)
+        else ""
+    )
+
+
+def in_doubt(pod: PodBook) -> bool:
+    """Whether a pod may hold devices of which its annotations tell nothing."""
+    return pod.grant is None and pod.asks and pod.started
+
+
+def _held_beyond(pod: PodBook, books: NodeBooks) -> HeldPod | None:
+    """What a pod holds that its annotations do not tell."""
+    if pod.grant is not None:
+        return None
+    booked = (books.agent or {}).get(pod.uid)
+    why = HeldReason.GRANT_UNTRUSTED if pod.problem else HeldReason.GRANT_MISSING
+    if booked is not None:
+        return HeldPod(pod.namespace, pod.name, pod.uid, why, booked.containers)
+    cards = (books.kubelet or {}).get(pod.key, frozenset())
+    if cards:
+        return HeldPod(pod.namespace, pod.name, pod.uid, HeldReason.STRANGER, uuids=tuple(sorted(cards)))
+    return HeldPod(pod.namespace, pod.name, pod.uid, why) if in_doubt(pod) else None
+
+
+def _of_pods(books: NodeBooks) -> Iterator[BookDifference]:
+    words = {} if books.told is None else {each.uid: each for each in books.told.held}
+    knows_itself = books.agent is not None and books.kubelet is not None
+    for pod in books.pods:
+        word = words.get(pod.uid)
+        if pod.grant is not None:
+            yield from _of_granted(pod, pod.grant, books)
+            if word is not None:
+                yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="its grant is there")
+            continue
+        truth = _held_beyond(pod, books) if knows_itself else word
+        if truth is not None and truth.cards:
+            lost = DifferenceKind.STRANGER if truth.why is HeldReason.STRANGER else DifferenceKind.GRANT_LOST
+            detail = pod.problem or ("" if lost is DifferenceKind.STRANGER else "its grant annotation was removed")
+            yield BookDifference(lost, books.node, pod.key, tuple(sorted(truth.cards)), detail)
+        if word is None and (truth is not None or in_doubt(pod)):
+            yield BookDifference(DifferenceKind.UNTOLD, books.node, pod.key, detail=pod.problem)
+        elif knows_itself and word != truth:
+            yield BookDifference(DifferenceKind.TOLD_STALE, books.node, pod.key, detail="what it holds has changed")
+    for each in () if books.told is None else books.told.refused:
+        detail = each.reason + (f", in the way: {', '.join(each.in_the_way)}" if each.in_the_way else "")
+        yield BookDifference(DifferenceKind.REFUSED, books.node, each.key, each.uuids, detail)
+
+
+def _of_granted(pod: PodBook, grant: Grant, books: NodeBooks) -> Iterator[BookDifference]:
+    cards = grant.uuids
+    listed = (books.kubelet or {}).get(pod.key, frozenset())
+    if listed - cards:
+        yield BookDifference(DifferenceKind.DEVICES_DIFFER, books.node, pod.key, tuple(sorted(listed - cards)))
+    elif listed and books.agent is not None and books.agent.get(pod.uid) != grant:
+        yield BookDifference(DifferenceKind.AGENT_BEHIND, books.node, pod.key, tuple(sorted(listed)))
+    if unknown := cards - books.devices.keys():
+        yield BookDifference(DifferenceKind.DEVICE_UNKNOWN, books.node, pod.key, tuple(sorted(unknown)))
+
+
+def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
+    """What some book has of pods that are no more."""
+    uids, keys = {pod.uid for pod in books.pods}, {pod.key for pod in books.pods}
+    for uid, grant in (books.agent or {}).items():
+        if uid not in uids:
+            yield BookDifference(DifferenceKind.AGENT_BEHIND, books.node, grant.key, detail="the pod has ended")
+    for key, cards in (books.kubelet or {}).items():
+        if cards and key not in keys:
+            yield BookDifference(
+                DifferenceKind.KUBELET_BEHIND, books.node, key, tuple(sorted(cards)), "the pod has ended"
+            )
+    for each in () if books.told is None else books.told.held:
+        if each.uid in uids:
+            continue
+        if each.why is not HeldReason.ENDED or (books.kubelet is not None and not books.kubelet.get(each.key)):
+            yield BookDifference(DifferenceKind.TOLD_STALE, books.node, each.key, detail="the pod has ended")
+        elif books.kubelet is None:
+            yield BookDifference(DifferenceKind.KUBELET_BEHIND, books.node, each.key, each.uuids, "the pod has ended")
+
+
+def _of_cards(books: NodeBooks) -> Iterator[BookDifference]:
+    """Cards of which the grants that count are more than there is."""
+    words = {} if books.told is None else {each.uid: each for each in books.told.held}
+    ledger = Ledger()
+    ledger.set_inventory(NodeInventory(books.node, tuple(books.devices.values())))
+    for pod in books.pods:
+        counted = counts(pod, words.get(pod.uid), books.node)
+        if isinstance(counted, Grant):
+            ledger.adopt(counted)
+    for uuid, usage in ledger.usage(books.node).items():
+        device = books.devices.get(uuid)
+        problem = "" if device is None else overcommit(device, usage)
+        if problem:
+            holders = sorted(grant.key for grant in ledger.grants() if uuid in pod_usage(grant))
+            detail = f"{problem}: {', '.join(holders)}"
+            yield BookDifference(DifferenceKind.GRANTED_TWICE, books.node, uuids=(uuid,), detail=detail)
+
+
+def _of_scheduler(books: NodeBooks) -> Iterator[BookDifference]:
+    if books.scheduler is None:
+        return
+    wanted = reckon(books.node, books.devices, books.pods, books.told)
+    of_pod = {pod.uid: pod.key for pod in books.pods}
+    for uid in sorted(wanted.grants.keys() | books.scheduler.grants.keys()):
+        if wanted.grants.get(uid) != (counted := books.scheduler.grants.get(uid)):
+            key = of_pod.get(uid) or (counted.key if counted else "")
+            yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, key)
+    for uuid in sorted(wanted.closed.keys() ^ books.scheduler.closed.keys()):
+        detail = wanted.closed.get(uuid) or "it is closed for no reason that is told"
+        yield BookDifference(DifferenceKind.SCHEDULER_BEHIND, books.node, uuids=(uuid,), detail=detail)

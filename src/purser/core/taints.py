@@ -1,0 +1,38 @@
+"""Taints of nodes, and the tolerations of pods: the rules of the API."""
+
+import msgspec
+
+KEEPING_AWAY = ("NoSchedule", "NoExecute")
+"""The effects that keep new pods away from a node; ``PreferNoSchedule`` does not."""
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """What keeps pods away from a node that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def __str__(self) -> str:
+        """As kubectl spells it."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+class PodToleration(msgspec.Struct, frozen=True, gc=False):
+    """A taint that a pod puts up with."""
+
+    key: str = ""
+    """Empty: every key."""
+    operator: str = ""
+    """Empty: ``Equal``."""
+    value: str = ""
+    effect: str = ""
+    """Empty: every effect."""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether it is about this taint. Of operators that are not known here (``Gt``) kube-scheduler judges."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator in ("", "Equal"):
+            return self.key != "" and self.value == taint.value
+        return self.key != "" or self.operator == "Exists"

@@ -1,0 +1,86 @@
+"""YAML that somebody else wrote, within limits: see `purser.core.decoding`.
+
+A YAML of a few lines can stand for gigabytes, by aliases of aliases, and its parser runs out of stack on what nests
+deep. So a text is first gone through event by event, which takes neither: what its aliases would come to counts.
+"""
+
+from typing import Any
+
+import yaml
+
+from purser.core.decoding import MAX_DEPTH, as_bytes, too_long, unreadable
+
+MAX_YAML_BYTES = 4 * 1024 * 1024
+MAX_VALUES = 500_000
+"""Keys, values, lists and objects, each alias counted as what it stands for."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES) -> Any:
+    """The one document, None for none. Raises `purser.core.decoding.UnreadableError`, and nothing else."""
+    data = _checked(text, name, max_bytes)
+    try:
+        return yaml.load(data, Loader=_LOADER)
+    except Exception as error:  # whatever a parser makes of a text that others wrote is that text's fault
+        raise unreadable(name, _in_words(error)) from error
+
+
+def read_all_yaml(text: str | bytes, name: str, *, max_bytes: int = MAX_YAML_BYTES) -> list[Any]:
+    """All documents. Raises `purser.core.decoding.UnreadableError`, and nothing else."""
+    data = _checked(text, name, max_bytes)
+    try:
+        return list(yaml.load_all(data, Loader=_LOADER))
+    except Exception as error:  # as above
+        raise unreadable(name, _in_words(error)) from error
+
+
+def _checked(text: str | bytes, name: str, max_bytes: int) -> bytes:
+    data = as_bytes(text, name)
+    if len(data) > max_bytes:
+        raise too_long(name, len(data), max_bytes)
+    try:
+        _count(data)
+    except Exception as error:  # as above
+        raise unreadable(name, _in_words(error)) from error
+    return data
+
+
+def _in_words(error: Exception) -> Exception:
+    """The parser's error as one sentence, with the place in the text: its own takes several lines."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return ValueError(f"is not YAML: {error}") if isinstance(error, yaml.YAMLError) else error
+    mark = error.problem_mark
+    return ValueError(f"is not YAML: {error.problem} (line {mark.line + 1}, column {mark.column + 1})")
+
+
+def _count(data: bytes) -> None:
+    """Raises ValueError for what nests too deep, or stands for too much."""
+    sizes: dict[str, int] = {}
+    open_: list[tuple[str | None, int]] = []
+    """Of each list or object that has not ended: its anchor, and how many values began before it."""
+    values = 0
+    for event in yaml.parse(data, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise ValueError(f"alias {event.anchor!r} stands for nothing, or for what it is in")
+            values += sizes[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            values += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, values))
+            values += 1
+            if len(open_) > MAX_DEPTH:
+                raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
+            if event.anchor is not None:
+                sizes.pop(event.anchor, None)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor is not None:
+                sizes[anchor] = values - before
+        elif isinstance(event, yaml.DocumentStartEvent):
+            sizes.clear()
+        if values > MAX_VALUES:
+            raise ValueError(f"it stands for more than {MAX_VALUES} values")

@@ -1,0 +1,83 @@
+"""What is said of words for GPUs that Purser does not serve."""
+
+import msgspec
+import pytest
+
+from purser.core.dialects.unserved import unserved_words
+from purser.core.model import ContainerKind
+from purser.core.podspec import ContainerSpec, PodSpec
+
+
+def nowhere(*_: str) -> bool:
+    return False
+
+
+def pod(*resources: str, **annotations: str) -> PodSpec:
+    limits = dict.fromkeys(resources, "1")
+    spec = ContainerSpec(name="c", kind=ContainerKind.APP, limits=limits, requests={})
+    named = {name.replace("_", "-"): value for name, value in annotations.items()}
+    return PodSpec(uid="u", namespace="ns", name="p", annotations=named, containers=(spec,))
+
+
+@pytest.mark.parametrize(
+    ("resource", "words"),
+    [
+        ("volcano.sh/vgpu-memory", "volcano.sh/gpu-memory"),
+        ("aliyun.com/gpu-mem", "nvidia.com/gpumem"),
+        ("nvidia.com/gpu.shared", "nvidia.com/gpumem"),
+        ("nvidia.com/mig-3g.20gb", "nvidia.com/gpumem"),
+        ("hygon.com/dcunum", "only NVIDIA GPUs"),
+    ],
+)
+def test_a_word_that_nobody_serves_gets_a_hint_what_to_write(resource: str, words: str) -> None:
+    (hint,) = unserved_words(pod(resource), nowhere, nowhere)
+    assert resource in hint
+    assert words in hint
+
+
+def test_a_word_that_a_node_offers_is_somebody_elses() -> None:
+    assert unserved_words(pod("nvidia.com/mig-3g.20gb"), lambda name: name.startswith("nvidia.com/"), nowhere) == ()
+
+
+@pytest.mark.parametrize("resource", ["cpu", "nvidia.com/gpu", "volcano.sh/gpu-memory", "example.com/foo"])
+def test_other_words_get_none(resource: str) -> None:
+    assert unserved_words(pod(resource), nowhere, nowhere) == ()
+
+
+def test_kais_annotations_get_a_hint_too() -> None:
+    (hint,) = unserved_words(pod(gpu_fraction="0.5"), nowhere, nowhere)
+    assert "nvidia.com/gpumem-percentage" in hint
+
+
+def test_hints_are_few_and_asked_for_few_times_however_many_words_a_pod_has() -> None:
+    asked: list[str] = []
+
+    def is_offered(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    assert len(unserved_words(pod(*(f"aliyun.com/gpu-{n}" for n in range(10_000))), is_offered, nowhere)) == 8
+    assert len(asked) == 8
+
+
+@pytest.mark.parametrize("word", ["use", "nouse"])
+def test_gpus_named_by_index_are_told_to_be_named_by_uuid(word: str) -> None:
+    named = msgspec.structs.replace(pod(), annotations={f"nvidia.com/{word}-gpuindexes": "0,1"})
+    (hint,) = unserved_words(named, nowhere, nowhere)
+    assert f"in nvidia.com/{word}-gpuuuid" in hint
+
+
+@pytest.mark.parametrize(
+    ("product", "there", "hinted"),
+    [
+        ("Tesla-T4-SHARED", False, True),
+        ("Tesla-T4-SHARED", True, False),
+        ("Tesla-T4", False, False),
+    ],
+)
+def test_who_selects_nodes_that_slice_time_is_told_where_there_is_none(product: str, there: bool, hinted: bool) -> None:
+    chosen = msgspec.structs.replace(pod("nvidia.com/gpu"), node_selector={"nvidia.com/gpu.product": product})
+    hints = unserved_words(
+        chosen, nowhere, lambda key, value: there and (key, value) == ("nvidia.com/gpu.product", product)
+    )
+    assert [("nvidia.com/gpumem" in hint, len(hint) <= 256) for hint in hints] == [(True, True)] * hinted

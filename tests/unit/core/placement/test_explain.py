@@ -1,0 +1,144 @@
+"""Refusals as people read them in kube-scheduler's event."""
+
+import msgspec
+import pytest
+
+from purser.core.fleet import Fleet
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceMode,
+    DeviceRequest,
+    DeviceShare,
+    Grant,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.placement import Evaluator, explain
+from purser.core.placement.explain import _OF_DEVICES, _OF_NODES
+from purser.core.placement.reasons import Reason
+
+LEAD = "node(s) had no suitable GPU: "
+
+
+def cards(count: int, model: str = "Tesla T4", memory_mib: int = 15360, **facts: object) -> tuple[Device, ...]:
+    one = Device("", 0, model, memory_mib, slots=10)
+    return tuple(msgspec.structs.replace(one, uuid=f"{model}-{n}", index=n, **facts) for n in range(count))
+
+
+def fleet(*nodes: tuple[Device, ...], cordoned: tuple[str, ...] = ()) -> Fleet:
+    made = Fleet()
+    for number, devices in enumerate(nodes):
+        own = tuple(msgspec.structs.replace(d, uuid=f"n{number}-{d.index}") for d in devices)
+        made.set_inventory(NodeInventory(f"n{number}", own, cordoned=cordoned))
+    return made
+
+
+def use(state: Fleet, node: str, *indices: int, memory_mib: int = 1000, cores: int = 10) -> None:
+    shares = tuple(DeviceShare(f"{node}-{index}", memory_mib, cores) for index in indices)
+    part = ContainerGrant("c", ContainerKind.APP, shares)
+    state.ledger.adopt(Grant(f"{node}{indices}", "ns", "other", node, (part,)))
+
+
+def pod(*requests: DeviceRequest) -> PodRequest:
+    named = (ContainerRequest(f"c{number}", ContainerKind.APP, each) for number, each in enumerate(requests))
+    return PodRequest("u", "ns", "p", tuple(named))
+
+
+def why(state: Fleet, *requests: DeviceRequest, nodes: tuple[str, ...] = (), quota: str = "") -> str:
+    request = pod(*requests)
+    names = nodes or tuple(node.name for node in state)
+    evaluation = Evaluator(state).evaluate(request, names)
+    assert not evaluation.fits
+    said = explain(evaluation.refusals, request, state, quota)
+    return said.removeprefix(LEAD)
+
+
+WHOLE = DeviceRequest(1, memory_percent=100)
+
+
+def test_reasons_are_counted_by_nodes_and_gpus_and_the_largest_comes_first() -> None:
+    state = fleet(cards(8, memory_mib=8192), cards(8, memory_mib=8192), cards(4, model="A100"))
+    wanted = DeviceRequest(1, memory_mib=10240, models_allowed=("T4",))
+    assert why(state, wanted, nodes=("n0", "n1", "n2", "cpu")) == (
+        "16 GPUs on 2 nodes have less than 10240 MiB of memory free (most: 8192 MiB); "
+        "4 GPUs on 1 node are not what the pod wants: a model with T4 (there: A100); "
+        "1 node has no inventory: no agent runs there"
+    )
+
+
+def test_whole_gpus_that_are_busy_are_in_use_and_not_short_of_memory() -> None:
+    state = fleet(cards(2))
+    use(state, "n0", 0)
+    use(state, "n0", 1)
+    assert why(state, WHOLE) == "2 GPUs on 1 node are in use, and the pod wants whole GPUs"
+    assert why(state, DeviceRequest(1, memory_mib=0, cores_percent=100)) == why(state, WHOLE)
+
+
+def test_one_gpu_is_spoken_of_in_the_singular() -> None:
+    state = fleet(cards(1))
+    assert why(state, DeviceRequest(2, memory_mib=1)) == ("1 GPU on 1 node is available, but 2 are needed on one node")
+
+
+def test_numa_binding_is_not_blamed_on_memory() -> None:
+    two_and_two = tuple(msgspec.structs.replace(d, numa_nodes=(d.index // 2,)) for d in cards(4))
+    state = fleet(two_and_two)
+    assert why(state, DeviceRequest(3, memory_mib=1000, numa_bind=True)) == (
+        "4 GPUs on 1 node are available, but 3 are needed on one NUMA node"
+    )
+
+
+def test_the_models_that_there_are_stand_beside_the_one_that_is_wanted() -> None:
+    state = fleet(*(cards(1, model=f"M{number}") for number in range(6)))
+    assert why(state, DeviceRequest(1, memory_mib=1, models_allowed=("H100", "H200"))) == (
+        "6 GPUs on 6 nodes are not what the pod wants: a model with H100 or H200 (there: M0, M1, M2, M3 and 2 more)"
+    )
+
+
+def test_denied_models_and_modes_are_named() -> None:
+    state = fleet(cards(1))
+    assert why(state, DeviceRequest(1, memory_mib=1, models_denied=("T4",))) == (
+        "1 GPU on 1 node is not what the pod wants: no T4 (there: Tesla T4)"
+    )
+    assert why(state, DeviceRequest(1, memory_mib=1, modes_allowed=(DeviceMode.MIG,))) == (
+        "1 GPU on 1 node is not what the pod wants: mode mig (there: Tesla T4, mode hami-core)"
+    )
+
+
+def test_what_ails_a_gpu_is_said_with_its_index() -> None:
+    well, ill = cards(2)
+    ill = msgspec.structs.replace(ill, healthy=False, unhealthy_reason="Xid 79: GPU has fallen off the bus")
+    state = fleet((well, ill))
+    use(state, "n0", 0)
+    assert why(state, WHOLE) == (
+        "1 GPU on 1 node is in use, and the pod wants a whole GPU; "
+        "1 GPU on 1 node is unhealthy (GPU 1: Xid 79: GPU has fallen off the bus)"
+    )
+
+
+def test_the_container_is_named_where_there_are_several() -> None:
+    state = fleet(cards(1))
+    little, much = DeviceRequest(1, memory_mib=100), DeviceRequest(1, memory_mib=99_999)
+    assert why(state, little, much).startswith("container c1: 1 GPU on 1 node has less than 99999 MiB")
+
+
+def test_a_quota_that_is_exceeded_is_all_there_is_to_say() -> None:
+    from purser.core.quota import Room
+
+    state, request = fleet(cards(1)), pod(DeviceRequest(1, memory_mib=1000))
+    refusals = Evaluator(state).evaluate(request, ["n0"], Room(500)).refusals
+    assert explain(refusals, request, state, "exceeded quota: q, ...") == "exceeded quota: q, ..."
+
+
+@pytest.mark.parametrize("word", ["NVIDIA-Tesla T4", "nvidia", "tesla t4", "=Tesla T4"])
+def test_models_are_named_as_hami_registers_them(word: str) -> None:
+    request = pod(DeviceRequest(1, memory_mib=1, models_allowed=(word,)))
+    assert Evaluator(fleet(cards(1))).evaluate(request, ["n0"]).fits == ["n0"]
+    denied = pod(DeviceRequest(1, memory_mib=1, models_denied=(word,)))
+    assert Evaluator(fleet(cards(1))).evaluate(denied, ["n0"]).fits == []
+
+
+def test_every_reason_has_words() -> None:
+    assert set(_OF_DEVICES) | set(_OF_NODES) == set(Reason)

@@ -1,0 +1,158 @@
+"""Four books of one node: after each has done its part nothing differs but what only a pod's end settles."""
+
+import random
+
+import msgspec
+import pytest
+
+from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, read_disputes, text_of
+from purser.core.ledger import Ledger, LedgerError, pod_usage
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+from purser.core.node_annotations import MAX_BYTES
+from purser.core.reconcile import (
+    DifferenceKind,
+    NodeBooks,
+    PodBook,
+    SchedulerBook,
+    differences,
+    reckon,
+    to_tell,
+)
+
+NODE = "n"
+DEVICES = {uuid: Device(uuid, index, "T4", 1000, slots=3) for index, uuid in enumerate("abc")}
+LEFT_TO_PODS = {DifferenceKind.GRANT_LOST, DifferenceKind.STRANGER}
+
+
+def a_grant(uid, uuid, memory):
+    share = DeviceShare(uuid, memory, 0)
+    return Grant(uid, "ns", uid, NODE, (ContainerGrant("main", ContainerKind.APP, (share,)),))
+
+
+def cards(grant):
+    return frozenset(pod_usage(grant))
+
+
+def random_books(dice):
+    """Pods that hold no more than there is, and books of them that are wrong in every way."""
+    truth = Ledger()
+    truth.set_inventory(NodeInventory(NODE, tuple(DEVICES.values())))
+    pods, agent, kubelet = [], {}, {}
+    for number in range(dice.randrange(8)):
+        uid = f"p{number}"
+        grant = a_grant(uid, dice.choice("abc"), dice.choice([100, 400, 900]))
+        try:
+            truth.reserve(grant)
+        except LedgerError:
+            continue
+        started = dice.random() < 0.8
+        if dice.random() < 0.2 and started:  # another plugin's pod
+            pods.append(PodBook("ns", uid, uid, started=True))
+            kubelet[f"ns/{uid}"] = cards(grant)
+            continue
+        lost = dice.random() < 0.4 and started
+        problem = dice.choice(["", "it is forged"]) if lost else ""
+        pods.append(PodBook("ns", uid, uid, True, started, None if lost else grant, problem))
+        if started:
+            kubelet[f"ns/{uid}"] = cards(grant)
+            if lost or dice.random() < 0.7:
+                agent[uid] = grant
+    for number in range(dice.randrange(3)):  # never took anything
+        pods.append(PodBook("ns", f"x{number}", f"x{number}", started=dice.random() < 0.5))
+    if dice.random() < 0.3:
+        agent["ended"] = a_grant("ended", "a", 100)
+    stale = HeldPod("ns", "ended", "ended", HeldReason.STRANGER, uuids=("b",))
+    told = dice.choice([None, NodeDisputes(NODE), NodeDisputes(NODE, (stale,))])
+    scheduler = SchedulerBook({"ended": a_grant("ended", "c", 900)}, {"a": "once"})
+    return NodeBooks(NODE, DEVICES, tuple(pods), agent, kubelet, told, scheduler)
+
+
+def settled(books):
+    """Each does what it does in life: kubelet first, then the agent, then the scheduler."""
+    live = {pod.key for pod in books.pods}
+    kubelet = {key: held for key, held in books.kubelet.items() if key in live}
+    uids = {pod.uid for pod in books.pods}
+    adopted = {pod.uid: pod.grant for pod in books.pods if pod.grant is not None and kubelet.get(pod.key)}
+    agent = {uid: grant for uid, grant in books.agent.items() if uid in uids} | adopted
+    books = msgspec.structs.replace(books, kubelet=kubelet, agent=agent)
+    told = read_disputes(text_of(to_tell(books)), NODE)
+    return msgspec.structs.replace(books, told=told, scheduler=reckon(NODE, DEVICES, books.pods, told))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_after_settling_nothing_differs_and_no_card_is_given_twice(seed):
+    books = settled(random_books(random.Random(seed)))
+    assert {each.kind for each in differences(books)} <= LEFT_TO_PODS
+    ledger = Ledger()
+    ledger.set_inventory(NodeInventory(NODE, tuple(DEVICES.values())))
+    for grant in books.scheduler.grants.values():
+        ledger.reserve(grant)  # what counts fits
+    for pod in books.pods:
+        counted = books.scheduler.grants.get(pod.uid)
+        taken = cards(counted) if counted else frozenset()
+        for uuid in books.kubelet.get(pod.key, frozenset()):
+            assert uuid in taken or uuid in books.scheduler.closed
+    held = frozenset().union(*books.kubelet.values())
+    assert books.scheduler.closed.keys() <= held  # nothing that nobody holds is lost
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_when_the_pods_in_the_way_have_ended_everything_can_be_had_again(seed):
+    books = settled(random_books(random.Random(seed)))
+    honest = tuple(pod for pod in books.pods if pod.grant is not None)
+    books = settled(msgspec.structs.replace(books, pods=honest))
+    assert differences(books) == ()
+    assert books.scheduler.closed == {}
+    assert books.told.is_empty
+
+
+def test_each_difference_says_who_settles_it():
+    twice = tuple(PodBook("ns", uid, uid, True, True, a_grant(uid, "a", 900)) for uid in ("p", "q"))
+    gone = PodBook("ns", "r", "r", True, True, a_grant("r", "z", 1))
+    doubt = PodBook("ns", "s", "s", True, True)
+    refused = RefusedPod("ns", "t", "t", "DeviceOvercommitted", ("b",), ("ns/p",))
+    told = NodeDisputes(NODE, refused=(refused,))
+    found = differences(NodeBooks(NODE, DEVICES, (*twice, gone, doubt), told=told))
+    assert [(each.kind, each.pod, each.uuids) for each in found] == [
+        (DifferenceKind.DEVICE_UNKNOWN, "ns/r", ("z",)),
+        (DifferenceKind.GRANTED_TWICE, "", ("a",)),
+        (DifferenceKind.UNTOLD, "ns/s", ()),
+        (DifferenceKind.REFUSED, "ns/t", ("b",)),
+    ]
+    assert all(each.settled_by for each in found)
+
+
+@pytest.mark.parametrize("count", [1, 100, 10_000])
+def test_what_is_told_can_be_read_however_many_pods_it_is_of(count):
+    held = tuple(
+        HeldPod("n" * 63, f"p{n}", f"u{n}", HeldReason.GRANT_MISSING, a_grant(f"u{n}", "abc"[n % 3], 1).containers)
+        for n in range(count)
+    )
+    text = text_of(NodeDisputes(NODE, held))
+    assert len(text) <= MAX_BYTES
+    told = read_disputes(text, NODE)
+    assert frozenset(told.closed).union(*(each.cards for each in told.held)) == frozenset("abc"[: min(count, 3)])
+
+
+def test_of_every_pod_that_a_kubelet_takes_it_is_told_that_it_holds_nothing():
+    """Else they would close their node's cards, whoever made them."""
+    held = tuple(HeldPod("n" * 63, f"{n:0253}", f"{n:036}", HeldReason.GRANT_UNTRUSTED) for n in range(110))
+    told = read_disputes(text_of(NodeDisputes(NODE, held)), NODE)
+    pods = tuple(PodBook(each.namespace, each.pod, each.uid, started=True, problem="forged") for each in held)
+    assert reckon(NODE, DEVICES, pods, told) == SchedulerBook({}, {})
+
+
+def test_a_pod_that_is_said_to_have_ended_closes_its_cards_and_is_told_to_people():
+    word = HeldPod("default", "p", "p", HeldReason.ENDED, uuids=("a",))
+    told = to_tell(NodeBooks("n1", {}), ended=[word])
+    assert told.held == (word,)
+    assert reckon("n1", ["a", "b"], [], told).closed.keys() == {"a"}
+    seen = {
+        listed: [each.kind for each in differences(NodeBooks("n1", {}, told=told, kubelet=listed and dict(listed)))]
+        for listed in (None, (("default/p", frozenset("a")),), (("default/q", frozenset()),))
+    }
+    assert list(seen.values()) == [
+        [DifferenceKind.KUBELET_BEHIND],
+        [DifferenceKind.KUBELET_BEHIND],
+        [DifferenceKind.TOLD_STALE],
+    ]
