@@ -1,15 +1,45 @@
 """The HTTP that every server of Purser has: /metrics; /healthz: the process runs; /readyz: it can be asked, else a line
 per reason why not."""
 
+import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from purser.connections import Connections, Limits
+from purser.core.decoding import brief
+
+log = structlog.get_logger("purser.http")
+
+_FEW = Limits(connections=64)
+"""Prometheus and kubelet have one each; the memory of an agent is small."""
 _SHUTDOWN_S = 5.0
+_LINGERING_S = 1.0
+"""For how long what nobody reads of a request is taken, so that its client sees the answer."""
+
+
+class _Complaints(logging.Handler):
+    """Takes what aiohttp logs to where everything is logged, but the tracebacks of requests that make no sense: whoever
+    reaches a port can send a thousand a second."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging calls it."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            log.debug("A request makes no sense", error=brief(error))
+        else:
+            log.error(record.getMessage(), exc_info=error)
+
+
+_aiohttp = logging.Logger("aiohttp", logging.WARNING)
+_aiohttp.addHandler(_Complaints())
 
 
 def telemetry_routes(registry: CollectorRegistry, problems: Callable[[], Sequence[str]]) -> list[web.RouteDef]:
@@ -37,13 +67,38 @@ def telemetry_app(registry: CollectorRegistry, problems: Callable[[], Sequence[s
 
 @asynccontextmanager
 async def listening(
-    app: web.Application, address: str, port: int, context: ssl.SSLContext | None = None
+    app: web.Application,
+    address: str,
+    port: int,
+    context: ssl.SSLContext | None = None,
+    limits: Limits = _FEW,
 ) -> AsyncIterator[int]:
     """Serve an app until left, and give the port; requests under way are finished. Raises OSError when it is taken."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    # Bodies are taken as they come: one that has to be unpacked first would have any size.
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_S,
+        keepalive_timeout=limits.idle_s,
+        lingering_time=_LINGERING_S,
+        auto_decompress=False,
+        logger=_aiohttp,
+    )
+
+    def http() -> asyncio.Protocol:
+        assert runner.server is not None
+        return runner.server()
+
+    connections = Connections(http, limits, context)
+    app.middlewares.insert(0, connections.middleware())
     await runner.setup()
     try:
-        await web.TCPSite(runner, address, port, ssl_context=context).start()
-        yield int(runner.addresses[0][1])
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(connections, address, port, backlog=limits.connections)
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
     finally:
         await runner.cleanup()
+        connections.close()

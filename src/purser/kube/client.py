@@ -7,6 +7,7 @@ or a whole object that was read raw. A Struct is never written back: it would dr
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -14,10 +15,13 @@ import aiohttp
 import msgspec
 
 from purser import __version__
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.kube.clock import Clock, SystemClock
-from purser.kube.codec import Codec, Page, codec_of
+from purser.kube.codec import Codec, OnUnreadable, Page, codec_of
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import DecodeError, GoneError
+from purser.kube.failures import ObjectFailures
+from purser.kube.objects import ObjectReference
 from purser.kube.resources import PODS, Raw, Resource
 from purser.kube.transport import Call, Transport, unavailable
 from purser.kube.watching import WatchEvent, split_lines
@@ -27,7 +31,10 @@ T = TypeVar("T")
 PAGE_SIZE = 500
 """Objects per page of a list: keeps both sides' peak memory down."""
 
+_versions: JsonReader[dict[str, str]] = JsonReader(dict[str, str], "the answer", max_bytes=1024 * 1024)
+
 _MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 
@@ -38,6 +45,8 @@ class Listing(Generic[T]):
 
     items: list[T]
     resource_version: str
+    left_out: tuple[ObjectReference, ...] = ()
+    """What is there and cannot be read; `Client.failures` was told of each."""
 
 
 class WatchStream(Generic[T]):
@@ -47,11 +56,14 @@ class WatchStream(Generic[T]):
     `ApiUnavailableError` when the connection breaks.
     """
 
-    def __init__(self, call: Call, server: str, content: aiohttp.StreamReader, codec: Codec[T]):
+    def __init__(
+        self, call: Call, server: str, content: aiohttp.StreamReader, codec: Codec[T], on_unreadable: OnUnreadable
+    ):
         self._call = call
         self._server = server
         self._content = content
         self._codec = codec
+        self._on_unreadable = on_unreadable
         self._rest = bytearray()
         self._lines: list[bytes] = []  # in reverse, so that the next one is popped from the end
 
@@ -61,7 +73,7 @@ class WatchStream(Generic[T]):
     async def __anext__(self) -> WatchEvent[T]:
         while True:
             while self._lines:
-                event = self._codec.event(self._lines.pop())
+                event = self._codec.event(self._lines.pop(), self._on_unreadable)
                 if event is not None:
                     return event
             chunk = await self._chunk()
@@ -92,6 +104,8 @@ class Client:
     ):
         """``timeout`` is each call's deadline in seconds, retries included; a list's counts per page."""
         self.config = config
+        self.failures = ObjectFailures()
+        """What went wrong with single objects; shared by all who use this client."""
         self._manager = {"fieldManager": field_manager}
         self._transport = Transport(config, user_agent=user_agent, timeout=timeout, clock=clock or SystemClock())
 
@@ -124,7 +138,7 @@ class Client:
         except GoneError:
             # The pages' snapshot was compacted while they were fetched. In one piece nothing can go in between.
             page = await self._page(resource, path, params)
-            return Listing(page.items, page.resource_version)
+            return Listing(page.items, page.resource_version, page.left_out)
 
     @asynccontextmanager
     async def watch(
@@ -149,7 +163,9 @@ class Client:
             params["timeoutSeconds"] = str(timeout_seconds)
         call = Call("GET", resource.path(namespace), params)
         async with self._transport.stream(call, inactivity_seconds) as content:
-            yield WatchStream(call, self.config.server, content, codec_of(resource))
+            yield WatchStream(
+                call, self.config.server, content, codec_of(resource), partial(self.failures.unreadable, resource)
+            )
 
     async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str | None = None) -> T:
         """The object as it was created; its namespace may stand in the body. Raises `AlreadyExistsError`."""
@@ -175,13 +191,16 @@ class Client:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
+        strategic: bool = False,
     ) -> T:
         """Set the fields in the patch; null removes one.
 
-        With ``metadata.resourceVersion`` in the patch it raises `ConflictError` when the object changed since.
+        ``strategic``: lists with keys, such as a node's conditions, are merged entry by entry, and an entry with
+        ``$patch: delete`` is removed. With ``metadata.resourceVersion`` in the patch it raises `ConflictError` when the
+        object changed since.
         """
         path = resource.path(namespace, name, subresource)
-        return await self._object(resource, self._patch(path, patch, _MERGE_PATCH))
+        return await self._object(resource, self._patch(path, patch, _STRATEGIC_PATCH if strategic else _MERGE_PATCH))
 
     async def patch_json(
         self,
@@ -253,23 +272,25 @@ class Client:
         """What the server says of itself: ``gitVersion`` and the like."""
         body = await self._transport.request(Call("GET", "/version"))
         try:
-            return msgspec.json.decode(body, type=dict[str, str])
-        except msgspec.DecodeError as error:
-            raise DecodeError(f"/version of {self.config.server} cannot be read: {error}") from error
+            return _versions.read(body)
+        except UnreadableError as error:
+            raise DecodeError(f"/version of {self.config.server}: {error}") from error
 
     async def _object(self, resource: Resource[T], call: Call) -> T:
         return codec_of(resource).object(await self._transport.request(call))
 
     async def _pages(self, resource: Resource[T], path: str, params: dict[str, str]) -> Listing[T]:
         page = await self._page(resource, path, params | {"limit": str(PAGE_SIZE)})
-        listing = Listing(page.items, page.resource_version)
+        items, version, left_out = page.items, page.resource_version, page.left_out
         while page.continue_token:
             page = await self._page(resource, path, params | {"limit": str(PAGE_SIZE), "continue": page.continue_token})
-            listing.items.extend(page.items)
-        return listing
+            items.extend(page.items)
+            left_out += page.left_out
+        return Listing(items, version, left_out)
 
     async def _page(self, resource: Resource[T], path: str, params: dict[str, str]) -> Page[T]:
-        return codec_of(resource).page(await self._transport.request(Call("GET", path, params)))
+        body = await self._transport.request(Call("GET", path, params))
+        return codec_of(resource).page(body, partial(self.failures.unreadable, resource))
 
     def _write(
         self,

@@ -1,16 +1,20 @@
 """Bytes of the API to typed values.
 
 Two kindnesses keep one odd object from blinding a component: null stands for a field's zero value (Go writes it for
-empty lists and maps), and an object that still does not fit its Struct is logged and left out of lists and watches.
+empty lists and maps), and an object that still does not fit its Struct is left out of lists and watches, which say so
+(see `purser.kube.failures`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 import structlog
 
+from purser.core.decoding import JsonReader, UnreadableError, converted
 from purser.kube.errors import DecodeError, Status, error_from_status
+from purser.kube.objects import ObjectReference
 from purser.kube.resources import Raw, Resource, meta_of
 from purser.kube.watching import Bookmark, Change, ChangeType, WatchEvent
 
@@ -18,7 +22,11 @@ T = TypeVar("T")
 
 log = structlog.get_logger("purser.kube")
 
-_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_MOST = 1 << 30
+"""Bytes of an answer; kube-apiserver bounds objects itself, and lists come in pages."""
+
+OnUnreadable = Callable[[ObjectReference | None, str], None]
+"""Told of each object that is left out: what is known of it, and why."""
 
 
 class _PageMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,6 +48,7 @@ class _Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str | None = None
     namespace: str | None = None
     resource_version: str = ""
+    uid: str | None = None
 
 
 class _Identified(msgspec.Struct, frozen=True, gc=False):
@@ -53,12 +62,20 @@ class Page(Generic[T]):
     items: list[T]
     resource_version: str
     continue_token: str
+    left_out: tuple[ObjectReference, ...] = ()
+    """What is there and cannot be read."""
 
 
-_envelopes = msgspec.json.Decoder(_Envelope)
-_statuses = msgspec.json.Decoder(Status)
-_identities = msgspec.json.Decoder(_Identified)
-_raw_pages = msgspec.json.Decoder(_Page[msgspec.Raw])
+def _structs(kind: type[T], name: str) -> JsonReader[T]:
+    """Of pages and watches, on which a component spends most of its time."""
+    return JsonReader(kind, name, max_bytes=_MOST, max_depth=None)
+
+
+_envelopes = _structs(_Envelope, "a line of a watch")
+_statuses = _structs(Status, "a Status")
+_identities = _structs(_Identified, "an object's metadata")
+_raw_pages = _structs(_Page[msgspec.Raw], "a list")
+_whole: JsonReader[Any] = JsonReader(Any, "an object", max_bytes=_MOST)
 _CHANGES = {kind.value: kind for kind in ChangeType}
 
 
@@ -68,84 +85,112 @@ class Codec(Generic[T]):
     def __init__(self, resource: Resource[T]):
         self.resource = resource
         self._is_raw = resource.struct is Raw
-        self._objects = msgspec.json.Decoder(resource.struct)
-        self._pages: msgspec.json.Decoder[_Page[T]] = msgspec.json.Decoder(cast(Any, _Page)[resource.struct])
+        # Whole objects are handed on as they are: what others do with them must not run out of stack.
+        depth: dict[str, Any] = {} if self._is_raw else {"max_depth": None}
+        page: type[_Page[T]] = cast(Any, _Page)[resource.struct]
+        self._objects: JsonReader[T] = JsonReader(resource.struct, resource.kind, max_bytes=_MOST, **depth)
+        self._pages: JsonReader[_Page[T]] = JsonReader(page, f"a list of {resource.plural}", max_bytes=_MOST, **depth)
 
     def object(self, data: bytes | msgspec.Raw) -> T:
         """One object. Raises `DecodeError`."""
         try:
-            return self._objects.decode(data)
-        except _UNREADABLE as error:
+            return self._objects.read(data)
+        except UnreadableError as error:
             return self._without_nulls(data, error)
 
-    def page(self, data: bytes) -> Page[T]:
+    def page(self, data: bytes, on_unreadable: OnUnreadable = lambda about, problem: None) -> Page[T]:
         """One page of a list, without the objects that cannot be read. Raises `DecodeError` when it is no list."""
+        left_out: list[ObjectReference] = []
+
+        def leave_out(about: ObjectReference | None, problem: str) -> None:
+            left_out.extend([about] if about is not None else ())
+            on_unreadable(about, problem)
+
         try:
-            page = self._pages.decode(data)
+            page = self._pages.read(data)
             items = page.items or []
-        except _UNREADABLE:
-            page, items = self._page_by_item(data)
+        except UnreadableError:
+            page, items = self._page_by_item(data, leave_out)
         if self._is_raw:
-            items = [item for item in items if self._has_metadata(item)]
+            items = [item for item in items if self._has_metadata(item, leave_out)]
             for item in items:
                 self._name_kind(cast(Raw, item))
-        return Page(items, page.metadata.resource_version, page.metadata.continue_token)
+        return Page(items, page.metadata.resource_version, page.metadata.continue_token, tuple(left_out))
 
-    def event(self, line: bytes) -> WatchEvent[T] | None:
+    def event(self, line: bytes, on_unreadable: OnUnreadable = lambda about, problem: None) -> WatchEvent[T] | None:
         """One line of a watch; None for what cannot be read or is not known.
 
         Raises the `ApiError` that an ERROR event carries, and `DecodeError` for a line that is no event at all.
         """
         try:
-            envelope = _envelopes.decode(line)
-        except _UNREADABLE as error:
+            envelope = _envelopes.read(line)
+        except UnreadableError as error:
             raise DecodeError(f"a line of the watch on {self.resource.plural} is no event: {error}") from error
         if change := _CHANGES.get(envelope.type):
-            obj = self._object_or_none(envelope.object)
+            obj = self._object_or_none(envelope.object, on_unreadable)
             return Change(change, obj) if obj is not None else None
         return self._other_event(envelope)
 
     def _other_event(self, envelope: _Envelope) -> Bookmark | None:
         try:
             if envelope.type == "BOOKMARK":
-                return Bookmark(_identities.decode(envelope.object).metadata.resource_version)
+                return Bookmark(_identities.read(envelope.object).metadata.resource_version)
             if envelope.type == "ERROR":
-                raise error_from_status(_statuses.decode(envelope.object))
-        except _UNREADABLE as error:
-            raise DecodeError(f"an odd {envelope.type} event on {self.resource.plural}: {error}") from error
-        log.warning("An unknown watch event is ignored", resource=self.resource.plural, type=envelope.type)
+                raise error_from_status(_statuses.read(envelope.object))
+        except UnreadableError as error:
+            raise DecodeError(f"an odd {envelope.type[:32]} event on {self.resource.plural}: {error}") from error
+        log.warning("An unknown watch event is ignored", resource=self.resource.plural, type=envelope.type[:32])
         return None
 
-    def _page_by_item(self, data: bytes) -> tuple[_Page[Any], list[T]]:
+    def _page_by_item(self, data: bytes, on_unreadable: OnUnreadable) -> tuple[_Page[Any], list[T]]:
         try:
-            page = _raw_pages.decode(data)
-        except _UNREADABLE as error:
+            page = _raw_pages.read(data)
+        except UnreadableError as error:
             raise DecodeError(f"the list of {self.resource.plural} cannot be read: {error}") from error
-        objects = (self._object_or_none(item) for item in page.items or ())
+        objects = (self._object_or_none(item, on_unreadable) for item in page.items or ())
         return page, [obj for obj in objects if obj is not None]
 
-    def _object_or_none(self, data: msgspec.Raw) -> T | None:
+    def _object_or_none(self, data: msgspec.Raw, on_unreadable: OnUnreadable) -> T | None:
         try:
             obj = self.object(data)
         except DecodeError as error:
-            log.error("An object cannot be read and is left out", resource=self.resource.plural, error=str(error))
+            on_unreadable(self._reference(data), str(error))
             return None
-        return obj if not self._is_raw or self._has_metadata(obj) else None
+        return obj if not self._is_raw or self._has_metadata(obj, on_unreadable) else None
 
-    def _has_metadata(self, obj: T) -> bool:
+    def _has_metadata(self, obj: T, on_unreadable: OnUnreadable) -> bool:
         try:
             meta_of(obj)
         except DecodeError as error:
-            log.error("An object is left out", resource=self.resource.plural, error=str(error))
+            on_unreadable(None, str(error))
             return False
         return True
 
-    def _without_nulls(self, data: bytes | msgspec.Raw, first: Exception) -> T:
+    def _without_nulls(self, data: bytes | msgspec.Raw, first: UnreadableError) -> T:
+        kind = self.resource.kind
         try:
-            whole = msgspec.json.decode(data)
-            return msgspec.convert(_drop_nulls(whole), self.resource.struct)
-        except _UNREADABLE as error:
-            raise DecodeError(f"{self.resource.kind} {_name_of(data)} cannot be read: {first}") from error
+            return converted(_drop_nulls(_whole.read(data)), self.resource.struct, kind)
+        except UnreadableError:
+            raise DecodeError(f"{kind} {self._name_of(data)}{str(first).removeprefix(kind)}") from first
+
+    def _reference(self, data: bytes | msgspec.Raw) -> ObjectReference | None:
+        """What can be read of an object that cannot."""
+        try:
+            known = _identities.read(data).metadata
+        except UnreadableError:
+            return None
+        about = ObjectReference(
+            api_version=self.resource.api_version,
+            kind=self.resource.kind,
+            namespace=known.namespace or "",
+            name=known.name or "",
+            uid=known.uid or "",
+        )
+        return about if about.name else None
+
+    def _name_of(self, data: bytes | msgspec.Raw) -> str:
+        about = self._reference(data)
+        return f"{about.namespace or '-'}/{about.name}" if about is not None else "without a readable name"
 
     def _name_kind(self, item: Raw) -> None:
         # Lists name the kind once, for all items; whoever reads whole objects expects it in each.
@@ -170,11 +215,3 @@ def _drop_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_drop_nulls(item) for item in value if item is not None]
     return value
-
-
-def _name_of(data: bytes | msgspec.Raw) -> str:
-    try:
-        metadata = _identities.decode(data).metadata
-    except _UNREADABLE:
-        return "without a readable name"
-    return f"{metadata.namespace or '-'}/{metadata.name}"

@@ -27,6 +27,8 @@ from typing import Any
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError
+
 
 class KubeError(Exception):
     """Anything that this room raises on purpose."""
@@ -51,6 +53,9 @@ class ApiUnavailableError(KubeError):
 
 class TlsError(ApiUnavailableError):
     """The TLS handshake failed: the server's certificate, ours, or the CA in the configuration is wrong."""
+
+
+_MAX_RETRY_AFTER_S = 3600
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -78,7 +83,7 @@ class ApiError(KubeError):
     def retry_after_s(self) -> float | None:
         """How long the server asks to wait, in seconds; None when it does not say."""
         seconds = self.details.get("retryAfterSeconds")
-        return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+        return float(min(seconds, _MAX_RETRY_AFTER_S)) if isinstance(seconds, int | float) and seconds > 0 else None
 
 
 class BadRequestError(ApiError):
@@ -138,7 +143,7 @@ _BY_REASON: dict[str, type[ApiError]] = {
     "Gone": GoneError,
 }
 
-_status_decoder = msgspec.json.Decoder(Status)
+_statuses = JsonReader(Status, "a Status", max_bytes=16 * 1024 * 1024)
 _MAX_FOREIGN_MESSAGE = 500
 
 
@@ -153,8 +158,8 @@ def error_from_status(status: Status, http_status: int = 0) -> ApiError:
 def error_from_response(http_status: int, body: bytes, retry_after: str | None = None) -> ApiError:
     """The error that an HTTP answer stands for, also when a proxy wrote it and the body is no Status."""
     try:
-        status = _status_decoder.decode(body)
-    except msgspec.DecodeError:
+        status = _statuses.read(body)
+    except UnreadableError:
         text = body[:_MAX_FOREIGN_MESSAGE].decode(errors="replace").strip()
         status = Status(code=http_status, message=text)
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():

@@ -2,25 +2,24 @@
 
 import asyncio
 import secrets
-from collections import OrderedDict
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Never, TypeVar
+from typing import Any, Never
 
 import msgspec
 import structlog
 
+from purser.core.recent import Recent
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock, timestamp
 from purser.kube.errors import KubeError, NotFoundError
 from purser.kube.objects import ObjectReference
 from purser.kube.resources import EVENTS
 
-V = TypeVar("V")
-
 log = structlog.get_logger("purser.kube")
 
-# These are client-go's: 25 events on an object at once, then one in five minutes.
+# These are client-go's: 25 events on an object at once, then one in five minutes. Here they count for each reason
+# apart: what ends well is told however often it was told before that it went wrong.
 _BURST = 25.0
 _REFILL_PER_S = 1 / 300
 _MAX_MESSAGE = 1024
@@ -48,7 +47,7 @@ class _Posted:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Tokens of one object; each event takes one."""
+    """Tokens of one object and reason; each event takes one."""
 
     filled_at: float
     tokens: float = _BURST
@@ -62,29 +61,12 @@ class _Bucket:
         return True
 
 
-class _Recent(Generic[V]):
-    """A bounded memory: what was used longest ago is forgotten first."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[object, V] = OrderedDict()
-
-    def get(self, key: object) -> V | None:
-        if key in self._entries:
-            self._entries.move_to_end(key)
-        return self._entries.get(key)
-
-    def put(self, key: object, value: V) -> V:
-        self._entries[key] = value
-        if len(self._entries) > _REMEMBERED:
-            self._entries.popitem(last=False)
-        return value
-
-
 class EventRecorder:
     """Posts Events in the background; an async context manager that drains on leaving.
 
-    The same event again only raises the count of the first. An object that is talked about too much is cut off for a
-    while, and so is everything when the API server cannot keep up: events are advice, the caller never waits for them.
+    The same event again only raises the count of the first. What is said of an object too often for one reason is cut
+    off for a while, and so is everything when the API server cannot keep up: events are advice, the caller never waits
+    for them.
     """
 
     def __init__(self, client: Client, component: str, instance: str, *, clock: Clock | None = None):
@@ -94,8 +76,8 @@ class EventRecorder:
         self._instance = instance
         self._clock = clock or SystemClock()
         self._queue: asyncio.Queue[_Said] = asyncio.Queue(_QUEUED)
-        self._posted: _Recent[_Posted] = _Recent()
-        self._buckets: _Recent[_Bucket] = _Recent()
+        self._posted: Recent[_Said, _Posted] = Recent(_REMEMBERED)
+        self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_REMEMBERED)
         self._task: asyncio.Task[Never] | None = None
         self.dropped = 0
         """How many events were not posted: rate limits, a full queue, or a refusal."""
@@ -121,8 +103,8 @@ class EventRecorder:
         """
         about = msgspec.structs.replace(about, resource_version="")  # the same object, in whatever version
         said = _Said(about, type, reason, message[:_MAX_MESSAGE])
-        if not self._may_speak_of(about):
-            self._drop(said, "too many events on this object")
+        if not self._may_speak_of(about, reason):
+            self._drop(said, "too many events on this object for this reason")
             return
         try:
             self._queue.put_nowait(said)
@@ -151,9 +133,9 @@ class EventRecorder:
         except TimeoutError:
             log.warning("Events are left unposted", count=self._queue.qsize())
 
-    def _may_speak_of(self, about: ObjectReference) -> bool:
-        now = self._clock.monotonic()
-        bucket = self._buckets.get(about) or self._buckets.put(about, _Bucket(now))
+    def _may_speak_of(self, about: ObjectReference, reason: str) -> bool:
+        now, key = self._clock.monotonic(), (about, reason)
+        bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now))
         return bucket.take(now)
 
     async def _post(self, said: _Said) -> None:

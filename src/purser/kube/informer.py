@@ -8,12 +8,13 @@ The rules, each of which some client library gets wrong:
   told as a deletion; an object of the same name with another uid is a deletion and an addition;
 - watches are ended after a random 5 to 10 minutes, so that they spread over the API servers, and given up after 70 s
   of silence, because bookmarks come every minute;
-- failures are followed by jittered exponential back-off; a handler that fails is logged and changes nothing else.
+- failures are followed by jittered exponential back-off; a handler that fails is told (`ObjectFailures`) and changes
+  nothing else; an object that is there and cannot be read stays as it was last known.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, Never, TypeVar
 
@@ -24,7 +25,7 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ApiUnavailableError, GoneError, KubeError
 from purser.kube.racing import until
-from purser.kube.resources import Resource, key_of, meta_of
+from purser.kube.resources import Resource, key_of, key_of_ref, meta_of
 from purser.kube.store import Store
 from purser.kube.watching import Bookmark, ChangeType, WatchEvent
 
@@ -77,6 +78,8 @@ class Informer(Generic[T]):
     ):
         self.store: Store[T] = Store()
         self.resource = resource
+        self.failures = client.failures
+        """Where the failures of single objects are told."""
         self._client = client
         self._namespace = namespace
         self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
@@ -145,6 +148,10 @@ class Informer(Generic[T]):
                 except KubeError as error:
                     self._error = error
                     await self._rest("Watching failed", error)
+                except Exception as error:  # unexpected: what it knows may be half of what there is, and is listed anew
+                    self._version, pause = None, self._backoff.next()
+                    self.failures.loop_failed(f"informer of {self.resource.plural}", error, pause)
+                    await until(self._clock.sleep(pause), self._relist_wanted.wait())
         finally:
             self._connected = False
             for waiter in self._pending():
@@ -163,7 +170,7 @@ class Informer(Generic[T]):
         self._relist_wanted.clear()
         served = len(self._waiting)  # whoever asks from now on wants a newer list than this one
         listing = await self._client.list(self.resource, self._namespace, **self._selectors)
-        self._take(listing.items)
+        self._take(listing.items, {key_of_ref(about) for about in listing.left_out})
         self._version = listing.resource_version
         self._seen()
         self._synced.set()
@@ -208,10 +215,10 @@ class Informer(Generic[T]):
             self._upsert(event.object)
         self._version = meta_of(event.object).resource_version
 
-    def _take(self, items: Iterable[T]) -> None:
+    def _take(self, items: Iterable[T], unreadable: Collection[str]) -> None:
         """Make the store equal to a list. Deletions come first: what they free is there for what is added."""
         fresh = {key_of(obj): obj for obj in items}
-        for key in [key for key in self.store if key not in fresh]:
+        for key in [key for key in self.store if key not in fresh and key not in unreadable]:
             self._forget(key, self.store[key])
         for obj in fresh.values():
             self._upsert(obj)
@@ -240,10 +247,8 @@ class Informer(Generic[T]):
     def _call(self, function: Callable[..., None] | None, *arguments: T) -> None:
         if function is None:
             return
-        try:
+        with self.failures.guard(self.resource, arguments[-1]):
             function(*arguments)
-        except Exception:
-            log.exception("A handler failed", resource=self.resource.plural, object=key_of(arguments[-1]))
 
     def _pending(self, first: int | None = None) -> list[asyncio.Future[None]]:
         """Take out the first so many waiters; those that gave up are left out."""

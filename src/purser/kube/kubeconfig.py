@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
+from purser.core.decoding import UnreadableError, converted
 from purser.kube.errors import ConfigError
+from purser.yaml_reading import read_yaml
 
 N = TypeVar("N", bound="_Named")
 
@@ -139,12 +140,9 @@ def _names(files: list[tuple[Path, _File]]) -> str:
 
 def _read(path: Path) -> _File:
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = read_yaml(path.read_bytes(), f"kubeconfig {path}")
+        return converted(document or {}, _File, f"kubeconfig {path}")
     except OSError as error:
         raise ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"kubeconfig {path} is not YAML: {error}") from error
-    try:
-        return msgspec.convert(document or {}, _File)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"kubeconfig {path}: {error}") from error
+    except UnreadableError as error:
+        raise ConfigError(str(error)) from error

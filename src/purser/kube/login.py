@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConfigError
 
@@ -111,6 +112,9 @@ class _ExecCredential(msgspec.Struct):
     status: _CredentialStatus
 
 
+_credentials = JsonReader(_ExecCredential, "its output", max_bytes=1024 * 1024)
+
+
 @dataclass(frozen=True, slots=True)
 class PluginCommand:
     """An exec plugin of a kubeconfig: a command that prints an ExecCredential."""
@@ -154,8 +158,8 @@ class PluginLogin:
 def parse_exec_credential(where: str, output: bytes) -> _CredentialStatus:
     """What a plugin printed. Raises `ConfigError`, without the output: it holds secrets."""
     try:
-        status = msgspec.json.decode(output, type=_ExecCredential).status
-    except msgspec.DecodeError as error:
+        status = _credentials.read(output).status
+    except UnreadableError as error:
         raise ConfigError(f"{where}: the plugin printed no ExecCredential: {error}") from error
     if not status.token and not status.client_certificate_data:
         raise ConfigError(f"{where}: the plugin gave neither status.token nor status.clientCertificateData")

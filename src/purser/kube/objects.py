@@ -10,7 +10,21 @@ They are for reading only: sending one back would drop every field that it does 
 
 import msgspec
 
+from purser.core.podspec import EnvFrom, EnvVar, PodVolume, VolumeDevice, VolumeMount
 from purser.core.quantities import QuantityLike
+from purser.core.taints import PodToleration, Taint
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""``schedulerName`` of pods that name none."""
+
+MIRROR_POD_ANNOTATION = "kubernetes.io/config.mirror"
+"""On the API's image of a static pod, by kubelet: the uid by which kubelet itself knows the pod."""
+
+STATIC_POD_UID_ANNOTATION = "kubernetes.io/config.hash"
+"""The same, on every pod that kubelet was not given by the API server."""
+
+POD_SOURCE_ANNOTATION = "kubernetes.io/config.source"
+"""Where kubelet has a pod from; ``api`` or nothing for pods of the API server."""
 
 
 class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -35,6 +49,8 @@ class ObjectMeta(_Slim, frozen=True, gc=False):
     resource_version: str = ""
     deletion_timestamp: str = ""
     """Not empty once the object was asked to go."""
+    deletion_grace_period_seconds: int = 0
+    """How long a pod that was asked to go may take."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -47,17 +63,17 @@ class ResourceRequirements(_Slim, frozen=True, gc=False):
     requests: dict[str, QuantityLike] = {}
 
 
+class Capabilities(_Slim, frozen=True, gc=False):
+    """What a container may do beyond what the runtime lets all do."""
+
+    add: tuple[str, ...] = ()
+
+
 class SecurityContext(_Slim, frozen=True, gc=False):
-    """The one field that decides whether a container sees every device anyway."""
+    """What decides whether a container sees every device anyway."""
 
     privileged: bool = False
-
-
-class EnvVar(_Slim, frozen=True, gc=False):
-    """An environment variable; value is empty where it comes from elsewhere."""
-
-    name: str = ""
-    value: str = ""
+    capabilities: Capabilities = Capabilities()
 
 
 class Container(_Slim, frozen=True, gc=False):
@@ -69,6 +85,9 @@ class Container(_Slim, frozen=True, gc=False):
     restart_policy: str = ""
     """``Always`` on an init container makes it a sidecar."""
     env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFrom, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_devices: tuple[VolumeDevice, ...] = ()
 
 
 class PodSpec(_Slim, frozen=True, gc=False):
@@ -76,9 +95,16 @@ class PodSpec(_Slim, frozen=True, gc=False):
 
     node_name: str = ""
     scheduler_name: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[PodToleration, ...] = ()
     priority: int = 0
+    preemption_policy: str = ""
+    """``Never``: no other pod is to go for this one."""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
     overhead: dict[str, QuantityLike] = {}
     """What its RuntimeClass adds to what its containers ask for."""
 
@@ -89,6 +115,10 @@ class PodStatus(_Slim, frozen=True, gc=False):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    start_time: str = ""
+    """When kubelet took the pod, or refused it; empty before."""
+    nominated_node_name: str = ""
+    """Where room is being made for it."""
 
 
 class Pod(_Slim, frozen=True, gc=False):
@@ -105,18 +135,37 @@ class NodeSystemInfo(_Slim, frozen=True, gc=False):
     kubelet_version: str = ""
 
 
+class NodeCondition(_Slim, frozen=True, gc=False):
+    """One thing that somebody says of a node."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class NodeStatus(_Slim, frozen=True, gc=False):
     """What kubelet said about its node."""
 
     capacity: dict[str, QuantityLike] = {}
     allocatable: dict[str, QuantityLike] = {}
     node_info: NodeSystemInfo = NodeSystemInfo()
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class NodeSpec(_Slim, frozen=True, gc=False):
+    """Which pods may come to a node."""
+
+    unschedulable: bool = False
+    """Cordoned."""
+    taints: tuple[Taint, ...] = ()
 
 
 class Node(_Slim, frozen=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 from urllib.parse import quote
 
-import msgspec
-
+from purser.core.decoding import UnreadableError, converted
 from purser.kube.errors import DecodeError
 from purser.kube.objects import (
     ConfigMap,
@@ -113,6 +112,11 @@ def key_of(obj: object) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
+def key_of_ref(about: ObjectReference) -> str:
+    """The same key, of what a reference is about."""
+    return f"{about.namespace}/{about.name}" if about.namespace else about.name
+
+
 def ref_of(resource: Resource[T], obj: T) -> ObjectReference:
     """A reference to an object, as events carry it."""
     metadata = meta_of(obj)
@@ -126,9 +130,19 @@ def ref_of(resource: Resource[T], obj: T) -> ObjectReference:
     )
 
 
+def node_ref(name: str) -> ObjectReference:
+    """A node, as events are about it: with its name as uid, which is where kubectl describe looks."""
+    return ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=name, uid=name)
+
+
+def pod_ref(namespace: str, name: str, uid: str) -> ObjectReference:
+    """A pod, as events are about it."""
+    return ObjectReference(api_version=PODS.api_version, kind=PODS.kind, namespace=namespace, name=name, uid=uid)
+
+
 def _raw_meta(obj: Raw) -> ObjectMeta:
     metadata = obj.get("metadata") or {}
     try:
-        return msgspec.convert({key: value for key, value in metadata.items() if value is not None}, ObjectMeta)
-    except (AttributeError, msgspec.ValidationError) as error:
+        return converted({key: value for key, value in metadata.items() if value is not None}, ObjectMeta, "metadata")
+    except (AttributeError, UnreadableError) as error:
         raise DecodeError(f"an object without usable metadata: {error}") from error

@@ -3,27 +3,112 @@
 Grants are taken as the annotations state them; their signatures are not checked: this is for showing, not for deciding.
 """
 
+from collections.abc import Mapping
+
+import msgspec
+
 from purser.core import signing
+from purser.core.dialects import asks_for_devices
+from purser.core.disputes import NodeDisputes, read_disputes
 from purser.core.fleet import Fleet
-from purser.kube.adapters import InventoryError, grant_state, inventory_of, is_terminal
+from purser.core.model import Device, GrantState, NodeInventory
+from purser.core.names import DISPUTES_ANNOTATION
+from purser.core.reconcile import NodeBooks, PodBook, reckon
+from purser.kube.adapters import InventoryError, grant_state, has_started, inventory_of, is_terminal, pod_spec
 from purser.kube.client import Client
+from purser.kube.objects import Pod
 from purser.kube.resources import NODES, PODS
 
 
 async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
-    """The cluster's inventories and grants, and a sentence on each that could not be read."""
+    """The cluster's inventories, what pods hold of them and the cards that are closed to new pods, as the scheduler
+    counts them, and a sentence on each object that could not be read.
+
+    Of a pod without a grant that counts its agent's word does.
+    """
     fleet = Fleet()
+    nodes = await _read_nodes(client)
+    problems = list(nodes.problems)
+    for inventory in nodes.inventories.values():
+        fleet.set_inventory(inventory)
+    states: dict[str, GrantState] = {}
+    books: dict[str, list[PodBook]] = {}
+    for pod, book in await _read_pods(client, nodes.told):
+        states[book.uid] = grant_state(pod)
+        books.setdefault(pod.spec.node_name, []).append(book)
+        if book.problem:
+            problems.append(f"pod {book.key}: {book.problem}")
+    for name in nodes.inventories.keys() | books.keys():
+        counted = reckon(name, nodes.devices(name), books.get(name, ()), nodes.told.get(name))
+        for uid, grant in counted.grants.items():
+            fleet.ledger.adopt(grant, states[uid])
+        if name in nodes.inventories:
+            fleet.set_disputes(name, counted.closed)
+    return fleet, tuple(problems)
+
+
+async def read_books(client: Client) -> tuple[NodeBooks, ...]:
+    """What the API server has of every node with GPUs: its inventory, its pods, and what its agent tells of them."""
+    nodes = await _read_nodes(client)
+    books: dict[str, list[PodBook]] = {}
+    for pod, book in await _read_pods(client, nodes.told):
+        if book.asks or book.grant is not None:
+            books.setdefault(pod.spec.node_name, []).append(book)
+    return tuple(
+        NodeBooks(name, nodes.devices(name), tuple(books.get(name, ())), told=nodes.told.get(name))
+        for name in sorted(nodes.inventories.keys() | books.keys() | nodes.told.keys())
+    )
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    """What nodes' annotations say, by node."""
+
+    inventories: dict[str, NodeInventory]
+    told: dict[str, NodeDisputes]
+    problems: tuple[str, ...]
+
+    def devices(self, name: str) -> dict[str, Device]:
+        """A node's devices by uuid."""
+        inventory = self.inventories.get(name)
+        return {} if inventory is None else {device.uuid: device for device in inventory.devices}
+
+
+async def _read_nodes(client: Client) -> _Nodes:
+    inventories: dict[str, NodeInventory] = {}
+    told: dict[str, NodeDisputes] = {}
     problems: list[str] = []
     for node in (await client.list(NODES)).items:
+        name = node.metadata.name
         try:
             if (inventory := inventory_of(node)) is not None:
-                fleet.set_inventory(inventory)
+                inventories[name] = inventory
         except InventoryError as error:
-            problems.append(f"node {node.metadata.name}: {error}")
-    for pod in (await client.list(PODS)).items:
-        try:
-            if not is_terminal(pod) and (grant := signing.read(pod.metadata.annotations)) is not None:
-                fleet.ledger.adopt(grant, grant_state(pod))
-        except signing.GrantError as error:
-            problems.append(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
-    return fleet, tuple(problems)
+            problems.append(f"node {name}: {error}")
+        if (disputes := read_disputes(node.metadata.annotations.get(DISPUTES_ANNOTATION), name)) is not None:
+            told[name] = disputes
+    return _Nodes(inventories, told, tuple(problems))
+
+
+async def _read_pods(client: Client, told: Mapping[str, NodeDisputes]) -> list[tuple[Pod, PodBook]]:
+    """Those that are on nodes and have not ended."""
+    pods = (await client.list(PODS)).items
+    return [
+        (pod, _pod_book(pod, told.get(pod.spec.node_name)))
+        for pod in pods
+        if pod.spec.node_name and not is_terminal(pod)
+    ]
+
+
+def _pod_book(pod: Pod, told: NodeDisputes | None) -> PodBook:
+    """A signature is for the node's agent to judge: where it does not trust a grant, it says so."""
+    grant, problem, meta = None, "", pod.metadata
+    try:
+        grant = signing.read(meta.annotations)
+        if grant is not None and (grant.pod_uid, grant.node) != (meta.uid, pod.spec.node_name):
+            grant, problem = None, "its grant is for another pod or node"
+    except signing.GrantError as error:
+        problem = str(error)
+    if grant is not None and told is not None and any(each.uid == meta.uid for each in told.held):
+        grant, problem = None, "its node does not trust its grant"
+    asks = asks_for_devices(pod_spec(pod))
+    return PodBook(meta.namespace, meta.name, meta.uid, asks, has_started(pod), grant, problem)

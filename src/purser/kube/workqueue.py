@@ -119,20 +119,32 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
 
-async def run_workers(queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]], workers: int = 1) -> None:
-    """Work a queue off until it is shut down. A key whose reconcile raises is logged and retried with back-off.
+def _log_failure(key: Hashable, error: Exception) -> None:
+    log.error("Reconciling failed and is tried again", key=str(key), exc_info=error)
+
+
+async def run_workers(
+    queue: WorkQueue[K],
+    reconcile: Callable[[K], Awaitable[None]],
+    workers: int = 1,
+    on_failure: Callable[[K, Exception], None] = _log_failure,
+) -> None:
+    """Work a queue off until it is shut down. A key whose reconcile raises is logged and retried with back-off;
+    ``on_failure`` is told instead where that is unexpected, and no `KubeError`.
 
     The queue ends with its workers: nothing is left waiting for a time when this is cancelled.
     """
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
-                group.create_task(_work(queue, reconcile))
+                group.create_task(_work(queue, reconcile, on_failure))
     finally:
         await queue.shutdown(drain=False)
 
 
-async def _work(queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]]) -> None:
+async def _work(
+    queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]], on_failure: Callable[[K, Exception], None]
+) -> None:
     while True:
         try:
             key = await queue.get()
@@ -144,8 +156,8 @@ async def _work(queue: WorkQueue[K], reconcile: Callable[[K], Awaitable[None]]) 
             # It says what is wrong; where it was raised tells nobody more.
             log.warning("Reconciling failed and is tried again", key=str(key), error=str(error))
             queue.retry(key)
-        except Exception:
-            log.exception("Reconciling failed and is tried again", key=str(key))
+        except Exception as error:
+            on_failure(key, error)
             queue.retry(key)
         else:
             queue.forget(key)

@@ -120,7 +120,7 @@ def test_an_error_names_the_file_and_the_field(tmp_path, parts, says):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("a: [", "is not YAML"), ("- a", "Expected `object`"), (None, "cannot read")]
+    ("text", "says"), [("a: [", "cannot be read"), ("- a", "Expected `object`"), (None, "cannot read")]
 )
 def test_a_file_that_is_no_kubeconfig_is_named(tmp_path, text, says):
     path = tmp_path / "config"

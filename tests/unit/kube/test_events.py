@@ -99,6 +99,15 @@ async def test_an_object_that_is_talked_about_too_much_is_cut_off_and_others_are
     assert len(server.events) == 27
 
 
+async def test_a_burst_for_one_reason_does_not_cut_off_another():
+    server = EventServer()
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i", clock=ManualClock()) as recorder:
+        for number in range(60):
+            recorder.event(ref_of(PODS, POD), "GpuUnhealthy", f"reading {number} failed", "Warning")
+        recorder.event(ref_of(PODS, POD), "GpuRecovered", "all is well")
+    assert "all is well" in {event["message"] for event in server.events.values()}
+
+
 async def test_refusals_and_a_server_that_hangs_never_reach_the_caller():
     server = EventServer()
 

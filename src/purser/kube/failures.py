@@ -1,0 +1,144 @@
+"""What fails with one object: said, counted, and gone on from, so that it takes no other object's turn.
+
+Two things are told apart. What somebody wrote may make no sense: that is the object's own problem, and expected. What a
+part of Purser raises although it should not is a mistake of Purser's: the object is passed over, the rest is served.
+Both are told in the log, by the metric ``purser_object_failures_total`` and by an event on the object, once.
+"""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+import structlog
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry, Counter
+
+from purser.core.decoding import brief
+from purser.core.recent import Recent
+from purser.kube.backoff import Backoff
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.objects import ObjectReference
+from purser.kube.resources import NODES, Resource, key_of_ref, node_ref, ref_of
+
+log = structlog.get_logger("purser.kube")
+
+UNREADABLE = "Unreadable"
+"""Reason of the event on an object, or an annotation of it, that makes no sense."""
+
+UNTRUSTED = "UntrustedGrant"
+"""Reason of the event on a pod whose grant is none of the scheduler's."""
+
+FAILED = "HandlingFailed"
+"""Reason of the event on an object that a part of Purser failed on, unexpectedly."""
+
+RESTART_S, RESTART_CAP_S = 1.0, 60.0
+"""Pauses before what failed as a whole is begun anew: each twice the last."""
+
+_REMEMBERED = 4096
+
+
+class _Speaker(Protocol):
+    def event(self, about: ObjectReference, reason: str, message: str, type: str = "Normal") -> None: ...
+
+
+class ObjectFailures:
+    """Of one process part; each `purser.kube.client.Client` has one, which those who use it share."""
+
+    def __init__(self) -> None:
+        self._count = Counter(
+            "purser_object_failures",
+            "Objects that could not be read (read) or that a part of Purser failed on unexpectedly (handle).",
+            ["resource", "stage"],
+            registry=None,
+        )
+        self._loops = Counter(
+            "purser_loop_failures",
+            "How often a loop of Purser's failed unexpectedly and was begun anew, by loop.",
+            ["loop"],
+            registry=None,
+        )
+        self._events: _Speaker | None = None
+        self._speaks: Callable[[], bool] = lambda: True
+        self._told: Recent[tuple[ObjectReference, str], None] = Recent(_REMEMBERED)
+
+    def report_to(
+        self, registry: CollectorRegistry, events: _Speaker, speaks: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Have the metric exposed and events posted; ``speaks`` says whether this replica is the one that does."""
+        registry.register(self._count)
+        registry.register(self._loops)
+        self._events, self._speaks = events, speaks
+
+    async def keep_going(
+        self, name: str, loop: Callable[[], Awaitable[None]], clock: Clock | None = None, *, reset_s: float = 300.0
+    ) -> None:
+        """Run a loop that is not to end, and begin it anew, after a pause, whenever something is raised in it.
+
+        For loops whose every turn begins from what is there. One that went well for ``reset_s`` seconds pauses briefly.
+        """
+        clock, backoff = clock or SystemClock(), Backoff(RESTART_S, RESTART_CAP_S)
+        while True:
+            began = clock.monotonic()
+            try:
+                return await loop()
+            except Exception as error:
+                if clock.monotonic() - began >= reset_s:
+                    backoff.reset()
+                pause = backoff.next()
+                self.loop_failed(name, error, pause)
+            await clock.sleep(pause)
+
+    def loop_failed(self, name: str, error: Exception, pause_s: float) -> None:
+        """A turn of a loop raised this, unexpectedly; the next one begins after a pause."""
+        self._loops.labels(name).inc()
+        log.error("A loop failed and is begun anew", loop=name, again_in_s=round(pause_s, 1), exc_info=error)
+
+    def guard(self, resource: Resource[Any], obj: Any) -> "_Guard":
+        """Whatever is raised inside is the failure of this object alone, or of what this reference is about."""
+        return _Guard(self, resource, obj)
+
+    def failed(self, resource: Resource[Any], obj: Any, error: Exception) -> None:
+        """A part of Purser raised this, unexpectedly, while it handled the object."""
+        self._count.labels(resource.plural, "handle").inc()
+        about = obj if isinstance(obj, ObjectReference) else ref_of(resource, obj)
+        log.error("Handling an object failed", resource=resource.plural, object=key_of_ref(about), exc_info=error)
+        what = brief(f"{type(error).__name__}: {error}")
+        self._tell(about, FAILED, f"Purser failed on this object and goes on without it: {what}")
+
+    def unreadable(self, resource: Resource[Any], about: ObjectReference | None, problem: str) -> None:
+        """An object does not fit its type and is left out; ``about``: what is known of it."""
+        self._count.labels(resource.plural, "read").inc()
+        log.error("An object cannot be read and is left out", resource=resource.plural, error=problem)
+        if about is not None and about.name:
+            self._tell(about, UNREADABLE, f"Purser leaves this object out: {brief(problem)}")
+
+    def malformed(self, resource: Resource[Any], obj: Any, problem: str, reason: str = UNREADABLE) -> None:
+        """Something that was written into the object makes no sense; the caller has logged it."""
+        self._tell(obj if isinstance(obj, ObjectReference) else ref_of(resource, obj), reason, problem)
+
+    def _tell(self, about: ObjectReference, reason: str, message: str) -> None:
+        if self._events is None or not self._speaks():
+            return
+        about = node_ref(about.name) if about.kind == NODES.kind else replace(about, resource_version="")
+        if (about, message) in self._told:
+            return
+        self._told.put((about, message), None)
+        self._events.event(about, reason, message, type="Warning")
+
+
+class _Guard:
+    """A context manager that keeps exceptions to one object; what ends a task goes through."""
+
+    def __init__(self, failures: ObjectFailures, resource: Resource[Any], obj: Any) -> None:
+        self._failures, self._resource, self._obj = failures, resource, obj
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._failures.failed(self._resource, self._obj, error)
+        return True

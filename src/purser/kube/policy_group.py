@@ -1,0 +1,52 @@
+"""The group ``policy``: disruption budgets, and in which version a server is spoken to of them and of evictions."""
+
+from typing import Any
+
+import msgspec
+
+from purser.kube.client import Client
+from purser.kube.objects import ObjectMeta
+from purser.kube.resources import Resource
+
+_V1_MINOR = 22  # PodDisruptionBudget v1 came with 1.21, Eviction v1 with 1.22: one rule for both
+
+
+class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pass
+
+
+class BudgetSpec(_Slim, frozen=True, gc=False):
+    """Which pods a budget is about."""
+
+    selector: dict[str, Any] | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class BudgetStatus(_Slim, frozen=True, gc=False):
+    """What a budget allows now."""
+
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    disrupted_pods: dict[str, str] = {}
+    """By name: pods whose eviction has been counted, and when."""
+
+
+class DisruptionBudget(_Slim, frozen=True, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+def budgets_resource(version: str) -> Resource[DisruptionBudget]:
+    """PodDisruptionBudgets of ``v1`` or ``v1beta1``."""
+    return Resource("policy", version, "poddisruptionbudgets", "PodDisruptionBudget", True, DisruptionBudget)
+
+
+async def policy_version(client: Client) -> str:
+    """``v1``, or ``v1beta1`` for servers before 1.22. Raises `KubeError`."""
+    told = await client.version()
+    digits = "".join(letter for letter in told.get("minor", "") if letter.isdigit())
+    return "v1" if told.get("major", "1") != "1" or not digits or int(digits) >= _V1_MINOR else "v1beta1"
