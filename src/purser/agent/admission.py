@@ -19,18 +19,12 @@ pods that hold a grant on this node and lack devices in the list are the candida
   between Allocate and its own checkpoint asks for them again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from purser.core.device_answers import are_granted, preferred_ids
-from purser.core.device_ids import uuid_of
 from purser.core.model import ContainerGrant, ContainerKind, Grant
-
-
-def key_of_grant(grant: Grant) -> str:
-    """The pod of a grant, as informers key it."""
-    return f"{grant.namespace}/{grant.pod}"
 
 
 class ListedPod(msgspec.Struct, frozen=True):
@@ -62,7 +56,7 @@ class Turn(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The pod, as informers key it."""
-        return key_of_grant(self.grant)
+        return self.grant.key
 
     def __str__(self) -> str:
         return f"{self.key} container {self.part.container} ({', '.join(self.part.uuids)})"
@@ -185,14 +179,11 @@ def owner_of(ids: Iterable[str], listing: Iterable[ListedPod]) -> tuple[ListedPo
     return next(holders, None)
 
 
-def stranger_on(
-    uuids: Iterable[str], listing: Iterable[ListedPod], strangers: Collection[str]
-) -> tuple[ListedPod, str] | None:
-    """A live pod without a grant of Purser's that holds one of these devices, and that device.
+def stranger_on(uuids: Iterable[str], strangers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+    """The key of a live pod without a grant of Purser's that holds one of these devices, and that device.
 
-    Such pods got their devices from another plugin before this one took over; what they use is on nobody's book.
+    ``strangers`` are such pods with the devices they hold: they got them from another plugin before this one took over;
+    what they use is on nobody's book.
     """
-    wanted = set(uuids)
-    pods = (pod for pod in listing if pod.key in strangers)
-    held = ((pod, uuid_of(device_id)) for pod in pods for ids in pod.containers.values() for device_id in ids)
-    return next(((pod, uuid) for pod, uuid in held if uuid in wanted), None)
+    wanted = frozenset(uuids)
+    return next(((key, min(held & wanted)) for key, held in sorted(strangers.items()) if held & wanted), None)

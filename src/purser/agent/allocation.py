@@ -4,20 +4,27 @@ The variables and mounts are HAMi-core's contract, which runs in the container w
 """
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from pathlib import PurePath
 
 import msgspec
 
-from purser.core.model import ContainerGrant, Device, Enforcement, Grant
-
-ENFORCEMENT_VARIABLE = "PURSER_GPU_ENFORCEMENT"
-"""Tells the container what holds it to its share: an `Enforcement`."""
-
-DISABLE_CONTROL_VARIABLE = "CUDA_DISABLE_CONTROL"
-"""A container that sets it to true is not limited (HAMi's way out for monitoring tools)."""
+from purser.core import share_variables
+from purser.core.enforcement import enforcement_of
+from purser.core.model import ContainerGrant, Device, Enforcement, Grant, LibraryHold
 
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")
+_DEVICES_DIR = PurePath("/var/run/nvidia-container-devices")
 _CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+
+
+class DeviceList(StrEnum):
+    """How a container's devices are named to NVIDIA's container toolkit; the words are NVIDIA's device plugin's."""
+
+    VARIABLE = "envvar"
+    """The variable NVIDIA_VISIBLE_DEVICES alone, which a container's own variables replace."""
+    MOUNTS = "volume-mounts"
+    """Mounts as well, which the toolkit heeds first (``accept-nvidia-visible-devices-as-volume-mounts``)."""
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -33,8 +40,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
 
     priority: int | None = None
     """HAMi-core's task priority, 0 is high."""
-    control_disabled: bool = False
-    """Whether the container sets `DISABLE_CONTROL_VARIABLE`."""
+    hold: LibraryHold = LibraryHold.FULL
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -49,6 +55,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """Device files of the node, by name in /dev; empty where none are to be passed."""
     minors: Mapping[str, int] = {}
     """The n of /dev/nvidia<n> by uuid."""
+    device_list: DeviceList = DeviceList.VARIABLE
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -62,19 +69,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts) -> Answer:
     """The answer for one container of a pod."""
-    enforcement = enforcement_of(part, container, node.enforcement)
+    enforcement = enforcement_of(part, container.hold, node.enforcement)
+    library = _mounts(grant, part, node) if enforcement.has_library else ()
     return Answer(
         environment=_environment(grant, part, container, node, enforcement),
-        mounts=_mounts(grant, part, node) if enforcement is Enforcement.HAMI_CORE else (),
+        mounts=(*library, *_named_by_mounts(part, node)),
         device_nodes=_device_nodes(part, node),
     )
-
-
-def enforcement_of(part: ContainerGrant, container: ContainerFacts, of_node: Enforcement) -> Enforcement:
-    """What will hold this container to its share, as the node is now."""
-    if part.is_whole:
-        return Enforcement.WHOLE_DEVICE
-    return Enforcement.NONE if container.control_disabled else of_node
 
 
 def cache_dir(grant: Grant, part: ContainerGrant, library_dir: str) -> str:
@@ -96,10 +97,13 @@ def _environment(
     grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts, enforcement: Enforcement
 ) -> dict[str, str]:
     part = in_bus_order(part, node.devices)
-    variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(part.uuids), ENFORCEMENT_VARIABLE: enforcement.value}
+    variables = {
+        share_variables.VISIBLE_DEVICES: ",".join(part.uuids),
+        share_variables.ENFORCEMENT: enforcement.value,
+    }
     if not part.is_whole:
         variables |= _limits(part)
-    if enforcement is Enforcement.HAMI_CORE:
+    if enforcement.has_library:
         variables["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"{_LIBRARY_DIR}/{grant.pod_uid}.cache"
         if container.priority is not None:
             variables["CUDA_TASK_PRIORITY"] = str(container.priority)
@@ -121,6 +125,13 @@ def _mounts(grant: Grant, part: ContainerGrant, node: NodeFacts) -> tuple[Mount,
         Mount("/etc/ld.so.preload", f"{node.library_dir}/ld.so.preload"),
         Mount("/tmp/vgpulock", node.lock_dir, read_only=False),
     )
+
+
+def _named_by_mounts(part: ContainerGrant, node: NodeFacts) -> tuple[Mount, ...]:
+    """A mount of /dev/null per device: NVIDIA's toolkit takes these before any variable, where it is told to."""
+    if node.device_list is DeviceList.VARIABLE:
+        return ()
+    return tuple(Mount(f"{_DEVICES_DIR}/{uuid}", "/dev/null") for uuid in part.uuids)
 
 
 def _device_nodes(part: ContainerGrant, node: NodeFacts) -> tuple[str, ...]:

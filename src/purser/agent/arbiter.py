@@ -5,25 +5,30 @@ the scheduler believes. It is the last arbiter.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import structlog
 
-from purser.agent.admission import Demand, Preference, key_of_grant, owner_of, stranger_on
-from purser.agent.allocation import Answer, NodeFacts, answer, cache_dir, enforcement_of
+from purser.agent.admission import Demand, Preference, owner_of, stranger_on
+from purser.agent.allocation import Answer, NodeFacts, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
+from purser.agent.disputes import cards_of
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import Reason, Refused
 from purser.agent.resolver import Found, Resolver
 from purser.agent.settings import AgentSettings
+from purser.core.device_ids import uuid_of
+from purser.core.disputes import RefusedPod
+from purser.core.enforcement import enforcement_of
 from purser.core.ledger import LedgerError
-from purser.core.model import Enforcement, Grant
-from purser.kube.adapters import is_terminal
+from purser.core.model import Grant
+from purser.kube.adapters import is_terminal, ref_of_grant
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
+from purser.kube.resources import PODS
 
 log = structlog.get_logger("purser.agent")
 
@@ -39,6 +44,7 @@ class Arbiter:
         book: Book,
         resolver: Resolver,
         node_facts: Callable[[], NodeFacts],
+        on_changed: Callable[[Pod, str], None] = lambda pod, message: None,
     ) -> None:
         self._settings = settings
         self._kubelet = kubelet
@@ -46,6 +52,8 @@ class Arbiter:
         self._book = book
         self._resolver = resolver
         self._node_facts = node_facts
+        self._on_changed = on_changed
+        """Told of a pod that is held otherwise than its grant says, and how."""
         self._turn = asyncio.Lock()
 
     async def prefer(self, ask: Preference) -> tuple[str, ...]:
@@ -101,11 +109,12 @@ class Arbiter:
             if part is not None:
                 folder = cache_dir(booked.grant, part, str(self._settings.hami_core_dir))
                 await asyncio.to_thread(remove_dir, self._settings, Path(folder))
-        log.info("released a pod's devices", pod=key_of_grant(booked.grant), uid=pod_uid)
+        log.info("released a pod's devices", pod=booked.grant.key, uid=pod_uid)
 
     async def release_ended(self, pod_uids: Iterable[str]) -> int:
         """Release those of some pods on the book that the API server says are over; how many were."""
-        keys = {uid: key_of_grant(self._book.pods[uid].grant) for uid in pod_uids}
+        grants = {uid: self._book.pods[uid].grant for uid in pod_uids}
+        keys = {uid: grant.key for uid, grant in grants.items()}
         try:
             found = await self._pods.fetch(set(keys.values()))
         except KubeError as error:
@@ -113,39 +122,70 @@ class Arbiter:
             return 0
         ended = [uid for uid, key in keys.items() if _is_over(found[key], uid)]
         for uid in ended:
-            await self.release(uid)
+            with self._pods.pods.failures.guard(PODS, ref_of_grant(grants[uid])):
+                await self.release(uid)
         return len(ended)
+
+    def _adopt(self, found: Found, grants: Mapping[str, Grant]) -> None:
+        """What kubelet gave out is taken, book or no book. A pod that cannot be booked stands in the way of those alone
+        that want its cards."""
+        for listed in found.listing:
+            try:
+                self._book.adopt_listing((listed,), grants)
+            except Exception as error:
+                held = {uuid_of(each) for ids in listed.containers.values() for each in ids}
+                other = grants[listed.key]
+                if (held | other.uuids) & found.turn.grant.uuids:
+                    raise
+                self._pods.pods.failures.failed(PODS, ref_of_grant(other), error)
 
     async def _allocate(self, demand: Demand, found: Found) -> Answer:
         grant, part = found.turn.grant, found.turn.part
         facts, node = container_facts(found.pod, part.container), self._node_facts()
         self._check_health(found, node)
-        self._check_strangers(found)
-        enforcement = enforcement_of(part, facts, node.enforcement)
-        if enforcement is Enforcement.HAMI_CORE:
+        ended = self._still_holding(found)
+        self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
+        enforcement = enforcement_of(part, facts.hold, node.enforcement)
+        if enforcement.has_library:
             await self._make_folders(found)
         try:
-            await self._enter(found, BookedContainer(demand.ids, enforcement))
+            grants = {key: grant for key, grant in ended.items() if grant is not None}
+            await self._enter(found, BookedContainer(demand.ids, enforcement), grants)
         except LedgerError as error:
+            wanted = grant.uuids
+            others = (pod.grant for uid, pod in self._book.pods.items() if uid != grant.pod_uid)
+            holding = [each for each in others if each.uuids & wanted]
+            contested = wanted & frozenset[str]().union(*(each.uuids for each in holding))
             raise self._refused(
-                Reason.OVERCOMMIT, found, f"{error}: another pod was given that first. Delete and create the pod again"
+                Reason.OVERCOMMIT,
+                found,
+                f"{error}: another pod was given that first. Delete and recreate the pod",
+                tuple(sorted(contested or wanted)),
+                tuple(sorted(each.key for each in holding)),
             ) from error
         await self._book.save()
+        if not part.is_whole and enforcement is not part.enforcement:
+            self._on_changed(
+                found.pod,
+                f"container {part.container} is held to its share by {enforcement}, not by {part.enforcement} as its "
+                f"grant says: HAMi-core's library came to node {grant.node}, or left it, after the pod was bound",
+            )
         log.info("allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, part, facts, node)
 
-    async def _enter(self, found: Found, given: BookedContainer) -> None:
-        """Enter it in the book.
+    async def _enter(self, found: Found, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
+        """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
 
         Pods that ended are looked for before a refusal: scheduler and kubelet may know sooner than the informer.
         """
         grant, container = found.turn.grant, found.turn.part.container
-        self._book.adopt_listing(found.listing, found.view.grants)  # what kubelet gave out is taken, book or no book
+        self._adopt(found, {**found.view.grants, **ended})
+        holding = {each.pod_uid for each in ended.values()}
         try:
             self._book.allocate(grant, container, given)
         except LedgerError:
-            rivals = [uid for uid, pod in self._book.pods.items() if _devices(pod.grant) & _devices(grant)]
-            if not await self.release_ended(rivals):
+            rivals = [uid for uid, pod in self._book.pods.items() if pod.grant.uuids & grant.uuids]
+            if not await self.release_ended(uid for uid in rivals if uid not in holding):
                 raise
             self._book.allocate(grant, container, given)
 
@@ -153,17 +193,32 @@ class Arbiter:
         for uuid in found.turn.part.uuids:
             device = node.devices.get(uuid)
             if device is not None and not device.healthy:
-                raise self._refused(Reason.UNHEALTHY, found, f"device {uuid} is unhealthy: {device.unhealthy_reason}")
+                problem = f"device {uuid} is unhealthy: {device.unhealthy_reason}"
+                raise self._refused(Reason.UNHEALTHY, found, problem, (uuid,))
 
-    def _check_strangers(self, found: Found) -> None:
-        booked = {key_of_grant(pod.grant) for pod in self._book.pods.values()}
-        held = stranger_on(found.turn.part.uuids, found.listing, found.view.strangers - booked)
+    def _still_holding(self, found: Found) -> dict[str, Grant | None]:
+        """The pods of which the API server says that they have ended, and kubelet that they hold devices, with their
+        grants; None where it is not known.
+
+        kubelet takes devices back before it asks a plugin for others, and a status has more writers than kubelet.
+        """
+        listed = (each.key for each in found.listing if any(each.containers.values()))
+        pods = {key: pod for key in listed if key not in found.view.live and (pod := self._pods.get(key)) is not None}
+        return {key: self._pods.trusted_grant(pod) for key, pod in pods.items() if is_terminal(pod)}
+
+    def _check_strangers(self, found: Found, ended: Collection[str]) -> None:
+        booked = {pod.grant.key for pod in self._book.pods.values()}
+        strangers = found.view.strangers.union(ended) - booked
+        holders = {pod.key: cards_of(pod, self._pods.get(pod.key)) for pod in found.listing if pod.key in strangers}
+        held = stranger_on(found.turn.part.uuids, holders)
         if held is not None:
-            pod, uuid = held
+            key, uuid = held
             raise self._refused(
                 Reason.STRANGER,
                 found,
-                f"pod {pod.key} holds device {uuid} without a grant of Purser's: delete it, or wait until it ends",
+                f"pod {key} holds device {uuid} without a grant from Purser: delete it, or wait until it ends",
+                (uuid,),
+                (key,),
             )
 
     async def _make_folders(self, found: Found) -> None:
@@ -186,7 +241,7 @@ class Arbiter:
             raise Refused(
                 Reason.MISMATCH,
                 f"container {container} was given {', '.join(ids)}, its grant says otherwise",
-                [key_of_grant(pod.grant)],
+                [pod.grant.key],
             )
 
     async def _grant(self, key: str) -> Grant | None:
@@ -199,16 +254,23 @@ class Arbiter:
         except KubeError as error:
             log.warning("cannot confirm a pod with the API server, going by the book", pod=key, error=str(error))
         booked = (pod.grant for pod in self._book.pods.values())
-        return next((grant for grant in booked if key_of_grant(grant) == key), None)
+        return next((grant for grant in booked if grant.key == key), None)
 
-    def _refused(self, reason: Reason, found: Found, message: str) -> Refused:
-        return Refused(reason, f"{found.key} container {found.turn.part.container}: {message}", [found.key])
+    def _refused(
+        self,
+        reason: Reason,
+        found: Found,
+        message: str,
+        uuids: tuple[str, ...] = (),
+        in_the_way: tuple[str, ...] = (),
+    ) -> Refused:
+        """With the cards of which the scheduler was wrong, and the pods that hold them."""
+        grant = found.turn.grant
+        dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
+        text = f"{found.key} container {found.turn.part.container}: {message}"
+        return Refused(reason, text, [found.key], dispute if uuids else None)
 
 
 def _is_over(pod: Pod | None, uid: str) -> bool:
     """Whether the pod with this uid has ended, if this is what its name leads to now."""
     return pod is None or pod.metadata.uid != uid or is_terminal(pod)
-
-
-def _devices(grant: Grant) -> set[str]:
-    return {uuid for part in grant.containers for uuid in part.uuids}

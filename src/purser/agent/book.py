@@ -8,7 +8,6 @@ lists and what the API server stores win over it. What only it knows are init co
 """
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,12 +15,17 @@ import msgspec
 import structlog
 
 from purser.agent.admission import ListedPod
+from purser.agent.files import read_start, replace_file
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.ledger import Ledger, Usage, Violation
 from purser.core.model import Enforcement, Grant, GrantState, NodeInventory
 
 log = structlog.get_logger("purser.agent")
 
 VERSION = 1
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Thousands of pods, each with a grant of the largest kind."""
 
 
 class CheckpointError(Exception):
@@ -52,16 +56,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
+_checkpoints = JsonReader(Checkpoint, "the checkpoint", max_bytes=MAX_BYTES)
+
+
 def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
     """What the checkpoint says; nothing when there is none.
 
     Raises `CheckpointError` when it is unreadable, of another version, or another node's.
     """
     try:
-        checkpoint = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+        checkpoint = _checkpoints.read(read_start(path, MAX_BYTES + 1))
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, UnreadableError) as error:
         raise CheckpointError(f"{path}: {error}") from error
     if checkpoint.version != VERSION:
         raise CheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")
@@ -73,17 +80,7 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Replace the file so that a crash at any point leaves the old or the new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".new")
-    with draft.open("wb") as file:
-        file.write(msgspec.json.encode(checkpoint))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(path, msgspec.json.encode(checkpoint))
 
 
 class Book:

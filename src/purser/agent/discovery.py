@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from purser.agent.files import read_start
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node_annotations import encode
 from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
@@ -50,7 +51,10 @@ class DiscoverySettings:
 
 
 async def run(settings: DiscoverySettings, client: Client, stop: asyncio.Event) -> None:
-    """Keep the node's facts as they are until ``stop`` is set; what was written stays."""
+    """Keep the node's facts as they are until ``stop`` is set; what was written stays.
+
+    What it fails on unexpectedly ends it: nothing else is done here, and its DaemonSet begins it anew.
+    """
     await until(_run(settings, client), stop.wait())
 
 
@@ -148,7 +152,6 @@ def _unquoted(value: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_OS_RELEASE_BYTES).decode(errors="replace").strip()
+        return read_start(path, _MAX_OS_RELEASE_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""

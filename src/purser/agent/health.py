@@ -19,7 +19,10 @@ from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Fault, Fau
 from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
 from purser.agent.threads import in_thread
+from purser.core.decoding import brief
 from purser.core.model import NodeInventory
+from purser.kube.failures import ObjectFailures
+from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
 
@@ -42,12 +45,15 @@ class DeviceMonitor:
         driver: Driver,
         find_driver: Callable[[], Driver] | None = None,
         on_health: Callable[[str, DeviceHealth], None] = lambda uuid, health: None,
+        failures: ObjectFailures | None = None,
     ) -> None:
-        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_health`` is told of every change."""
+        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_health`` is told of a new cause,
+        ``failures`` of what this fails on unexpectedly."""
         self._settings = settings
         self._driver = driver
         self._find_driver = find_driver
         self._on_health = on_health
+        self._failures = failures or ObjectFailures()
         self._stopped = False
         self._pending: dict[str, asyncio.Future[Reading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -65,12 +71,13 @@ class DeviceMonitor:
         """Watch until cancelled; ``reload`` set means: enumerate everything anew, now."""
         listening: asyncio.Future[None] | None = None
         try:
-            await self.scan()
+            keep_going = self._failures.keep_going
+            await keep_going("scanning", self.scan)
             listening = in_thread(self._listener(asyncio.get_running_loop()), "purser-xids")
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._probe_forever())
-                tasks.create_task(self._look_again_forever())
-                tasks.create_task(self._reload_forever(reload))
+                tasks.create_task(keep_going("probing", self._probe_forever))
+                tasks.create_task(keep_going("looking for cards again", self._look_again_forever))
+                tasks.create_task(keep_going("reloading", lambda: self._reload_forever(reload)))
         finally:
             self._stopped = True
             if listening is not None:
@@ -121,7 +128,11 @@ class DeviceMonitor:
             message = f"no answer within {timeout_s:g} s"
             return Reading(uuid=uuid, fault=Fault(FaultKind.LOST, "read", message))
         del self._pending[uuid]
-        return future.result()
+        try:
+            return future.result()
+        except Exception as error:  # which no driver should raise here; the other cards' readings count
+            self._failures.failed(NODES, node_ref(self._settings.node_name), error)
+            return Reading(uuid=uuid, fault=Fault(FaultKind.UNKNOWN, "read", brief(repr(error))))
 
     async def _reopen(self) -> None:
         try:
@@ -165,7 +176,8 @@ class DeviceMonitor:
             log.info("a GPU is healthy again", uuid=uuid)
         else:
             log.warning("a GPU is unhealthy", uuid=uuid, reason=health.reason)
-        self._on_health(uuid, health)
+        if before.cause != health.cause:
+            self._on_health(uuid, health)
 
     def _take_event(self, event: XidEvent) -> None:
         """An event of nobody knows which card concerns them all."""

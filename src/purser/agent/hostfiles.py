@@ -1,6 +1,7 @@
 """Folders on the host that HAMi-core's containers need: one per container for its accounting, one lock for all."""
 
-import shutil
+import os
+import secrets
 from pathlib import Path
 
 import structlog
@@ -12,10 +13,15 @@ log = structlog.get_logger("purser.agent")
 
 
 def make_shared_dir(settings: AgentSettings, path: Path) -> None:
-    """Make a folder of the host that containers of any user can write to. Raises OSError."""
+    """Make a folder of the host that containers of any user can write to. Raises OSError, also for a link in its place:
+    every user of the host may write to ``/tmp``, and what the link leads to would be every container's to write."""
     folder = on_host(settings, path)
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o777)
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(opened, 0o777)
+    finally:
+        os.close(opened)
 
 
 def remove_dir(settings: AgentSettings, path: Path) -> None:
@@ -24,6 +30,38 @@ def remove_dir(settings: AgentSettings, path: Path) -> None:
     if not folder.is_dir() or folder.is_symlink():
         return
     try:
-        shutil.rmtree(folder)
+        _empty(folder)
+        folder.rmdir()
     except OSError as error:
         log.warning("cannot remove a container's accounting folder", path=str(folder), error=str(error))
+
+
+def _empty(folder: Path) -> None:
+    """Whoever was in the container may have nested folders without end: each is brought to the top, then emptied, which
+    takes neither stack nor long paths. Raises OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    top = os.open(folder, flags)
+    try:
+        while names := os.listdir(top):  # noqa: PTH208  a path has no descriptor
+            for name in names:
+                if _unlinked(name, top):
+                    continue
+                inner = os.open(name, flags, dir_fd=top)
+                try:
+                    for each in os.listdir(inner):  # noqa: PTH208
+                        if not _unlinked(each, inner):
+                            os.rename(each, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Remove what is no folder; False for one that is."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except (IsADirectoryError, PermissionError):
+        return False
+    return True

@@ -9,13 +9,14 @@ from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
-from purser.kube.adapters import is_terminal
+from purser.kube.adapters import is_terminal, ref_of_grant
 from purser.kube.objects import Pod
+from purser.kube.resources import PODS
 
 log = structlog.get_logger("purser.agent")
 
 SWEEP_S = 60.0
-"""Between two looks for pods on the book that the informer never saw: they came and went while it was cut off."""
+"""Between two looks for pods on the book that are over: they came and went while the informer was cut off, say."""
 
 
 class Janitor:
@@ -34,24 +35,26 @@ class Janitor:
         self._arbiter = arbiter
         self._kubelet = kubelet
         self._on_released = on_released
-        self._ended: asyncio.Queue[str] = asyncio.Queue()
+        self._failures = pods.pods.failures
+        self._ended: asyncio.Queue[Pod] = asyncio.Queue()
         pods.pods.add_handler(
             on_add=self._look,
             on_update=lambda _, new: self._look(new),
-            on_delete=lambda old: self._end(old.metadata.uid),
+            on_delete=self._ended.put_nowait,
         )
 
     async def run(self) -> None:
         """Release until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._learn())
+            tasks.create_task(self._failures.keep_going("learning", self._learn))
             tasks.create_task(self._release_forever())
-            tasks.create_task(self._sweep_forever())
+            tasks.create_task(self._failures.keep_going("sweeping", self._sweep_forever))
 
     async def sweep(self) -> None:
-        """Release pods that are on the book and that the API server has not."""
-        store = self._pods.pods.store
-        await self._arbiter.release_ended([uid for uid in self._book.pods if store.by_uid(uid) is None])
+        """Release pods that are on the book and over: the API server has none of them, or they have ended, be it that
+        kubelet listed their devices for longer."""
+        pods = {uid: self._pods.pods.store.by_uid(uid) for uid in self._book.pods}
+        await self._arbiter.release_ended([uid for uid, pod in pods.items() if pod is None or is_terminal(pod)])
 
     async def _learn(self) -> None:
         """Complete the book with what kubelet lists; each Allocate does so too, this is for metrics until then."""
@@ -60,7 +63,11 @@ class Janitor:
         except KubeletError as error:
             log.warning("kubelet's books are not to be had, going on with the checkpoint", error=str(error))
             return
-        news = self._book.adopt_listing(listing, self._pods.view().grants)
+        news, grants = 0, self._pods.view().grants
+        for listed in listing:
+            if listed.key in grants:
+                with self._failures.guard(PODS, ref_of_grant(grants[listed.key])):
+                    news += self._book.adopt_listing((listed,), grants)
         if news:
             await self._book.save()
         log.info("the book is rebuilt", pods=len(self._book.pods), learned_from_kubelet=news)
@@ -69,8 +76,10 @@ class Janitor:
 
     async def _release_forever(self) -> None:
         while True:
-            await self._arbiter.release(await self._ended.get())
-            self._on_released()
+            pod = await self._ended.get()
+            with self._failures.guard(PODS, pod):
+                await self._arbiter.release(pod.metadata.uid)
+                self._on_released()
 
     async def _sweep_forever(self) -> None:
         while True:
@@ -79,9 +88,6 @@ class Janitor:
 
     def _look(self, pod: Pod) -> None:
         if is_terminal(pod):
-            self._end(pod.metadata.uid)
+            self._ended.put_nowait(pod)
         elif pod.status.phase == "Running":
             self._book.run(pod.metadata.uid)
-
-    def _end(self, uid: str) -> None:
-        self._ended.put_nowait(uid)

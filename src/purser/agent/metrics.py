@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from purser.agent.book import BookedPod
 from purser.agent.nvml.driver import Reading
+from purser.core.disputes import NodeDisputes
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device, NodeInventory
 
@@ -31,6 +32,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     violations: int
     registered: bool
     streams: int
+    disputes: NodeDisputes | None = None
 
 
 class AgentMetrics:
@@ -85,11 +87,23 @@ class _NodeCollector(Collector):
             "Devices that are overcommitted on the agent's book, which only restarts with bad books can cause.",
             snapshot.violations,
         )
+        yield _disputes(snapshot.disputes)
         devices = () if snapshot.inventory is None else snapshot.inventory.devices
         yield from _devices(devices)
         yield from _usage(devices, snapshot.usage)
         yield from _readings(snapshot.readings)
         yield from _grants(snapshot.pods)
+
+
+def _disputes(told: NodeDisputes | None) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "purser_agent_disputed_pods",
+        "Pods that hold devices without a grant that counts (held), or that were refused what they were granted.",
+        labels=["kind"],
+    )
+    family.add_metric(["held"], 0 if told is None else sum(bool(held.cards) for held in told.held))
+    family.add_metric(["refused"], 0 if told is None else len(told.refused))
+    return family
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -21,7 +21,7 @@ from purser.agent.inventory import Advertised
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.podresources import CHANNEL_OPTIONS, KubeletError
+from purser.agent.podresources import CHANNEL_OPTIONS, MAX_MESSAGE, KubeletError
 from purser.agent.refusals import Reason, Refused
 from purser.kube.racing import heed_cancellation, until
 
@@ -35,7 +35,7 @@ SELF_CHECK_S = 5.0
 STOP_GRACE_S = 1.0
 """How long calls in progress may finish when the server stops; kubelet takes a broken call as a refusal."""
 
-_SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1))
+_SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_MESSAGE))
 
 
 def options() -> api_pb2.DevicePluginOptions:

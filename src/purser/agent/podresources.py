@@ -15,13 +15,17 @@ AllocatableDevices = dict[str, dict[str, tuple[int, ...] | None]]
 LIST_TIMEOUT_S = 5.0
 """kubelet answers in milliseconds, also while it waits for the plugin; it may just be restarting."""
 
+MAX_MESSAGE = 16 * 1024 * 1024
+"""Bytes: what kubelet's own clients of PodResources take (defaultPodResourcesMaxSize), and more than any plugin is
+told."""
+
 CHANNEL_OPTIONS = (
     # A client on a unix socket sends its path as the authority otherwise, which kubelet's gRPC server rejects.
     ("grpc.default_authority", "localhost"),
     # kubelet comes back within seconds; gRPC's own pause between two dials grows to two minutes.
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
 )
 """For every channel to kubelet or to a plugin."""
 

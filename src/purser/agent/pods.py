@@ -6,30 +6,33 @@ pods, because kubelet lists pods by name and a pod may have been replaced by ano
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from purser.agent.allocation import DISABLE_CONTROL_VARIABLE, ContainerFacts
+from purser.agent.allocation import ContainerFacts
 from purser.core import signing
 from purser.core.dialects import DialectError, hami, restored
+from purser.core.enforcement import library_hold
 from purser.core.model import Grant
-from purser.core.names import GPU_RESOURCE, GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
-from purser.core.quantities import quantity_ceil
-from purser.kube.adapters import is_terminal, pod_spec
+from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
+from purser.kube.adapters import devices_asked, is_terminal, pod_spec
 from purser.kube.client import Client
-from purser.kube.errors import ApiUnavailableError, NotFoundError
+from purser.kube.errors import ApiUnavailableError, DecodeError, KubeError, NotFoundError
 from purser.kube.informer import Informer
-from purser.kube.objects import ConfigMap, Container, Pod
+from purser.kube.objects import ConfigMap, Pod
 from purser.kube.resources import CONFIG_MAPS, PODS, key_of
 
 log = structlog.get_logger("purser.agent")
 
 UNGRANTED = "it asks for devices and carries no grant"
 """The problem that time does not heal: node and grant come in one write."""
+
+FAILED = "the agent failed on it: see its log"
+"""The problem of a pod on which the agent itself fails."""
 
 FETCH_S = 3.0
 """How long the API server may take over some pods: kubelet admits nothing else meanwhile."""
@@ -43,35 +46,25 @@ class PodView(msgspec.Struct, frozen=True):
     """Why a pod that asks for devices, or carries a grant, has none that counts."""
     strangers: frozenset[str] = frozenset()
     """All live pods without a grant that counts."""
+    kept: Mapping[str, str] = {}
+    """Of the grants those that the annotations do not tell (any more), which this agent found right before it gave
+    devices out for them: why the annotations do not count."""
 
-
-def asks(pod: Pod) -> dict[str, int]:
-    """How many of kubelet's devices each container of a pod asks for; only those that ask."""
-    counts = {container.name: _count(container) for container in (*pod.spec.init_containers, *pod.spec.containers)}
-    return {name: count for name, count in counts.items() if count}
+    @property
+    def live(self) -> frozenset[str]:
+        """All pods that are on this node and have not ended."""
+        return self.strangers | self.grants.keys()
 
 
 def container_facts(pod: Pod, container: str) -> ContainerFacts:
     """What of a container's spec matters for what it is given."""
-    found = next((c for c in (*pod.spec.init_containers, *pod.spec.containers) if c.name == container), Container())
-    disabled = any(
-        variable.name == DISABLE_CONTROL_VARIABLE and variable.value.lower() == "true" for variable in found.env
-    )
-    return ContainerFacts(priority=_priority(pod, container), control_disabled=disabled)
-
-
-def _priority(pod: Pod, container: str) -> int | None:
     spec = pod_spec(pod)
     with suppress(DialectError):  # the webhook lets none in; without it the container has what it shows
         spec = restored(spec)
-    return next((hami.task_priority(each) for each in spec.containers if each.name == container), None)
-
-
-def _count(container: Container) -> int:
-    try:
-        return quantity_ceil(container.resources.limits.get(GPU_RESOURCE, 0))
-    except ValueError:  # the API server does not let this in
-        return 0
+    found = next((each for each in spec.containers if each.name == container), None)
+    if found is None:
+        return ContainerFacts()
+    return ContainerFacts(priority=hami.task_priority(found), hold=library_hold(found))
 
 
 class NodePods:
@@ -87,6 +80,8 @@ class NodePods:
         self._keys: tuple[Ed25519PublicKey, ...] = ()
         self._no_keys = f"this agent has none: ConfigMap {namespace}/{GRANT_KEY_CONFIGMAP} is missing or empty"
         self._verified: dict[str, tuple[Mapping[str, str], Grant | str | None]] = {}
+        self.remembered: Callable[[Pod], Grant | None] = lambda pod: None
+        """The grant for which a pod was given devices, where that is known: it was verified then."""
         self._fetched: dict[str, Pod | None] = {}
         """By the last `fetch`."""
         self.key_maps.add_handler(
@@ -102,7 +97,26 @@ class NodePods:
         live = {key: self._grant_of(pod) for key, pod in pods.items() if pod is not None and self._is_live(pod)}
         grants = {key: found for key, found in live.items() if isinstance(found, Grant)}
         problems = {key: found for key, found in live.items() if isinstance(found, str)}
-        return PodView(grants, problems, frozenset(live.keys() - grants.keys()))
+        kept = {}
+        for key, problem in problems.items():
+            pod = pods[key]
+            if pod is not None and (remembered := self.remembered(pod)) is not None:
+                grants[key], kept[key] = remembered, problem
+        problems = {key: problem for key, problem in problems.items() if key not in kept}
+        return PodView(grants, problems, frozenset(live.keys() - grants.keys()), kept)
+
+    def is_odd(self, pod: Pod) -> bool:
+        """Whether a pod on this node asks for devices or brings a grant, and none of its annotations counts."""
+        return self._is_live(pod) and isinstance(self._grant_of(pod), str)
+
+    def trusted_grant(self, pod: Pod) -> Grant | None:
+        """The grant that a pod's annotations tell, where they count, whether or not the pod has ended."""
+        found = self._grant_of(pod)
+        return found if isinstance(found, Grant) else None
+
+    def is_ungranted(self, pod: Pod) -> bool:
+        """Whether a pod asks for devices, and its annotations say nothing of a grant."""
+        return self._grant_of(pod) == UNGRANTED
 
     def _is_live(self, pod: Pod) -> bool:
         return pod.spec.node_name == self._node and not is_terminal(pod)
@@ -116,14 +130,27 @@ class NodePods:
         return self.get(key) or self._fetched.get(key)
 
     async def fetch(self, keys: Iterable[str]) -> dict[str, Pod | None]:
-        """These pods as they are now, None for those that are gone. Raises `KubeError`."""
+        """These pods as they are now, None for those that are gone, and the keys where one is missing. Raises
+        `KubeError`."""
         wanted = tuple(keys)
         try:
             async with asyncio.timeout(FETCH_S):
                 self._fetched = dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
-                return self._fetched
         except TimeoutError as error:
             raise ApiUnavailableError(f"no answer about pods {', '.join(wanted)} within {FETCH_S:g} s") from error
+        if any(pod is not None and self._is_by_unknown_key(pod) for pod in self._fetched.values()):
+            await self._renew_keys()
+        return self._fetched
+
+    def _is_by_unknown_key(self, pod: Pod) -> bool:
+        problem = self._grant_of(pod) if self._is_live(pod) else None
+        return isinstance(problem, str) and problem.startswith(signing.UNKNOWN_KEY)
+
+    async def _renew_keys(self) -> None:
+        """The watch of the keys may lag as that of the pods may, and a refusal is for good."""
+        with suppress(TimeoutError, KubeError):
+            async with asyncio.timeout(FETCH_S):
+                await self.key_maps.relist()
 
     async def _fetch(self, key: str) -> Pod | None:
         namespace, _, name = key.partition("/")
@@ -131,13 +158,18 @@ class NodePods:
             return await self._client.get(PODS, name, namespace)
         except NotFoundError:
             return None
+        except DecodeError as error:  # it is there: others, who are asked about with it, are not to wait for it
+            log.warning("a pod cannot be read, going by its last known state", pod=key, error=str(error))
+            return self.get(key)
 
     def _grant_of(self, pod: Pod) -> Grant | str | None:
         """The pod's grant, what is wrong with it, or None where a pod needs none. Signatures are checked once."""
         known = self._verified.get(pod.metadata.uid)
         if known is not None and known[0] == pod.metadata.annotations:
             return known[1]
-        found = self._verify(pod)
+        found: Grant | str | None = FAILED
+        with self.pods.failures.guard(PODS, pod):
+            found = self._verify(pod)
         if self.pods.store.by_uid(pod.metadata.uid) is not None:
             self._verified[pod.metadata.uid] = (pod.metadata.annotations, found)
         return found
@@ -147,7 +179,7 @@ class NodePods:
             grant = signing.verify(pod.metadata.annotations, pod_uid=pod.metadata.uid, node=self._node, keys=self._keys)
         except signing.GrantError as error:
             return str(error) if self._keys else f"{error} ({self._no_keys})"
-        asked = asks(pod)
+        asked = devices_asked(pod)
         if grant is None:
             return UNGRANTED if asked else None
         granted = {part.container: len(part.shares) for part in grant.containers}

@@ -1,18 +1,21 @@
-"""Publishes the node's inventory, and what its kubelet does, as annotations on its Node: on change only, and again
-when somebody removed one."""
+"""Publishes the node's inventory, what its kubelet does, and what pods hold beyond their grants, as annotations on its
+Node: on change only, and again when somebody removed one. The last is a Node condition as well, for people."""
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
+from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
+from purser.core.disputes import NodeDisputes, sentence, text_of
 from purser.core.model import NodeInventory
-from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.kube.adapters import InventoryError, inventory_of
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
+from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import KubeError
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
@@ -21,6 +24,9 @@ from purser.kube.resources import NODES
 log = structlog.get_logger("purser.agent")
 
 T = TypeVar("T")
+
+MAX_CONDITION = 1024
+"""Characters of its message."""
 
 PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
@@ -43,11 +49,14 @@ class Publisher:
         node: str,
         inventory: Latest[NodeInventory | None],
         kubelet_report: Latest[str | None],
+        disputes: DisputeWatch,
     ) -> None:
         self._client = client
         self._node = node
         self._inventory = inventory
         self._kubelet_report = kubelet_report
+        self._disputes = disputes
+        self._clock = SystemClock()
         self._look = asyncio.Event()
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
@@ -65,7 +74,8 @@ class Publisher:
             tasks.create_task(self.nodes.run())
             tasks.create_task(self._follow(self._inventory))
             tasks.create_task(self._follow(self._kubelet_report))
-            tasks.create_task(self._publish_forever())
+            tasks.create_task(self._follow(self._disputes.told))
+            tasks.create_task(self.nodes.failures.keep_going("publishing", self._publish_forever))
 
     async def _follow(self, latest: Latest[T]) -> None:
         value = latest.value
@@ -79,15 +89,26 @@ class Publisher:
             self._look.clear()
             if _healthy(self._inventory.value) - self._published_healthy():
                 await asyncio.sleep(KUBELET_FIRST_S)
-            wanted, node = self._wanted(), self.nodes.store.get(self._node)
-            if not wanted:
-                continue
-            if node is None:
-                self.problem = f"there is no Node {self._node} yet"
-                continue
-            await self._publish(wanted, node)
+            try:
+                await self._publish_now()
+            except Exception:
+                self._look.set()  # else nothing is published before something changes
+                raise
 
-    def _wanted(self) -> dict[str, str | None]:
+    async def _publish_now(self) -> None:
+        told = self._disputes.told.value
+        wanted, node = self._wanted(told), self.nodes.store.get(self._node)
+        if not wanted:
+            return
+        if node is None:
+            self.problem = f"there is no Node {self._node} yet"
+            return
+        await self._publish(wanted, node)
+        if told is not None and not self.problem:
+            self._disputes.published(told)
+            await self._publish_condition(told, node)
+
+    def _wanted(self, told: NodeDisputes | None) -> dict[str, str | None]:
         """The annotations that ought to be there, None for one that ought not.
 
         Nothing before both are known: cards of which nobody knows yet what kubelet makes of them would be handed out
@@ -96,7 +117,10 @@ class Publisher:
         inventory, report = self._inventory.value, self._kubelet_report.value
         if inventory is None or report is None:
             return {}
-        return {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
+        wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
+        if told is not None:  # what an agent before this one told holds until this one has looked
+            wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
+        return wanted
 
     def _published_healthy(self) -> set[str]:
         """What the scheduler goes by now; everything where it has no inventory yet and so uses nothing."""
@@ -126,6 +150,23 @@ class Publisher:
             log.warning("cannot publish what the node has", error=str(error), retry_in_s=round(delay, 2))
             await asyncio.sleep(delay)
             self._look.set()
+
+    async def _publish_condition(self, told: NodeDisputes, node: Node) -> None:
+        """The condition is for people: what becomes of it keeps nothing else from being published."""
+        text = sentence(told)[:MAX_CONDITION]
+        there = next((each for each in node.status.conditions if each.type == DISPUTED_CONDITION), None)
+        if text == (there.message if there else ""):
+            return
+        now = timestamp(self._clock.now())
+        entry: dict[str, Any] = {"type": DISPUTED_CONDITION, "$patch": "delete"}
+        if text:
+            entry = {"type": DISPUTED_CONDITION, "status": "True", "reason": "BooksDisagree", "message": text}
+            entry |= {"lastHeartbeatTime": now} | ({} if there else {"lastTransitionTime": now})
+        patch = {"status": {"conditions": [entry]}}
+        try:
+            await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
+        except KubeError as error:
+            log.warning("cannot write the node's condition", condition=DISPUTED_CONDITION, error=str(error))
 
 
 def _healthy(inventory: NodeInventory | None) -> set[str]:

@@ -3,12 +3,16 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
+from purser.core.disputes import RefusedPod
+
 
 class Reason(StrEnum):
     """Stable strings."""
 
     NO_GRANT = "NoGrant"
     """The pod under admission has no grant that counts."""
+    GONE = "PodGone"
+    """The pod under admission was deleted meanwhile."""
     AMBIGUOUS = "AmbiguousPod"
     """It cannot be told which of several pods kubelet asks for."""
     MISMATCH = "DevicesDifferFromGrant"
@@ -29,9 +33,13 @@ class Reason(StrEnum):
 class Refused(Exception):
     """kubelet's call is refused; the message says why and what to do."""
 
-    def __init__(self, reason: Reason, message: str, pods: Iterable[str] = ()) -> None:
+    def __init__(
+        self, reason: Reason, message: str, pods: Iterable[str] = (), dispute: RefusedPod | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.pods = tuple(pods)
         """Keys of the pods that this is about: they get an event."""
+        self.dispute = dispute
+        """What the scheduler has to hear, where it granted what is not there."""

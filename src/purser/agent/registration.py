@@ -78,13 +78,15 @@ class Registration:
         with FolderWatch(self._settings.device_plugin_dir) as folder:
             while True:
                 await self._kubelet_socket(folder)
+                problem = FAILED
                 try:
                     problem = await self._once(folder)
                     log.warning("starting the plugin over", reason=problem)
                 except (grpc.aio.AioRpcError, OSError) as error:
                     problem = describe(error)
                     log.warning("cannot register with kubelet", error=problem)
-                self.connection.set(Connection(problem=problem))
+                finally:
+                    self.connection.set(Connection(problem=problem))
                 await self._rest(folder)
 
     async def _once(self, folder: FolderWatch) -> str:
@@ -173,6 +175,7 @@ class Registration:
             return
 
 
+FAILED = "the agent failed to register with kubelet: see its log"
 NO_STREAM = "registered; kubelet has not opened a ListAndWatch stream"
 
 

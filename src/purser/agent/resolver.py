@@ -10,11 +10,11 @@ import msgspec
 import structlog
 
 from purser.agent.admission import Demand, ListedPod, Preference, Resolution, Turn, resolve
+from purser.agent.advice import advice
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import UNGRANTED, NodePods, PodView
 from purser.agent.refusals import Reason, Refused
-from purser.core.names import SCHEDULER_NAME
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -23,11 +23,6 @@ log = structlog.get_logger("purser.agent")
 
 PAUSE_S = 0.05
 """Between two looks; kubelet's status updates reach the API server in tens of milliseconds."""
-
-WHAT_TO_DO = (
-    f"The pod was not scheduled by {SCHEDULER_NAME}: delete and create it again while Purser's webhook is reachable,"
-    f" or set schedulerName: {SCHEDULER_NAME}"
-)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -79,17 +74,21 @@ class Resolver:
         """One look: kubelet's list once, then every pod that matters as the API server has it now."""
         listing = await self._kubelet.list()
         fetched: dict[str, Pod | None] = {}
+        confirmed = True
         while True:
             view = self._pods.view(fetched)
             resolution = self._resolve(ask, listing, view)
             doubtful = self._doubtful(resolution, listing, view) - fetched.keys()
             if not doubtful:
                 break
-            fetched |= await self._fetch(doubtful)
+            now = await self._fetch(doubtful)
+            confirmed = confirmed and now is not None
+            fetched |= {key: self._pods.get(key) for key in doubtful} if now is None else now
         turn = resolution.turn
         pod = fetched.get(turn.key) if turn else None
         if turn is None or pod is None:
-            return self._refusal(ask, resolution, listing, view)
+            gone = _gone(listing, fetched, view) if confirmed else ()
+            return self._refusal(ask, resolution, listing, view, gone, fetched)
         return Found(turn, pod, listing, view)
 
     def _resolve(self, ask: Preference | Demand, listing: Iterable[ListedPod], view: PodView) -> Resolution:
@@ -105,17 +104,28 @@ class Resolver:
         lacking = {pod.key for pod in listing if pod.lacks_devices}
         return {key for key in lacking if key in view.grants or key in view.problems or self._pods.get(key) is None}
 
-    async def _fetch(self, keys: set[str]) -> Mapping[str, Pod | None]:
+    async def _fetch(self, keys: set[str]) -> Mapping[str, Pod | None] | None:
+        """These pods as they are now; None where the API server cannot be asked."""
         try:
             return await self._pods.fetch(sorted(keys))
         except KubeError as error:
             log.warning("cannot confirm pods with the API server, going by the last known state", error=str(error))
-            return {key: self._pods.get(key) for key in keys}
+            return None
 
     def _refusal(
-        self, ask: Preference | Demand, resolution: Resolution, listing: Iterable[ListedPod], view: PodView
+        self,
+        ask: Preference | Demand,
+        resolution: Resolution,
+        listing: Iterable[ListedPod],
+        view: PodView,
+        gone: tuple[str, ...],
+        fetched: Mapping[str, Pod | None],
     ) -> tuple[Refused, bool]:
-        """Why this is refused, and whether a second look could not change it."""
+        """Why this is refused, and whether a second look could not change it.
+
+        Where nobody waits but pods of which the API server says that they are ``gone``, kubelet asks for one of those:
+        it was deleted between its Binding and its admission. Whoever waits behind it is not kept waiting for it.
+        """
         problems = {
             pod.key: view.problems[pod.key] for pod in listing if pod.lacks_devices and pod.key in view.problems
         }
@@ -123,7 +133,11 @@ class Resolver:
             return _ambiguous(ask, resolution.fitting), False
         if resolution.waiting:
             return _mismatch(ask, resolution.waiting), len(resolution.waiting) == 1 and not problems
-        return _no_grant(ask, problems), UNGRANTED in problems.values()
+        if gone and not problems:
+            return _is_gone(ask, gone), True
+        first = next(iter(sorted(problems)), "")
+        told = advice(fetched.get(first) or self._pods.get(first))
+        return _no_grant(ask, problems, told), UNGRANTED in problems.values()
 
 
 def _ambiguous(ask: Preference | Demand, turns: tuple[Turn, ...]) -> Refused:
@@ -146,13 +160,24 @@ def _mismatch(ask: Preference | Demand, turns: tuple[Turn, ...]) -> Refused:
     )
 
 
-def _no_grant(ask: Preference | Demand, problems: Mapping[str, str]) -> Refused:
+def _no_grant(ask: Preference | Demand, problems: Mapping[str, str], what_to_do: str) -> Refused:
     why = "; ".join(f"{key}: {problem}" for key, problem in sorted(problems.items()))
     return Refused(
         Reason.NO_GRANT,
-        f"No grant of Purser's for {ask}{f' ({why})' if why else ''}. {WHAT_TO_DO}",
+        f"No grant of Purser's for {ask}{f' ({why})' if why else ''}. {what_to_do}",
         sorted(problems),
     )
+
+
+def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: PodView) -> tuple[str, ...]:
+    """The pods that kubelet lists without devices, and that are not on this node any more as the API server has it."""
+    lacking = (pod.key for pod in listing if pod.lacks_devices)
+    return tuple(sorted(key for key in lacking if key in fetched and key not in view.live))
+
+
+def _is_gone(ask: Preference | Demand, gone: tuple[str, ...]) -> Refused:
+    who = ", ".join(gone)
+    return Refused(Reason.GONE, f"kubelet asks for {ask} for a pod that no longer exists on the API server: {who}")
 
 
 def _keys(turns: Iterable[Turn]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import structlog
 from purser.agent.allocation import NodeFacts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book, CheckpointError, read_checkpoint
+from purser.agent.disputes import DisputeWatch
 from purser.agent.health import DeviceMonitor
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
@@ -28,18 +29,22 @@ from purser.agent.refusals import Refused
 from purser.agent.registration import Registration
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
-from purser.core.model import Enforcement
+from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, sentence
+from purser.core.model import Enforcement, Grant
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.events import EventRecorder
-from purser.kube.objects import Node, ObjectReference
+from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
-from purser.kube.resources import PODS, ref_of
+from purser.kube.resources import PODS, node_ref, ref_of
 from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.agent")
 
 COMPONENT = "purser-agent"
+
+ENFORCEMENT_CHANGED = "EnforcementChanged"
+"""Reason of the event on a pod that its node holds to its share otherwise than its grant says."""
 
 SYNC_S = 10.0
 """How long the first registration waits for the API server. After that kubelet learns of the devices all the same:
@@ -85,16 +90,24 @@ class Agent:
     ) -> None:
         self._settings = settings
         self._recorder = recorder
-        self._monitor = DeviceMonitor(settings, driver, find_driver, self._on_health)
+        self._monitor = DeviceMonitor(settings, driver, find_driver, self._on_health, client.failures)
         self._pods = NodePods(client, settings.node_name, settings.namespace)
         self._metrics = AgentMetrics()
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
+        client.failures.report_to(self._metrics.registry, recorder)
+        self._failures = client.failures
         self._facts = KubeletFacts(settings, kubelet, self._devices, self._metrics.registry)
-        self._publisher = Publisher(client, settings.node_name, self._monitor.inventory, self._facts.report)
-        self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         self._book = _open_book(settings)
+        self._pods.remembered = self._granted_before
+        self._disputes = DisputeWatch(
+            settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
+        )
+        self._publisher = Publisher(
+            client, settings.node_name, self._monitor.inventory, self._facts.report, self._disputes
+        )
+        self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
-        self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts)
+        self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
         self._registration = Registration(settings, self._make_plugin, self._metrics)
         self._metrics.watch(self._snapshot)
@@ -107,10 +120,12 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._publisher.run())
-                tasks.create_task(self._facts.run())
+                tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
+                tasks.create_task(self._disputes.run())
+                tasks.create_task(self._failures.keep_going("disputes", self._tell_of_disputes))
                 tasks.create_task(self._pods.pods.run())
                 tasks.create_task(self._pods.key_maps.run())
-                tasks.create_task(self._advertise_forever())
+                tasks.create_task(self._failures.keep_going("advertising", self._advertise_forever))
                 tasks.create_task(self._serve_kubelet())
 
     async def _serve_kubelet(self) -> None:
@@ -122,13 +137,14 @@ class Agent:
         except TimeoutError:
             log.warning("the API server does not answer, going by the checkpoint", path=str(self._settings.checkpoint))
         await self._devices.differs(())
-        await self._janitor.sweep()
+        await self._failures.keep_going("sweeping", self._janitor.sweep)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._registration.run())
+            tasks.create_task(self._failures.keep_going("registration", self._registration.run))
             tasks.create_task(self._janitor.run())
 
     async def _advertise_forever(self) -> None:
         inventory = self._monitor.inventory.value
+        self._advertise()
         while True:
             inventory = await self._monitor.inventory.differs(inventory)
             self._advertise()
@@ -151,6 +167,7 @@ class Agent:
             library_dir=str(self._settings.hami_core_dir),
             lock_dir=str(self._settings.hami_lock_dir),
             device_nodes=_device_nodes(self._settings) if self._settings.pass_device_specs else (),
+            device_list=self._settings.device_list,
             minors={uuid: gpu.minor for uuid, gpu in self._monitor.cards().items() if gpu.minor is not None},
         )
 
@@ -164,6 +181,7 @@ class Agent:
             violations=len(self._book.violations()),
             registered=connection.registered,
             streams=connection.streams,
+            disputes=self._disputes.told.value,
         )
 
     def _problems(self) -> tuple[str, ...]:
@@ -173,20 +191,58 @@ class Agent:
     def _on_node(self, node: Node) -> None:
         self._facts.set_version(node.status.node_info.kubelet_version)
 
+    def _granted_before(self, pod: Pod) -> Grant | None:
+        booked = self._book.pods.get(pod.metadata.uid)
+        return None if booked is None else booked.grant
+
+    async def _tell_of_disputes(self) -> None:
+        """Events on the node and on the pods that hold devices without a grant, once for each."""
+        about = node_ref(self._settings.node_name)
+        before, seen = NodeDisputes(self._settings.node_name), None
+        while True:
+            told = seen = await self._disputes.told.differs(seen)
+            if told is None:
+                continue
+            known = {held.uid for held in before.held}
+            for held in told.held:
+                pod = self._pods.get(held.key)
+                if held.cards and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
+                    self._recorder.event(ref_of(PODS, pod), "HoldsWithoutGrant", _holding(held), type="Warning")
+            if text := sentence(told):
+                self._recorder.event(about, "GpuDisputed", text, type="Warning")
+            elif sentence(before):
+                self._recorder.event(about, "GpuDisputeSettled", "All records of the node's GPUs agree again")
+            before = told
+
     def _on_refused(self, refusal: Refused) -> None:
+        if refusal.dispute is not None:
+            self._disputes.refused(refusal.dispute)
         for key in refusal.pods:
             pod = self._pods.asked_about(key)
             if pod is not None:
                 self._recorder.event(ref_of(PODS, pod), refusal.reason.value, refusal.message, type="Warning")
 
+    def _on_changed(self, pod: Pod, message: str) -> None:
+        self._recorder.event(ref_of(PODS, pod), ENFORCEMENT_CHANGED, message, type="Warning")
+
     def _on_health(self, uuid: str, health: DeviceHealth) -> None:
-        # Events about nodes carry the node's name as uid: that is where kubectl describe looks.
-        node = self._settings.node_name
-        about = ObjectReference(api_version="v1", kind="Node", name=node, uid=node)
+        about = node_ref(self._settings.node_name)
+        index = next((str(gpu.index) for gpu in self._monitor.gpus if gpu.uuid == uuid), "")
+        gpu = f"GPU {index} ({uuid})" if index else f"GPU {uuid}"
         if health.healthy:
-            self._recorder.event(about, "GpuRecovered", f"GPU {uuid} is healthy again")
+            self._recorder.event(about, "GpuRecovered", f"{gpu} is healthy again")
         else:
-            self._recorder.event(about, "GpuUnhealthy", f"GPU {uuid}: {health.reason}", type="Warning")
+            self._recorder.event(about, "GpuUnhealthy", f"{gpu} is unhealthy: {health.cause}", type="Warning")
+
+
+def _holding(held: HeldPod) -> str:
+    cards = ", ".join(sorted(held.cards))
+    if held.why is HeldReason.STRANGER:
+        return f"The pod holds {cards} without a grant from Purser: other pods get none of these GPUs until it ends"
+    cause = "The pod's grant annotation was removed"
+    if held.why is HeldReason.GRANT_UNTRUSTED:
+        cause = "The pod's grant no longer counts: its annotation was changed, or the key that signed it was revoked"
+    return f"{cause}. The pod keeps its share of {cards} until it ends, and no other pod is given that"
 
 
 def _open_book(settings: AgentSettings) -> Book:

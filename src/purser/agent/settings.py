@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from purser.agent.allocation import DeviceList
 from purser.agent.nvml.xids import XidPolicy
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
@@ -58,6 +59,10 @@ class AgentSettings:
     pass_device_specs: bool = False
     """Name /dev/nvidia* to kubelet as well. Needed where the NVIDIA container runtime does not add them, and against
     containers that lose their GPUs on ``systemctl daemon-reload``."""
+
+    device_list: DeviceList = DeviceList.VARIABLE
+    """How NVIDIA's container toolkit is told which devices a container gets. ``volume-mounts`` is out of pods' reach,
+    and needs the toolkit set up for it; else they would be ignored."""
 
     xid_policy: XidPolicy = field(default_factory=XidPolicy)
     """Which Xid errors make a card unhealthy."""

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -16,8 +17,9 @@ from tests.unit.agent.emulated_kubelet import Kubelet
 
 from purser.agent.run import run
 from purser.agent.settings import AgentSettings
+from purser.core.disputes import NodeDisputes
 from purser.core.model import ContainerKind, Grant
-from purser.core.names import DEFAULT_NAMESPACE, GRANT_KEY_CONFIGMAP, INVENTORY_ANNOTATION
+from purser.core.names import DEFAULT_NAMESPACE, DISPUTES_ANNOTATION, GRANT_KEY_CONFIGMAP, INVENTORY_ANNOTATION
 from purser.core.signing import sign
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -38,6 +40,22 @@ async def eventually(check):
             if found:
                 return found
             await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def node_writes(api):
+    """The paths of the node writes that are made meanwhile."""
+    written = []
+
+    async def note(request):
+        if request.method == "PATCH" and request.path.startswith("/api/v1/nodes/"):
+            written.append(request.path)
+
+    api.intercept(note)
+    try:
+        yield written
+    finally:
+        api.intercept(None)
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +199,11 @@ class World:
     async def inventory_text(self):
         node = await self.client.get(NODES, NODE)
         return node.metadata.annotations.get(INVENTORY_ANNOTATION)
+
+    async def disputes(self):
+        """What the agent tells of them; None where it tells nothing."""
+        text = (await self.client.get(NODES, NODE)).metadata.annotations.get(DISPUTES_ANNOTATION)
+        return None if text is None else msgspec.json.decode(text, type=NodeDisputes)
 
     async def events(self, name):
         listing = await self.client.list(EVENTS)

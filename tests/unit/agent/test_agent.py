@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.agent.builders import NODE, init, part
-from tests.unit.agent.conftest import eventually
+from tests.unit.agent.conftest import DEADLINE_S, eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
@@ -136,6 +136,20 @@ async def test_a_rejected_pod_that_kubelet_still_lists_is_passed_over_once_it_ha
         assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
 
 
+async def test_a_pod_deleted_before_its_admission_keeps_nobody_waiting(world, kubelet):
+    """Were its refusal not final at once, this test would take as long as the agent waits for grants."""
+    a, b, _, _ = world.uuids
+    async with world.agent(resolve_timeout_s=DEADLINE_S * 10) as agent:
+        await eventually(agent.ready)
+        await world.pod("deleted", part("main", a))
+        await world.delete_pod("deleted")
+        with pytest.raises(Rejected, match=r"no longer exists on the API server: default/deleted"):
+            await kubelet.admit("default/deleted", [("main", 1)])
+        await world.pod("p", part("main", b))
+        await kubelet.admit("default/p", [("main", 1)])
+        assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
+
+
 async def test_what_stays_ambiguous_is_refused(world, kubelet):
     a, b, _, _ = world.uuids
     async with world.agent() as agent:
@@ -212,6 +226,9 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         grant = await world.pod("p", part("main", a))
         responses = await kubelet.admit("default/p", [("main", 1)])
         assert responses["main"].envs["PURSER_GPU_ENFORCEMENT"] == "hami-core"
+        (event,) = await eventually(lambda: world.events("p"))
+        assert event[0] == "EnforcementChanged"
+        assert "container main is held to its share by hami-core, not by none as its grant says" in event[1]
         assert [mount.container_path for mount in responses["main"].mounts][:2] == [
             "/usr/local/vgpu",
             "/usr/local/vgpu/libvgpu.so",
@@ -281,12 +298,35 @@ async def test_a_dead_card_is_unhealthy_everywhere_and_comes_back(world, kubelet
         assert _health(kubelet, alive) == {"Healthy"}
         assert await agent.metric("purser_device_healthy", uuid=dead) == 0
         await eventually(lambda: _in_inventory(world, "gpu-lost"))
-        assert "GpuUnhealthy" in [reason for reason, _ in await eventually(lambda: world.events(NODE))]
+        said = dict(await eventually(lambda: world.events(NODE)))
+        assert said["GpuUnhealthy"].startswith(f"GPU 0 ({dead}) is unhealthy: ")
         await world.pod("p", part("main", alive))
         await kubelet.admit("default/p", [("main", 1)])
         world.driver.recover_gpu(dead)
         await eventually(lambda: _health(kubelet, dead) == {"Healthy"})
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
+
+
+async def test_lost_cards_are_told_once_and_so_is_their_recovery(world, kubelet, api):
+    """Scans and readings fail in different ways; a lost card is looked for over and over."""
+    lost = world.uuids[:2]
+    async with world.agent(probe_interval_s=0.02, reopen_interval_s=0.02) as agent:
+        await eventually(agent.ready)
+        with node_writes(api) as written:
+            for card in lost:
+                world.driver.lose_gpu(card, xid=None)
+            await eventually(lambda: _events_of_node(world, "GpuUnhealthy", 2))
+            await asyncio.sleep(1)  # 20 times a look at the driver
+            for card in lost:
+                world.driver.recover_gpu(card)
+            await eventually(lambda: _events_of_node(world, "GpuRecovered", 2))
+            await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
+    assert await _events_of_node(world, "GpuUnhealthy", 2)
+    assert len(written) <= 4  # each loss and each recovery at most
+
+
+async def _events_of_node(world, reason, count):
+    return [told for told, _ in await world.events(NODE)].count(reason) == count
 
 
 def _health(kubelet, uuid):
@@ -534,7 +574,7 @@ async def test_two_agents_live_in_one_process(world, kubelet):
         async with kubelet_in(Path(other)) as second, world.agent() as one, world.agent(**settings) as two:
             await eventually(one.ready)
             await eventually(two.ready)
-            assert len(kubelet.devices) == len(second.devices) == 16
+            await eventually(lambda: len(kubelet.devices) == len(second.devices) == 16)
 
 
 async def test_what_a_pod_holds_of_a_card_that_is_gone_stays_listed_until_it_lets_go(world, kubelet):

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.agent.builders import A, B, device, grant, part
 
-from purser.agent.allocation import Answer, ContainerFacts, Mount, NodeFacts, answer
-from purser.core.model import Enforcement
+from purser.agent.allocation import Answer, ContainerFacts, DeviceList, Mount, NodeFacts, answer
+from purser.core.model import Enforcement, LibraryHold
 
 DEVICES = {
     A: device(A, pci_bus_id="0000:07:00.0"),
@@ -79,7 +79,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
             id="a share under HAMi-core with a priority",
         ),
         pytest.param(
-            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(control_disabled=True)),
+            given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(hold=LibraryHold.OFF)),
             Answer(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,
@@ -120,6 +120,14 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
                 device_nodes=("nvidiactl", "nvidia-uvm", "nvidia1"),
             ),
             id="device files of the card and the control files that the host has",
+        ),
+        pytest.param(
+            given(A, B, cores_percent=100, device_list=DeviceList.MOUNTS),
+            Answer(
+                {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
+                tuple(Mount(f"/var/run/nvidia-container-devices/{uuid}", "/dev/null") for uuid in (A, B)),
+            ),
+            id="devices named by mounts, out of the container's reach",
         ),
     ],
 )

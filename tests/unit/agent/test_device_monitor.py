@@ -9,7 +9,7 @@ from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
 
 from purser.agent.health import DeviceMonitor
-from purser.agent.nvml import DriverError, DriverInfo, Gpu, NullDriver, Reading, XidEvent
+from purser.agent.nvml import DriverError, DriverInfo, Fault, FaultKind, Gpu, NullDriver, Reading, XidEvent
 from purser.agent.settings import AgentSettings
 
 
@@ -19,6 +19,7 @@ class Driver(NullDriver):
     def __init__(self):
         super().__init__("")
         self.hanging = {}
+        self.faults = {}
         self.events = []
         self.scan_error = None
         self.scan_hangs = None
@@ -38,7 +39,7 @@ class Driver(NullDriver):
         self.reads[uuid] += 1
         if uuid in self.hanging:
             self.hanging[uuid].wait()
-        return Reading(uuid=uuid)
+        return Reading(uuid=uuid, fault=self.faults.get(uuid))
 
     def wait_event(self, timeout_ms):
         if self.events:
@@ -50,9 +51,9 @@ class Driver(NullDriver):
 
 
 @contextlib.asynccontextmanager
-async def monitoring(driver, **settings):
+async def monitoring(driver, on_health=lambda uuid, health: None, **settings):
     settings = {"probe_interval_s": 0.01, "probe_timeout_s": 0.05, "reopen_interval_s": 0.1, **settings}
-    monitor = DeviceMonitor(AgentSettings(node_name="n", **settings), driver)
+    monitor = DeviceMonitor(AgentSettings(node_name="n", **settings), driver, on_health=on_health)
     task = asyncio.create_task(monitor.run(asyncio.Event()))
     try:
         await eventually(lambda: monitor.inventory.value is not None)
@@ -83,6 +84,18 @@ async def test_an_xid_of_nobody_knows_which_card_concerns_all():
     async with monitoring(driver, probe_interval_s=60) as monitor:
         driver.events.append(XidEvent(uuid=None, xid=79))
         await eventually(lambda: healthy(monitor) == set())
+
+
+async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
+    driver, told = Driver(), []
+    async with monitoring(driver, lambda uuid, health: told.append((uuid, health.cause))) as monitor:
+        driver.events.append(XidEvent(uuid=A, xid=79))
+        await eventually(lambda: healthy(monitor) == {B})
+        driver.faults[A] = Fault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
+        await eventually(lambda: "GPU is lost" in monitor.health[A].reason)
+        driver.faults.clear()
+        await eventually(lambda: healthy(monitor) == {A, B})
+    assert told == [(A, "Xid 79 (GPU has fallen off the bus)"), (A, "")]
 
 
 async def test_an_application_error_concerns_no_card():

@@ -36,7 +36,7 @@ def preferred(granted, size, available, must_include):
     )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(grants, st.integers(0, 4), some_ids, st.frozensets(st.sampled_from(IDS), max_size=2))
 @example(part("main", A), 1, frozenset({slot(A, 1)}), frozenset(slots(A, count=2)))
 @example(part("main", A, B), 2, frozenset({slot(B, 1)}), frozenset({slot(A, 1)}))
@@ -45,7 +45,7 @@ def test_the_preferred_ids_are_foretold(granted, size, available, must_include):
     assert foreseen == answered
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(grants, some_ids)
 def test_the_allocation_is_foretold(granted, ids):
     foreseen = foretold(Allocate(("u", "main"), GPU_RESOURCE, ids, NodeState()), granted)

@@ -11,9 +11,11 @@ from purser.agent import inotify
 from purser.agent.allocation import ContainerFacts
 from purser.agent.inotify import FolderWatch
 from purser.agent.latest import Latest
-from purser.agent.pods import asks, container_facts
+from purser.agent.pods import container_facts
 from purser.agent.threads import in_thread
+from purser.core.model import LibraryHold
 from purser.core.names import INIT_RESOURCES_ANNOTATION
+from purser.kube.adapters import devices_asked
 from purser.kube.objects import Container, EnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
@@ -111,7 +113,7 @@ def test_a_pod_asks_for_what_its_limits_say():
             containers=(container("none", {"cpu": "1"}), container("two", {"nvidia.com/gpu": 2}), container("zero")),
         )
     )
-    assert asks(pod) == {"init": 1, "two": 2}
+    assert devices_asked(pod) == {"init": 1, "two": 2}
 
 
 def test_priority_and_the_way_out_are_read_from_the_container():
@@ -126,7 +128,7 @@ def test_priority_and_the_way_out_are_read_from_the_container():
     )
     assert container_facts(pod, "plain") == container_facts(pod, "absent") == ContainerFacts()
     assert container_facts(pod, "urgent") == ContainerFacts(priority=0)
-    assert container_facts(pod, "free") == ContainerFacts(control_disabled=True)
+    assert container_facts(pod, "free") == ContainerFacts(hold=LibraryHold.OFF)
 
 
 def test_an_init_containers_priority_is_where_the_webhook_moved_it():

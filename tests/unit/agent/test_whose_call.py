@@ -4,6 +4,7 @@ import pytest
 from tests.unit.agent.builders import A, B, C, D, grant, grants_of, init, listed, part, sidecar, slot, slots
 
 from purser.agent.admission import Demand, Preference, owner_of, resolve, stranger_on
+from purser.agent.disputes import cards_of
 
 
 def whose(ask, listing, grants, served=None):
@@ -236,6 +237,6 @@ def test_the_owner_of_ids_holds_exactly_these():
 
 
 def test_a_stranger_is_found_on_the_card_not_on_the_slot():
-    listing = [listed("old", main=[A]), listed("mine", main=[slot(B, 0)])]
-    assert stranger_on([A], listing, {"ns/old"}) == (listing[0], A)
-    assert stranger_on([B], listing, {"ns/old"}) is None
+    strangers = {"ns/old": cards_of(listed("old", main=[slot(A, 3)]), None)}
+    assert stranger_on([B, A], strangers) == ("ns/old", A)
+    assert stranger_on([B], strangers) is None

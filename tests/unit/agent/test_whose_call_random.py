@@ -74,7 +74,7 @@ def nodes(draw):
     return draw(st.permutations(grants)), [draw(st.none() | st.integers(0, 3)) for _ in grants]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(nodes())
 def test_no_container_is_ever_given_another_grants_share(node):
     grants, stops = node
@@ -85,7 +85,7 @@ def test_no_container_is_ever_given_another_grants_share(node):
                 assert set(turn.part.shares) == set(wanted.shares)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(nodes())
 def test_every_call_is_resolved_to_its_pod_when_rejected_pods_are_known_to_have_ended(node):
     grants, stops = node

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
-import yaml
 
+from purser.core.decoding import UnreadableError, converted
 from purser.core.kubelet.config import (
     CpuPolicy,
     KubeletConfig,
@@ -16,6 +16,7 @@ from purser.core.kubelet.config import (
     topology_options,
 )
 from purser.core.quantities import QuantityLike, quantity_ceil, quantity_milli
+from purser.yaml_reading import read_yaml
 
 MAX_BYTES = 1024 * 1024
 """A longer configuration is none."""
@@ -70,13 +71,10 @@ def parse_config(text: bytes, version: str) -> KubeletConfig:
 
 
 def _parse(text: bytes) -> _File:
-    if len(text) > MAX_BYTES:
-        raise ConfigError(f"it has {len(text)} bytes: {MAX_BYTES} are the limit")
     try:
-        # Not msgspec.yaml: its limits on depth are not kept by the YAML parser underneath.
-        file = msgspec.convert(yaml.safe_load(text), _File)
-    except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as error:
-        raise ConfigError(" ".join(str(error).split())) from error
+        file = converted(read_yaml(text, "it", max_bytes=MAX_BYTES), _File, "it")
+    except UnreadableError as error:
+        raise ConfigError(str(error)) from error
     if file.kind != _KIND:
         raise ConfigError(f"kind is {file.kind!r}: expected {_KIND}")
     return file

@@ -6,12 +6,14 @@ from typing import TypeVar
 
 import msgspec
 
+from purser.agent.files import read_start
 from purser.agent.kubeletfacts.configfile import parse_config
 from purser.agent.kubeletfacts.machine import read_machine
 from purser.agent.settings import AgentSettings
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy
 from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
+from purser.core.kubelet.gotext import MAX_STATE_BYTES
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.memorymanager import checkpoint as memory_file
 from purser.core.kubelet.report import aligns
@@ -19,10 +21,6 @@ from purser.core.kubelet.state import CpuState, MemoryState
 from purser.core.kubelet.versions import behaviour
 
 T = TypeVar("T")
-
-MAX_STATE_BYTES = 8 * 1024 * 1024
-"""A state file that is longer is not read: an agent is to stay within 80 MiB, and what kubelet writes for
-a thousand containers with devices is about 1 MiB."""
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 """Of each file its inode, size and time of change; None where there is none."""
@@ -117,15 +115,14 @@ class _Reader:
 
 
 def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(MAX_STATE_BYTES + 1)
+    content = read_start(path, MAX_STATE_BYTES + 1)
     if len(content) > MAX_STATE_BYTES:
         raise ValueError(f"more than {MAX_STATE_BYTES} bytes")
     return content
 
 
 def _cpus(path: Path, config: KubeletConfig) -> CpuState:
-    return cpu_file.decode(_content(path).decode("utf-8"), config.cpu_policy.value)
+    return cpu_file.decode(_content(path), config.cpu_policy.value)
 
 
 def _memory(path: Path, config: KubeletConfig) -> MemoryState:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
-import msgspec.yaml
 
 from purser.agent.mig.hardware import Card, Layout
+from purser.core.decoding import UnreadableError, converted
+from purser.yaml_reading import read_yaml
 
 MAX_BYTES = 1 << 20
 MAX_DEVICES_OF_A_CARD = 64
@@ -50,12 +51,10 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 
 def read_layouts(text: str) -> dict[str, tuple[Entry, ...]]:
     """The layouts of a file by name. Raises `LayoutError`."""
-    if len(text) > MAX_BYTES:
-        raise LayoutError(f"the layouts are {len(text)} bytes: more than {MAX_BYTES} are not read")
     try:
-        return msgspec.yaml.decode(text, type=_File).mig_configs
-    except msgspec.MsgspecError as error:
-        raise LayoutError(f"the layouts cannot be read: {error}") from error
+        return converted(read_yaml(text, "the layouts", max_bytes=MAX_BYTES), _File, "the layouts").mig_configs
+    except UnreadableError as error:
+        raise LayoutError(str(error)) from error
 
 
 def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, cards: Iterable[Card]) -> dict[int, Layout]:

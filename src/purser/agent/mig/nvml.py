@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,12 +40,13 @@ INCOMPLETE = " (incomplete)"
 """After the name of a GPU instance without its compute instance: somebody died between the two."""
 
 
-def open_mig(library: Path | None, driver_root: Path | None, host_root: Path) -> MigHardware:
-    """The given library, or the one below the driver's root, or the host's. Without one: a null object with the reason,
-    so that whoever asks is told."""
-    found = str(library) if library is not None else find_library(driver_root) or find_library(host_root)
+def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
+    """The given library, or the first below a driver's root. Without one: a null object with the reason, so that
+    whoever asks is told."""
+    found = str(library) if library is not None else find_library(driver_roots)
     if found is None:
-        return NoHardware(f"there is no {LIBRARY} under {driver_root} or {host_root}: is the driver installed there?")
+        places = " or ".join(dict.fromkeys(map(str, driver_roots)))
+        return NoHardware(f"there is no {LIBRARY} under {places}: is the driver installed there?")
     try:
         return NvmlHardware(found)
     except HardwareError as error:

@@ -19,21 +19,36 @@ from purser.kube.errors import KubeError
 from purser.kube.informer import Informer
 from purser.kube.objects import Node
 from purser.kube.racing import until
-from purser.kube.resources import NODES
+from purser.kube.resources import NODES, node_ref
 
 log = structlog.get_logger("purser.agent")
 
+FAILED = "the MIG worker failed on it: see its log"
+
 OpenHardware = Callable[[], MigHardware]
+Renew = Callable[[], None]
+"""Brings up to date what describes the devices to containers. Blocks; raises `HardwareError`."""
 
 
-async def run(node: str, client: Client, layouts: Path, open_hardware: OpenHardware, stop: asyncio.Event) -> None:
+async def run(
+    node: str,
+    client: Client,
+    layouts: Path,
+    open_hardware: OpenHardware,
+    stop: asyncio.Event,
+    renew: Renew = lambda: None,
+) -> None:
     """Answer requests until ``stop`` is set. A layout that is being applied then stops between two GPUs; whoever starts
     next takes it up from there."""
-    await until(Worker(node, client, layouts, open_hardware).run(), stop.wait())
+    await until(Worker(node, client, layouts, open_hardware, renew).run(), stop.wait())
 
 
 def answer(
-    request: MigRequest, layouts: Path, open_hardware: OpenHardware, is_wanted: Callable[[], bool] = lambda: True
+    request: MigRequest,
+    layouts: Path,
+    open_hardware: OpenHardware,
+    is_wanted: Callable[[], bool] = lambda: True,
+    renew: Renew = lambda: None,
 ) -> MigResult:
     """Do what is asked, as long as it is wanted, and say how it went. Blocks, for minutes perhaps; never raises for
     what a node may do."""
@@ -48,6 +63,7 @@ def answer(
             bring(hardware, target, is_wanted)
         finally:
             hardware.close()
+        renew()
     except (HardwareError, LayoutError, WithdrawnError) as error:
         return MigResult(request.profile, request.attempt, str(error))
     except (OSError, UnicodeDecodeError) as error:
@@ -58,11 +74,14 @@ def answer(
 class Worker:
     """Watches one node, and answers."""
 
-    def __init__(self, node: str, client: Client, layouts: Path, open_hardware: OpenHardware) -> None:
+    def __init__(
+        self, node: str, client: Client, layouts: Path, open_hardware: OpenHardware, renew: Renew = lambda: None
+    ) -> None:
         self._node = node
         self._client = client
         self._layouts = layouts
         self._open_hardware = open_hardware
+        self._renew = renew
         self._look = asyncio.Event()
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self._last: MigResult | None = None
@@ -78,9 +97,10 @@ class Worker:
         """Answer until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
-            tasks.create_task(self._answer_forever())
+            tasks.create_task(self._nodes.failures.keep_going("answering", self._answer_forever))
 
     async def _answer_forever(self) -> None:
+        self._look.set()
         while True:
             await self._look.wait()
             self._look.clear()
@@ -95,15 +115,18 @@ class Worker:
 
     async def _work(self, request: MigRequest) -> MigResult:
         """In a thread, which is told between two GPUs when nobody waits for it any more."""
+        result = MigResult(request.profile, request.attempt, FAILED)
         self._at_work = request
         withdrawn = self._withdrawn = threading.Event()
         try:
-            return await asyncio.to_thread(
-                answer, request, self._layouts, self._open_hardware, lambda: not withdrawn.is_set()
-            )
+            with self._nodes.failures.guard(NODES, node_ref(self._node)):
+                result = await asyncio.to_thread(
+                    answer, request, self._layouts, self._open_hardware, lambda: not withdrawn.is_set(), self._renew
+                )
         finally:
             withdrawn.set()
             self._at_work = None
+        return result
 
     def _node_changed(self) -> None:
         self._look.set()

@@ -86,7 +86,7 @@ class DeviceCalls:
         except self._nvml.NVMLError as error:
             if self.fault is None and matters(error.value):
                 self.fault = fault_of(self._nvml, call, error)
-        except (UnicodeDecodeError, ValueError) as error:  # a failing card has been seen to answer with rubbish
+        except Exception as error:  # a failing card has been seen to answer with rubbish
             if self.fault is None:
                 self.fault = Fault(FaultKind.UNKNOWN, call, f"unreadable answer: {error}")
         return None

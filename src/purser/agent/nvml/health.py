@@ -21,6 +21,10 @@ GOOD_READINGS_TO_RECOVER = 3
 _RESET_EVIDENCE = frozenset({FaultKind.LOST, FaultKind.GONE, FaultKind.RESET_REQUIRED})
 
 
+_GRAVITY = {FaultKind.RESET_REQUIRED: 1, FaultKind.LOST: 2, FaultKind.GONE: 2}
+"""Of faults: all others are 0."""
+
+
 class DeviceHealth(msgspec.Struct, frozen=True):
     """Whether a device can be used, and what it has to show before it can be again."""
 
@@ -43,6 +47,14 @@ class DeviceHealth(msgspec.Struct, frozen=True):
             parts.append(str(self.fault))
         return "; ".join(parts)
 
+    @property
+    def cause(self) -> str:
+        """The one thing to tell people of: the Xid where the driver reported one, for the calls that fail afterwards
+        fail because of it; else the call that failed. Empty while the device is healthy."""
+        if self.xid is not None:
+            return describe(self.xid)
+        return str(self.fault) if self.fault is not None else ""
+
     def after_xid(self, xid: int, policy: XidPolicy) -> "DeviceHealth":
         """The health after the driver reported an Xid."""
         if not policy.watches(xid):
@@ -59,7 +71,7 @@ class DeviceHealth(msgspec.Struct, frozen=True):
         if reading.fault is not None:
             return msgspec.structs.replace(
                 self,
-                fault=reading.fault,
+                fault=_graver(self.fault, reading.fault),
                 good_readings=0,
                 reset_seen=self.reset_seen or reading.fault.kind in _RESET_EVIDENCE,
             )
@@ -71,3 +83,11 @@ class DeviceHealth(msgspec.Struct, frozen=True):
         if self.until_reset and not self.reset_seen:
             return msgspec.structs.replace(self, fault=None, good_readings=good_readings)
         return DeviceHealth()
+
+
+def _graver(before: Fault | None, now: Fault) -> Fault:
+    """The fault to tell of. A card that is out of reach fails differently with every call (lost to a scan, gone to a
+    reading after it): what was told stays told until something worse is found, or the card is well."""
+    if before is None or _GRAVITY.get(now.kind, 0) > _GRAVITY.get(before.kind, 0):
+        return now
+    return before

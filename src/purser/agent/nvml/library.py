@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,26 +36,27 @@ LIBRARY_FOLDERS = (
 
 
 def open_driver(
-    *, library: str | Path | None = None, driver_root: Path | None = None, sysfs_root: Path = SYSFS_ROOT
+    *, library: str | Path | None = None, driver_roots: Sequence[Path] = (), sysfs_root: Path = SYSFS_ROOT
 ) -> Driver:
-    """The node's driver: the given library, or the one under a driver root, or the one the loader finds.
+    """The node's driver: the given library, or the first one under a driver's root, or the one the loader finds.
 
     Without one, or when it does not start, a `NullDriver` that says why.
     """
-    path = str(library) if library is not None else find_library(driver_root)
+    path = str(library) if library is not None else find_library(driver_roots)
     if path is None:
-        return NullDriver(f"no {LIBRARY} under {driver_root}: is the driver installed there?")
+        return NullDriver(f"no {LIBRARY} under {' or '.join(map(str, driver_roots))}: is the driver installed there?")
     try:
         return LibraryDriver(load_nvml(path), sysfs_root=sysfs_root)
     except DriverError as error:
         return NullDriver(f"{path}: {error}")
 
 
-def find_library(driver_root: Path | None = None) -> str | None:
-    """The library below a driver root (``/run/nvidia/driver``); its bare name, for the loader, without one."""
-    if driver_root is None:
+def find_library(driver_roots: Sequence[Path] = ()) -> str | None:
+    """The library below the first driver's root that has it (``/run/nvidia/driver``); its bare name, for the loader,
+    without any."""
+    if not driver_roots:
         return LIBRARY
-    paths = (driver_root / folder / LIBRARY for folder in LIBRARY_FOLDERS)
+    paths = (root / folder / LIBRARY for root in driver_roots for folder in LIBRARY_FOLDERS)
     return next((str(path) for path in paths if path.exists()), None)
 
 

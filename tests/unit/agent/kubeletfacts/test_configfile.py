@@ -76,7 +76,7 @@ def test_one_reserved_cpu_is_a_number_in_yaml():
         (b"\xff\xfe\x00", "."),
         (b"kind: KubeletConfiguration\nx: 2001-99-99", "month"),
         (b"- " * 200_000, "."),
-        (b"#" * (MAX_BYTES + 1), "limit"),
+        (b"#" * (MAX_BYTES + 1), "more than"),
         (b"kind: KubeletConfiguration\ncpuManagerPolicy: dynamic", "cpuManagerPolicy: unknown value 'dynamic'"),
         (b"kind: KubeletConfiguration\ncpuManagerPolicy: [static]", "cpuManagerPolicy"),
         (b"kind: KubeletConfiguration\ntopologyManagerPolicyOptions: {a: b}", "PolicyOptions.a: no such option"),

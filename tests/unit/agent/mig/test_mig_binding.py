@@ -24,7 +24,7 @@ def hardware(tmp_path: Path) -> Iterator[MigHardware]:
     library = tmp_path / "libnvidia-ml.so.1"
     flags = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-Bsymbolic"]
     subprocess.run([compiler, *flags, "-o", library, SOURCE], check=True)
-    opened = open_mig(library, None, tmp_path)
+    opened = open_mig(library, (tmp_path,))
     yield opened
     opened.close()
 

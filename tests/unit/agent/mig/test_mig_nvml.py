@@ -130,7 +130,7 @@ def test_a_card_that_knows_no_mig_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_a_driver_everybody_who_asks_is_told(tmp_path: Path) -> None:
-    found = open_mig(None, tmp_path / "driver", tmp_path)
+    found = open_mig(None, (tmp_path / "driver", tmp_path))
     assert isinstance(found, NoHardware)
     for ask in (found.cards, lambda: found.set_mode(0, True), lambda: found.set_devices(0, ())):
         with pytest.raises(HardwareError, match="is the driver installed there"):
@@ -141,6 +141,6 @@ def test_without_a_driver_everybody_who_asks_is_told(tmp_path: Path) -> None:
 def test_a_library_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "lib64").mkdir()
     (tmp_path / "lib64/libnvidia-ml.so.1").write_text("nothing")
-    found = open_mig(None, tmp_path, tmp_path)
+    found = open_mig(None, (tmp_path,))
     with pytest.raises(HardwareError, match="cannot be loaded"):
         found.cards()

@@ -108,3 +108,16 @@ def test_a_graver_xid_replaces_a_lesser_one() -> None:
     health = DeviceHealth().after_xid(94, POLICY).after_xid(79, POLICY)
     assert health.xid == 79
     assert not after(health, *ENOUGH * 3).healthy
+
+
+def test_a_card_out_of_reach_has_one_reason_however_each_call_fails() -> None:
+    lost = after(DeviceHealth(), bad(FaultKind.LOST))
+    told = {after(lost, *(bad(kind) for kind in kinds)).reason for kinds in ((FaultKind.GONE,), tuple(FaultKind) * 2)}
+    assert told == {lost.reason}
+    assert after(lost, bad(FaultKind.GONE), *ENOUGH) == DeviceHealth()
+
+
+def test_something_worse_is_told() -> None:
+    health = after(DeviceHealth(), bad(FaultKind.UNKNOWN), bad(FaultKind.RESET_REQUIRED))
+    assert health.reason.startswith("reset-required")
+    assert after(health, bad(FaultKind.LOST), bad(FaultKind.UNKNOWN)).reason.startswith("gpu-lost")

@@ -26,7 +26,7 @@ def test_a_file_that_is_no_library_is_a_null_driver(tmp_path: Path) -> None:
 
 
 def test_an_empty_driver_root_is_a_null_driver_that_names_it(tmp_path: Path) -> None:
-    assert str(tmp_path) in (open_driver(driver_root=tmp_path).info().absent or "")
+    assert str(tmp_path) in (open_driver(driver_roots=(tmp_path,)).info().absent or "")
 
 
 @pytest.mark.parametrize("folder", ["usr/lib64", "usr/lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"])
@@ -34,7 +34,7 @@ def test_the_library_is_found_where_distributions_put_it_under_a_driver_root(tmp
     library = tmp_path / folder / LIBRARY
     library.parent.mkdir(parents=True)
     library.touch()
-    assert find_library(tmp_path) == str(library)
+    assert find_library((tmp_path,)) == str(library)
 
 
 def test_without_a_driver_root_the_loader_looks_for_the_library() -> None:

@@ -1,0 +1,35 @@
+"""What to do about a pod that asks for devices and was admitted without a grant: it depends on how it came there."""
+
+from purser.core.names import IGNORE_WEBHOOK, SCHEDULER_NAME, ignoring_label
+from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SOURCE_ANNOTATION, Pod
+
+_DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
+
+NOT_SCHEDULED = (
+    f"The pod was not scheduled by {SCHEDULER_NAME}: delete and create it again while Purser's webhook is reachable,"
+    f" or set schedulerName: {SCHEDULER_NAME}"
+)
+"""Where nothing else is known."""
+
+
+def advice(pod: Pod | None) -> str:
+    """What the pod's author is told to do; None: nobody knows the pod."""
+    if pod is None:
+        return NOT_SCHEDULED
+    annotations, labels = pod.metadata.annotations, pod.metadata.labels
+    if MIRROR_POD_ANNOTATION in annotations or annotations.get(POD_SOURCE_ANNOTATION, "api") != "api":
+        return (
+            "The pod is static: kubelet runs it from a file, no scheduler sees it, and so it gets no GPU from Purser."
+            " Run it as a DaemonSet or a Deployment"
+        )
+    if label := ignoring_label(labels):
+        return (
+            f"Its label {label}: {IGNORE_WEBHOOK} keeps Purser's webhook away, so {SCHEDULER_NAME} never saw it:"
+            " recreate it without that label"
+        )
+    if pod.spec.scheduler_name not in _DEFAULT_SCHEDULERS:
+        return (
+            f'Its schedulerName is "{pod.spec.scheduler_name[:63]}", so Purser gave it no GPU:'
+            " recreate it without schedulerName"
+        )
+    return NOT_SCHEDULED

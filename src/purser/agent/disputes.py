@@ -1,0 +1,241 @@
+"""What this node's agent has to tell the scheduler beyond what the pods' annotations tell, kept up to date.
+
+Nothing is asked and nothing is told while every pod that asks for devices carries its grant: a look costs a list of
+kubelet's, and is taken when a pod is found without, when one ends, when the agent refused one, and once in a while.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from purser.agent.admission import ListedPod
+from purser.agent.book import Book
+from purser.agent.latest import Latest
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.pods import NodePods
+from purser.core.device_ids import is_of_hami, uuid_of
+from purser.core.dialects.hami import allocated_uuids
+from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
+from purser.core.model import Device
+from purser.core.reconcile import NodeBooks, PodBook, to_tell
+from purser.kube.adapters import devices_asked, has_started, is_terminal
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.objects import Pod
+from purser.kube.racing import until
+
+log = structlog.get_logger("purser.agent")
+
+SETTLE_S = 0.1
+"""After a reason to look: more often follow at once."""
+
+SWEEP_S = 60.0
+"""Between two looks without any reason."""
+
+ENDED_S = 10.0
+"""For how long kubelet may list devices of a pod that has ended, before that is told: it tears the pod down first."""
+
+RETRY_S = 2.0
+"""After kubelet gave no answer."""
+
+MAX_REST_S = 60.0
+"""For how long a card is disputed whose pods are refused again and again, at most."""
+
+MAX_REFUSED = 64
+"""Refusals told of at once: one for each pod that the scheduler granted wrongly and that has not ended."""
+
+
+@dataclass(slots=True)
+class _Refusal:
+    pod: RefusedPod
+    until: float
+    """Monotonic seconds; it is told of so long at least."""
+    is_published: bool = False
+
+
+@dataclass(slots=True)
+class _Rest:
+    """How long a card stays disputed when it is refused once more soon: twice as long each time."""
+
+    at: float
+    seconds: float = 0.0
+
+    def again(self, now: float) -> None:
+        recent = now < self.at + self.seconds + MAX_REST_S
+        self.at, self.seconds = now, min(max(1.0, 2 * self.seconds), MAX_REST_S) if recent else 0.0
+
+
+class DisputeWatch:
+    """Keeps ``told`` what it should be: None until everything has been looked at once."""
+
+    def __init__(
+        self,
+        node: str,
+        pods: NodePods,
+        book: Book,
+        kubelet: KubeletBooks,
+        devices: Callable[[], Mapping[str, Device]],
+        clock: Clock | None = None,
+    ) -> None:
+        self._node = node
+        self._pods = pods
+        self._book = book
+        self._kubelet = kubelet
+        self._devices = devices
+        self._clock = clock or SystemClock()
+        self._look = asyncio.Event()
+        self._refusals: dict[str, _Refusal] = {}
+        self._rests: dict[str, _Rest] = {}
+        self._told_of: frozenset[str] = frozenset()
+        self._ended: dict[str, float] = {}
+        """By uid of a pod that was ever said to have ended: monotonic seconds from which on it should hold nothing."""
+        self.told: Latest[NodeDisputes | None] = Latest(None)
+        """What is to be published."""
+        pods.pods.add_handler(on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_gone)
+        pods.key_maps.add_handler(
+            on_add=lambda _: self._look.set(),
+            on_update=lambda *_: self._look.set(),
+            on_delete=lambda _: self._look.set(),
+        )
+
+    def refused(self, pod: RefusedPod) -> None:
+        """The agent refused a granted pod: its cards take no others until that is over and told."""
+        if pod.uid in self._refusals or len(self._refusals) >= MAX_REFUSED:
+            return
+        now = self._clock.monotonic()
+        for uuid in pod.uuids:
+            if uuid in self._rests:
+                self._rests[uuid].again(now)
+            else:
+                self._rests[uuid] = _Rest(now)
+        rest_s = max((self._rests[uuid].seconds for uuid in pod.uuids), default=0.0)
+        self._refusals[pod.uid] = _Refusal(pod, now + rest_s)
+        self._look.set()
+
+    def published(self, told: NodeDisputes) -> None:
+        """The scheduler can read this now."""
+        for each in told.refused:
+            refusal = self._refusals.get(each.uid)
+            if refusal is not None and not refusal.is_published:
+                refusal.is_published = True
+                self._look.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        await self._pods.pods.synced()
+        await self._pods.key_maps.synced()
+        while True:
+            self._look.clear()
+            try:
+                await self.look()
+                pause = self._pause()
+            except KubeletError as error:
+                log.warning("kubelet does not tell what pods hold", error=str(error))
+                pause = RETRY_S
+            except Exception as error:  # one odd pod must not end the agent, nor what it tells of the others
+                pause = SWEEP_S
+                self._pods.pods.failures.loop_failed("comparing the books", error, pause)
+            await until(self._clock.sleep(pause), self._look.wait())
+            await self._clock.sleep(SETTLE_S)
+
+    async def look(self) -> None:
+        """Compare the books once. Raises `KubeletError`."""
+        listing = await self._kubelet.list()
+        books = self.books(listing)
+        self._forget_settled()
+        told = to_tell(books, [each.pod for each in self._refusals.values()], self._held_by_ended(listing))
+        self._told_of = frozenset(each.uid for each in told.held) | self._refusals.keys()
+        if self.told.set(told) and not told.is_empty:
+            log.warning("pods hold what their annotations do not tell", held=len(told.held), refused=len(told.refused))
+
+    def books(self, listing: Iterable[ListedPod]) -> NodeBooks:
+        """What the pods' annotations, this agent's book and kubelet say."""
+        view, store = self._pods.view(), self._pods.pods.store
+        pods = []
+        for key in sorted(view.live):
+            pod = store.get(key)
+            problem = view.kept.get(key, view.problems.get(key))
+            if pod is None or (problem is None and key not in view.grants):
+                continue
+            meta, counted = pod.metadata, None if key in view.kept else view.grants.get(key)
+            pods.append(
+                PodBook(
+                    meta.namespace,
+                    meta.name,
+                    meta.uid,
+                    asks=bool(devices_asked(pod)),
+                    started=has_started(pod),
+                    grant=counted,
+                    problem="" if self._pods.is_ungranted(pod) else problem or "",
+                )
+            )
+        devices = self._devices()
+        held = {each.key: cards_of(each, store.get(each.key)) for each in listing}
+        return NodeBooks(
+            self._node,
+            devices,
+            tuple(pods),
+            agent={uid: booked.grant for uid, booked in self._book.pods.items()},
+            kubelet={key: cards & devices.keys() if devices else cards for key, cards in held.items()},
+        )
+
+    def _held_by_ended(self, listing: Iterable[ListedPod]) -> list[HeldPod]:
+        """What kubelet lists for pods that should hold nothing any more.
+
+        Whoever may write a pod's status can say that it has ended; before it lists anything, kubelet takes devices
+        back from the pods that really have.
+        """
+        now, store, found = self._clock.monotonic(), self._pods.pods.store, []
+        for listed in listing:
+            pod = store.get(listed.key)
+            if pod is None or not is_terminal(pod) or now < self._ended.get(pod.metadata.uid, now):
+                continue
+            meta = pod.metadata
+            if cards := cards_of(listed, pod):
+                found.append(HeldPod(meta.namespace, meta.name, meta.uid, HeldReason.ENDED, uuids=tuple(sorted(cards))))
+        return found
+
+    def _on_gone(self, pod: Pod) -> None:
+        self._ended.pop(pod.metadata.uid, None)
+        if pod.metadata.uid in self._told_of:
+            self._look.set()
+
+    def _on_pod(self, pod: Pod) -> None:
+        if is_terminal(pod) and pod.metadata.uid not in self._ended and devices_asked(pod):
+            # Of one that ended before the first look the agent before this one may have told: that is not taken back.
+            patience_s = 0.0 if self.told.value is None else ENDED_S
+            self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
+            self._look.set()
+        if pod.metadata.uid in self._told_of or (has_started(pod) and self._pods.is_odd(pod)):
+            self._look.set()
+
+    def _forget_settled(self) -> None:
+        """What is over, was told, and has rested."""
+        now, store = self._clock.monotonic(), self._pods.pods.store
+        for uid, refusal in list(self._refusals.items()):
+            pod = store.by_uid(uid)
+            if refusal.is_published and now >= refusal.until and (pod is None or is_terminal(pod)):
+                del self._refusals[uid]
+        self._rests = {uuid: rest for uuid, rest in self._rests.items() if now < rest.at + rest.seconds + MAX_REST_S}
+
+    def _pause(self) -> float:
+        now = self._clock.monotonic()
+        resting = [each.until - now for each in self._refusals.values() if each.until > now]
+        ending = [due - now for due in self._ended.values() if due > now]
+        told = self.told.value
+        if told is not None and any(each.why is HeldReason.ENDED for each in told.held):
+            ending.append(ENDED_S)  # nobody says when kubelet lets go
+        return max(0.0, min([SWEEP_S, *resting, *ending]))
+
+
+def cards_of(listed: ListedPod, pod: Pod | None) -> frozenset[str]:
+    """The cards that a pod holds by kubelet's list. HAMi does not heed which ids kubelet chose: what such a pod was
+    given stands in its annotation, and both count."""
+    ids = [device_id for held in listed.containers.values() for device_id in held]
+    cards = frozenset(map(uuid_of, ids))
+    if pod is not None and any(map(is_of_hami, ids)):
+        with suppress(ValueError):
+            cards |= allocated_uuids(pod.metadata.annotations)
+    return cards

@@ -1,0 +1,60 @@
+"""Where a node's driver is: NVIDIA's validator finds out on each node, and writes it down."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from purser.agent.files import read_start
+from purser.agent.nvml.library import find_library
+
+MAX_BYTES = 64 << 10
+
+
+class DriverPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """What the validator's file says, with paths of the host."""
+
+    on_host: bool
+    """It is the node's own."""
+    root: str
+    """The driver's files are below it."""
+    dev_root: str
+    """Device nodes are in ``dev`` below it."""
+
+
+def read_place(file: Path | None) -> DriverPlace | None:
+    """What a file ``driver-ready`` says; None: there is none yet, or it tells no root."""
+    if file is None:
+        return None
+    try:
+        text = read_start(file, MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    said = dict(line.strip().partition("=")[::2] for line in text.splitlines())
+    root = said.get("NVIDIA_DRIVER_ROOT", "")
+    if not root.startswith("/"):
+        return None
+    dev_root = said.get("NVIDIA_DEV_ROOT", "")
+    on_host = said.get("IS_HOST_DRIVER") == "true"
+    return DriverPlace(on_host=on_host, root=root, dev_root=dev_root if dev_root.startswith("/") else root)
+
+
+def find_place(given: Sequence[Path], host_root: Path) -> DriverPlace | None:
+    """The first of the given roots that has the driver's library, where nobody has written it down."""
+    for root in given:
+        if find_library((root,)) is None:
+            continue
+        if root == host_root or not root.is_relative_to(host_root):
+            return DriverPlace(on_host=True, root="/", dev_root="/")
+        path = f"/{root.relative_to(host_root)}"
+        return DriverPlace(on_host=False, root=path, dev_root=path if (root / "dev").is_dir() else "/")
+    return None
+
+
+def driver_roots(file: Path | None, given: Sequence[Path], host_root: Path) -> tuple[Path, ...]:
+    """Where to look for the driver, as this process sees the host: where the file says, or in the given places as long
+    as there is none."""
+    place = read_place(file)
+    if place is None:
+        return tuple(given)
+    return (host_root if place.on_host else host_root / place.root.lstrip("/"),)

@@ -1,0 +1,33 @@
+"""Small files that others may have put in place of what is expected: a pipe, a device, a link, one without end."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_start(path: Path, most: int) -> bytes:
+    """The first bytes of a file. Raises OSError, also for what is no file: nobody waits for a pipe's other end."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read(most)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file in the place of what is there, so that a crash at any point leaves the old or the new one.
+
+    Nothing that is in its draft's place is followed or waited for. Raises OSError.
+    """
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with draft.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,79 @@
+"""After a change of MIG devices: NVIDIA's own containers get all GPUs by a CDI specification that the container toolkit
+wrote when it started, and that names device nodes which are others now.
+
+Nothing is done where the toolkit uses no CDI: then there is no such specification.
+"""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from purser.agent.driver_roots import DriverPlace
+from purser.agent.mig.hardware import HardwareError
+from purser.agent.nvml.library import find_library
+
+SPEC = Path("run/cdi/management.nvidia.com-gpu.yaml")
+"""Below the host's root; the toolkit says /var/run, which is a link that only the host itself can follow."""
+TIMEOUT_S = 120.0
+_DISTRIBUTIONS = Path("/usr/bin")
+_SMI = ("usr/bin/nvidia-smi", "bin/nvidia-smi", "usr/sbin/nvidia-smi", "sbin/nvidia-smi")
+
+
+def renew_management_spec(host_root: Path, place: DriverPlace | None, toolkit_dir: Path) -> None:
+    """Have device nodes made, and the specification written anew, by the toolkit on the host. Blocks for seconds.
+    Raises `HardwareError`."""
+    if not (host_root / SPEC).exists():
+        return
+    if place is None:
+        raise HardwareError("the layout is there, but nobody can tell where the driver is, for the CDI specification")
+    for command in _commands(host_root, place, _toolkit(host_root, toolkit_dir)):
+        _run(command)
+
+
+def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
+    """The folder of nvidia-ctk on the host: the container toolkit's, or that of the distribution's package."""
+    for folder in (toolkit_dir, _DISTRIBUTIONS):
+        if (host_root / folder.relative_to("/") / "nvidia-ctk").exists():
+            return folder
+    raise HardwareError(f"the layout is there, but no nvidia-ctk in {toolkit_dir} to write the CDI specification anew")
+
+
+def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[list[str]]:
+    """nvidia-smi has the nodes of MIG's capabilities made; nvidia-ctk makes those of the driver's control devices."""
+    host = ["chroot", str(host_root)]
+    ctk = [*host, str(toolkit / "nvidia-ctk")]
+    yield _smi(host_root, place)
+    yield [*ctk, "system", "create-device-nodes", "--control-devices", f"--dev-root={place.dev_root}"]
+    yield [
+        *ctk,
+        "cdi",
+        "generate",
+        "--mode=management",
+        f"--driver-root={place.root}",
+        f"--dev-root={place.dev_root}",
+        "--vendor=management.nvidia.com",
+        "--class=gpu",
+        f"--nvidia-cdi-hook-path={toolkit / 'nvidia-cdi-hook'}",
+        f"--output=/{SPEC}",
+    ]
+
+
+def _smi(host_root: Path, place: DriverPlace) -> list[str]:
+    """In the driver's root where that is a whole one; a folder with nothing but the driver is used from the host's."""
+    root = host_root / place.root.lstrip("/")
+    if place.root == place.dev_root:
+        return ["chroot", str(root), "nvidia-smi"]
+    found = next((each for each in _SMI if (root / each).exists()), _SMI[0])
+    library = find_library((root,)) or ""
+    preload = f"LD_PRELOAD=/{Path(library).relative_to(host_root)}" if library else "LD_PRELOAD="
+    return ["chroot", str(host_root), "env", preload, str(Path(place.root) / found)]
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+        raise HardwareError(
+            f"the layout is there, but not its CDI specification: {' '.join(command)}: {told[-1] if told else error}"
+        ) from error

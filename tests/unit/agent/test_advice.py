@@ -1,0 +1,31 @@
+"""What is told of pods that were admitted without a grant."""
+
+import pytest
+
+from purser.agent.advice import NOT_SCHEDULED, advice
+from purser.kube.objects import ObjectMeta, Pod, PodSpec
+
+
+def pod(scheduler: str = "default-scheduler", **metadata: dict[str, str]) -> Pod:
+    return Pod(metadata=ObjectMeta(name="p", **metadata), spec=PodSpec(scheduler_name=scheduler))
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (pod(annotations={"kubernetes.io/config.source": "file"}), "static"),
+        (pod(annotations={"kubernetes.io/config.mirror": "x"}), "static"),
+        (pod(labels={"purser.dev/webhook": "ignore"}), "label purser.dev/webhook: ignore"),
+        (pod(labels={"hami.io/webhook": "ignore"}), "label hami.io/webhook: ignore"),
+        (pod("volcano"), 'schedulerName is "volcano"'),
+    ],
+)
+def test_the_cause_is_named(found: Pod, words: str) -> None:
+    assert words in advice(found)
+
+
+@pytest.mark.parametrize(
+    "found", [None, pod(), pod("purser-scheduler"), pod(annotations={"kubernetes.io/config.source": "api"})]
+)
+def test_otherwise_the_webhook_was_away(found: Pod | None) -> None:
+    assert advice(found) == NOT_SCHEDULED

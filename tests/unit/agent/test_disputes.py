@@ -1,0 +1,148 @@
+"""What the agent tells of devices that pods hold beyond their grants: nothing where there is nothing."""
+
+import asyncio
+
+import pytest
+from tests.unit.agent.builders import NODE, part
+from tests.unit.agent.conftest import eventually, node_writes
+from tests.unit.agent.emulated_kubelet import Rejected
+
+from purser.core.disputes import HeldReason
+from purser.core.names import (
+    DISPUTED_CONDITION,
+    GRANT_ANNOTATION,
+    GRANT_SIGNATURE_ANNOTATION,
+)
+from purser.kube.resources import NODES, PODS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HAMIS = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
+
+
+async def condition(world):
+    found = (await world.client.get(NODES, NODE)).status.conditions
+    return next((each for each in found if each.type == DISPUTED_CONDITION), None)
+
+
+async def deface(world, name, value=None):
+    gone = {GRANT_ANNOTATION: value, GRANT_SIGNATURE_ANNOTATION: value}
+    await world.client.patch_merge(PODS, name, {"metadata": {"annotations": gone}}, "default", subresource="status")
+
+
+async def start(world, kubelet, name, *parts):
+    await world.pod(name, *parts)
+    await kubelet.admit(f"default/{name}", [(each.container, len(each.shares)) for each in parts])
+    await world.set_phase(name, "Running")
+
+
+async def end(world, kubelet, name):
+    kubelet.remove(f"default/{name}")
+    await world.delete_pod(name)
+
+
+async def test_honest_pods_cost_no_write_to_their_node(world, kubelet, api):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        with node_writes(api) as written:
+            for name, card in zip("pqrs", world.uuids, strict=True):
+                await start(world, kubelet, name, part("main", card))
+            await world.pod("plain", counts={"main": 0})
+            for name in "pqrs":
+                await end(world, kubelet, name)
+            await asyncio.sleep(0.5)  # longer than the agent waits before it looks
+        assert written == []
+        assert (await world.disputes(), await condition(world)) == (None, None)
+
+
+@pytest.mark.parametrize("value", [None, "{}"], ids=["removed", "changed"])
+async def test_a_defaced_pod_keeps_what_it_holds_and_its_node_tells(world, kubelet, value):
+    a = world.uuids[0]
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        main = part("main", a, memory_mib=9000)
+        await start(world, kubelet, "p", main)
+        await deface(world, "p", value)
+        found = await eventually(world.disputes)
+        why = HeldReason.GRANT_MISSING if value is None else HeldReason.GRANT_UNTRUSTED
+        assert [(each.pod, each.containers, each.why) for each in found.held] == [("p", (main,), why)]
+        shown = await eventually(lambda: condition(world))
+        assert (shown.status, f"pod default/p holds {a}" in shown.message) == ("True", True)
+        assert await agent.metric("purser_agent_disputed_pods", kind="held") == 1
+        cause = "was removed. " if value is None else "or the key that signed it was revoked. "
+        said = dict(await eventually(lambda: world.events("p")))
+        assert f"{cause}The pod keeps its share of {a} until it ends" in said["HoldsWithoutGrant"]
+        await kubelet.pre_start(kubelet.pods["default/p"]["main"])  # its container may start again
+        await world.pod("q", part("main", a, memory_mib=9000))
+        with pytest.raises(Rejected, match="MiB would be taken"):
+            await kubelet.admit("default/q", [("main", 1)])
+    async with world.agent():  # by its checkpoint the next agent knows as much
+        await end(world, kubelet, "q")
+        assert [each.pod for each in (await world.disputes()).held] == ["p"]
+        await end(world, kubelet, "p")
+        await eventually(lambda: is_settled(world))
+        reasons = await eventually(lambda: world.events(NODE))
+        assert "GpuDisputed" in [reason for reason, _ in reasons]
+
+
+async def is_settled(world):
+    return (await world.disputes(), await condition(world)) == (None, None)
+
+
+async def test_what_another_plugins_pods_hold_is_told(world, kubelet):
+    """HAMi's ids, which kubelet lists, and the annotation that says which card such a pod really has."""
+    a, b, c, _ = world.uuids
+    annotation = {"hami.io/vgpu-devices-allocated": f"{b},NVIDIA,1000,30:;{HAMIS},NVIDIA,1000,0:;"}
+    await world.pod("old", counts={"main": 1}, annotations=annotation)
+    await world.set_phase("old", "Running")
+    kubelet.pods["default/old"] = {"main": [f"{a}-3"]}
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        found = await eventually(world.disputes)
+        assert [(each.uuids, each.why) for each in found.held] == [(tuple(sorted([a, b])), HeldReason.STRANGER)]
+        for card in (a, b):
+            await world.pod(f"p-{card}".lower(), part("main", card))
+            with pytest.raises(Rejected, match="pod default/old holds device"):
+                await kubelet.admit(f"default/p-{card}".lower(), [("main", 1)])
+            await end(world, kubelet, f"p-{card}".lower())
+        await start(world, kubelet, "q", part("main", c))
+        await end(world, kubelet, "old")
+        await eventually(lambda: is_settled(world))
+        await start(world, kubelet, "p", part("main", a))
+
+
+async def test_a_refusal_is_told_with_who_is_in_the_way_until_it_is_over(world, kubelet):
+    a = world.uuids[0]
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await start(world, kubelet, "p", part("main", a, memory_mib=9000))
+        await world.pod("q", part("main", a, memory_mib=9000))
+        with pytest.raises(Rejected):
+            await kubelet.admit("default/q", [("main", 1)])
+        found = await eventually(world.disputes)
+        assert [(e.pod, e.reason, e.uuids, e.in_the_way) for e in found.refused] == [
+            ("q", "DeviceOvercommitted", (a,), ("default/p",))
+        ]
+        kubelet.remove("default/q")
+        await world.set_phase("q", "Failed")
+        await eventually(lambda: is_settled(world))
+
+
+async def test_a_pod_that_kubelet_never_took_is_not_told_of(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("stray", counts={"main": 1})
+        await start(world, kubelet, "p", part("main", world.uuids[0]))
+        await deface(world, "p")
+        found = await eventually(world.disputes)
+        assert [each.pod for each in found.held] == ["p"]
+
+
+async def test_a_pod_that_runs_and_holds_nothing_is_told_of_as_such(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.pod("idle", counts={"main": 1})
+        await world.set_phase("idle", "Running")
+        found = await eventually(world.disputes)
+        assert [(each.pod, each.cards) for each in found.held] == [("idle", frozenset())]
+        assert await condition(world) is None
