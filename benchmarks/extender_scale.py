@@ -38,9 +38,7 @@ from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderFilterResult, HostPriority
 from purser.scheduler.extender_wire import decode_args
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.server import Backends, https_app
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
+from purser.scheduler.server import extender_app
 from purser.telemetry import listening
 
 GPUS, MEMORY_MIB, SLOTS = 8, 81920, 10
@@ -95,7 +93,10 @@ def body(names: list[str], number: int) -> bytes:
     limits = {"nvidia.com/gpu": str(cards), "nvidia.com/gpumem": str(memory), "nvidia.com/gpucores": str(cores)}
     pod = {
         "metadata": {"name": f"p{number}", "namespace": "default", "uid": f"u{number}"},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "4", **limits}}}]},
+        "spec": {
+            "schedulerName": SCHEDULER_NAME,
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "4", **limits}}}],
+        },
     }
     return json.dumps({"Pod": pod, "NodeNames": names}).encode()
 
@@ -171,12 +172,12 @@ def ask(port: int, ca_file: str, names: list[str], pods: int, results: Connectio
 async def over_https(extender: Any, names: list[str], pods: int) -> list[float]:
     keeper = CertificateKeeper(MemoryStore(), ["127.0.0.1"])
     await keeper.refresh()
-    backends = Backends(extender, Mutation(), Validation(), SchedulerMetrics(), list)
+    app = extender_app(extender, SchedulerMetrics())
     ours, theirs = multiprocessing.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
         ca_file = Path(folder) / "ca.pem"
         ca_file.write_bytes(keeper.ca_bundle)
-        async with listening(https_app(backends), "127.0.0.1", 0, keeper.context) as port:
+        async with listening(app, "127.0.0.1", 0, keeper.new_context()) as port:
             client = multiprocessing.get_context("spawn").Process(
                 target=ask, args=(port, str(ca_file), names, pods, theirs)
             )

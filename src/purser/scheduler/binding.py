@@ -1,19 +1,17 @@
 """Binding a pod: decide once more, reserve, post, and never guess what became of a write.
 
 The grant travels on the Binding itself, so that node and grant appear on the pod in one atomic write. What happened to
-a Binding whose answer was lost is asked of the API server; as long as it may still be carried out, the reservation
-stays.
+a Binding whose answer was lost is asked of the API server (`unsettled`).
 """
 
 import asyncio
-from dataclasses import dataclass
-from enum import Enum
 
 import structlog
 
 from purser.core.dialects import DialectError, grant_annotations, parse
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
+from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluator, Refusal, to_grant
 from purser.core.signing import GrantError, sign
 from purser.kube import (
@@ -27,16 +25,15 @@ from purser.kube import (
     ServerError,
     ref_of,
 )
-from purser.kube.adapters import is_terminal, pod_spec
+from purser.kube.adapters import is_terminal, pod_spec, ref_of_grant
 from purser.kube.objects import Pod
-from purser.kube.resources import PODS
+from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.eligibility import barred, is_of_others, names_devices, objection
 from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys
-
-SETTLE_S = 65.0
-"""For how long a Binding whose answer was lost may still be carried out: its request timeout is 60 s."""
+from purser.scheduler.unsettled import Truth, UnsettledBindings
 
 RESOLVE_EVERY_S = 2.0
 
@@ -53,24 +50,6 @@ class BindError(Exception):
         self.cause = cause
 
 
-class Truth(Enum):
-    """What the API server says of a pod that we tried to bind."""
-
-    OURS = "bound with our grant"
-    UNBOUND = "not bound"
-    OTHERWISE = "bound otherwise"
-    GONE = "gone"
-
-
-@dataclass(slots=True)
-class _Unsettled:
-    """A grant whose Binding may or may not have been carried out, or whose pod no informer knows yet."""
-
-    grant: Grant
-    until: float
-    """Monotonic seconds; after that an unbound pod stays unbound."""
-
-
 class Binder:
     """Binds pods, one attempt per pod at a time."""
 
@@ -83,16 +62,17 @@ class Binder:
         fence: Fence,
         clock: Clock,
         events: EventRecorder,
+        scheduler_name: str = SCHEDULER_NAME,
     ):
         self._client = client
         self._cache = cache
         self._keys = keys
         self._evaluator = evaluator
         self._events = events
+        self._scheduler_name = scheduler_name
         self._fence = fence
-        self._clock = clock
         self._attempts: dict[str, asyncio.Task[None]] = {}
-        self._unsettled: dict[str, _Unsettled] = {}
+        self._unsettled = UnsettledBindings(client, cache, clock)
 
     async def bind(self, args: ExtenderBindingArgs) -> None:
         """Bind the pod to the node. Raises `BindError`; done again for a pod that is bound so, it changes nothing.
@@ -108,9 +88,11 @@ class Binder:
 
     async def resolve(self) -> None:
         """Ask about every reservation whose outcome is unknown, once."""
-        for uid in list(self._unsettled):
-            if uid not in self._attempts:
-                await self._resolve(uid)
+        for grant in self._unsettled.grants():
+            uid = grant.pod_uid
+            if uid not in self._attempts and uid in self._unsettled:
+                with self._client.failures.guard(PODS, ref_of_grant(grant)):
+                    await self._unsettled.resolve(uid)
 
     async def drain(self) -> None:
         """Return once no attempt is under way."""
@@ -124,9 +106,11 @@ class Binder:
 
     async def _bind(self, args: ExtenderBindingArgs) -> None:
         await self._pass_fence()
-        pod = await self._pod(args)
+        pod = await self.pod(args.pod_namespace, args.pod_name, args.pod_uid)
         if pod.spec.node_name:
             return self._check_bound(pod, args)
+        self._check_pod(pod)
+        await self._check_node(pod, args.node)
         request = _request(pod)
         if request is None:
             return await self._post(args, {}, None)
@@ -145,16 +129,38 @@ class Binder:
         except FencedError as error:
             raise BindError("fenced", str(error)) from error
 
-    async def _pod(self, args: ExtenderBindingArgs) -> Pod:
-        """The pod that is meant, as last heard of, or asked for where nothing was."""
-        pod = self._cache.pod(args.pod_namespace, args.pod_name)
-        if pod is None or pod.metadata.uid != args.pod_uid:
-            pod = await self._get(args.pod_namespace, args.pod_name)
-        if pod is None or pod.metadata.uid != args.pod_uid:
-            raise BindError("gone", f"pod {args.pod_namespace}/{args.pod_name} ({args.pod_uid}) is gone")
+    async def pod(self, namespace: str, name: str, uid: str) -> Pod:
+        """The pod that is meant, as last heard of, or asked for where nothing was. Raises `BindError` without one."""
+        pod = self._cache.pod(namespace, name)
+        if pod is None or pod.metadata.uid != uid:
+            pod = await self._get(namespace, name)
+        if pod is None or pod.metadata.uid != uid:
+            raise BindError("gone", f"pod {namespace}/{name} ({uid}) is gone")
         if is_terminal(pod) or pod.metadata.deletion_timestamp:
-            raise BindError("gone", f"pod {args.pod_namespace}/{args.pod_name} has ended or is being deleted")
+            raise BindError("gone", f"pod {namespace}/{name} has ended or is being deleted")
         return pod
+
+    def _check_pod(self, pod: Pod) -> None:
+        """What holds of every pod that is placed; whoever asks may not have asked ``filter`` before."""
+        spec = pod_spec(pod)
+        if message := is_of_others(spec, self._scheduler_name):
+            raise BindError("not-ours", message)
+        if not names_devices(spec):
+            raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
+        if message := objection(spec):
+            raise BindError("refused", message)
+
+    async def _check_node(self, pod: Pod, name: str) -> None:
+        """Where the node seems closed to the pod it is asked for: kube-scheduler may have heard of a change first."""
+        known = self._cache.node(name)
+        if known is None or not barred(pod, known):
+            return
+        try:
+            known = await self._client.get(NODES, name)
+        except KubeError as error:
+            raise BindError("api", f"node {name} cannot be read: {error}") from error
+        if why := barred(pod, known):
+            raise BindError("node-closed", f"node {name} {why}")
 
     async def _get(self, namespace: str, name: str) -> Pod | None:
         try:
@@ -181,7 +187,7 @@ class Binder:
         The same grant may be posted again: whichever write is carried out, the pod holds what is on the book.
         """
         if args.pod_uid in self._unsettled:
-            await self._resolve(args.pod_uid)
+            await self._unsettled.resolve(args.pod_uid)
         grant = self._cache.ledger.grant(args.pod_uid)
         if grant is not None and grant.node != args.node:
             raise BindError("unsettled", f"whether the pod was bound to node {grant.node} is not known yet")
@@ -192,7 +198,8 @@ class Binder:
         node = self._cache.fleet.node(args.node)
         if node is None:
             raise BindError("no-inventory", f"node {args.node} has no inventory")
-        placement = self._evaluator.place(args.node, request, self._cache.room_of(request.namespace))
+        held = self._cache.nominations.held(args.node, request, self._evaluator.policy)
+        placement = self._evaluator.place(args.node, request, self._cache.room_of(request.namespace), held)
         if isinstance(placement, Refusal):
             raise BindError("no-longer-fits", f"the pod does not fit node {args.node} any more: {placement.message}")
         grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)
@@ -210,9 +217,9 @@ class Binder:
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:
-            self._doubt(grant)
+            self._unsettled.doubt(grant)
             raise
-        self._confirm(grant)
+        self._unsettled.confirm(grant)
 
     async def _post(self, args: ExtenderBindingArgs, annotations: dict[str, str], grant: Grant | None) -> None:
         """Post the Binding; returns only where the pod is bound with this grant."""
@@ -222,90 +229,21 @@ class Binder:
             if grant is None:
                 raise BindError("api", f"the Binding failed: {error}") from error
             if _is_lost(error):
-                self._doubt(grant)
+                self._unsettled.doubt(grant)
             if not (_is_lost(error) or isinstance(error, ConflictError)):
-                self._drop_if_settled(grant)
+                self._unsettled.came_to_nothing(grant)
                 raise BindError("api", f"the Binding was refused: {error}") from error
             await self._settle(grant, error)
 
     async def _settle(self, grant: Grant, error: KubeError) -> None:
-        """The answer was lost, or says that the pod is not as expected: the pod itself tells whether it is bound."""
-        truth = await self._ask(grant)
+        """Returns only where the pod is bound with this grant, whatever the answer was."""
+        truth = await self._unsettled.settle(grant)
         if truth is Truth.OURS:
             return
-        if truth in (Truth.GONE, Truth.OTHERWISE):
-            self._drop(grant)
-        elif truth is Truth.UNBOUND:
-            self._drop_if_settled(grant)
-        else:
-            self._doubt(grant)
         if grant.pod_uid in self._unsettled:
             raise BindError("unknown", f"whether the pod was bound is not known yet: {error}") from error
         found = "not to be read" if truth is None else truth.value
         raise BindError("api", f"the pod was not bound, it is {found}: {error}") from error
-
-    async def _ask(self, grant: Grant) -> Truth | None:
-        """What became of a pod; None where the API server cannot be asked."""
-        try:
-            pod = await self._client.get(PODS, grant.pod, grant.namespace)
-        except NotFoundError:
-            return Truth.GONE
-        except KubeError as error:
-            log.warning("A pod cannot be asked for", pod=f"{grant.namespace}/{grant.pod}", error=str(error))
-            return None
-        return self._truth(pod, grant)
-
-    def _truth(self, pod: Pod, grant: Grant) -> Truth:
-        if pod.metadata.uid != grant.pod_uid or is_terminal(pod):
-            return Truth.GONE
-        if not pod.spec.node_name:
-            return Truth.UNBOUND
-        try:
-            return Truth.OURS if self._cache.trusted_grant(pod) == grant else Truth.OTHERWISE
-        except GrantError:
-            return Truth.OTHERWISE
-
-    async def _resolve(self, uid: str) -> None:
-        doubt, state = self._unsettled[uid], self._cache.ledger.state(uid)
-        if state is None or (state is not GrantState.RESERVED and self._cache.pod_by_uid(uid) is not None):
-            self._unsettled.pop(uid, None)  # an informer was faster, and will tell of the pod's end as well
-            return
-        truth = await self._ask(doubt.grant)
-        if truth is Truth.OURS:
-            self._confirm(doubt.grant)
-        elif truth in (Truth.GONE, Truth.OTHERWISE) or (
-            truth is Truth.UNBOUND and self._clock.monotonic() >= doubt.until
-        ):
-            log.info("A Binding came to nothing", pod=f"{doubt.grant.namespace}/{doubt.grant.pod}", found=truth.value)
-            self._drop(doubt.grant)
-
-    def _doubt(self, grant: Grant) -> None:
-        if self._cache.ledger.grant(grant.pod_uid) == grant:
-            self._unsettled[grant.pod_uid] = _Unsettled(grant, self._clock.monotonic() + SETTLE_S)
-
-    def _confirm(self, grant: Grant) -> None:
-        """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more.
-
-        Of a pod that no informer has seen yet none need ever tell that it is gone, so it is asked for until one has.
-        """
-        self._unsettled.pop(grant.pod_uid, None)
-        if self._cache.ledger.state(grant.pod_uid) is GrantState.RESERVED:
-            self._cache.ledger.advance(grant.pod_uid, GrantState.BOUND)
-        if self._cache.pod_by_uid(grant.pod_uid) is None:
-            self._doubt(grant)
-
-    def _drop_if_settled(self, grant: Grant) -> None:
-        """This write did not happen; another one before it may still."""
-        if grant.pod_uid not in self._unsettled:
-            self._drop(grant)
-
-    def _drop(self, grant: Grant) -> None:
-        """Take the reservation off the book, unless an informer has replaced it by what is really there."""
-        self._unsettled.pop(grant.pod_uid, None)
-        if self._cache.ledger.grant(grant.pod_uid) == grant:
-            self._cache.ledger.release(grant.pod_uid)
-            self._cache.kubelets.expect_no_more(grant)
-            self._cache.node_rooms.expect_no_more(grant)
 
 
 def _is_lost(error: KubeError) -> bool:
@@ -314,12 +252,16 @@ def _is_lost(error: KubeError) -> bool:
 
 
 def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
-    """Such as ``holds GPU 3 of node-1: keeps to the patterns of shares``."""
-    held = {share.uuid for part in grant.containers for share in part.shares}
+    """Such as ``Granted GPU 3 of node node-1: lowers fragmentation by 0.20 GPUs``."""
+    held = grant.uuids
     node = cache.fleet.node(grant.node)
     gpus = [str(state.device.index) for state in node.devices if state.device.uuid in held] if node else sorted(held)
-    said = f"holds GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
-    return f"{said}: {why}" if why else said
+    said = f"Granted GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
+    advisory = [part.container for part in grant.containers if part.enforcement.is_advisory]
+    said = f"{said}: {why}" if why else said
+    if not advisory:
+        return said
+    return f"{said}; limits of container{'s' if len(advisory) > 1 else ''} {', '.join(advisory)} are advisory"
 
 
 def _request(pod: Pod) -> PodRequest | None:

@@ -25,8 +25,9 @@ SERVING_RENEWAL = timedelta(days=30)
 SETTLING = timedelta(hours=24)
 """How long a new CA is announced before it signs: every replica and every registration has it by then."""
 
-_BACKDATE = timedelta(minutes=10)
-"""Certificates are valid from a little before now: clocks differ."""
+BACKDATE = SERVING_LIFETIME + timedelta(days=10)
+"""Certificates are valid from so long before now: clocks differ, and jump. What is made while a clock runs ahead by as
+much as a serving certificate lives is still good when it is set back, and for replicas whose clocks are right."""
 
 
 class KeyPair(msgspec.Struct, frozen=True):
@@ -71,6 +72,12 @@ def expires_at(pair: KeyPair) -> datetime:
     return _load(pair).not_valid_after_utc
 
 
+def is_valid_at(pair: KeyPair, now: datetime) -> bool:
+    """Whether a certificate holds at this moment: one that was made by a clock ahead of time has not begun."""
+    certificate = _load(pair)
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
 def check(material: Material) -> None:
     """Raises ValueError for material that holds something else than certificates and their keys."""
     for pair in (*material.authorities, material.serving):
@@ -107,14 +114,14 @@ def make_serving(authority: KeyPair, names: Sequence[str], now: datetime) -> Key
 
 
 def _renewed_authorities(authorities: Sequence[KeyPair], now: datetime) -> tuple[KeyPair, ...]:
-    alive = tuple(authority for authority in authorities if expires_at(authority) > now)
+    alive = tuple(authority for authority in authorities if is_valid_at(authority, now))
     if not alive or expires_at(alive[-1]) - now < AUTHORITY_RENEWAL:
         return (*alive, make_authority(now))
     return alive
 
 
 def _signer(authorities: Sequence[KeyPair], now: datetime) -> KeyPair:
-    settled = [authority for authority in authorities if now - _load(authority).not_valid_before_utc >= SETTLING]
+    settled = [each for each in authorities if now - _load(each).not_valid_before_utc >= BACKDATE + SETTLING]
     return settled[-1] if settled else authorities[0]
 
 
@@ -125,7 +132,8 @@ def _serves(serving: KeyPair, signer: KeyPair, names: Sequence[str], now: dateti
     except (ValueError, TypeError, InvalidSignature):  # another issuer, another kind of key, another key
         return False
     held = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return set(held) >= {_alternative(name) for name in names} and expires_at(serving) - now >= SERVING_RENEWAL
+    fits = set(held) >= {_alternative(name) for name in names}
+    return fits and is_valid_at(serving, now) and expires_at(serving) - now >= SERVING_RENEWAL
 
 
 def _builder(
@@ -136,7 +144,7 @@ def _builder(
         issuer_name=issuer,
         public_key=key.public_key(),
         serial_number=x509.random_serial_number(),
-        not_valid_before=now - _BACKDATE,
+        not_valid_before=now - BACKDATE,
         not_valid_after=now + lifetime,
     )
 

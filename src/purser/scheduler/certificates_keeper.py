@@ -11,21 +11,25 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from purser.core.decoding import JsonReader
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from purser.kube.resources import SECRETS
-from purser.scheduler.certificates import Material, check, expires_at, renewed
+from purser.scheduler.certificates import Material, check, expires_at, is_valid_at, renewed
 
 log = structlog.get_logger("purser.scheduler")
 
 SECRET_NAME = "purser-scheduler-tls"
 REFRESH_S = 600.0
+LOOK_S = 15.0
+"""Between two looks whether what is served still holds: a clock that jumped is noticed before the next refresh."""
+
 RETRY_S = 5.0
 _KEY = "material.json"
 _ATTEMPTS = 5
 
-_decoder = msgspec.json.Decoder(Material)
+_materials = JsonReader(Material, f"field {_KEY}", max_bytes=1024 * 1024)
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -100,10 +104,10 @@ class SecretStore:
 
     def _decode(self, data: bytes) -> Material | None:
         try:
-            material = _decoder.decode(data)
+            material = _materials.read(data)
             check(material)
             return material
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        except Exception as error:  # whatever x509 makes of it: without certificates nobody is served
             where = f"{self._namespace}/{self._name}"
             log.warning(
                 "The Secret with the certificates cannot be read, new ones are made", secret=where, error=str(error)
@@ -112,11 +116,10 @@ class SecretStore:
 
 
 class CertificateKeeper:
-    """Keeps ``context`` serving a valid certificate, and ``ca_bundle`` what clients must trust."""
+    """Keeps contexts serving a valid certificate, and ``ca_bundle`` what clients must trust."""
 
     def __init__(self, store: CertificateStore, names: Sequence[str], clock: Clock | None = None) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._contexts: list[ssl.SSLContext] = []
         self._store = store
         self._names = tuple(names)
         self._clock = clock or SystemClock()
@@ -131,12 +134,21 @@ class CertificateKeeper:
 
     @property
     def is_valid(self) -> bool:
-        """Whether there is a certificate, and it has not expired."""
-        return self._material is not None and expires_at(self._material.serving) > self._clock.now()
+        """Whether there is a certificate, and it holds now: begun, and not expired."""
+        return self._material is not None and is_valid_at(self._material.serving, self._clock.now())
 
     async def served(self) -> None:
         """Return once there is a certificate to serve."""
         await self._served.wait()
+
+    def new_context(self) -> ssl.SSLContext:
+        """One that serves the certificate from now on, or from when there is one; for one server."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._material is not None:
+            _load_into(context, self._material)
+        self._contexts.append(context)
+        return context
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have a plain function called whenever the certificate or the bundle has changed."""
@@ -161,16 +173,23 @@ class CertificateKeeper:
         while True:
             try:
                 await self.refresh()
-                pause = REFRESH_S
+                await self._rest()
             except KubeError as error:
                 log.warning("The certificates could not be refreshed", error=str(error), retry_in_s=RETRY_S)
-                pause = RETRY_S
-            await self._clock.sleep(pause)
+                await self._clock.sleep(RETRY_S)
+
+    async def _rest(self) -> None:
+        for _ in range(int(REFRESH_S / LOOK_S)):
+            await self._clock.sleep(LOOK_S)
+            if not self.is_valid:
+                log.warning("The certificate does not hold any more: the clock was changed, or stood still")
+                return
 
     def _take(self, material: Material) -> None:
         if material == self._material:
             return
-        _load_into(self.context, material)
+        for context in self._contexts:
+            _load_into(context, material)
         self._material = material
         self._served.set()
         log.info("Serving a certificate", until=expires_at(material.serving).isoformat())

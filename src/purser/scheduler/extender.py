@@ -1,27 +1,45 @@
 """What kube-scheduler asks: which nodes could hold a pod, which is best, bind it there, whom to preempt.
 
+Room that is being made for a pod is kept from pods of the same and of lower priority (`nominations`).
+
 ``filter`` and ``prioritize`` write nothing and return every node that fits, so that kube-scheduler's own scores keep
 their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import compress
 
 import structlog
 
+from purser.core.decoding import brief
 from purser.core.dialects import DialectError, asks_for_devices, parse
+from purser.core.ledger import Usage
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import Evaluation, Evaluator, Policy, Refusal, explain, rank, tally
-from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, room
-from purser.kube import Client, Clock, EventRecorder, SystemClock, ref_of
+from purser.core.placement import (
+    PROMISED,
+    Evaluation,
+    Evaluator,
+    Placement,
+    Policy,
+    Refusal,
+    explain,
+    place,
+    rank,
+    tally,
+)
+from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
+from purser.kube import Client, Clock, EventRecorder, KubeError, SystemClock
 from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
-from purser.kube.resources import PODS
+from purser.kube.resources import PODS, node_ref
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.binding import RESOLVE_EVERY_S, Binder, BindError
+from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.eligibility import is_of_others, objection
 from purser.scheduler.extender_api import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -30,20 +48,16 @@ from purser.scheduler.extender_api import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
-    MetaPod,
-    MetaVictims,
 )
 from purser.scheduler.extender_fence import Fence, FencedError
-from purser.scheduler.extender_preempt import victims
-from purser.scheduler.keys import GrantKeys
+from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.preemptor import Preemptor
 from purser.scheduler.wakeups import Wakeups
-from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
 
-EVENT_REASON = "FilteringFailed"
-"""HAMi's word for it, which its users look for."""
-
-_REMEMBERED_EVENTS = 4096
+MAX_WHY = 1024
+"""Characters of why a node is refused. Pods, and agents of nodes, have their say in it, it stands in the answer once or
+twice for each node of the cluster, and kube-scheduler's event takes no more."""
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -63,6 +77,7 @@ class KubeExtender:
         *,
         scheduler_name: str = SCHEDULER_NAME,
         may_bind: Callable[[], bool] = lambda: True,
+        budgets: Budgets | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._scheduler_name = scheduler_name
@@ -71,13 +86,26 @@ class KubeExtender:
         self._arrivals = arrivals
         self._evaluator = evaluator = Evaluator(cache.fleet, policy, arrivals.mix)
         self._metrics = metrics
-        self._events = events
         self._clock = clock or SystemClock()
         self._fence = Fence(may_bind, self._catch_up)
-        self._binder = Binder(client, cache, keys, evaluator, self._fence, self._clock, events)
+        self._binder = Binder(client, cache, keys, evaluator, self._fence, self._clock, events, scheduler_name)
+        self._preemptor = Preemptor(
+            cache,
+            client,
+            policy,
+            budgets or Budgets(),
+            events,
+            self._clock,
+            room=self._room,
+            fits=self._has_room,
+            is_active=lambda: self._fence.is_open,
+        )
         self._wakeups = Wakeups(client, self._has_room, self._clock)
         self._latest: tuple[PodRequest, Evaluation] | None = None
-        self._said: OrderedDict[str, str] = OrderedDict()
+        self._events = events
+        self._failures = client.failures
+        self._was_active = False
+        cache.disputes.on_closed = self._tell_of_dispute
 
     def leadership_changed(self, held: bool) -> None:
         """The lease was won or lost."""
@@ -93,19 +121,39 @@ class KubeExtender:
 
     async def run(self) -> None:
         """Settle what became of lost answers, look at refused pods again, keep the gauges, until cancelled."""
-        was_active = False
+        turns: dict[str, Callable[[], Awaitable[None]]] = {
+            "bindings": self._binder.resolve,
+            "leadership": self._follow_leadership,
+            "disputes": self._settle_disputes,
+            "waiting pods": self.look_again,
+            "gauges": self._count_grants,
+        }
         try:
             while True:
-                await self._binder.resolve()
-                is_active = await self._is_active()
-                if is_active and not was_active:
-                    self._take_over()
-                was_active = is_active
-                await self.look_again()
-                self._metrics.grants(self._cache.grants_by_state())
+                for name, turn in turns.items():
+                    await self._take(name, turn)
                 await self._clock.sleep(RESOLVE_EVERY_S)
         finally:
             await self._fence.close()
+
+    async def _take(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
+        """What one of them fails on keeps none of the others from their turn."""
+        try:
+            await turn()
+        except Exception as error:
+            self._failures.loop_failed(name, error, RESOLVE_EVERY_S)
+
+    async def _follow_leadership(self) -> None:
+        is_active = await self._is_active()
+        if is_active and not self._was_active:
+            self._take_over()
+        self._was_active = is_active
+
+    async def _settle_disputes(self) -> None:
+        self._cache.disputes.tick()
+
+    async def _count_grants(self) -> None:
+        self._metrics.grants(self._cache.grants_by_state())
 
     async def drain(self) -> None:
         """Return once no Binding is under way: before the client is closed."""
@@ -119,28 +167,30 @@ class KubeExtender:
         except FencedError as error:
             return ExtenderFilterResult(error=str(error))
         pod = pod_spec(args.pod)
+        if message := is_of_others(pod, self._scheduler_name):
+            return _fits_nowhere(names, message)
         if not asks_for_devices(pod):
             return ExtenderFilterResult(node_names=names)
         with self._metrics.stage("filter", "parse"):
-            objection = first_objection(pod, PLACEMENT_RULES)
-            request = None if objection else parse(pod)
-        if objection:
-            self._say(args.pod, objection.message)
-            failed = dict.fromkeys(names, objection.message)
-            return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
+            message = objection(pod)
+            request = None if message else parse(pod)
+        if message:
+            return _fits_nowhere(names, message)
         if request is None:
             return ExtenderFilterResult(node_names=names)
-        self._arrivals.put_pod(args.pod)  # kube-scheduler may have heard of it first
+        if known := self._cache.pod_by_uid(request.uid):
+            self._arrivals.put_pod(known)
         with self._metrics.stage("filter", "evaluate"):
             evaluation = self._evaluate(request, names)
         self._latest = (request, evaluation)
         self._count(evaluation.refusals.values())
         if evaluation.fits:
             self._wakeups.forget(request.uid)
-        else:
+            self._preemptor.forget(request.uid)
+        elif await self._is_there(args.pod):
             self._wakeups.refused(request, names)
-            self._say(args.pod, explain(evaluation.refusals))
-        return _filter_result(evaluation)
+            self._preemptor.refused(request, evaluation.refusals)
+        return _filter_result(evaluation, "" if evaluation.fits else self._explain(request, evaluation))
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """0 to 10 for every node asked about; 0 where the pod does not fit or asks for nothing."""
@@ -168,11 +218,10 @@ class KubeExtender:
         except BindError as error:
             self._metrics.bind_failed(error.cause)
             return ExtenderBindingResult(str(error))
-        self._said.pop(args.pod_uid, None)
         return ExtenderBindingResult()
 
     async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
-        """The candidates that would let the pod in, with whom it takes."""
+        """The node where preemption costs least, with whom it takes; the room that they leave is kept for the pod."""
         proposed = args.node_name_to_meta_victims or {}
         await self._fence.passed()
         try:
@@ -181,15 +230,16 @@ class KubeExtender:
             return ExtenderPreemptionResult()
         if request is None:
             return ExtenderPreemptionResult(proposed)
-        answers = {node: self._preempt_on(node, request, chosen) for node, chosen in proposed.items()}
-        return ExtenderPreemptionResult({node: answer for node, answer in answers.items() if answer is not None})
+        return ExtenderPreemptionResult(await self._preemptor.answer(request.uid, proposed))
 
     async def look_again(self) -> None:
-        """Wake kube-scheduler for refused pods that fit by now."""
+        """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
         if self._fence.is_open:
             await self._wakeups.look()
+            await self._preemptor.look()
         else:
             self._wakeups.clear()
+            self._preemptor.clear()
 
     async def _is_active(self) -> bool:
         """Whether this replica decides; one that has just become the active one reads the cluster first."""
@@ -204,23 +254,50 @@ class KubeExtender:
         names = self._cache.fleet.names()
         for pod in self._cache.waiting_pods():
             if pod.spec.scheduler_name == self._scheduler_name:
-                with suppress(DialectError):  # told when it is asked about
+                # Told when it is asked about.
+                with self._failures.guard(PODS, pod), suppress(DialectError):
                     if request := parse(pod_spec(pod)):
                         self._wakeups.refused(request, names)
 
     async def _catch_up(self) -> None:
         """Read the cluster as another active replica may have left it."""
-        await self._keys.refresh()
+        try:
+            await self._keys.refresh()
+        except SigningKeyError as error:
+            raise KubeError(str(error)) from error
         await self._cache.relist()
 
     def _evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
         """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""
         own = self._cache.ledger.grant(request.uid)
-        return self._evaluator.evaluate(request, list(names), self._room(request), own)
+        left = self._room(request)
+        return self._yielding(request, self._evaluator.evaluate(request, list(names), left, own), left)
 
     def _has_room(self, request: PodRequest, names: list[str]) -> bool:
+        if self._cache.nominations:
+            return bool(self._evaluate(request, names).fits)
         own = self._cache.ledger.grant(request.uid)
         return self._evaluator.has_room(request, names, self._room(request), own)
+
+    def _yielding(self, request: PodRequest, found: Evaluation, left: Room) -> Evaluation:
+        """Without nodes where the pod fits, but not beside those nominated to them that it has to yield to."""
+        nominated = self._cache.nominations.nodes().intersection(found.fits)
+        held = {node: taken for node in nominated if (taken := self._held(node, request))}
+        promised = {node for node, taken in held.items() if not self._fits_beside(node, request, left, taken)}
+        if not promised:
+            return found
+        kept = [name not in promised for name in found.fits]
+        refusals = {**found.refusals, **dict.fromkeys(promised, PROMISED)}
+        return Evaluation(list(compress(found.fits, kept)), found.scores[kept], refusals)
+
+    def _held(self, node: str, request: PodRequest) -> Mapping[str, Usage]:
+        return self._cache.nominations.held(node, request, self._evaluator.policy)
+
+    def _fits_beside(self, node: str, request: PodRequest, left: Room, held: Mapping[str, Usage]) -> bool:
+        state = self._cache.fleet.without(node, {request.uid})
+        return state is not None and isinstance(
+            place(state.plus(held), request, self._evaluator.policy, left), Placement
+        )
 
     def _room(self, request: PodRequest) -> Room:
         """What the quota leaves, the pod's own reservation not counted."""
@@ -234,24 +311,10 @@ class KubeExtender:
             return self._latest[1]
         return self._evaluate(request, names)
 
-    def _preempt_on(self, node: str, request: PodRequest, chosen: MetaVictims) -> MetaVictims | None:
-        proposed = [pod.uid for pod in chosen.pods or ()]
-        gone = victims(
-            self._cache.fleet,
-            node,
-            request,
-            self._evaluator.policy,
-            proposed,
-            self._lower_pods(node, request.priority),
-            self._room(request),
-        )
-        return None if gone is None else MetaVictims(tuple(map(MetaPod, gone)), chosen.num_pdb_violations)
-
-    def _lower_pods(self, node: str, priority: int) -> list[str]:
-        """Pods with grants on a node that the priority outranks, the least important first, then by uid."""
-        pods = (self._cache.pod_by_uid(grant.pod_uid) for grant in self._cache.ledger.grants(node))
-        lower = [pod for pod in pods if pod is not None and pod.spec.priority < priority]
-        return [pod.metadata.uid for pod in sorted(lower, key=lambda pod: (pod.spec.priority, pod.metadata.uid))]
+    def _tell_of_dispute(self, node: str, text: str) -> None:
+        if self._fence.is_open:
+            message = f"No new pods are given cards in dispute: {text}"
+            self._events.event(node_ref(node), "GpuDisputed", message, "Warning")
 
     def _count(self, refusals: Iterable[Refusal]) -> None:
         nodes_by_reason: Counter[str] = Counter()
@@ -260,29 +323,42 @@ class KubeExtender:
         for reason, nodes in nodes_by_reason.items():
             self._metrics.refused(reason, nodes)
 
-    def _say(self, pod: Pod, message: str) -> None:
-        """An event on the pod, once as long as nothing changes: kube-scheduler tries again and again."""
-        uid = pod.metadata.uid
-        if self._said.get(uid) == message:
-            return
-        self._said[uid] = message
-        self._said.move_to_end(uid)
-        if len(self._said) > _REMEMBERED_EVENTS:
-            self._said.popitem(last=False)
-        self._events.event(ref_of(PODS, pod), EVENT_REASON, message, "Warning")
+    def _explain(self, request: PodRequest, evaluation: Evaluation) -> str:
+        """Why no node fits, for kube-scheduler's event and condition on the pod."""
+        held = self._cache.ledger.grant(request.uid)
+        own = Demand() if held is None else grant_demand(held)
+        quota = self._cache.exceeded_quota(request.namespace, request_demand(request), own)
+        return explain(evaluation.refusals, request, self._cache.fleet, quota)
+
+    async def _is_there(self, pod: Pod) -> bool:
+        """Whether the pod exists, and not only in a question: kube-scheduler may have heard of it first."""
+        meta = pod.metadata
+        try:
+            await self._binder.pod(meta.namespace, meta.name, meta.uid)
+        except BindError:
+            return False
+        return True
 
 
-def _filter_result(evaluation: Evaluation) -> ExtenderFilterResult:
-    """Where no node fits, each one is among the failed: kube-scheduler 1.20 reads nothing else."""
+def _fits_nowhere(names: list[str], message: str) -> ExtenderFilterResult:
+    failed = dict.fromkeys(names, _bounded(message))
+    return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
+
+
+def _filter_result(evaluation: Evaluation, why: str) -> ExtenderFilterResult:
+    """``why`` is what all nodes are refused with where none fits: kube-scheduler counts nodes by text. Each of them is
+    among the failed then, for kube-scheduler 1.20 reads nothing else."""
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
-    messages: dict[int, str] = {}
+    why = _bounded(why)
     for name, refusal in evaluation.refusals.items():
-        message = messages.get(id(refusal))
-        if message is None:
-            message = messages[id(refusal)] = refusal.message
+        message = why or _bounded(refusal.message)
         if not refusal.resolvable:
             unresolvable[name] = message
         if refusal.resolvable or not evaluation.fits:
             failed[name] = message
     return ExtenderFilterResult(list(evaluation.fits), failed, unresolvable)
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= MAX_WHY else brief(message, MAX_WHY)

@@ -10,9 +10,9 @@ import msgspec
 import structlog
 
 from purser.core.quantities import QuantityError, QuantityLike, quantity_ceil
-from purser.core.quota import UNLIMITED, Room, strictest
+from purser.core.quota import UNLIMITED, Demand, Room, room, strictest
 from purser.kube.objects import ObjectMeta
-from purser.kube.resources import Resource
+from purser.kube.resources import Resource, key_of
 
 MEMORY = "limits.nvidia.com/gpumem"
 CORES = "limits.nvidia.com/gpucores"
@@ -61,6 +61,32 @@ class Quotas:
         """All of a namespace's quotas as one."""
         return strictest(self._by_namespace.get(namespace, {}).values())
 
+    def exceeded(self, namespace: str, asked: Demand, used: Demand) -> str:
+        """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for
+        the resources that it counts itself; the first by name, empty where all hold it."""
+        named = sorted(self._by_namespace.get(namespace, {}).items())
+        name, hard = next(((n, h) for n, h in named if not room(h, used).holds(asked)), ("", UNLIMITED))
+        if not name:
+            return ""
+        left = room(hard, used)
+        over = [
+            resource
+            for resource, demand, limit in (
+                (MEMORY, asked.memory_mib, left.memory_mib),
+                (CORES, asked.cores_percent, left.cores_percent),
+            )
+            if limit is not None and demand > max(limit, 0)
+        ]
+        amounts = (
+            f"{word}: {','.join(f'{resource}={_of(resource, each)}' for resource in over)}"
+            for word, each in (("requested", asked), ("used", used), ("limited", hard))
+        )
+        return f"exceeded quota: {name}, {', '.join(amounts)}"
+
+
+def _of(resource: str, amounts: Demand | Room) -> int | None:
+    return amounts.memory_mib if resource == MEMORY else amounts.cores_percent
+
 
 def _room(quota: ResourceQuota) -> Room:
     return Room(_limit(quota, MEMORY), _limit(quota, CORES))
@@ -73,6 +99,7 @@ def _limit(quota: ResourceQuota, resource: str) -> int | None:
     try:
         return quantity_ceil(hard[resource])
     except QuantityError as error:
-        where = f"{quota.metadata.namespace}/{quota.metadata.name}"
-        log.warning("A quota cannot be read and does not count", quota=where, resource=resource, error=str(error))
+        log.warning(
+            "A quota cannot be read and does not count", quota=key_of(quota), resource=resource, error=str(error)
+        )
         return None

@@ -4,10 +4,12 @@ from typing import TypeVar
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
+from purser.scheduler.bodies import EXTENDER_BODIES
 from purser.scheduler.extender_api import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -32,9 +34,10 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
 
 
-_args = msgspec.json.Decoder(_Args)
-_bindings = msgspec.json.Decoder(ExtenderBindingArgs)
-_preemptions = msgspec.json.Decoder(_PreemptionArgs)
+_NAME = "what an extender is sent"
+_args = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.each)
+_bindings = JsonReader(ExtenderBindingArgs, _NAME, max_bytes=EXTENDER_BODIES.each)
+_preemptions = JsonReader(_PreemptionArgs, _NAME, max_bytes=EXTENDER_BODIES.each)
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
@@ -63,11 +66,11 @@ def decode_preemption(body: bytes) -> ExtenderPreemptionArgs:
     return ExtenderPreemptionArgs(_pod(args.pod), args.node_name_to_meta_victims)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def _decode(reader: JsonReader[T], body: bytes) -> T:
     try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"the body is not what an extender is sent: {error}") from error
+        return reader.read(body)
+    except UnreadableError as error:
+        raise WireError(str(error)) from error
 
 
 def _pod(data: msgspec.Raw) -> Pod:

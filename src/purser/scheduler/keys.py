@@ -1,7 +1,10 @@
 """The key that signs grants: made once, kept in a Secret, its public half published for the agents.
 
-Old public keys stay published, so that grants signed before the Secret was replaced keep counting; whoever may write
-the ConfigMap may add keys, which is why only the scheduler may.
+What the Secret says is trusted, and nothing else: whoever deletes it revokes every key so far, in one step. After a
+planned rotation the public half of the key before stays in the Secret, as a retired one.
+
+A grant that no key backs any more is worth nothing to a new pod. What a pod was given before it keeps: the agent's book
+has it, and the scheduler counts what it has read itself and what agents say is held.
 """
 
 import base64
@@ -17,14 +20,24 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD, GRANT_KEY_SECRET
+from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD, GRANT_KEY_SECRET, ROTATE_ANNOTATION
 from purser.core.signing import parse_public_keys
-from purser.kube import AlreadyExistsError, Client, NotFoundError
-from purser.kube.objects import Secret
+from purser.kube import Client
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
+from purser.kube.objects import ConfigMap, Secret
 from purser.kube.resources import CONFIG_MAPS, SECRETS
 
 SECRET_FIELD = "key.pem"
 """In the Secret: the private key, PKCS#8 PEM."""
+
+RETIRED_FIELD = "retired.pem"
+"""In the Secret: public keys that signed before and still count, PEM, one after another."""
+
+REFRESH_S = 30.0
+"""Between two looks at the Secret."""
+
+_ATTEMPTS = 5
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -43,11 +56,33 @@ class GrantKeys:
         self._namespace = namespace
         self.signing = signing
         self.public = public
+        self._announced = {_raw(key) for key in public}
 
     async def refresh(self) -> None:
-        """Take what another replica or an operator changed meanwhile, and publish again."""
+        """Take what another replica or an administrator changed meanwhile, and publish again.
+
+        A new key signs from the second look on that finds it published, so that agents have it by then; at once where
+        the one before is trusted no more. Raises `SigningKeyError` and `KubeError`.
+        """
         fresh = await load_or_create_keys(self._client, self._namespace)
-        self.signing, self.public = fresh.signing, fresh.public
+        trusted = {_raw(key) for key in fresh.public}
+        lost = {_raw(key) for key in self.public} - trusted
+        if lost:
+            log.warning("Keys are revoked: grants signed with them do not count any more", keys=len(lost))
+        new = _raw(fresh.signing.public_key())
+        if new in self._announced or _raw(self.signing.public_key()) not in trusted:
+            self.signing = fresh.signing
+        self.public, self._announced = fresh.public, trusted
+
+    async def run(self, clock: Clock | None = None) -> None:
+        """Look at the Secret until cancelled; what fails is logged and tried again, with the keys as they are."""
+        clock = clock or SystemClock()
+        while True:
+            await clock.sleep(REFRESH_S)
+            try:
+                await self.refresh()
+            except (KubeError, SigningKeyError) as error:
+                log.warning("The signing key could not be looked at", error=str(error), retry_in_s=REFRESH_S)
 
 
 async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
@@ -55,9 +90,37 @@ async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:
 
     Raises `SigningKeyError` for a Secret without a usable key, and `KubeError`.
     """
-    signing = _read_secret(await _get_or_create(client, namespace))
-    public = await _publish(client, namespace, signing.public_key())
-    return GrantKeys(client, namespace, signing, public)
+    for _ in range(_ATTEMPTS):
+        # The version first: who read the Secret before somebody else changed both does not put the old keys back.
+        published = await _published(client, namespace)
+        secret = await _get_or_create(client, namespace)
+        try:
+            if ROTATE_ANNOTATION in secret.metadata.annotations:
+                secret = await _rotate(client, secret)
+            signing, retired = _read_secret(secret), _retired(secret)
+            public = tuple({_raw(key): key for key in (signing.public_key(), *retired)}.values())
+            await _publish(client, namespace, published, public)
+        except (ConflictError, AlreadyExistsError, NotFoundError):
+            continue
+        return GrantKeys(client, namespace, signing, public)
+    raise KubeError(f"others changed the signing key or the published keys {_ATTEMPTS} times while they were read")
+
+
+async def _rotate(client: Client, secret: Secret) -> Secret:
+    """A new key in place of the one that is there, whose public half goes on being trusted.
+
+    Conditional on the version that was read: of replicas that race one rotates, the others read what it wrote. Raises
+    `ConflictError`.
+    """
+    retired = "".join(_pem(key) for key in (_read_secret(secret).public_key(), *_retired(secret)))
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    meta = secret.metadata
+    patch = {
+        "metadata": {"resourceVersion": meta.resource_version, "annotations": {ROTATE_ANNOTATION: None}},
+        "data": {SECRET_FIELD: _base64(pem), RETIRED_FIELD: _base64(retired.encode())},
+    }
+    log.info("Replacing the key that signs grants, as its Secret asks", secret=GRANT_KEY_SECRET)
+    return await client.patch_merge(SECRETS, GRANT_KEY_SECRET, patch, meta.namespace)
 
 
 async def _get_or_create(client: Client, namespace: str) -> Secret:
@@ -78,7 +141,7 @@ def _new_secret(namespace: str) -> dict[str, object]:
     return {
         "metadata": {"name": GRANT_KEY_SECRET, "namespace": namespace},
         "type": "Opaque",
-        "data": {SECRET_FIELD: base64.b64encode(pem).decode()},
+        "data": {SECRET_FIELD: _base64(pem)},
     }
 
 
@@ -93,27 +156,45 @@ def _read_secret(secret: Secret) -> Ed25519PrivateKey:
     return key
 
 
-async def _publish(client: Client, namespace: str, own: Ed25519PublicKey) -> tuple[Ed25519PublicKey, ...]:
-    """Publish our key beside those that are there; nothing is written when it is there already."""
-    known, problems = parse_public_keys(await _published(client, namespace))
+def _retired(secret: Secret) -> tuple[Ed25519PublicKey, ...]:
+    text = secret.data.get(RETIRED_FIELD, b"").decode(errors="replace")
+    keys, problems = parse_public_keys(text)
     for problem in problems:
-        log.warning("A published key cannot be used", configmap=GRANT_KEY_CONFIGMAP, problem=problem)
-    if own in known:
-        return known
-    keys = (*known, own)
-    body = {
-        "metadata": {"name": GRANT_KEY_CONFIGMAP, "namespace": namespace},
-        "data": {GRANT_KEY_CONFIGMAP_FIELD: "".join(map(_pem, keys))},
-    }
-    await client.apply(CONFIG_MAPS, body, force=True)
+        log.warning("A retired key cannot be used", secret=GRANT_KEY_SECRET, field=RETIRED_FIELD, problem=problem)
     return keys
 
 
-async def _published(client: Client, namespace: str) -> str:
+async def _publish(
+    client: Client, namespace: str, published: ConfigMap | None, trusted: tuple[Ed25519PublicKey, ...]
+) -> None:
+    """Publish these keys and no others; nothing is written when that is so already.
+
+    Raises `ConflictError`, `AlreadyExistsError` or `NotFoundError` when somebody wrote in between.
+    """
+    text = "".join(map(_pem, trusted))
+    metadata = {"name": GRANT_KEY_CONFIGMAP, "namespace": namespace}
+    if published is None:
+        body = {"metadata": metadata, "data": {GRANT_KEY_CONFIGMAP_FIELD: text}}
+        await client.create(CONFIG_MAPS, body)
+    elif published.data.get(GRANT_KEY_CONFIGMAP_FIELD) != text:
+        version = published.metadata.resource_version
+        patch = {"metadata": {"resourceVersion": version}, "data": {GRANT_KEY_CONFIGMAP_FIELD: text}}
+        await client.patch_merge(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, patch, namespace)
+
+
+async def _published(client: Client, namespace: str) -> ConfigMap | None:
     try:
-        return (await client.get(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace)).data.get(GRANT_KEY_CONFIGMAP_FIELD, "")
+        return await client.get(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace)
     except NotFoundError:
-        return ""
+        return None
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _raw(key: Ed25519PublicKey) -> bytes:
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def _pem(key: Ed25519PublicKey) -> str:

@@ -4,9 +4,12 @@ A node's own agent reports it in an annotation. Where there is none, a NodeResou
 serves, as far as it goes.
 """
 
+from collections.abc import Callable
+
 import msgspec
 import structlog
 
+from purser.core.decoding import brief
 from purser.core.fleet import Fleet
 from purser.core.kubelet.errors import StartError
 from purser.core.kubelet.noderesourcetopology import Attribute, TopologyError, Zone, read
@@ -17,13 +20,8 @@ from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import KUBELET_ANNOTATION
 from purser.core.quantities import QuantityError
 from purser.kube.adapters import grant_state, pod_spec
-from purser.kube.objects import Node, ObjectMeta, Pod
-
-STATIC_POD_UID = "kubernetes.io/config.hash"
-"""On the API's image of a static pod: the uid by which kubelet itself knows it."""
-
-MIRROR = "kubernetes.io/config.mirror"
-"""The same, only on such images."""
+from purser.kube.objects import MIRROR_POD_ANNOTATION, STATIC_POD_UID_ANNOTATION, Node, ObjectMeta, Pod
+from purser.kube.resources import key_of
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -48,6 +46,8 @@ class Kubelets:
         self._topologies: dict[str, NodeResourceTopology] = {}
         self._uids: dict[str, str] = {}
         """Of pods on nodes, by which kubelet knows them; by the API's."""
+        self.on_unreadable: Callable[[str, str], None] = lambda node, problem: None
+        """Told of a node whose word about its kubelet does not count, and why not."""
 
     def put_node(self, node: Node) -> None:
         """Take a node's report where it changed."""
@@ -89,7 +89,7 @@ class Kubelets:
         try:
             known = kubelet_pod(msgspec.structs.replace(spec, uid=uid))
         except QuantityError as error:
-            log.warning("A pod's resources cannot be read", pod=f"{spec.namespace}/{spec.name}", error=str(error))
+            log.warning("A pod's resources cannot be read", pod=key_of(pod), error=str(error))
             known = None
         if known is not None and _may_be_aligned(known):
             self._fleet.put_pod(pod.spec.node_name, known)
@@ -98,9 +98,9 @@ class Kubelets:
 
     def _uid(self, pod: Pod) -> str:
         """The uid by which kubelet knows a pod. Anybody can write annotations: no pod takes the place of another."""
-        static = pod.metadata.annotations.get(STATIC_POD_UID, "")
+        static = pod.metadata.annotations.get(STATIC_POD_UID_ANNOTATION, "")
         of_node = any(owner.kind == "Node" and owner.controller for owner in pod.metadata.owner_references)
-        is_image = static and of_node and pod.metadata.annotations.get(MIRROR) == static
+        is_image = static and of_node and pod.metadata.annotations.get(MIRROR_POD_ANNOTATION) == static
         return static if is_image and self._fleet.pod_node(static) is None else pod.metadata.uid
 
     def remove_pod(self, pod: Pod) -> None:
@@ -129,6 +129,7 @@ class Kubelets:
         except (ReportError, TopologyError, StartError) as error:
             log.warning("What a node says of its kubelet does not count", node=name, error=str(error))
             self._fleet.forget_kubelet(name)
+            self.on_unreadable(name, f"What the node says of its kubelet does not count: {brief(error)}")
 
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)

@@ -72,10 +72,32 @@ class SchedulerMetrics:
             ["state"],
             registry=registry,
         )
+        self._disputed = Gauge(
+            "purser_scheduler_disputed_cards",
+            "Cards that take no new grants until their node's books agree.",
+            registry=registry,
+        )
+        self._rejected = Counter(
+            "purser_scheduler_rejected_grants",
+            "Granted pods that kubelet rejected.",
+            registry=registry,
+        )
+        self._doubles = Counter(
+            "purser_scheduler_granted_twice",
+            "Pods that were granted what another pod runs with already, as can happen at a change of leaders.",
+            registry=registry,
+        )
+        self._configurations = Gauge(
+            "purser_scheduler_webhook_configuration",
+            "1 for the state that a webhook configuration is in: right, different or missing.",
+            ["configuration", "state"],
+            registry=registry,
+        )
         Info("purser_scheduler_build", "Which Purser this is.", registry=registry).info({"version": __version__})
 
     def answered(self, verb: str, outcome: str, seconds: float) -> None:
-        """A request was answered: ``ok``, with an ``error`` inside, as ``bad-request``, or not at all (``failed``)."""
+        """A request was answered: ``ok``, with an ``error`` inside, as ``bad-request``, not at all (``failed``), or not
+        even read, for its size or for that of all (``turned-away``)."""
         self._latency.labels(verb, outcome).observe(seconds)
 
     @contextmanager
@@ -101,6 +123,23 @@ class SchedulerMetrics:
         """So many grants are in each state now."""
         for state, count in counts.items():
             self._grants.labels(state).set(count)
+
+    def disputed_cards(self, count: int) -> None:
+        """So many cards are closed to new grants now."""
+        self._disputed.set(count)
+
+    def granted_twice(self) -> None:
+        """A pod was granted what another one runs with."""
+        self._doubles.inc()
+
+    def rejected_by_node(self) -> None:
+        """kubelet rejected a granted pod."""
+        self._rejected.inc()
+
+    def webhook_configuration(self, name: str, state: str) -> None:
+        """A webhook configuration was looked at: it is ``right``, ``different`` or ``missing``."""
+        for each in ("right", "different", "missing"):
+            self._configurations.labels(name, each).set(each == state)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -14,6 +14,7 @@ from purser.core.pod_resources import PodResources, pod_resources
 from purser.core.quantities import QuantityError, QuantityLike
 from purser.kube.adapters import allocatable, pod_spec
 from purser.kube.objects import Node, Pod, PodSpec
+from purser.kube.resources import key_of
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -121,6 +122,5 @@ def _resources(pod: Pod) -> PodResources:
     try:
         return pod_resources(pod_spec(pod))
     except QuantityError as error:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        log.warning("What a pod asks of its node cannot be read", pod=name, error=str(error))
+        log.warning("What a pod asks of its node cannot be read", pod=key_of(pod), error=str(error))
         return PodResources()

@@ -1,24 +1,26 @@
-"""Keeps Purser's webhooks registered with the API server, and writes only when something is different."""
+"""Keeps the CA of Purser's certificate in its webhook configurations, and says what else about them is wrong.
+
+Those who install Purser bring the configurations (the Helm chart, or ``purser webhook manifest``). The scheduler may
+read and patch these two and create none.
+"""
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import structlog
 
-from purser.core.names import IGNORE_WEBHOOK, WEBHOOK_LABELS
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import KubeError, NotFoundError
 from purser.kube.racing import until
 from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped
+from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
+from purser.scheduler.webhook_configurations import NODES_WEBHOOK, mutating_configuration, validating_configuration
 
 log = structlog.get_logger("purser.scheduler")
-
-MUTATING_NAME = "purser-mutating"
-VALIDATING_NAME = "purser-validating"
 
 CHECK_S = 60.0
 RETRY_S = 5.0
@@ -28,39 +30,8 @@ _SELF_SUBJECT_REVIEWS = untyped(
 )
 
 
-def mutating_configuration(settings: WebhookSettings, target: ServiceTarget | UrlTarget, ca_bundle: bytes) -> Raw:
-    """The MutatingWebhookConfiguration that should be there.
-
-    ``reinvocationPolicy: IfNeeded``: a webhook that runs later may add a container that asks for devices.
-    """
-    rules = [_rule(["CREATE"], ["pods"])]
-    webhook = _webhook("pods.mutate.purser.dev", "/mutate", rules, settings, target, ca_bundle)
-    return {
-        "apiVersion": MUTATING_WEBHOOKS.api_version,
-        "kind": MUTATING_WEBHOOKS.kind,
-        "metadata": {"name": MUTATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
-        "webhooks": [{**webhook, "reinvocationPolicy": "IfNeeded"}],
-    }
-
-
-def validating_configuration(settings: WebhookSettings, target: ServiceTarget | UrlTarget, ca_bundle: bytes) -> Raw:
-    """The ValidatingWebhookConfiguration that should be there.
-
-    A Binding's labels are whatever the one who binds writes, so they keep nobody away. It can be posted in two places.
-    """
-    pods, bindings = _rule(["CREATE", "UPDATE"], ["pods"]), _rule(["CREATE"], ["pods/binding", "bindings"])
-    of_pods = _webhook("pods.validate.purser.dev", "/validate", [pods], settings, target, ca_bundle)
-    of_bindings = _webhook("bindings.validate.purser.dev", "/validate", [bindings], settings, target, ca_bundle)
-    return {
-        "apiVersion": VALIDATING_WEBHOOKS.api_version,
-        "kind": VALIDATING_WEBHOOKS.kind,
-        "metadata": {"name": VALIDATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
-        "webhooks": [of_pods, of_bindings | {"objectSelector": {}}],
-    }
-
-
 class Registration:
-    """The coroutine that holds both configurations at what they should be."""
+    """The coroutine that looks after both configurations."""
 
     def __init__(
         self,
@@ -68,65 +39,124 @@ class Registration:
         settings: WebhookSettings,
         target: ServiceTarget | UrlTarget,
         ca_bundle: Callable[[], bytes],
+        metrics: SchedulerMetrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
-        self._settings = settings
-        self._target = target
+        self._wanted = (
+            (MUTATING_WEBHOOKS, mutating_configuration(settings, target)),
+            (VALIDATING_WEBHOOKS, validating_configuration(settings, target)),
+        )
         self._ca_bundle = ca_bundle
+        self._metrics = metrics or SchedulerMetrics()
         self._clock = clock or SystemClock()
-        self._wanted = asyncio.Event()
+        self._changed = asyncio.Event()
         self._done = asyncio.Event()
+        self._problems: dict[str, str] = {}
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """By configuration: what is not as it should be, for people; empty where all is well."""
+        return dict(self._problems)
 
     def refresh(self) -> None:
         """Have it looked at now: the CA has changed."""
-        self._wanted.set()
+        self._changed.set()
 
     async def done(self) -> None:
-        """Return once both configurations are there."""
+        """Return once both configurations were looked at, and what is there has the CA."""
         await self._done.wait()
 
-    async def register(self) -> None:
-        """Make both configurations what they should be. Raises `KubeError`."""
-        bundle = self._ca_bundle()
-        await self._ensure(MUTATING_WEBHOOKS, mutating_configuration(self._settings, self._target, bundle))
-        await self._ensure(VALIDATING_WEBHOOKS, validating_configuration(self._settings, self._target, bundle))
+    async def register(self) -> bool:
+        """Give both configurations the CA, and tell what else is wrong with them. What one of them fails on is logged
+        and keeps the other from nothing. Returns whether both were looked at."""
+        looked_at = 0
+        for resource, wanted in self._wanted:
+            with self._client.failures.guard(resource, wanted):
+                try:
+                    await self._look_after(resource, wanted)
+                    looked_at += 1
+                except KubeError as error:
+                    name = wanted["metadata"]["name"]
+                    log.warning(
+                        "A webhook configuration could not be given its CA", configuration=name, error=str(error)
+                    )
+        if looked_at < len(self._wanted):
+            return False
         self._done.set()
+        return True
 
     async def run(self) -> None:
-        """Look after them until cancelled; what fails is logged and tried again."""
+        """Look after them until cancelled; what fails is tried again."""
         while True:
-            self._wanted.clear()
-            try:
-                await self.register()
-                pause = CHECK_S
-            except KubeError as error:
-                log.warning("The webhooks could not be registered", error=str(error), retry_in_s=RETRY_S)
-                pause = RETRY_S
-            await until(self._clock.sleep(pause), self._wanted.wait())
+            self._changed.clear()
+            is_well = await self.register() and not self._problems
+            await until(self._clock.sleep(CHECK_S if is_well else RETRY_S), self._changed.wait())
 
-    async def _ensure(self, resource: Resource[Raw], wanted: Raw) -> None:
+    async def _look_after(self, resource: Resource[Raw], wanted: Raw) -> None:
         name = wanted["metadata"]["name"]
         try:
-            present: Raw = await self._client.get(resource, name)
+            present = await self._client.get(resource, name)
         except NotFoundError:
-            present = {}
-        if not holds(present, wanted):
-            await self._client.apply(resource, wanted, force=True)
-            log.info("Registered a webhook", configuration=name)
+            self._tell(name, "missing", f"there is no {resource.kind} {name}: {_REMEDY}")
+            return
+        await self._bring_ca(resource, present, {NODES_WEBHOOK, *(each["name"] for each in wanted["webhooks"])})
+        found = list(differences(_by_name(present), _by_name(wanted)))
+        self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
+
+    async def _bring_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
+        """Only into the webhooks that are Purser's. It fails where somebody changed their order meanwhile."""
+        bundle = base64.b64encode(self._ca_bundle()).decode()
+        operations: list[Raw] = []
+        for place, webhook in enumerate(present.get("webhooks") or ()):
+            if webhook["name"] in own and webhook["clientConfig"].get("caBundle") != bundle:
+                at = f"/webhooks/{place}"
+                operations.append({"op": "test", "path": f"{at}/name", "value": webhook["name"]})
+                operations.append({"op": "add", "path": f"{at}/clientConfig/caBundle", "value": bundle})
+        if not operations:
+            return
+        name = present["metadata"]["name"]
+        try:
+            await self._client.patch_json(resource, name, operations)
+        except NotFoundError:
+            return  # removed meanwhile, which the next look tells
+        log.info("Gave a webhook configuration its CA", configuration=name)
+
+    def _tell(self, name: str, state: str, problem: str) -> None:
+        self._metrics.webhook_configuration(name, state)
+        if state == "right":
+            if self._problems.pop(name, None):
+                log.info("A webhook configuration is right again", configuration=name)
+        elif self._problems.get(name) != problem:
+            self._problems[name] = problem
+            log.warning("A webhook configuration is not as it should be", configuration=name, problem=problem)
 
 
-def holds(present: Any, wanted: Any) -> bool:
-    """Whether what is there has every field as wanted; the API server's defaults beside them do not matter."""
-    if isinstance(wanted, Mapping):
-        return isinstance(present, Mapping) and all(holds(present.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return (
-            isinstance(present, list)
-            and len(present) == len(wanted)
-            and all(holds(here, there) for here, there in zip(present, wanted, strict=True))
-        )
-    return bool(present == wanted)
+_REMEDY = "install it with Purser's Helm chart, or as `purser webhook manifest` prints it"
+
+
+def _is_narrower(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a selector leaves out more than is wanted, or a webhook more requests."""
+    return bool({"matchLabels", "matchExpressions", "matchConditions"} & present.keys() - wanted.keys())
+
+
+def _by_name(configuration: Raw) -> Raw:
+    """Its webhooks, wherever in the list they stand."""
+    return {f"webhook {each['name']}": each for each in configuration.get("webhooks") or ()}
+
+
+def differences(present: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """Where what is there lacks what is wanted; the API server's defaults beside that do not matter."""
+    if isinstance(wanted, Mapping) and isinstance(present, Mapping) and not _is_narrower(present, wanted):
+        for key, value in wanted.items():
+            yield from differences(present.get(key), value, f"{path}.{key}" if path else str(key))
+    elif isinstance(wanted, list) and isinstance(present, list) and len(present) == len(wanted):
+        for place, (here, there) in enumerate(zip(present, wanted, strict=True)):
+            yield from differences(here, there, f"{path}[{place}]")
+    elif present is None and wanted not in ({}, []):
+        yield f"{path} is missing"
+    elif (present or None) != (wanted or None):
+        yield f"{path} is not as wanted"
 
 
 async def own_user(client: Client) -> str:
@@ -138,52 +168,3 @@ async def own_user(client: Client) -> str:
         return ""
     user = (review.get("status") or {}).get("userInfo") or {}
     return str(user.get("username") or "")
-
-
-def _webhook(
-    name: str,
-    path: str,
-    rules: list[Raw],
-    settings: WebhookSettings,
-    target: ServiceTarget | UrlTarget,
-    ca_bundle: bytes,
-) -> Raw:
-    return {
-        "name": name,
-        "admissionReviewVersions": ["v1"],
-        "clientConfig": {**_client_config(target, path), "caBundle": base64.b64encode(ca_bundle).decode()},
-        "rules": rules,
-        "failurePolicy": settings.failure_policy,
-        "matchPolicy": "Equivalent",
-        "sideEffects": "None",
-        "timeoutSeconds": settings.timeout_seconds,
-        "namespaceSelector": {"matchExpressions": [*_NOT_IGNORED, *_not_own_namespace(target)]},
-        "objectSelector": {"matchExpressions": _NOT_IGNORED},
-    }
-
-
-_NOT_IGNORED = [{"key": key, "operator": "NotIn", "values": [IGNORE_WEBHOOK]} for key in WEBHOOK_LABELS]
-
-
-def _not_own_namespace(target: ServiceTarget | UrlTarget) -> list[Raw]:
-    """With ``failurePolicy: Fail`` Purser could not start again, were its own pods to wait for its webhook."""
-    if isinstance(target, UrlTarget):
-        return []
-    return [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [target.namespace]}]
-
-
-def _rule(operations: list[str], resources: list[str]) -> Raw:
-    return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": operations,
-        "resources": resources,
-        "scope": "Namespaced",
-    }
-
-
-def _client_config(target: ServiceTarget | UrlTarget, path: str) -> Raw:
-    if isinstance(target, UrlTarget):
-        host = f"[{target.host}]" if ":" in target.host else target.host
-        return {"url": f"https://{host}:{target.port}{path}"}
-    return {"service": {"namespace": target.namespace, "name": target.name, "port": target.port, "path": path}}

@@ -1,15 +1,20 @@
 """One scheduler process, composed: what is made, in which order it starts, and how it ends."""
 
 import asyncio
+import ipaddress
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
+from purser.connections import Limits
+from purser.core.dialects.unserved import unserved_words
 from purser.core.placement.warmup import warm_up
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -21,15 +26,19 @@ from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.scheduler.arrivals import Arrivals
+from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore, SecretStore
+from purser.scheduler.device_rules import DeviceRules
+from purser.scheduler.double_grants import DoubleGrants
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_quota import RESOURCE_QUOTAS, ResourceQuota
-from purser.scheduler.keys import load_or_create_keys
+from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.node_webhook import NodeWrites
 from purser.scheduler.registration import Registration, own_user
-from purser.scheduler.server import Backends, ClientAuth, https_app, trust_clients
-from purser.scheduler.settings import SchedulerSettings, ServerSettings, ServiceTarget, UrlTarget, WebhookSettings
+from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
+from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
 from purser.scheduler.topologies import Topologies
 from purser.scheduler.validation import Validation
@@ -48,7 +57,8 @@ Spawn = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 class Addresses(msgspec.Struct, frozen=True):
     """The ports that a scheduler listens on, for whoever left the choice to the system."""
 
-    https: int
+    webhook: int
+    extender: int
     metrics: int
 
 
@@ -57,13 +67,21 @@ async def run(
     config: ClusterConfig,
     stop: asyncio.Event,
     on_ready: Callable[[Addresses], None] | None = None,
+    on_listening: Callable[[Addresses], Awaitable[None]] | None = None,
 ) -> None:
     """Webhook and extender, until ``stop`` is set.
 
-    ``on_ready`` is called once pods can be placed: the cluster is known, the webhook registered. While the API server
-    is away it is waited for. Raises `ConfigError`, `SigningKeyError`, and OSError for a port that is taken.
+    ``on_listening`` is called and waited for once the ports are known, for whoever brings webhook configurations that
+    name one; ``on_ready`` once pods can be placed: the cluster is known, the webhook configurations have the CA, or are
+    known to be missing. While the API server is away it is waited for. Raises `ConfigError`, `SigningKeyError`, and
+    OSError for a port that is taken.
     """
-    await until(_serve(settings, config, on_ready or (lambda addresses: None)), stop.wait())
+    _check(settings.server)
+    await until(_serve(settings, config, on_listening or _nothing, on_ready or (lambda addresses: None)), stop.wait())
+
+
+async def _nothing(_: Addresses) -> None:
+    """Webhook configurations are there, as a rule."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +92,9 @@ class _Parts:
     pods: Informer[Pod]
     nodes: Informer[Node]
     quotas: Informer[ResourceQuota]
+    budgets: Budgets
     extender: KubeExtender
+    keys: GrantKeys
     follower: LeaseFollower | None
 
     @property
@@ -83,14 +103,18 @@ class _Parts:
         return self.follower is None or self.follower.is_held_here
 
 
-async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: Callable[[Addresses], None]) -> None:
+async def _serve(
+    settings: SchedulerSettings,
+    config: ClusterConfig,
+    on_listening: Callable[[Addresses], Awaitable[None]],
+    on_ready: Callable[[Addresses], None],
+) -> None:
     """Start everything, and stay. What was started last ends first: no request is answered by half a process."""
-    host = settings.host_name or socket.gethostname()
+    host, server = settings.host_name or socket.gethostname(), settings.server
     metrics, readiness = SchedulerMetrics(), _Readiness()
     try:
         async with AsyncExitStack() as stack:
             plain = telemetry_app(metrics.registry, readiness.reasons)
-            server = settings.server
             metrics_port = await stack.enter_async_context(
                 listening(plain, server.metrics_address, server.metrics_port)
             )
@@ -101,23 +125,22 @@ async def _serve(settings: SchedulerSettings, config: ClusterConfig, on_ready: C
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
+            spawn(DoubleGrants(client, parts.cache, events, metrics, lambda: parts.may_bind).run())
             parts.extender.refresh()
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
-            mutation = Mutation(settings.scheduler_name, parts.cache.largest_node)
-            validation = Validation(settings.scheduler_name, lambda: user)
             await compiled
-            backends = Backends(parts.extender, mutation, validation, metrics, readiness.reasons)
-            app = https_app(backends, _client_auth(server, keeper))
-            port = await stack.enter_async_context(listening(app, server.bind_address, server.port, keeper.context))
+            webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
             readiness.started(
                 parts.extender.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"]
             )
-            await _register(settings.webhook, client, keeper, port, spawn)
+            addresses = Addresses(webhook_port, extender_port, metrics_port)
+            await on_listening(addresses)
+            await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
             if settings.webhook:
-                await _start_strays(parts, client, events, spawn)
-            log.info("The scheduler is ready", port=port, metrics_port=metrics_port)
-            on_ready(Addresses(port, metrics_port))
+                await _start_strays(settings, parts, client, events, spawn)
+            log.info("The scheduler is ready", **msgspec.structs.asdict(addresses))
+            on_ready(addresses)
             await asyncio.get_running_loop().create_future()
     except BaseExceptionGroup as group:
         raise _only(group) from None
@@ -127,13 +150,15 @@ async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
     keys = await _insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
-    cache = ClusterCache(keys, metrics)
+    cache = ClusterCache(keys, metrics, scheduler_name=settings.scheduler_name)
     pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
     cache.attach(pods, nodes, quotas)
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
+    client.failures.report_to(metrics.registry, events, may_bind)
     arrivals = Arrivals(settings.scheduler_name)
     arrivals.attach(pods)
+    budgets = Budgets()
     extender = KubeExtender(
         cache,
         client,
@@ -144,10 +169,11 @@ async def _make_parts(
         events,
         scheduler_name=settings.scheduler_name,
         may_bind=may_bind,
+        budgets=budgets,
     )
     if follower:
         follower.add_listener(extender.leadership_changed)
-    return _Parts(cache, pods, nodes, quotas, extender, follower)
+    return _Parts(cache, pods, nodes, quotas, budgets, extender, keys, follower)
 
 
 async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
@@ -156,9 +182,12 @@ async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
     for informer in informers:
         spawn(informer.run())
         await informer.synced()
+    keep_going = client.failures.keep_going
+    spawn(keep_going("grant keys", parts.keys.run))
     if parts.follower:
         spawn(parts.follower.run())
         await parts.follower.synced()
+    spawn(keep_going("disruption budgets", lambda: parts.budgets.follow(client)))
     spawn(parts.extender.run())
     spawn(Topologies(client, parts.cache.kubelets).run())
 
@@ -166,27 +195,80 @@ async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
 async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spawn) -> CertificateKeeper:
     store = SecretStore(client, settings.namespace) if settings.webhook else MemoryStore()
     keeper = CertificateKeeper(store, _server_names(settings.webhook))
-    spawn(keeper.run())
+    spawn(client.failures.keep_going("certificates", keeper.run))
     await keeper.served()
     return keeper
 
 
+async def _answer(
+    stack: AsyncExitStack,
+    settings: SchedulerSettings,
+    parts: _Parts,
+    keeper: CertificateKeeper,
+    user: str,
+    metrics: SchedulerMetrics,
+) -> tuple[int, int]:
+    """Webhook and extender listen from now on; their ports."""
+    server = settings.server
+    webhook_tls = _tls(keeper, server.webhook_client_ca_file)
+    extender_tls = _tls(keeper, server.extender_client_ca_file)
+    mutation, validation = _webhooks(settings, parts.cache, user)
+    reviewing = webhook_app(mutation, validation, metrics, _webhook_auth(server))
+    placing = extender_app(parts.extender, metrics, ClientAuth(server.extender_client_ca_file is not None))
+    return (
+        await stack.enter_async_context(
+            listening(reviewing, server.webhook_address, server.webhook_port, webhook_tls, Limits())
+        ),
+        await stack.enter_async_context(
+            listening(placing, server.extender_address, server.extender_port, extender_tls, Limits())
+        ),
+    )
+
+
+def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
+    trusted = (settings.namespace, *(settings.webhook or WebhookSettings()).device_namespaces)
+    devices = DeviceRules(trusted, cache.enforces)
+    adopted = settings.adopted_scheduler_names
+    node_writes = NodeWrites(settings.namespace, cache.node_of_pod)
+    return (
+        Mutation(settings.scheduler_name, cache, devices, adopted),
+        Validation(settings.scheduler_name, lambda: user, node_writes, devices, adopted),
+    )
+
+
 async def _register(
-    webhook: WebhookSettings | None, client: Client, keeper: CertificateKeeper, port: int, spawn: Spawn
+    webhook: WebhookSettings | None,
+    client: Client,
+    keeper: CertificateKeeper,
+    metrics: SchedulerMetrics,
+    port: int,
+    spawn: Spawn,
 ) -> None:
     if webhook is None:
         return
-    registration = Registration(client, webhook, _target(webhook, port), lambda: keeper.ca_bundle)
+    registration = Registration(client, webhook, webhook.target_at(port), lambda: keeper.ca_bundle, metrics)
     keeper.on_change(registration.refresh)
     spawn(registration.run())
     await registration.done()
 
 
-async def _start_strays(parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn) -> None:
+async def _start_strays(
+    settings: SchedulerSettings, parts: _Parts, client: Client, events: EventRecorder, spawn: Spawn
+) -> None:
     namespaces = Informer(client, NAMESPACES)
     spawn(namespaces.run())
     await namespaces.synced()
-    spawn(Strays(client, parts.pods, namespaces, events, lambda: parts.may_bind).run())
+    strays = Strays(
+        client,
+        parts.pods,
+        namespaces,
+        events,
+        lambda: parts.may_bind,
+        scheduler_name=settings.scheduler_name,
+        adopted=settings.adopted_scheduler_names,
+        hints=lambda pod: unserved_words(pod, parts.cache.offers, parts.cache.has_label),
+    )
+    spawn(strays.run())
 
 
 async def _scheduler_user(webhook: WebhookSettings | None, client: Client) -> str:
@@ -212,22 +294,37 @@ def _server_names(webhook: WebhookSettings | None) -> Sequence[str]:
     return (f"{service}.svc", service, f"{service}.svc.cluster.local", *local)
 
 
-def _target(webhook: WebhookSettings, port: int) -> ServiceTarget | UrlTarget:
-    target = webhook.target
-    return replace(target, port=port) if isinstance(target, UrlTarget) and target.port == 0 else target
+def _check(server: ServerSettings) -> None:
+    """Raises `ConfigError` where somebody would be answered who must not be."""
+    if server.extender_client_ca_file is None and not _is_loopback(server.extender_address):
+        raise ConfigError(
+            f"the extender would answer whoever reaches {server.extender_address}, and whoever it answers can have "
+            "pods bound: give the CA of its clients' certificates (--extender-client-ca-file), or keep it on 127.0.0.1"
+        )
+    if server.webhook_client_names and server.webhook_client_ca_file is None:
+        raise ConfigError("names of the webhook's clients count only with the CA of their certificates: give both")
 
 
-def _client_auth(server: ServerSettings, keeper: CertificateKeeper) -> ClientAuth:
-    """Whom to answer. Raises `ConfigError` for a file that cannot be used."""
+def _is_loopback(address: str) -> bool:
     try:
-        if server.client_ca_file:
-            trust_clients(keeper.context, server.client_ca_file)
-        token = server.bearer_token_file.read_text().strip() if server.bearer_token_file else ""
-    except OSError as error:
-        raise ConfigError(f"the file that says whom to answer cannot be read: {error}") from error
-    if server.bearer_token_file and not token:
-        raise ConfigError(f"{server.bearer_token_file} holds no token: write one line with it")
-    return ClientAuth(server.client_ca_file is not None, token)
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _tls(keeper: CertificateKeeper, client_ca_file: Path | None) -> ssl.SSLContext:
+    """What a server speaks TLS with. Raises `ConfigError` for a file that cannot be used."""
+    context = keeper.new_context()
+    if client_ca_file is not None:
+        try:
+            trust_clients(context, client_ca_file)
+        except OSError as error:
+            raise ConfigError(f"{client_ca_file} should hold the CA of client certificates: {error}") from error
+    return context
+
+
+def _webhook_auth(server: ServerSettings) -> ClientAuth:
+    return ClientAuth(server.webhook_client_ca_file is not None, frozenset(server.webhook_client_names))
 
 
 class _Readiness:

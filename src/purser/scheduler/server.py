@@ -1,21 +1,23 @@
-"""The scheduler's HTTP: webhook and extender over TLS, metrics and health in the clear.
+"""The scheduler's HTTPS: the webhook, which the API server asks, and the extender, which kube-scheduler asks, each on a
+port of its own.
 
 Bad input is answered with 400 and a sentence; what fails inside is logged and answered with 500. Neither ends the
 server.
 """
 
-import hmac
 import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from purser.scheduler.bodies import EXTENDER_BODIES, WEBHOOK_BODIES, Bodies, BodyLimits
 from purser.scheduler.extender_api import Extender
 from purser.scheduler.extender_fence import FencedError
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
@@ -23,12 +25,9 @@ from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
-from purser.telemetry import telemetry_routes
+from purser.scheduler.workload_warnings import WorkloadWarnings
 
 log = structlog.get_logger("purser.scheduler")
-
-MAX_BODY_BYTES = 32 * 1024 * 1024
-"""Generous: the names of 100 000 nodes with victims on each, or the largest pod twice, are less."""
 
 _JSON = "application/json"
 
@@ -45,64 +44,80 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ClientAuth:
-    """Whom webhook and extender answer; nothing set means everybody who can reach them."""
+    """Whom a server answers; nothing set means everybody who can reach it."""
 
     certificate: bool = False
-    """A client certificate, which the TLS context has checked, will do."""
-    token: str = field(default="", repr=False)
-    """This bearer token will do."""
+    """Only clients with a certificate, which the TLS context has checked."""
+    names: frozenset[str] = frozenset()
+    """Of these, those alone whose certificate has one of these common names; empty: all."""
 
-    def accepts(self, request: web.Request) -> bool:
-        """Whether the request comes from somebody to answer."""
-        if not (self.certificate or self.token):
-            return True
-        return (self.certificate and _has_certificate(request)) or (bool(self.token) and self._has_token(request))
-
-    def _has_token(self, request: web.Request) -> bool:
-        given = request.headers.get("Authorization", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode())
-
-
-@dataclass(frozen=True)
-class Backends:
-    """Who answers what."""
-
-    extender: Extender
-    mutation: Mutation
-    validation: Validation
-    metrics: SchedulerMetrics
-    not_ready: Callable[[], list[str]]
-    """Why this process should not be asked yet; empty when it is ready."""
+    def objection(self, request: web.Request) -> web.Response | None:
+        """How a request is answered that comes from nobody to answer; None where it may go on."""
+        if not self.certificate:
+            return None
+        certificate = request.transport and request.transport.get_extra_info("peercert")
+        if not certificate:
+            return web.Response(status=401, text="a client certificate is needed\n")
+        if self.names and self.names.isdisjoint(_common_names(certificate)):
+            return web.Response(status=403, text="the client certificate has another common name than those allowed\n")
+        return None
 
 
-def https_app(backends: Backends, auth: ClientAuth = ClientAuth()) -> web.Application:
-    """Everything: webhook, extender, health and metrics."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.add_routes(telemetry_routes(backends.metrics.registry, backends.not_ready))
-    verbs = {**_webhook_verbs(backends), **_extender_verbs(backends.extender, backends.metrics)}
+def webhook_app(
+    mutation: Mutation,
+    validation: Validation,
+    metrics: SchedulerMetrics,
+    auth: ClientAuth = ClientAuth(),
+    bodies: BodyLimits = WEBHOOK_BODIES,
+) -> web.Application:
+    """The webhook, and nothing else: everybody in the cluster may be able to reach it."""
+    return _app(_webhook_verbs(mutation, validation, metrics), metrics, auth, bodies)
+
+
+def extender_app(
+    extender: Extender,
+    metrics: SchedulerMetrics,
+    auth: ClientAuth = ClientAuth(),
+    bodies: BodyLimits = EXTENDER_BODIES,
+) -> web.Application:
+    """The extender, and nothing else: whoever reaches it can have pods bound."""
+    return _app(_extender_verbs(extender, metrics), metrics, auth, bodies)
+
+
+def _app(verbs: dict[str, Verb], metrics: SchedulerMetrics, auth: ClientAuth, limits: BodyLimits) -> web.Application:
+    app, bodies = web.Application(middlewares=[_authenticated(auth)]), Bodies(limits)
     for name, verb in verbs.items():
-        app.router.add_post(f"/{name}", _endpoint(name, verb, backends.metrics))
-    app.middlewares.append(_authenticated(auth))
+        app.router.add_post(f"/{name}", _endpoint(name, verb, bodies, metrics))
     return app
 
 
 def trust_clients(context: ssl.SSLContext, ca_file: Path) -> None:
-    """Have clients asked for a certificate by a CA; one by another CA ends the handshake, none does not (health)."""
+    """Have clients asked for a certificate by a CA; one by another CA ends the handshake, none is told what is missing.
+
+    Raises OSError, as ssl.SSLError is, for a file that cannot be used.
+    """
     context.load_verify_locations(ca_file)
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
-def _webhook_verbs(backends: Backends) -> dict[str, Verb]:
+def _webhook_verbs(mutation: Mutation, validation: Validation, metrics: SchedulerMetrics) -> dict[str, Verb]:
+    workloads = WorkloadWarnings(mutation)
+
     async def mutate(body: bytes) -> Answer:
-        return _review("mutate", body, backends.mutation, backends.metrics)
+        return _review("mutate", body, mutation, metrics)
 
     async def validate(body: bytes) -> Answer:
-        return _review("validate", body, backends.validation, backends.metrics)
+        return _review("validate", body, validation, metrics)
 
-    return {"mutate": mutate, "validate": validate}
+    async def warn(body: bytes) -> Answer:
+        return _review("warn", body, workloads, metrics)
+
+    return {"mutate": mutate, "validate": validate, "warn": warn}
 
 
-def _review(name: str, body: bytes, webhook: Mutation | Validation, metrics: SchedulerMetrics) -> Answer:
+def _review(
+    name: str, body: bytes, webhook: Mutation | Validation | WorkloadWarnings, metrics: SchedulerMetrics
+) -> Answer:
     request = decode_review(body)
     decision = webhook.review(request)
     metrics.admitted(name, decision.word, decision.why)
@@ -137,11 +152,16 @@ def _extender_verbs(extender: Extender, metrics: SchedulerMetrics) -> dict[str, 
     return {"filter": filter_, "prioritize": prioritize, "bind": bind, "preempt": preempt}
 
 
-def _endpoint(name: str, verb: Verb, metrics: SchedulerMetrics) -> Handler:
+def _endpoint(name: str, verb: Verb, bodies: Bodies, metrics: SchedulerMetrics) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        body = await request.read()
         started = perf_counter()
-        response, outcome = await _answer(name, verb, body)
+        try:
+            async with bodies.of(request) as body:
+                started = perf_counter()
+                response, outcome = await _answer(name, verb, body)
+        except web.HTTPException:
+            metrics.answered(name, "turned-away", perf_counter() - started)
+            raise
         metrics.answered(name, outcome, perf_counter() - started)
         return response
 
@@ -166,12 +186,12 @@ async def _answer(name: str, verb: Verb, body: bytes) -> tuple[web.Response, str
 def _authenticated(auth: ClientAuth) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method == "POST" and not auth.accepts(request):
-            return web.Response(status=401, text="a client certificate or a bearer token is needed\n")
-        return await handler(request)
+        objection = auth.objection(request)
+        return await handler(request) if objection is None else objection
 
     return check
 
 
-def _has_certificate(request: web.Request) -> bool:
-    return request.transport is not None and bool(request.transport.get_extra_info("peercert"))
+def _common_names(certificate: Mapping[str, Any]) -> list[str]:
+    """As the ssl module tells a certificate."""
+    return [value for parts in certificate.get("subject", ()) for name, value in parts if name == "commonName"]

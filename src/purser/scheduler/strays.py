@@ -5,32 +5,40 @@ would stay Pending for ever. A pod's scheduler cannot be changed. Where a contro
 deleted, and the controller makes it anew, this time past the webhook; it was never bound, so nothing is lost. Anybody
 else is told by an event.
 
+Pods that name a scheduler which is not Purser's to stand in for are left alone, and their authors are told by an event:
+a controller's pods get no warning that anybody would see.
+
+Authors of pods that Purser, or a scheduler that it stands in for, is to place, and that ask for GPUs in words which
+nobody serves, are told so in the same way: kube-scheduler says no more than that a resource is not there.
+
 Pods and namespaces that keep the webhook away (label ``purser.dev/webhook: ignore``) are left alone. Should the new pod
 be a stray again, the webhook does not see it for some other reason: its owner's pods then rest for a minute, twice as
 long each time, up to an hour.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import structlog
 
 from purser.core.dialects import asks_for_devices
-from purser.core.names import IGNORE_WEBHOOK, WEBHOOK_LABELS
-from purser.kube.adapters import pod_spec
+from purser.core.names import SCHEDULER_NAME, ignoring_label
+from purser.core.podspec import PodSpec
+from purser.kube.adapters import controller_of, pod_spec
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
-from purser.kube.objects import Namespace, OwnerReference, Pod
+from purser.kube.objects import DEFAULT_SCHEDULER, Namespace, OwnerReference, Pod
 from purser.kube.resources import PODS, key_of, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
-from purser.scheduler.webhook_rules import DEFAULT_SCHEDULER
 
 log = structlog.get_logger("purser.scheduler")
 
 REASON = "MissedWebhook"
+OTHER_SCHEDULER_REASON = "OtherScheduler"
+NOT_SERVED_REASON = "NotServed"
 PATIENCE_S = 15.0
 """For how long a stray is left alone: its controller must have heard of it. After a restart of the API server that may
 take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
@@ -71,8 +79,15 @@ class Strays:
         is_active: Callable[[], bool],
         clock: Clock | None = None,
         patience_s: float = PATIENCE_S,
+        scheduler_name: str = SCHEDULER_NAME,
+        adopted: Collection[str] = (),
+        hints: Callable[[PodSpec], tuple[str, ...]] = lambda pod: (),
     ) -> None:
-        """``is_active``: whether this replica is the one that acts."""
+        """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's.
+        ``hints``: what is said now of words that nobody serves."""
+        self._hints = hints
+        self._own_name = scheduler_name
+        self._changed_names = (DEFAULT_SCHEDULER, *adopted)
         self._client = client
         self._pods = pods
         self._namespaces = namespaces
@@ -88,10 +103,15 @@ class Strays:
     async def run(self) -> None:
         """See to strays until cancelled; call it once the webhook answers."""
         self._pods.add_handler(self._put, lambda _, pod: self._put(pod), self._forget)
-        await run_workers(self._queue, self._see_to)
+        await run_workers(self._queue, self._see_to, on_failure=self._failed)
+
+    def _failed(self, key: str, error: Exception) -> None:
+        pod = self._pods.store.get(key)
+        if pod is not None:
+            self._client.failures.failed(PODS, pod, error)
 
     def _put(self, pod: Pod) -> None:
-        if self._is_stray(pod):
+        if self._is_stray(pod) or self._message(pod):
             self._seen_at.setdefault(pod.metadata.uid, self._clock.monotonic())
             self._queue.add(key_of(pod))
 
@@ -100,29 +120,47 @@ class Strays:
         self._told.discard(pod.metadata.uid)
 
     def _is_stray(self, pod: Pod) -> bool:
+        """Whether the webhook would have given it another scheduler."""
+        return pod.spec.scheduler_name in self._changed_names and self._waits_for_devices(pod)
+
+    def _message(self, pod: Pod) -> tuple[str, str] | None:
+        """Reason and message of an event that a pod should have, and has not had."""
+        if pod.metadata.uid in self._told:
+            return None
+        if pod.spec.scheduler_name in (self._own_name, *self._changed_names):
+            hints = self._hints(pod_spec(pod)) if self._waits(pod) else ()
+            return (NOT_SERVED_REASON, _sentence(hints)) if hints else None
+        if not self._waits_for_devices(pod):
+            return None
+        return OTHER_SCHEDULER_REASON, _OTHERS.format(pod.spec.scheduler_name[:63])
+
+    def _waits_for_devices(self, pod: Pod) -> bool:
+        return self._waits(pod) and asks_for_devices(pod_spec(pod))
+
+    def _waits(self, pod: Pod) -> bool:
         waits = not pod.spec.node_name and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
-        return (
-            waits
-            and pod.spec.scheduler_name == DEFAULT_SCHEDULER
-            and asks_for_devices(pod_spec(pod))
-            and not self._keeps_away(pod)
-        )
+        return waits and not self._keeps_away(pod)
 
     def _keeps_away(self, pod: Pod) -> bool:
         namespace = self._namespaces.store.get(pod.metadata.namespace)
-        labels = [pod.metadata.labels, namespace.metadata.labels if namespace else {}]
-        return any(each.get(label) == IGNORE_WEBHOOK for each in labels for label in WEBHOOK_LABELS)
+        return bool(ignoring_label(pod.metadata.labels) or (namespace and ignoring_label(namespace.metadata.labels)))
 
     async def _see_to(self, key: str) -> None:
         pod = self._pods.store.get(key)
-        if pod is None or not self._is_stray(pod):
+        if pod is None or not (self._is_stray(pod) or self._message(pod)):
             return
         if not self._is_active():
             self._queue.add_after(key, _INACTIVE_S)
             return
-        owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+        if not self._is_stray(pod):
+            if wait_s := self._patience_left(pod):  # the scheduler that it names may place it
+                self._queue.add_after(key, wait_s)
+            elif message := self._message(pod):
+                self._tell(pod, *message)
+            return
+        owner = controller_of(pod)
         if owner is None:
-            self._tell(pod)
+            self._tell(pod, REASON, _MISSED)
         elif wait_s := self._wait_s(pod, owner):
             self._queue.add_after(key, wait_s)
         else:
@@ -130,34 +168,49 @@ class Strays:
 
     def _wait_s(self, pod: Pod, owner: OwnerReference) -> float:
         now = self._clock.monotonic()
-        seen_at = self._seen_at.get(pod.metadata.uid, now)
-        if now < seen_at + self._patience_s:
-            return seen_at + self._patience_s - now
+        if left_s := self._patience_left(pod):
+            return left_s
         self._waves = {uid: waves for uid, waves in self._waves.items() if not waves.is_over(now)}
-        return self._waves.setdefault(owner.uid, Waves(now)).wait_s(seen_at, now)
+        return self._waves.setdefault(owner.uid, Waves(now)).wait_s(self._seen_at.get(pod.metadata.uid, now), now)
+
+    def _patience_left(self, pod: Pod) -> float:
+        now = self._clock.monotonic()
+        return max(self._seen_at.get(pod.metadata.uid, now) + self._patience_s - now, 0.0)
 
     async def _delete(self, pod: Pod, owner: OwnerReference) -> None:
         self._events.event(
             ref_of(PODS, pod),
             REASON,
             f"The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
-            f"it is deleted, and {owner.kind} {owner.name} creates it anew",
+            f"it is deleted, and {owner.kind} {owner.name} recreates it",
             type="Warning",
         )
         log.info("A pod that missed the webhook is deleted", pod=key_of(pod), owner=f"{owner.kind} {owner.name}")
+        meta = pod.metadata
         try:
-            await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
-        except (NotFoundError, ConflictError):
-            log.debug("It was gone already", pod=key_of(pod))
+            await self._client.delete(
+                PODS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+            )
+        except (NotFoundError, ConflictError):  # one that was bound meanwhile stays
+            log.debug("It was gone or changed already", pod=key_of(pod))
 
-    def _tell(self, pod: Pod) -> None:
+    def _tell(self, pod: Pod, reason: str, message: str) -> None:
         if pod.metadata.uid in self._told:
             return
         self._told.add(pod.metadata.uid)
-        self._events.event(
-            ref_of(PODS, pod),
-            REASON,
-            "The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
-            "delete it and create it again",
-            type="Warning",
-        )
+        self._events.event(ref_of(PODS, pod), reason, message, type="Warning")
+
+
+def _sentence(hints: Sequence[str]) -> str:
+    """Of several words of one system the first hint says enough."""
+    return "; ".join({hint.partition(":")[2]: hint for hint in reversed(hints)}.values())
+
+
+_MISSED = (
+    "The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
+    "delete and recreate it"
+)
+_OTHERS = (
+    'The pod requests GPUs, but its schedulerName is "{}", so Purser does not place it: recreate it without '
+    "schedulerName, or ask an administrator to add the name to scheduler.adoptSchedulerNames of Purser's chart"
+)

@@ -62,4 +62,5 @@ class Topologies:
             )
             await until(topologies.run(), self._undefined.wait())
             for topology in list(topologies.store.values()):
-                self._kubelets.remove_topology(topology)
+                with topologies.failures.guard(TOPOLOGIES, topology):
+                    self._kubelets.remove_topology(topology)

@@ -4,10 +4,11 @@ On new pods it asks again what the mutating webhook asked, because others ran af
 fixed. On Bindings it lets only the scheduler bring a grant; the grant's signature protects against whoever gets past.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.dialects import asks_for_devices, defaults, init_resources
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
@@ -15,18 +16,21 @@ from purser.core.names import (
     INIT_RESOURCES_ANNOTATION,
     PROTECTED_POD_ANNOTATIONS,
     SCHEDULER_NAME,
-    WEBHOOK_LABELS,
+    ignoring_label,
 )
 from purser.core.podspec import PodSpec
+from purser.scheduler.bodies import WEBHOOK_BODIES
+from purser.scheduler.device_rules import DeviceRules
+from purser.scheduler.node_webhook import RESOURCES, NodeWrites
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
 from purser.scheduler.webhook_rules import (
-    DEFAULT_SCHEDULER,
     GPU_POD_RULES,
     Rule,
     first_objection,
     ignores_webhook,
     is_mirror,
     no_forged_grant,
+    placed_names,
     pod_of,
 )
 
@@ -42,7 +46,10 @@ class _Binding(msgspec.Struct, frozen=True):
 _BINDINGS = (("pods", "binding"), ("bindings", ""))
 """Where Bindings are posted; the second is the older way, which kube-apiserver still serves."""
 
-_bindings = msgspec.json.Decoder(_Binding)
+_PODS = (("pods", ""), ("pods", "ephemeralcontainers"))
+"""What pods are changed through; debugging containers come by a way of their own."""
+
+_bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
 
 
 def nobody_known() -> str:
@@ -51,34 +58,50 @@ def nobody_known() -> str:
 
 
 class Validation:
-    """Decides on new and changed pods, and on Bindings."""
+    """Decides on new and changed pods, on Bindings, and on what accounts on nodes write."""
 
-    def __init__(self, scheduler_name: str = SCHEDULER_NAME, scheduler_user: Callable[[], str] = nobody_known) -> None:
+    def __init__(
+        self,
+        scheduler_name: str = SCHEDULER_NAME,
+        scheduler_user: Callable[[], str] = nobody_known,
+        node_writes: NodeWrites | None = None,
+        devices: DeviceRules | None = None,
+        adopted: Collection[str] = (),
+    ) -> None:
         self._scheduler_name = scheduler_name
+        self._own = placed_names(scheduler_name, adopted)
+        self._devices = devices or DeviceRules()
         self._scheduler_user = scheduler_user
         """Who may bring grants; empty while that is not known, and then the signature alone decides."""
+        self._node_writes = node_writes or NodeWrites()
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the object. Raises `ReviewError` when it cannot be read."""
+        if request.resource.resource in RESOURCES:
+            return self._node_writes.review(request)
         if not request.has_object:
             return Decision(True, Why.NOT_A_POD)
         if (request.resource.resource, request.sub_resource) in _BINDINGS:
             return self._review_binding(request)
-        if request.resource.resource != "pods" or request.sub_resource:
+        if (request.resource.resource, request.sub_resource) not in _PODS:
             return Decision(True, Why.NOT_A_POD)
         pod = pod_of(request, request.object)
-        if is_mirror(pod):
+        if is_mirror(pod, request.user_info):
             return Decision(True, Why.MIRROR_POD)
-        return self._review_change(request, pod) if request.operation == "UPDATE" else self._review_new(pod)
+        if request.operation == "UPDATE":
+            return self._review_change(request, pod)
+        if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
+            return self._devices.of_any(pod) or Decision(True, Why.WEBHOOK_IGNORED)
+        return self._review_new(pod)
 
     def _review_new(self, pod: PodSpec) -> Decision:
-        if objection := no_forged_grant(pod):
+        if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
         if not asks_for_devices(pod):
             return Decision(True, Why.NO_GPU)
-        if pod.scheduler_name not in ("", DEFAULT_SCHEDULER, self._scheduler_name):
+        if pod.scheduler_name not in self._own:
             return Decision(True, Why.OTHER_SCHEDULER)
-        rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._is_mutated)
+        rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
         return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
 
     def _is_mutated(self, pod: PodSpec) -> Decision | None:
@@ -103,25 +126,27 @@ class Validation:
         if not request.has_old_object:
             raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
         before = pod_of(request, request.old_object)
+        if ignores_webhook(before) and ignores_webhook(pod):
+            return self._devices.of_change(before, pod) or Decision(True, Why.WEBHOOK_IGNORED)
         changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
         if changed:
             return Decision(
                 False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} are Purser's own: nobody changes them"
             )
         if _holds_grant(before) and ignores_webhook(pod) and not ignores_webhook(before):
-            labels = " and ".join(WEBHOOK_LABELS)
+            label = ignoring_label(pod.labels)
             return Decision(
                 False,
                 Why.CHANGED_GRANT,
-                f"the pod holds a grant, which the webhook protects: labels {labels} cannot be set to {IGNORE_WEBHOOK}",
+                f"the pod holds a grant, which the webhook protects: label {label} cannot be set to {IGNORE_WEBHOOK}",
             )
-        return Decision(True, Why.ADMITTED)
+        return self._devices.of_change(before, pod) or Decision(True, Why.ADMITTED)
 
     def _review_binding(self, request: AdmissionRequest) -> Decision:
         try:
-            annotations = _bindings.decode(request.object).metadata.annotations or {}
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ReviewError(f"the Binding in the AdmissionReview cannot be read: {error}") from error
+            annotations = _bindings.read(request.object).metadata.annotations or {}
+        except UnreadableError as error:
+            raise ReviewError(str(error)) from error
         brought = [key for key in PROTECTED_POD_ANNOTATIONS if key in annotations]
         scheduler, user = self._scheduler_user(), request.user_info.username
         if brought and scheduler and user != scheduler:

@@ -17,13 +17,12 @@ import structlog
 
 from purser.core.model import PodRequest
 from purser.core.names import ROOM_ANNOTATION
+from purser.kube.adapters import ref_of_request
 from purser.kube.client import Client
 from purser.kube.clock import Clock, micro_timestamp
 from purser.kube.errors import KubeError, NotFoundError
 from purser.kube.resources import PODS
-
-MAX_WAITING = 128
-"""Refused pods looked at; of more, those refused last. Whoever waits with so many others is not alone in being late."""
+from purser.scheduler.waiting import WaitingPods
 
 MAX_WOKEN = 8
 """In one look: they may all want the same room."""
@@ -45,18 +44,15 @@ class Wakeups:
         self._client = client
         self._fits = fits
         self._clock = clock
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: WaitingPods[_Waiting] = WaitingPods()
 
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
         """The pod fits nowhere."""
-        self._waiting.pop(request.uid, None)
-        self._waiting[request.uid] = _Waiting(request, node_names)
-        if len(self._waiting) > MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
+        self._waiting.put(_Waiting(request, node_names))
 
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
-        self._waiting.pop(pod_uid, None)
+        self._waiting.pop(pod_uid)
 
     def clear(self) -> None:
         """Another replica is asked from now on."""
@@ -65,24 +61,30 @@ class Wakeups:
     async def look(self) -> None:
         """Wake kube-scheduler for what fits by now: the most important pods first, then those that wait longest."""
         woken = 0
-        for uid, waiting in sorted(self._waiting.items(), key=lambda item: -item[1].request.priority):
+        for waiting in self._waiting.by_importance():
             await asyncio.sleep(0)  # kube-scheduler's questions go first
-            if self._waiting.get(uid) is waiting and self._fits(waiting.request, waiting.node_names):
-                self.forget(uid)
+            if waiting in self._waiting and self._has_room(waiting):
+                self.forget(waiting.request.uid)
                 await self._wake(waiting.request)
                 woken += 1
             if woken == MAX_WOKEN:
                 return
 
+    def _has_room(self, waiting: _Waiting) -> bool:
+        request = waiting.request
+        with self._client.failures.guard(PODS, ref_of_request(request)):
+            return self._fits(request, waiting.node_names)
+        self.forget(request.uid)  # until it is refused again: what fails once fails at each look
+        return False
+
     async def _wake(self, request: PodRequest) -> None:
         """Through the status: the right to change pods' specifications is not needed."""
-        name = f"{request.namespace}/{request.name}"
         patch = {"metadata": {"uid": request.uid, "annotations": {ROOM_ANNOTATION: micro_timestamp(self._clock.now())}}}
         try:
             await self._client.patch_merge(PODS, request.name, patch, request.namespace, subresource="status")
         except NotFoundError:
             return
         except KubeError as error:
-            log.warning("kube-scheduler cannot be woken for a pod that fits by now", pod=name, error=str(error))
+            log.warning("kube-scheduler cannot be woken for a pod that fits by now", pod=request.key, error=str(error))
             return
-        log.info("A pod that was refused fits by now, kube-scheduler is woken", pod=name)
+        log.info("A pod that was refused fits by now, kube-scheduler is woken", pod=request.key)

@@ -3,66 +3,132 @@
 A pod without devices is left exactly as it is. Nothing is written anywhere: a dry run is answered like any other.
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
+from typing import Protocol
 
 import msgspec
 
+from purser.core.device_modes import mode_words
 from purser.core.dialects import asks_for_devices, defaults, init_resources, parse
+from purser.core.dialects.selectors import VGPU_MODE
+from purser.core.dialects.unserved import unserved_words
+from purser.core.model import DeviceMode
 from purser.core.names import SCHEDULER_NAME
 from purser.core.podspec import PodSpec
-from purser.scheduler.webhook_patches import init_resource_patches, limit_patches
-from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why
+from purser.scheduler.device_rules import DeviceRules
+from purser.scheduler.webhook_patches import init_resource_patches, limit_patches, node_patches
+from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why, whole_object
 from purser.scheduler.webhook_rules import (
-    DEFAULT_SCHEDULER,
     GPU_POD_RULES,
     device_count,
     first_objection,
     is_mirror,
+    memory_mib,
+    modes_allowed,
     no_forged_grant,
+    no_node_preset,
+    placed_names,
     pod_of,
 )
 
 
-def unknown() -> int | None:
-    """How many devices the largest node has, where nobody knows."""
-    return None
+class FleetFacts(Protocol):
+    """What is known of the cluster's nodes."""
+
+    def largest_node(self) -> int | None:
+        """How many devices the largest node has; None where no node is known."""
+        ...
+
+    def largest_device_mib(self) -> int | None:
+        """How much memory the largest device has; None where none is known."""
+        ...
+
+    def offers(self, resource: str) -> bool:
+        """Whether any node lists a resource."""
+        ...
+
+    def has_label(self, key: str, value: str) -> bool:
+        """Whether any node has a label with this value."""
+        ...
+
+    def device_modes(self) -> frozenset[DeviceMode]:
+        """How the devices are handed out; none where none is known."""
+        ...
+
+
+class UnknownFleet:
+    """Where nobody knows any node: then nothing is said of what there is."""
+
+    def largest_node(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+    def largest_device_mib(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+    def offers(self, resource: str) -> bool:
+        """Perhaps."""
+        return True
+
+    def has_label(self, key: str, value: str) -> bool:
+        """Perhaps."""
+        return True
+
+    def device_modes(self) -> frozenset[DeviceMode]:
+        """Nobody knows."""
+        return frozenset()
 
 
 class Mutation:
     """Decides on new pods."""
 
-    def __init__(self, scheduler_name: str = SCHEDULER_NAME, largest_node: Callable[[], int | None] = unknown) -> None:
+    def __init__(
+        self,
+        scheduler_name: str = SCHEDULER_NAME,
+        fleet: FleetFacts | None = None,
+        devices: DeviceRules | None = None,
+        adopted: Collection[str] = (),
+    ) -> None:
         self._scheduler_name = scheduler_name
-        self._largest_node = largest_node
-        """How many devices the largest known node has; None where no node is known."""
+        self._fleet = fleet or UnknownFleet()
+        self._devices = devices or DeviceRules()
+        self._own = placed_names(scheduler_name, adopted)
 
     def review(self, request: AdmissionRequest) -> Decision:
         """What becomes of the object. Raises `ReviewError` when it cannot be read."""
         if request.resource.resource != "pods" or request.sub_resource or not request.has_object:
             return Decision(True, Why.NOT_A_POD)
-        return self._review_pod(pod_of(request, request.object), request.object)
+        pod = pod_of(request, request.object)
+        if is_mirror(pod, request.user_info):
+            return Decision(True, Why.MIRROR_POD)
+        return self._review_pod(pod, request.object)
 
     def _review_pod(self, pod: PodSpec, body: msgspec.Raw) -> Decision:
-        if is_mirror(pod):
-            return Decision(True, Why.MIRROR_POD)
-        if objection := no_forged_grant(pod):
+        if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
         if not asks_for_devices(pod):
-            return Decision(True, Why.NO_GPU)
-        if pod.scheduler_name not in ("", DEFAULT_SCHEDULER, self._scheduler_name):
+            return Decision(True, Why.NO_GPU, warnings=self._unserved(pod))
+        if pod.scheduler_name not in self._own:
             return Decision(True, Why.OTHER_SCHEDULER, warnings=(self._stays_away(pod),))
-        return first_objection(pod, GPU_POD_RULES) or self._adopt(pod, body)
+        rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
+        return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
+
+    def _unserved(self, pod: PodSpec) -> tuple[str, ...]:
+        return unserved_words(pod, self._fleet.offers, self._fleet.has_label)
 
     def _stays_away(self, pod: PodSpec) -> str:
         return (
-            f'the pod asks for GPUs but its schedulerName is "{pod.scheduler_name[:63]}": it gets none from Purser. '
-            f"Leave schedulerName out to have Purser place it"
+            f'the pod requests GPUs, but its schedulerName is "{pod.scheduler_name[:63]}", so Purser does not place '
+            f"it: remove schedulerName, or ask an administrator to add the name to scheduler.adoptSchedulerNames of "
+            f"Purser's chart"
         )
 
     def _adopt(self, pod: PodSpec, body: msgspec.Raw) -> Decision:
-        content = msgspec.json.decode(body)
+        content = whole_object(body)
         patch = (
             *self._scheduler_patch(pod),
+            *node_patches(content),
             *limit_patches(content, defaults(pod)),
             *init_resource_patches(content, init_resources(pod)),
         )
@@ -74,9 +140,38 @@ class Mutation:
         return ({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler_name},)
 
     def _warnings(self, pod: PodSpec) -> tuple[str, ...]:
-        wanted, largest = device_count(parse(pod)), self._largest_node()
+        request = parse(pod)
+        return (
+            *self._too_many(device_count(request)),
+            *self._too_large(memory_mib(request)),
+            *self._no_such_mode(modes_allowed(request)),
+            *self._devices.warnings(request),
+            *self._unserved(pod),
+        )
+
+    def _too_many(self, wanted: int) -> tuple[str, ...]:
+        largest = self._fleet.largest_node()
         if largest is None or wanted <= largest:
             return ()
         return (
-            f"a container asks for {wanted} GPUs and the largest node has {largest}: the pod waits for a larger one",
+            f"a container requests {wanted} GPUs, but the largest node has {largest}: the pod stays Pending until "
+            f"there is a larger node",
+        )
+
+    def _too_large(self, wanted_mib: int) -> tuple[str, ...]:
+        largest_mib = self._fleet.largest_device_mib()
+        if largest_mib is None or wanted_mib <= largest_mib:
+            return ()
+        return (
+            f"a container requests {wanted_mib} MiB of GPU memory, but the largest GPU has {largest_mib} MiB: "
+            f"the pod stays Pending until there is a larger GPU",
+        )
+
+    def _no_such_mode(self, wanted: frozenset[DeviceMode]) -> tuple[str, ...]:
+        there = self._fleet.device_modes() if wanted else frozenset()
+        if not there or not wanted.isdisjoint(there):
+            return ()
+        return (
+            f"annotation {VGPU_MODE} asks for GPUs in mode {mode_words(wanted)}, and no node has one (there: "
+            f"{mode_words(there)}): the pod waits for one. Leave the annotation out to have a GPU of any mode",
         )

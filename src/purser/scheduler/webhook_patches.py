@@ -9,6 +9,8 @@ from purser.scheduler.webhook_review import Operation
 
 Limits = Mapping[str, str]
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 def limit_patches(pod: Mapping[str, Any], added: Mapping[str, Limits]) -> list[Operation]:
     """Adds limits to containers, by name."""
@@ -27,6 +29,43 @@ def init_resource_patches(pod: Mapping[str, Any], moved: InitResources) -> list[
     for path, container in _containers(pod, ("initContainers",)):
         patches += _remove_amounts(path, container, moved.get(container.get("name") or "", {}))
     return [*patches, *_annotate(pod, INIT_RESOURCES_ANNOTATION, encode(moved))]
+
+
+def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
+    """Has the scheduler place a pod that names its node, there and nowhere else: it gets a grant so.
+
+    Who names a node is not asked about taints that keep pods from being scheduled, such as a cordon's.
+    """
+    spec = pod["spec"]
+    if not spec.get("nodeName"):
+        return []
+    affinity = _as_dict(spec.get("affinity"))
+    of_nodes = _as_dict(affinity.get("nodeAffinity"))
+    required = _as_dict(of_nodes.get(_REQUIRED))
+    there = {"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}
+    terms = [_also(each, there) for each in _as_list(required.get("nodeSelectorTerms"))] or [{"matchFields": [there]}]
+    of_nodes = {**of_nodes, _REQUIRED: {**required, "nodeSelectorTerms": terms}}
+    tolerations = [*_as_list(spec.get("tolerations")), {"operator": "Exists", "effect": "NoSchedule"}]
+    return [
+        {"op": "remove", "path": "/spec/nodeName"},
+        {"op": "add", "path": "/spec/affinity", "value": {**affinity, "nodeAffinity": of_nodes}},
+        {"op": "add", "path": "/spec/tolerations", "value": tolerations},
+    ]
+
+
+def _also(term: Any, requirement: Operation) -> Any:
+    """A term with one more requirement; an empty one matches no node, and goes on doing so."""
+    if not _as_dict(term):
+        return term
+    return {**term, "matchFields": [*_as_list(term.get("matchFields")), requirement]}
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _containers(pod: Mapping[str, Any], fields: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.scheduler.bodies import WEBHOOK_BODIES
+
 API_VERSION = "admission.k8s.io/v1"
 _EMPTY = (b"", b"null")
 
@@ -30,6 +33,8 @@ class UserInfo(msgspec.Struct, frozen=True):
 
     username: str = ""
     groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+    """What else its credentials say, such as which pod a token is for."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,6 +83,10 @@ class Why(StrEnum):
     CHANGED_GRANT = "changed-grant"
     NOT_MUTATED = "not-mutated"
     WEBHOOK_IGNORED = "webhook-ignored"
+    NOT_ITS_NODE = "not-its-node"
+    DEVICES_UNASKED = "devices-unasked"
+    WIDENED_SHARE = "widened-share"
+    NO_ROOM_FOR_GRANT = "no-room-for-grant"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -98,22 +107,31 @@ class Decision(msgspec.Struct, frozen=True):
         return "patched" if self.patch else "allowed"
 
 
-_decoder = msgspec.json.Decoder(_Review)
+_reviews = JsonReader(_Review, "the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
+_objects: JsonReader[Any] = JsonReader(Any, "the object in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
 
 
 def decode_review(body: bytes) -> AdmissionRequest:
     """The request in an AdmissionReview. Raises `ReviewError`."""
     try:
-        review = _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        review = _reviews.read(body)
+    except UnreadableError as error:
         raise ReviewError(f"the body is no AdmissionReview: {error}") from error
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
         raise ReviewError(
-            f"the body is a {review.kind!r} of {review.api_version!r}, not an AdmissionReview of {API_VERSION}"
+            brief(f"the body is a {review.kind!r} of {review.api_version!r}, not an AdmissionReview of {API_VERSION}")
         )
     if review.request is None:
         raise ReviewError("the AdmissionReview has no request")
     return review.request
+
+
+def whole_object(data: msgspec.Raw) -> Any:
+    """The object of a request as plain values. Raises `ReviewError`."""
+    try:
+        return _objects.read(data)
+    except UnreadableError as error:
+        raise ReviewError(str(error)) from error
 
 
 def encode_review(request: AdmissionRequest, decision: Decision) -> bytes:

@@ -1,24 +1,34 @@
 """What both webhooks ask of a pod that wants devices: one rule, one function, each a decision or None."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from purser.core.dialects import RECORD_ANNOTATIONS, DialectError, parse
-from purser.core.model import PodRequest
-from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, WEBHOOK_LABELS
+from purser.core.model import DeviceMode, PodRequest
+from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
 from purser.core.podspec import PodSpec
 from purser.kube.adapters import pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
+from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
 from purser.kube.resources import PODS
-from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
+from purser.scheduler.device_rules import keeps_to_its_share, names_no_devices
+from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
 
-DEFAULT_SCHEDULER = "default-scheduler"
-_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
+
+MAX_ANNOTATION_BYTES = 160 * 1024
+"""Of a GPU pod's own annotations, keys and values: the API server takes 256 KiB of one object, and refuses the Binding
+of a pod whose grant does not fit beside them, after others may have been asked to go for it."""
 
 Rule = Callable[[PodSpec], Decision | None]
+
+
+def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
+    """The schedulerNames of pods that Purser places: its own, none, and those that an administrator lists."""
+    return frozenset(("", DEFAULT_SCHEDULER, scheduler_name, *adopted))
 
 
 def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodSpec:
@@ -30,9 +40,13 @@ def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodSpec:
     return msgspec.structs.replace(pod, namespace=pod.namespace or request.namespace)
 
 
-def is_mirror(pod: PodSpec) -> bool:
-    """Whether kubelet made the pod to show one that it runs from a file: that runs whatever anybody decides."""
-    return _MIRROR_ANNOTATION in pod.annotations
+def is_mirror(pod: PodSpec, user: UserInfo) -> bool:
+    """Whether kubelet made the pod to show one that it runs from a file: that runs whatever anybody decides.
+
+    Of others the API server lets the annotation pass.
+    """
+    is_node = user.username.startswith(_NODE_USERS) and _NODE_GROUP in (user.groups or ())
+    return is_node and MIRROR_POD_ANNOTATION in pod.annotations
 
 
 def first_objection(pod: PodSpec, rules: Iterable[Rule]) -> Decision | None:
@@ -75,7 +89,10 @@ def no_privileged_share(pod: PodSpec) -> Decision | None:
 
 
 def no_node_preset(pod: PodSpec) -> Decision | None:
-    """A pod that names its node skips the scheduler, and so gets no grant."""
+    """A pod that names its node skips the scheduler, and so gets no grant.
+
+    Of pods in namespaces that the administrator trusts the webhook has made an affinity of it (`node_patches`).
+    """
     if not pod.node_name:
         return None
     return Decision(
@@ -88,25 +105,47 @@ def no_node_preset(pod: PodSpec) -> Decision | None:
 
 def ignores_webhook(pod: PodSpec) -> bool:
     """Whether the pod's own labels keep the webhook away from it."""
-    return any(pod.labels.get(label) == IGNORE_WEBHOOK for label in WEBHOOK_LABELS)
+    return bool(ignoring_label(pod.labels))
 
 
 def no_way_around(pod: PodSpec) -> Decision | None:
     """Asked before a pod is placed: nobody would have checked it, and anybody could change its grant later."""
-    if not ignores_webhook(pod):
+    label = ignoring_label(pod.labels)
+    if not label:
         return None
     return Decision(
         False,
         Why.WEBHOOK_IGNORED,
-        f"the pod asks Purser for GPUs and keeps its webhook away (label {' or '.join(WEBHOOK_LABELS)} "
-        f'with the value "{IGNORE_WEBHOOK}"): create it without that label',
+        f"label {label}={IGNORE_WEBHOOK} keeps Purser's webhook away from the pod, which asks for GPUs: create it "
+        "without that label",
     )
 
 
-PLACEMENT_RULES: tuple[Rule, ...] = (no_way_around, makes_sense, no_privileged_share)
+def room_for_grant(pod: PodSpec) -> Decision | None:
+    """The grant, which comes as an annotation, fits beside the pod's own."""
+    own = ((key, text) for key, text in pod.annotations.items() if key not in PROTECTED_POD_ANNOTATIONS)
+    size = sum(len(key.encode()) + len(text.encode()) for key, text in own)
+    if size <= MAX_ANNOTATION_BYTES:
+        return None
+    return Decision(
+        False,
+        Why.NO_ROOM_FOR_GRANT,
+        f"the pod's annotations have {size} bytes, and a pod that asks for GPUs may have {MAX_ANNOTATION_BYTES} of the "
+        f"262144 that Kubernetes allows: the rest is for its grant. Keep the data in a ConfigMap instead",
+    )
+
+
+PLACEMENT_RULES: tuple[Rule, ...] = (
+    no_way_around,
+    room_for_grant,
+    makes_sense,
+    no_privileged_share,
+    names_no_devices,
+    keeps_to_its_share,
+)
 """What must hold of any pod that is placed, whoever let it in; a namespace can keep the webhook away as well."""
 
-GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, makes_sense, no_privileged_share, no_node_preset)
+GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, room_for_grant, makes_sense, no_privileged_share, no_node_preset)
 """In this order: the later ones parse the pod and rely on `makes_sense`."""
 
 
@@ -115,10 +154,24 @@ def device_count(request: PodRequest | None) -> int:
     return max((part.devices.count for part in request.containers), default=0) if request else 0
 
 
+def memory_mib(request: PodRequest | None) -> int:
+    """The most memory that one container of the pod asks of one device; a percentage counts for nothing."""
+    return max((part.devices.memory_mib or 0 for part in request.containers), default=0) if request else 0
+
+
+def modes_allowed(request: PodRequest | None) -> frozenset[DeviceMode]:
+    """The modes of devices that the pod's annotations want; none for any."""
+    return (
+        frozenset(mode for part in request.containers for mode in part.devices.modes_allowed)
+        if request
+        else frozenset()
+    )
+
+
 def _no_annotations(annotations: Mapping[str, Any], forbidden: Iterable[str], why: Why) -> Decision | None:
     found = [key for key in forbidden if key in annotations]
     if not found:
         return None
     return Decision(
-        False, why, f"annotations {', '.join(found)} are written by schedulers alone: remove them from the pod"
+        False, why, f"only the scheduler may write annotations {', '.join(found)}: remove them from the pod"
     )

@@ -28,6 +28,7 @@ from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler.arrivals import Arrivals
+from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
@@ -57,19 +58,22 @@ class World:
         self.api, self.client, self.keys = api, client, keys
         self.metrics, self.clock = SchedulerMetrics(), Clock()
         self.events = EventRecorder(client, "purser-scheduler", "here")
-        self.cache = ClusterCache(keys, self.metrics)
+        self.cache = ClusterCache(keys, self.metrics, self.clock)
+        self.budgets = Budgets()
         self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
         self.quotas = Informer(client, RESOURCE_QUOTAS)
         self.cache.attach(self.pods, self.nodes, self.quotas)
+        self.arrivals = Arrivals(SCHEDULER_NAME)
         self.extender = KubeExtender(
             self.cache,
             client,
             keys,
-            Arrivals(SCHEDULER_NAME),
+            self.arrivals,
             BINPACK,
             self.metrics,
             self.events,
             may_bind=may_bind,
+            budgets=self.budgets,
             clock=self.clock,
         )
 
@@ -91,13 +95,19 @@ class World:
         *,
         priority: int = 0,
         annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
         wait: bool = True,
         **limits: str,
     ) -> Pod:
         """A pod that asks for one card with so much memory; None: for no card."""
         asked = {} if memory is None else {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory)}
         body = {
-            "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "annotations": annotations or {},
+                "labels": labels or {},
+            },
             "spec": {
                 "schedulerName": "purser-scheduler",
                 "priorityClassName": await self._priority_class(priority),
@@ -158,6 +168,7 @@ async def replica(
         world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind)
         running = [world.pods, world.nodes, world.quotas, world.events]
         tasks = [asyncio.create_task(part.run()) for part in running]
+        tasks.append(asyncio.create_task(world.budgets.follow(client)))
         await asyncio.gather(world.pods.synced(), world.nodes.synced(), world.quotas.synced())
         try:
             yield world

@@ -6,7 +6,16 @@ import json
 
 
 def review(
-    obj, *, old=None, operation="CREATE", subresource="", user="alice", namespace="team", resource="pods", uid="r-1"
+    obj,
+    *,
+    old=None,
+    operation="CREATE",
+    subresource="",
+    user="alice",
+    namespace="team",
+    resource="pods",
+    uid="r-1",
+    groups=("system:authenticated",),
 ):
     return {
         "apiVersion": "admission.k8s.io/v1",
@@ -18,7 +27,7 @@ def review(
             "subResource": subresource,
             "namespace": namespace,
             "operation": operation,
-            "userInfo": {"username": user, "groups": ["system:authenticated"]},
+            "userInfo": {"username": user, "groups": list(groups)},
             "object": obj,
             "oldObject": old,
             "dryRun": False,

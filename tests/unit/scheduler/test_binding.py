@@ -12,8 +12,8 @@ from purser.core.signing import verify
 from purser.kube import ApiUnavailableError, Client, ServerError
 from purser.kube.adapters import pod_spec
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.binding import SETTLE_S
 from purser.scheduler.extender_api import ExtenderBindingArgs
+from purser.scheduler.unsettled import SETTLE_S
 
 from .extender_world import eventually, replica, server
 
@@ -134,10 +134,10 @@ async def test_nodes_that_cannot_hold_the_pod_are_errors(node):
         assert ("has no inventory" if node == "unknown" else "CardInsufficientMemory") in error
 
 
-async def test_a_pod_that_asks_for_no_device_is_bound_without_a_grant():
+async def test_a_pod_that_asks_for_no_card_in_our_words_is_bound_without_a_grant():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
-        pod = await world.add_pod("plain", memory=None)
+        pod = await world.add_pod("plain", memory=None, **{"nvidia.com/gpu": "0"})
         assert parse(pod_spec(pod)) is None
         assert await world.bind(pod, "n1") == ""
         assert GRANT_ANNOTATION not in (await world.stored(pod)).metadata.annotations
@@ -243,7 +243,7 @@ async def test_a_pod_that_came_and_went_unseen_leaves_nothing_on_the_book():
         await world.pods.relist()
         await world.extender._binder.resolve()
         assert world.state_of(pod) is None
-        assert not world.extender._binder._unsettled
+        assert not world.extender._binder._unsettled.grants()
 
 
 def refuse_reading_of(name):

@@ -82,7 +82,7 @@ async def test_defacing_a_running_pods_grant_frees_nothing():
         pod = await world.add_pod("p")
         await world.bind(pod, "n1")
         await eventually(lambda: world.cache.pod_by_uid(pod.metadata.uid).spec.node_name == "n1")
-        for value, problem in (("{}", "not a grant"), (None, "was removed")):
+        for value, problem in (("{}", "cannot be read"), (None, "was removed")):
             await world.client.patch_merge(
                 PODS, "p", {"metadata": {"annotations": {GRANT_ANNOTATION: value}}}, "default"
             )

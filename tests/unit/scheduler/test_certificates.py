@@ -18,7 +18,7 @@ from purser.scheduler.certificates import (
     make_serving,
     renewed,
 )
-from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
+from purser.scheduler.certificates_keeper import LOOK_S, CertificateKeeper, MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("purser-webhook.purser-system.svc", "127.0.0.1", "::1")
@@ -162,6 +162,73 @@ async def test_an_expired_certificate_is_not_valid_and_a_refresh_heals_it():
     assert len(changes) == 2
 
 
+@pytest.mark.parametrize("days", [60, 89, 120, 365, 600, 1000])
+def test_a_clock_that_jumps_forward_and_back_leaves_a_usable_certificate(days):
+    """And it stays so from then on: nothing that was made ahead of time is kept, or gets in the way later."""
+    material = renewed(None, NAMES, NOW)
+    for now in (NOW + days * DAY, NOW, NOW + 2 * DAY, NOW - days * DAY, NOW + 3 * DAY):
+        material = renewed(material, NAMES, now)
+        assert trusts(material.ca_bundle, material.serving, now)
+        assert renewed(material, NAMES, now) == material
+        assert len(material.authorities) <= 2
+
+
+def test_what_an_earlier_version_made_ahead_of_time_is_made_anew():
+    """Its certificates began ten minutes before they were made, and it never looked at that."""
+    old = renewed(None, NAMES, NOW + 200 * DAY)
+    assert not trusts(old.ca_bundle, old.serving, NOW)
+    healed = renewed(old, NAMES, NOW)
+    assert trusts(healed.ca_bundle, healed.serving, NOW)
+
+
+@pytest.mark.parametrize("ahead", [60, 90])
+async def test_replicas_whose_clocks_differ_agree_on_one_certificate(ahead):
+    """Neither makes anew what the other has just made: the API server would be told another CA at each turn."""
+    store, clocks = MemoryStore(), (HandClock(NOW), HandClock(NOW + ahead * DAY))
+    keepers = [CertificateKeeper(store, NAMES, clock) for clock in clocks]
+    for keeper in (*keepers, *keepers):
+        await keeper.refresh()
+    settled = (await store.load()).version
+    for _ in range(3):
+        for keeper in keepers:
+            await keeper.refresh()
+            assert keeper.is_valid
+    assert (await store.load()).version == settled
+    clocks[1].time = NOW
+    for keeper in keepers:
+        await keeper.refresh()
+        assert keeper.is_valid
+        assert trusts(keeper.ca_bundle, (await store.load()).material.serving, NOW)
+
+
+async def test_a_certificate_that_the_clock_left_behind_is_replaced_before_the_next_refresh():
+    class Jumping(HandClock):
+        slept = 0.0
+
+        async def sleep(self, seconds):
+            await asyncio.sleep(0)
+            self.slept += seconds
+            if self.slept == 2 * LOOK_S:
+                self.time = NOW
+
+    renewed_again = asyncio.Event()
+    clock = Jumping(NOW + 400 * DAY)
+    keeper = CertificateKeeper(MemoryStore(), NAMES, clock)
+    changed: list[float] = []
+
+    def note():
+        changed.append(clock.slept)
+        if len(changed) == 2:
+            renewed_again.set()
+
+    keeper.on_change(note)
+    running = asyncio.create_task(keeper.run())
+    await asyncio.wait_for(renewed_again.wait(), 5)
+    running.cancel()
+    assert keeper.is_valid
+    assert changed == [0.0, 2 * LOOK_S]
+
+
 async def test_run_tries_again_while_the_store_is_away():
     class Away(MemoryStore):
         async def load(self):
@@ -199,7 +266,7 @@ async def test_a_renewed_certificate_is_served_without_a_restart():
     clock = HandClock(datetime.now(UTC))
     keeper = CertificateKeeper(MemoryStore(), NAMES, clock)
     await keeper.refresh()
-    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=keeper.context) as server:
+    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=keeper.new_context()) as server:
         port = server.sockets[0].getsockname()[1]
         first = await presented(port)
         assert await presented(port) == first

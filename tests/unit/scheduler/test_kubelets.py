@@ -14,8 +14,7 @@ from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, T
 from purser.core.kubelet.report import encode, report_of
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
 from purser.core.placement import Placement, Refusal, place
-from purser.kube.objects import Node, OwnerReference
-from purser.scheduler.kubelets import MIRROR, STATIC_POD_UID
+from purser.kube.objects import MIRROR_POD_ANNOTATION, STATIC_POD_UID_ANNOTATION, Node, OwnerReference
 
 from .kubelet_world import aligning, node_object, pod_object, report_text, world
 
@@ -124,7 +123,7 @@ def test_a_static_pods_image_has_the_uid_that_kubelet_knows(told):
 
 def image(uid, of):
     """What kubelet shows the API of a static pod."""
-    plain = pod_object(uid, GUARANTEED, annotations={STATIC_POD_UID: of, MIRROR: of})
+    plain = pod_object(uid, GUARANTEED, annotations={STATIC_POD_UID_ANNOTATION: of, MIRROR_POD_ANNOTATION: of})
     owner = OwnerReference(kind="Node", name=NODE, uid="n", controller=True)
     return replace(plain, metadata=replace(plain.metadata, owner_references=(owner,)))
 
@@ -132,7 +131,10 @@ def image(uid, of):
 def test_no_annotation_makes_one_pod_take_the_place_of_another(told):
     fleet, kubelets = told
     kubelets.put_pod(pod_object("victim", GUARANTEED))
-    for forger in (pod_object("plain", GUARANTEED, annotations={STATIC_POD_UID: "victim"}), image("image", "victim")):
+    for forger in (
+        pod_object("plain", GUARANTEED, annotations={STATIC_POD_UID_ANNOTATION: "victim"}),
+        image("image", "victim"),
+    ):
         kubelets.put_pod(forger)
         assert arrivals(fleet)[0] == "victim"
         kubelets.remove_pod(forger)

@@ -44,9 +44,10 @@ async def test_the_default_packs_shares_and_says_why_in_an_event():
         assert await world.bind(pod, "b") == ""
         used = [uuid for uuid, usage in world.ledger.usage("b").items() if usage.slots]
         assert len(used) == 1
-        said = [message for message in await world.event_messages() if message.startswith("holds GPU")]
+        said = [message for message in await world.event_messages() if message.startswith("Granted GPU")]
         assert len(said) == 2
         assert all(" of node b: " in message for message in said)
+        assert all(message.endswith("; limits of container c are advisory") for message in said)
 
 
 @pytest.mark.parametrize(

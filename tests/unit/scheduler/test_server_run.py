@@ -5,6 +5,7 @@ import base64
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import aiohttp.web
@@ -22,7 +23,8 @@ from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SE
 from purser.lab.apiserver import ApiServer
 from purser.scheduler.certificates_keeper import SECRET_NAME, CertificateKeeper, SecretStore
 from purser.scheduler.keys import SigningKeyError
-from purser.scheduler.registration import Registration, holds, own_user
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.registration import Registration, differences, own_user
 from purser.scheduler.run import run
 from purser.scheduler.settings import (
     LeaseTarget,
@@ -32,12 +34,14 @@ from purser.scheduler.settings import (
     UrlTarget,
     WebhookSettings,
 )
+from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
 
 from .reviews import container, pod
 
 NAMESPACE = "purser-system"
 SETTINGS = SchedulerSettings(
-    server=ServerSettings("127.0.0.1", 0, "127.0.0.1", 0), webhook=WebhookSettings(UrlTarget("127.0.0.1"))
+    server=ServerSettings("127.0.0.1", 0, extender_port=0, metrics_address="127.0.0.1", metrics_port=0),
+    webhook=WebhookSettings(UrlTarget("127.0.0.1")),
 )
 DEADLINE_S = 60
 
@@ -64,7 +68,12 @@ class World:
     async def scheduler(self, settings=SETTINGS):
         """A running scheduler; its addresses."""
         stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-        running = asyncio.create_task(run(settings, self.config, stop, ready.set_result))
+
+        async def bring(addresses):
+            if settings.webhook:
+                await self.bring_webhooks(settings.webhook, settings.webhook.target_at(addresses.webhook))
+
+        running = asyncio.create_task(run(settings, self.config, stop, ready.set_result, bring))
         try:
             await asyncio.wait({running, ready}, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
@@ -74,6 +83,11 @@ class World:
         finally:
             stop.set()
             await asyncio.wait_for(running, DEADLINE_S)
+
+    async def bring_webhooks(self, settings, target):
+        """What the chart does."""
+        await self.client.apply(MUTATING_WEBHOOKS, mutating_configuration(settings, target), force=True)
+        await self.client.apply(VALIDATING_WEBHOOKS, validating_configuration(settings, target), force=True)
 
     async def create_pod(self, name, *containers, **fields):
         body = pod(*containers, **fields)
@@ -109,10 +123,10 @@ async def test_a_pod_is_mutated_placed_and_bound_with_a_grant_that_nobody_can_ch
         body = await world.raw_pod("p")
         assert body["spec"]["schedulerName"] == "purser-scheduler"
         assert body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
-        fits = await world.post(addresses.https, "filter", {"Pod": body, "NodeNames": ["n1", "n2"]})
+        fits = await world.post(addresses.extender, "filter", {"Pod": body, "NodeNames": ["n1", "n2"]})
         assert fits["NodeNames"] == ["n1"]
         binding = {"PodName": "p", "PodNamespace": "default", "PodUID": body["metadata"]["uid"], "Node": "n1"}
-        assert await world.post(addresses.https, "bind", binding) == {"Error": ""}
+        assert await world.post(addresses.extender, "bind", binding) == {"Error": ""}
         bound = await world.client.get(PODS, "p", "default")
         grant = signing.read(bound.metadata.annotations)
         assert (grant.node, grant.containers[0].shares[0].memory_mib) == ("n1", 1024)
@@ -126,7 +140,7 @@ async def test_refusals_and_warnings_come_through_the_api_server(world):
     async with world.scheduler():
         with pytest.raises(ApiError, match="write 16384"):
             await world.create_pod("p", container("c", limits={"nvidia.com/gpumem": "16Gi"}))
-        with pytest.raises(ApiError, match="written by schedulers alone"):
+        with pytest.raises(ApiError, match="only the scheduler may write"):
             await world.create_pod("p", container("c"), annotations={"purser.dev/grant": "{}"})
         plain = await world.create_pod("plain", container("c"))
         assert plain.spec.scheduler_name != "purser-scheduler"
@@ -210,7 +224,9 @@ async def test_what_cannot_be_healed_by_waiting_ends_the_process_with_its_own_er
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for server in (replace(SETTINGS.server, port=port), replace(SETTINGS.server, metrics_port=port)):
+        for server in (
+            replace(SETTINGS.server, **{each: port}) for each in ("webhook_port", "extender_port", "metrics_port")
+        ):
             with pytest.raises(OSError, match="address already in use"):
                 await run(replace(SETTINGS, server=server), world.config, asyncio.Event())
 
@@ -222,20 +238,38 @@ async def test_a_secret_without_a_key_ends_the_process_with_its_own_error(world)
         await run(SETTINGS, world.config, asyncio.Event())
 
 
-async def test_a_token_file_without_a_token_is_refused(world, tmp_path):
-    empty = tmp_path / "token"
-    for content, says in ((None, "cannot be read"), ("\n", "holds no token")):
-        if content is not None:
-            empty.write_text(content)
-        settings = replace(SETTINGS, server=replace(SETTINGS.server, bearer_token_file=empty))
-        with pytest.raises(ConfigError, match=says):
-            await run(settings, world.config, asyncio.Event())
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"extender_address": "0.0.0.0"}, "extender-client-ca-file"),
+        ({"extender_address": "::"}, "whoever it answers can have pods bound"),
+        ({"extender_address": "node.example"}, "extender-client-ca-file"),
+        ({"extender_address": "127.0.0.1.example"}, "extender-client-ca-file"),
+        ({"webhook_client_names": ("kube-apiserver",)}, "give both"),
+        ({"webhook_client_ca_file": Path("/nowhere")}, "/nowhere should hold the CA"),
+        ({"extender_client_ca_file": Path("/dev/null")}, "/dev/null should hold the CA"),
+    ],
+    ids=str,
+)
+async def test_a_process_that_would_answer_anybody_does_not_start(world, changes, says):
+    with pytest.raises(ConfigError, match=says):
+        await run(replace(SETTINGS, server=replace(SETTINGS.server, **changes)), world.config, asyncio.Event())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "localhost"])
+async def test_on_loopback_nothing_more_is_needed(world, address):
+    async with world.scheduler(replace(SETTINGS, server=replace(SETTINGS.server, extender_address=address))):
+        pass
 
 
 async def test_without_a_webhook_nothing_is_registered_and_the_paths_are_served(world):
     async with world.scheduler(replace(SETTINGS, webhook=None)) as addresses:
         assert (await world.client.list(MUTATING_WEBHOOKS)).items == []
-        answer = await world.post(addresses.https, "filter", {"Pod": pod(container("c")), "NodeNames": ["a"]})
+        answer = await world.post(
+            addresses.extender,
+            "filter",
+            {"Pod": pod(container("c"), schedulerName="purser-scheduler"), "NodeNames": ["a"]},
+        )
         assert answer["NodeNames"] == ["a"]
 
 
@@ -245,28 +279,92 @@ async def test_a_replica_whose_kube_scheduler_does_not_lead_does_not_bind(world)
         await world.create_pod("p", container("c", limits={"nvidia.com/gpu": "1"}))
         body = await world.raw_pod("p")
         binding = {"PodName": "p", "PodNamespace": "default", "PodUID": body["metadata"]["uid"], "Node": "n1"}
-        assert "not the active one" in (await world.post(addresses.https, "bind", binding))["Error"]
+        assert "not the active one" in (await world.post(addresses.extender, "bind", binding))["Error"]
 
 
-async def test_a_registration_that_is_right_is_not_written_again_and_a_wrong_one_is_mended(world):
-    target = ServiceTarget(NAMESPACE, "purser-webhook")
-    registration = Registration(world.client, WebhookSettings(target), target, lambda: b"CA")
+TARGET = ServiceTarget(NAMESPACE, "purser-webhook")
+IN_CLUSTER = WebhookSettings(TARGET)
+
+
+def state_of(metrics, name):
+    [found] = [
+        sample.labels["state"]
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "purser_scheduler_webhook_configuration"
+        and sample.labels["configuration"] == name
+        and sample.value
+    ]
+    return found
+
+
+async def test_the_ca_is_entered_once_and_nothing_else_is_touched(world):
+    await world.bring_webhooks(IN_CLUSTER, TARGET)
+    before = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
+    registration = Registration(world.client, IN_CLUSTER, TARGET, lambda: b"CA")
     await registration.register()
+    after = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
+    for webhook in after["webhooks"]:
+        assert webhook["clientConfig"].pop("caBundle") == base64.b64encode(b"CA").decode()
+    for webhook in before["webhooks"]:
+        webhook["clientConfig"].pop("caBundle", None)
+    assert after["webhooks"] == before["webhooks"]
+    assert registration.problems == {}
     world.writes.clear()
     await registration.register()
     assert world.writes == []
+
+
+async def test_what_somebody_changed_is_told_and_left_as_it_is(world):
+    await world.bring_webhooks(IN_CLUSTER, TARGET)
     raw = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
-    webhooks = [raw["webhooks"][0] | {"failurePolicy": "Fail"}, raw["webhooks"][1]]
+    theirs = {"name": "not.purser.example.org", "clientConfig": {"url": "https://example.org/"}}
+    first = raw["webhooks"][0] | {"failurePolicy": "Fail"}
+    webhooks = [raw["webhooks"][0] | theirs, *raw["webhooks"][1:], first]
     await world.client.patch_merge(VALIDATING_WEBHOOKS, "purser-validating", {"webhooks": webhooks})
+    metrics = SchedulerMetrics()
+    registration = Registration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
     await registration.register()
-    mended = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
-    assert mended["webhooks"][0]["failurePolicy"] == "Ignore"
-    assert mended["webhooks"][0]["clientConfig"]["service"]["path"] == "/validate"
+    assert "failurePolicy is not as wanted" in registration.problems["purser-validating"]
+    assert (state_of(metrics, "purser-validating"), state_of(metrics, "purser-mutating")) == ("different", "right")
+    present = {
+        each["name"]: each for each in (await world.client.get(VALIDATING_WEBHOOKS, "purser-validating"))["webhooks"]
+    }
+    assert present[first["name"]]["failurePolicy"] == "Fail"
+    assert present[first["name"]]["clientConfig"]["caBundle"]
+    assert "caBundle" not in present[theirs["name"]]["clientConfig"]
 
 
-async def test_a_new_ca_is_registered_at_once(world):
+async def test_a_configuration_that_is_missing_is_told_and_found_once_it_is_there(world):
+    metrics = SchedulerMetrics()
+    registration = Registration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
+    await registration.register()
+    assert "purser webhook manifest" in registration.problems["purser-mutating"]
+    assert state_of(metrics, "purser-mutating") == "missing"
+    assert (await world.client.list(MUTATING_WEBHOOKS)).items == []
+    await world.bring_webhooks(IN_CLUSTER, TARGET)
+    await registration.register()
+    assert registration.problems == {}
+    assert state_of(metrics, "purser-mutating") == "right"
+
+
+async def test_without_webhook_configurations_the_scheduler_becomes_ready_and_places_pods(world):
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(run(SETTINGS, world.config, stop, ready.set_result))
+    async with asyncio.timeout(DEADLINE_S):
+        addresses = await ready
+        body = pod(container("c", limits={"nvidia.com/gpumem": "1024"}), schedulerName="purser-scheduler")
+        answer = await world.post(addresses.extender, "filter", {"Pod": body, "NodeNames": ["n1"]})
+        assert answer["NodeNames"] == ["n1"]
+        stop.set()
+        await running
+    assert (await world.client.list(MUTATING_WEBHOOKS)).items == []
+
+
+async def test_a_new_ca_is_entered_at_once(world):
     bundle = [b"old"]
     target = UrlTarget("::1", 8443)
+    await world.bring_webhooks(WebhookSettings(target), target)
     registration = Registration(world.client, WebhookSettings(target), target, lambda: bundle[0])
     running = asyncio.create_task(registration.run())
     async with asyncio.timeout(DEADLINE_S):
@@ -284,18 +382,20 @@ async def test_a_new_ca_is_registered_at_once(world):
 
 
 @pytest.mark.parametrize(
-    ("present", "wanted", "held"),
+    ("present", "wanted", "told"),
     [
-        ({"a": 1, "b": 2}, {"a": 1}, True),
-        ({"a": 1}, {"a": 1, "b": 2}, False),
-        ({"a": [{"x": 1, "y": 2}]}, {"a": [{"x": 1}]}, True),
-        ({"a": [{"x": 1}, {"x": 2}]}, {"a": [{"x": 1}]}, False),
-        (None, {"a": 1}, False),
-        ("text", [1], False),
+        ({"a": 1, "b": 2}, {"a": 1}, []),
+        ({"a": 1}, {"a": 1, "b": 2}, ["b is missing"]),
+        ({"a": [{"x": 1, "y": 2}]}, {"a": [{"x": 1}]}, []),
+        ({"a": [{"x": 1}, {"x": 2}]}, {"a": [{"x": 1}]}, ["a is not as wanted"]),
+        ({"a": {"b": [1]}}, {"a": {"b": [2]}}, ["a.b[0] is not as wanted"]),
+        ({}, {"a": {}}, []),
+        ({"s": {"matchLabels": {"x": "y"}}}, {"s": {}}, ["s is not as wanted"]),
+        ({"w": {"name": "a", "matchConditions": [1]}}, {"w": {"name": "a"}}, ["w is not as wanted"]),
     ],
 )
-def test_what_holds_a_wanted_object(present, wanted, held):
-    assert holds(present, wanted) is held
+def test_what_differs_from_a_wanted_object_is_told_by_its_path(present, wanted, told):
+    assert list(differences(present, wanted)) == told
 
 
 async def test_certificates_survive_in_a_secret_and_a_broken_secret_is_replaced(world):

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from purser.core.dialects.unserved import unserved_words
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler.strays import REASON, Strays, Waves
+from purser.scheduler.strays import NOT_SERVED_REASON, OTHER_SCHEDULER_REASON, REASON, Strays, Waves
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}
@@ -84,13 +85,22 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def looking(world: World, patience_s: float) -> AsyncIterator[None]:
+async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()) -> AsyncIterator[None]:
     pods, namespaces = Informer(world.client, PODS), Informer(world.client, NAMESPACES)
     async with EventRecorder(world.client, "purser-scheduler", "here") as events:
         tasks = [asyncio.create_task(each.run()) for each in (pods, namespaces)]
         await pods.synced()
         await namespaces.synced()
-        found = Strays(world.client, pods, namespaces, events, lambda: world.active, patience_s=patience_s)
+        found = Strays(
+            world.client,
+            pods,
+            namespaces,
+            events,
+            lambda: world.active,
+            patience_s=patience_s,
+            adopted=adopted,
+            hints=lambda pod: unserved_words(pod, lambda word: word == "nvidia.com/mig-1g.5gb", lambda *_: False),
+        )
         tasks.append(asyncio.create_task(found.run()))
         yield
         for task in tasks:
@@ -126,7 +136,7 @@ async def test_a_stray_with_a_controller_is_deleted_for_its_controller_to_make_a
     await eventually(gone)
     await eventually(lambda: world.told("stray"))
     [message] = await world.told("stray")
-    assert "ReplicaSet owner creates it anew" in message
+    assert "ReplicaSet owner recreates it" in message
 
 
 async def test_a_stray_without_a_controller_stays_and_its_author_is_told_once(world: World, strays: None) -> None:
@@ -134,7 +144,7 @@ async def test_a_stray_without_a_controller_stays_and_its_author_is_told_once(wo
     await eventually(lambda: world.told("stray"))
     await world.client.patch_merge(PODS, "stray", {"metadata": {"labels": {"touched": "yes"}}}, "default")
     [message] = await world.told("stray")
-    assert "delete it and create it again" in message
+    assert "delete and recreate it" in message
     assert await world.exists("stray")
 
 
@@ -193,3 +203,45 @@ def test_an_owner_is_forgotten_an_hour_after_its_rest() -> None:
     waves = Waves(at=100.0)
     assert not waves.is_over(100 + 60 + 3600)
     assert waves.is_over(100 + 60 + 3600 + 1)
+
+
+async def test_whoever_names_another_scheduler_is_told_once_that_it_gives_no_gpus(world: World, strays: None) -> None:
+    await world.pod("theirs", SHARE, schedulerName="volcano", owned=True)
+    await world.pod("plain", schedulerName="volcano")
+
+    async def told() -> list[str]:
+        found = await world.client.list(EVENTS, "default", field_selector="involvedObject.name=theirs")
+        return [event.message for event in found.items if event.reason == OTHER_SCHEDULER_REASON]
+
+    await eventually(told)
+    (message,) = await told()
+    assert 'schedulerName is "volcano"' in message
+    assert await world.exists("theirs")
+    await world.pod("stray", SHARE)
+    await eventually(lambda: world.told("stray"))
+    events = await world.client.list(EVENTS, "default", field_selector="involvedObject.name=plain")
+    assert not events.items
+
+
+async def test_words_that_nobody_serves_are_told_on_the_pod_of_whoever_made_it(world: World) -> None:
+    """Of a controller's pods nobody sees what the webhook warns of."""
+
+    async def told(name: str) -> list[tuple[str, str]]:
+        found = await world.client.list(EVENTS, "default", field_selector=f"involvedObject.name={name}")
+        return [(event.reason, event.message) for event in found.items]
+
+    async with looking(world, patience_s=0.0, adopted=("volcano",)):
+        vgpus = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
+        await world.pod("theirs", vgpus, schedulerName="kai-scheduler", owned=True)
+        await world.pod("offered", {"nvidia.com/mig-1g.5gb": "1"}, owned=True)
+        await world.pod("bound", vgpus, nodeName="somewhere", owned=True)
+        await world.pod("adopted", vgpus, schedulerName="volcano", owned=True)
+        await world.pod("beside", {**SHARE, "aliyun.com/gpu-mem": "1"}, schedulerName="purser-scheduler", owned=True)
+        for name, words in (("adopted", "offers volcano.sh/vgpu-number"), ("beside", "offers aliyun.com/gpu-mem")):
+            await eventually(lambda name=name: told(name))
+            [(reason, message)] = await told(name)
+            assert reason == NOT_SERVED_REASON
+            assert words in message
+            assert message.count("nvidia.com/gpumem (MiB)") == 1
+        assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]
+        assert await world.exists("adopted")

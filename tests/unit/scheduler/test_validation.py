@@ -1,8 +1,8 @@
 import pytest
 
-from purser.scheduler.registration import validating_configuration
 from purser.scheduler.settings import UrlTarget, WebhookSettings
 from purser.scheduler.validation import Validation
+from purser.scheduler.webhook_configurations import validating_configuration
 
 from .reviews import container, pod
 from .test_webhook import GPU, MEM, ask, refusal
@@ -63,7 +63,7 @@ def test_a_pod_with_a_grant_cannot_be_taken_from_the_webhooks_sight(label):
         old["metadata"]["labels"], new["metadata"]["labels"] = before, after
         return ask(Validation(), new, old=old, operation="UPDATE")
 
-    assert "the pod holds a grant" in refusal(labelled(GRANT, {}, {label: "ignore"}))
+    assert f"protects: label {label} cannot be set to ignore" in refusal(labelled(GRANT, {}, {label: "ignore"}))
     assert labelled(GRANT, {}, {label: "mind"})["allowed"]
     assert labelled(GRANT, {label: "ignore"}, {label: "ignore"})["allowed"]
     assert labelled({}, {}, {label: "ignore"})["allowed"]
@@ -89,7 +89,7 @@ def test_the_older_place_for_bindings_is_no_way_around():
 
 def test_labels_of_a_binding_keep_no_webhook_away():
     target = UrlTarget("::1", 8443)
-    configuration = validating_configuration(WebhookSettings(target), target, b"CA")
+    configuration = validating_configuration(WebhookSettings(target), target)
     [found] = [each for each in configuration["webhooks"] if "bindings" in each["rules"][0]["resources"]]
     assert found["rules"][0]["resources"] == ["pods/binding", "bindings"]
     assert found["objectSelector"] == {}

@@ -4,11 +4,13 @@ import msgspec
 import pytest
 
 from purser.core.dialects import parse
+from purser.core.model import DeviceMode
 from purser.kube.adapters import pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
+from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook import Mutation, UnknownFleet
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
 
 from .reviews import container, patched, pod, review
@@ -26,6 +28,25 @@ def ask(webhook, obj, **fields):
 
 def read(obj):
     return parse(pod_spec(codec_of(PODS).object(json.dumps(obj).encode())))
+
+
+class Nodes(UnknownFleet):
+    """What is known of the nodes."""
+
+    def __init__(self, devices=None, memory_mib=None, offered=(), modes=()):
+        self._devices, self._memory_mib, self._offered, self._modes = devices, memory_mib, offered, modes
+
+    def largest_node(self):
+        return self._devices
+
+    def largest_device_mib(self):
+        return self._memory_mib
+
+    def offers(self, resource):
+        return resource in self._offered
+
+    def device_modes(self):
+        return frozenset(self._modes)
 
 
 def mutate(obj, **settings):
@@ -153,7 +174,10 @@ def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
         (pod(container("a", limits={GPU: 1, MEM: 0}), container("b", limits={GPU: -1})), "; "),
         (pod(container(limits={MEM: 100}, privileged=True)), 'container "train" is privileged and asks for a share'),
         (pod(container(limits={GPU: 1}), nodeName="n1"), 'sets spec.nodeName "n1"'),
-        (pod(container(), annotations={"purser.dev/grant": "{}"}), "purser.dev/grant are written by schedulers alone"),
+        (
+            pod(container(), annotations={"purser.dev/grant": "{}"}),
+            "only the scheduler may write annotations purser.dev/grant",
+        ),
         (pod(container(), annotations={"purser.dev/grant-signature": ""}), "purser.dev/grant-signature"),
         (pod(container(limits={GPU: 1}), annotations={"hami.io/vgpu-devices-allocated": ";"}), "hami.io/vgpu-devices"),
         (pod(container(limits={VMEM: 1}), annotations={"volcano.sh/gpu-index": "0"}), "volcano.sh/gpu-index"),
@@ -179,15 +203,18 @@ def test_other_systems_records_on_pods_without_gpus_are_not_our_business():
     assert mutate(pod(container(), annotations={"volcano.sh/gpu-index": "0"}))["allowed"]
 
 
-def test_a_mirror_pod_is_left_alone():
+@pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=lambda webhook: type(webhook).__name__)
+def test_a_mirror_pod_is_left_alone_where_a_node_made_it(webhook):
     obj = pod(container(limits={MEM: "16Gi"}), annotations={"kubernetes.io/config.mirror": "x"}, nodeName="n1")
-    assert mutate(obj) == {"uid": "r-1", "allowed": True}
-    assert ask(Validation(), obj)["allowed"]
+    nodes = ("system:nodes", "system:authenticated")
+    assert ask(webhook, obj, user="system:node:n1", groups=nodes) == {"uid": "r-1", "allowed": True}
+    for user, groups in [("alice", nodes), ("system:node:n1", ("system:authenticated",)), ("alice", ("team",))]:
+        assert "write 16384" in refusal(ask(webhook, obj, user=user, groups=groups))
 
 
 @pytest.mark.parametrize(("largest", "warned"), [(None, False), (4, False), (2, True)])
 def test_asking_more_than_any_node_has_is_admitted_with_a_warning(largest, warned):
-    response = mutate(pod(container(limits={GPU: 4})), largest_node=lambda: largest)
+    response = mutate(pod(container(limits={GPU: 4})), fleet=Nodes(devices=largest))
     assert response["allowed"]
     assert ("warnings" in response) is warned
 
@@ -245,3 +272,88 @@ def test_the_answer_carries_what_the_api_server_reads():
     answer = json.loads(encode_review(request, Mutation().review(request)))
     assert answer["kind"] == "AdmissionReview"
     assert set(answer["response"]) == {"uid", "allowed", "patchType", "patch"}
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(None, False), (999_999, False), (40_960, True)])
+def test_asking_more_memory_than_any_gpu_has_is_admitted_with_a_warning(largest, warned):
+    response = mutate(pod(container(limits={GPU: 1, MEM: "999999"})), fleet=Nodes(memory_mib=largest))
+    assert response["allowed"]
+    assert ("the largest GPU has 40960 MiB" in str(response.get("warnings"))) == warned
+
+
+def test_a_word_that_nobody_serves_is_warned_of_whether_or_not_the_pod_asks_for_gpus_of_pursers():
+    for limits in ({"volcano.sh/vgpu-memory": 1}, {GPU: 1, "volcano.sh/vgpu-memory": 1}):
+        (warning,) = [
+            each for each in mutate(pod(container(limits=limits)), fleet=Nodes())["warnings"] if "vgpu" in each
+        ]
+        assert "no node offers volcano.sh/vgpu-memory" in warning
+        offered = Nodes(offered=("volcano.sh/vgpu-memory",))
+        assert "vgpu" not in str(mutate(pod(container(limits=limits)), fleet=offered).get("warnings"))
+
+
+def test_pods_of_a_scheduler_that_the_administrator_lists_are_pursers():
+    obj = pod(container(limits={GPU: 1}), schedulerName="volcano")
+    assert "schedulerName" not in str(mutate(obj).get("patch"))
+    response = mutate(obj, adopted=["volcano"])
+    assert patched(obj, response)["spec"]["schedulerName"] == "purser-scheduler"
+    assert "lacks schedulerName" in refusal(ask(Validation(adopted=["volcano"]), obj))
+
+
+@pytest.mark.parametrize(
+    ("mode", "there", "said"),
+    [
+        ("mig", ["shared", "whole"], "in mode mig, and no node has one (there: hami-core or whole)"),
+        ("mig,mps", ["shared"], "in mode mig or mps, and no node has one (there: hami-core)"),
+        ("mig,hami-core", ["shared"], ""),
+        ("mig", ["shared", "mig"], ""),
+        ("mig", [], ""),
+        ("", ["shared"], ""),
+    ],
+)
+def test_a_mode_that_no_gpu_is_in_is_warned_of(mode, there, said):
+    obj = pod(container(limits={GPU: 1}), annotations={"nvidia.com/vgpu-mode": mode})
+    response = mutate(obj, fleet=Nodes(modes=map(DeviceMode, there)))
+    assert response["allowed"]
+    assert [said in each and len(each) <= 256 for each in response.get("warnings", [])] == [True] * bool(said)
+
+
+HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+ANY_TAINT = {"operator": "Exists", "effect": "NoSchedule"}
+ELSEWHERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+RANKED = [{"weight": 1, "preference": ELSEWHERE}]
+PREFERRED, REQUIRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("preferred", "required"))
+
+
+@pytest.mark.parametrize(
+    ("affinity", "terms"),
+    [
+        (None, [{"matchFields": [HERE]}]),
+        ({"nodeAffinity": {PREFERRED: RANKED}, "podAffinity": {}}, [{"matchFields": [HERE]}]),
+        (
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ELSEWHERE, {}, {"matchFields": [HERE]}]}}},
+            [{**ELSEWHERE, "matchFields": [HERE]}, {}, {"matchFields": [HERE, HERE]}],
+        ),
+    ],
+    ids=["none", "others kept", "terms"],
+)
+def test_a_pod_of_a_trusted_namespace_that_names_its_node_is_scheduled_there(affinity, terms):
+    """NVIDIA's validator makes such a pod: to kubelet alone it would come without a grant."""
+    devices = DeviceRules(trusted=["gpu-operator"])
+    known = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    spec = {"nodeName": "n1", "tolerations": [known], **({"affinity": affinity} if affinity else {})}
+    obj = pod(container("c"), init=[container("check", limits={GPU: 1})], **spec)
+    made = patched(obj, ask(Mutation(devices=devices), obj, namespace="gpu-operator"))
+    assert "nodeName" not in made["spec"]
+    assert made["spec"]["tolerations"] == [known, ANY_TAINT]
+    assert made["spec"]["affinity"]["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": terms}
+    for kept in ("podAffinity", PREFERRED):
+        assert (kept in str(affinity)) == (kept in str(made["spec"]["affinity"]))
+    assert ask(Validation(devices=devices), made, namespace="gpu-operator")["allowed"]
+    assert "nodeName" in refusal(ask(Mutation(devices=devices), obj, namespace="team"))
+
+
+@pytest.mark.parametrize("nonsense", [1, "x", [], {"nodeAffinity": [1]}, {"nodeAffinity": {REQUIRED: "x"}}], ids=str)
+def test_affinities_that_no_api_server_lets_pass_are_no_fault(nonsense):
+    obj = pod(container(limits={GPU: 1}), nodeName="n1", affinity=nonsense)
+    response = ask(Mutation(devices=DeviceRules(trusted=["team"])), obj)
+    assert "nodeName" not in patched(obj, response)["spec"]

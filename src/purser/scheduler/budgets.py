@@ -1,0 +1,64 @@
+"""PodDisruptionBudgets, for preemption: it prefers victims whom none of them protects."""
+
+import asyncio
+
+import structlog
+
+from purser.core.placement.preemption import DisruptionRule
+from purser.core.selectors import SelectorError, of_object
+from purser.kube import Client, Informer, KubeError, key_of
+from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
+
+RETRY_S = 2.0
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class Budgets:
+    """What the budgets of all namespaces allow now."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, DisruptionRule] = {}
+        self._informer: Informer[DisruptionBudget] | None = None
+
+    @property
+    def rules(self) -> tuple[DisruptionRule, ...]:
+        """In no particular order."""
+        return tuple(self._rules.values())
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the cluster's budgets were read."""
+        return self._informer is not None and self._informer.health.synced
+
+    async def follow(self, client: Client) -> None:
+        """Keep them fresh, until cancelled."""
+        while True:
+            try:
+                version = await policy_version(client)
+                break
+            except KubeError as error:
+                log.warning("The server's version cannot be read", error=str(error), retry_in_s=RETRY_S)
+                await asyncio.sleep(RETRY_S)
+        self._informer = Informer(client, budgets_resource(version))
+        self._informer.add_handler(self.put, lambda _, budget: self.put(budget), self.remove)
+        await self._informer.run()
+
+    def put(self, budget: DisruptionBudget) -> None:
+        """A budget is there, or changed; one whose selector means nothing protects nobody, as in kube-scheduler."""
+        try:
+            selector = None if budget.spec.selector is None else of_object(budget.spec.selector)
+        except SelectorError as error:
+            log.warning("A disruption budget cannot be read", budget=key_of(budget), error=str(error))
+            selector = None
+        if selector is None:
+            return self.remove(budget)
+        status = budget.status
+        self._rules[key_of(budget)] = DisruptionRule(
+            budget.metadata.namespace, selector, status.disruptions_allowed, frozenset(status.disrupted_pods)
+        )
+        return None
+
+    def remove(self, budget: DisruptionBudget) -> None:
+        """It is gone."""
+        self._rules.pop(key_of(budget), None)

@@ -1,0 +1,203 @@
+"""What nodes hold beyond the grants that pods carry, as their agents tell it, and the cards that are closed meanwhile.
+
+Three things close a card to new grants, each until the books agree again:
+
+- The node's agent says that a pod holds it, and nobody knows how much of it, or that a pod holds it of which the status
+  says that it has ended; or that it refused a pod for it.
+- A pod runs on the node, asks for devices and carries no grant, and the agent has not told yet what it holds. A pod
+  that kubelet has not taken holds nothing: whoever creates such pods closes nothing.
+- kubelet rejected a pod that was granted it, for that very card or for want of cards: what else a pod is rejected for
+  closes nothing, or its author could close any card. The agent's next word on that pod opens it, or takes over. Where
+  none comes, it opens after a rest, which is longer each time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from purser.core.disputes import NodeDisputes, closed_cards, read_disputes
+from purser.core.fleet import Fleet
+from purser.core.model import Grant, GrantState
+from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
+from purser.core.recent import Recent
+from purser.core.reconcile import PodBook, counts
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.objects import Node
+from purser.scheduler.metrics import SchedulerMetrics
+
+log = structlog.get_logger("purser.scheduler")
+
+REST_S = 5.0
+"""For how long a card is closed whose pod was rejected, where its agent tells nothing: time enough for its word."""
+
+MAX_REST_S = 60.0
+
+_REMEMBERED = 512
+
+
+@dataclass(slots=True)
+class _Breaker:
+    """One card of a node whose pods were rejected."""
+
+    pod: str
+    uid: str
+    until: float
+    """Monotonic seconds."""
+    rest_s: float
+
+    def is_forgotten(self, now: float) -> bool:
+        """Whether the next rejection is a new story."""
+        return now > self.until + MAX_REST_S
+
+
+class DisputeBook:
+    """Keeps the ledger and the fleet what agents' words make of them."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        is_live: Callable[[str], bool],
+        metrics: SchedulerMetrics,
+        clock: Clock | None = None,
+    ) -> None:
+        """``is_live``: whether a pod, by uid, is known and has not ended."""
+        self._fleet = fleet
+        self._is_live = is_live
+        self._metrics = metrics
+        self._clock = clock or SystemClock()
+        self._texts: dict[str, str] = {}
+        self._told: dict[str, NodeDisputes] = {}
+        self._pods: dict[str, dict[str, tuple[PodBook, GrantState]]] = {}
+        self._breakers: dict[str, dict[str, _Breaker]] = {}
+        self._spoken_of: dict[str, Recent[str, None]] = {}
+        """By node: the uids of pods that its own agent spoke of."""
+        self._closed: dict[str, dict[str, str]] = {}
+        self.on_closed: Callable[[str, str], None] = lambda node, text: None
+        """Told a node's name and what is in the way there, when it begins or changes."""
+
+    def put_node(self, node: Node) -> None:
+        """Take what a node's agent tells, where that changed."""
+        name, text = node.metadata.name, node.metadata.annotations.get(DISPUTES_ANNOTATION, "")
+        if self._texts.get(name, "") == text:
+            return
+        self._texts[name] = text
+        told = read_disputes(text, name)
+        if text and told is None:
+            log.warning("What a node tells of its pods cannot be read", node=name)
+        if told is None:
+            self._told.pop(name, None)
+        else:
+            self._told[name] = told
+            for each in told.refused:
+                self._hear_of(name, each.uid)
+        for uid in list(self._pods.get(name, ())):
+            self._count(name, uid)
+        self.retell(name)
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone."""
+        for kept in (self._texts, self._told, self._breakers, self._closed, self._spoken_of):
+            kept.pop(name, None)
+        self._fleet.set_disputes(name, {})
+
+    def put_ungranted(self, node: str, pod: PodBook, state: GrantState) -> None:
+        """A live pod that asks for devices carries no grant that counts."""
+        self._pods.setdefault(node, {})[pod.uid] = (pod, state)
+        self._count(node, pod.uid)
+        self.retell(node)
+
+    def put_granted(self, node: str, uid: str) -> None:
+        """A live pod carries its grant."""
+        self._forget(node, uid)
+
+    def remove_pod(self, node: str, uid: str) -> None:
+        """A pod has ended."""
+        self._forget(node, uid)
+
+    def rejected(self, key: str, grant: Grant, message: str) -> None:
+        """kubelet rejected a pod that was granted devices, with a message that repeats what the agent said."""
+        self._metrics.rejected_by_node()
+        cards = grant.uuids
+        if GPU_RESOURCE not in message:
+            cards = frozenset(uuid for uuid in cards if f"device {uuid} " in message)
+        if not cards or grant.pod_uid in self._spoken_of.get(grant.node, ()):
+            return
+        now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
+        for uuid in cards:
+            before = breakers.get(uuid)
+            again = before is not None and not before.is_forgotten(now)
+            rest_s = min(2 * before.rest_s, MAX_REST_S) if before is not None and again else REST_S
+            breakers[uuid] = _Breaker(key, grant.pod_uid, now + rest_s, rest_s)
+        self.retell(grant.node)
+
+    def tick(self) -> None:
+        """Open what has rested."""
+        now = self._clock.monotonic()
+        for name, breakers in list(self._breakers.items()):
+            for uuid in [uuid for uuid, each in breakers.items() if each.is_forgotten(now)]:
+                del breakers[uuid]
+            if not breakers:
+                del self._breakers[name]
+            self.retell(name)
+
+    def closed(self, node: str) -> dict[str, str]:
+        """Why cards of a node take no new grants, by uuid."""
+        return dict(self._closed.get(node, {}))
+
+    def retell(self, name: str) -> None:
+        """Tell the fleet which cards of a node are closed: again when its devices changed."""
+        closed = self._closed_on(name)
+        if closed == self._closed.get(name, {}):
+            return
+        if closed:
+            self._closed[name] = closed
+        else:
+            del self._closed[name]
+        self._fleet.set_disputes(name, closed)
+        self._metrics.disputed_cards(sum(map(len, self._closed.values())))
+        text = "; ".join(f"card {uuid}: {why}" for uuid, why in sorted(closed.items()))
+        log.warning("Cards in dispute have changed", node=name, closed=text or "none")
+        if text:
+            self.on_closed(name, text)
+
+    def _closed_on(self, name: str) -> dict[str, str]:
+        now, closed = self._clock.monotonic(), {}
+        for uuid, breaker in self._breakers.get(name, {}).items():
+            if now < breaker.until:
+                closed[uuid] = f"its node rejected pod {breaker.pod}, and has not reported why"
+        pods, told = self._pods.get(name), self._told.get(name)
+        if pods:
+            words = {} if told is None else {each.uid: each for each in told.held}
+            doubts = [counts(pod, words.get(uid), name) for uid, (pod, _) in pods.items()]
+            doubt = next((each for each in doubts if isinstance(each, str) and each), "")
+            node = self._fleet.node(name)
+            if doubt and node is not None:
+                closed |= dict.fromkeys((state.device.uuid for state in node.devices), doubt)
+        return closed if told is None else closed | closed_cards(told, self._is_live)
+
+    def _count(self, node: str, uid: str) -> None:
+        """Enter what the agent says of a pod, or nothing."""
+        pod, state = self._pods[node][uid]
+        told = self._told.get(node)
+        word = None if told is None else next((each for each in told.held if each.uid == uid), None)
+        counted = counts(pod, word, node)
+        if isinstance(counted, Grant):
+            self._fleet.ledger.adopt(counted, state)
+        else:
+            self._fleet.ledger.release(uid)
+
+    def _forget(self, node: str, uid: str) -> None:
+        pods, told = self._pods.get(node), self._told.get(node)
+        was_known = pods is not None and pods.pop(uid, None) is not None
+        if pods is not None and not pods:
+            del self._pods[node]
+        if was_known or (told is not None and any(each.uid == uid for each in told.held)):
+            self.retell(node)
+
+    def _hear_of(self, node: str, uid: str) -> None:
+        """The agent speaks of a pod that it refused: from now on its word counts."""
+        self._spoken_of.setdefault(node, Recent(_REMEMBERED)).put(uid, None)
+        for breaker in self._breakers.get(node, {}).values():
+            if breaker.uid == uid:
+                breaker.until = self._clock.monotonic()

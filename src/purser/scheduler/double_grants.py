@@ -1,0 +1,114 @@
+"""Cards that were granted twice, and the later of the two grants taken off.
+
+It happens at a change of leaders: the Binding of the one before is carried out after the next has read the cluster and
+given the card to another pod. The node's agent serves whoever asks first and refuses the other, so nothing is
+overcommitted; but a pod that waits on its node for devices it will never have must not keep them on the book. Once one
+of the pods runs, those beside it that kubelet has not taken, and for which there is no room, are deleted where a
+controller makes them anew. The author of any other pod is told by an event. A pod that kubelet took is left alone.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from purser.core.ledger import UNUSED, Usage, overcommit, pod_usage
+from purser.core.model import Grant, GrantState
+from purser.kube.adapters import controller_of, has_started
+from purser.kube.client import Client
+from purser.kube.errors import ConflictError, KubeError, NotFoundError
+from purser.kube.events import EventRecorder
+from purser.kube.objects import Pod
+from purser.kube.resources import NODES, PODS, key_of, node_ref, ref_of
+from purser.kube.workqueue import WorkQueue, run_workers
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.metrics import SchedulerMetrics
+
+log = structlog.get_logger("purser.scheduler")
+
+REASON = "GrantedTwice"
+_INACTIVE_S = 5.0
+
+
+class DoubleGrants:
+    """Looks at nodes whose book is overdrawn, whenever a pod there changes."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        events: EventRecorder,
+        metrics: SchedulerMetrics,
+        is_active: Callable[[], bool],
+    ) -> None:
+        """``is_active``: whether this replica is the one that acts."""
+        self._client = client
+        self._cache = cache
+        self._events = events
+        self._metrics = metrics
+        self._is_active = is_active
+        self._queue: WorkQueue[str] = WorkQueue()
+        self._told: set[str] = set()
+
+    async def run(self) -> None:
+        """See to overdrawn nodes until cancelled."""
+        self._cache.on_overdrawn = self._queue.add
+        for node in {violation.node for violation in self._cache.ledger.violations()}:
+            self._queue.add(node)
+        failed = self._client.failures.failed
+        await run_workers(
+            self._queue, self._see_to, on_failure=lambda node, error: failed(NODES, node_ref(node), error)
+        )
+
+    async def _see_to(self, node: str) -> None:
+        state = self._cache.fleet.node(node)
+        if state is None:
+            return
+        if not self._is_active():
+            self._queue.add_after(node, _INACTIVE_S)
+            return
+        devices = {each.device.uuid: each.device for each in state.devices}
+        running = [grant for grant in self._cache.ledger.grants(node) if self._runs(grant)]
+        held: dict[str, Usage] = {}
+        for grant in running:
+            for uuid, usage in pod_usage(grant).items():
+                held[uuid] = held.get(uuid, UNUSED) + usage
+        refused: KubeError | None = None
+        for grant in list(self._cache.ledger.grants(node)):
+            if self._cache.ledger.state(grant.pod_uid) is not GrantState.BOUND:
+                continue
+            full = [
+                uuid
+                for uuid, usage in pod_usage(grant).items()
+                if uuid in held and uuid in devices and overcommit(devices[uuid], held[uuid] + usage)
+            ]
+            pod = self._cache.pod_by_uid(grant.pod_uid)
+            if full and pod is not None and not (has_started(pod) or pod.metadata.deletion_timestamp):
+                rivals = sorted(rival.key for rival in running if set(full) & pod_usage(rival).keys())
+                with self._client.failures.guard(PODS, pod):
+                    try:
+                        await self._take_off(pod, full, rivals)
+                    except KubeError as error:
+                        refused = error
+        if refused is not None:
+            raise refused  # so that the node is looked at again, after those whose turn it is
+
+    def _runs(self, grant: Grant) -> bool:
+        return self._cache.ledger.state(grant.pod_uid) is GrantState.RUNNING
+
+    async def _take_off(self, pod: Pod, uuids: list[str], rivals: list[str]) -> None:
+        uid = pod.metadata.uid
+        owner = controller_of(pod)
+        what = f"{', '.join(sorted(uuids))} was granted at the same moment to {', '.join(rivals)}, which runs"
+        if uid not in self._told:
+            self._told = {each for each in self._told if self._cache.pod_by_uid(each) is not None} | {uid}
+            self._metrics.granted_twice()
+            log.warning("A card was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
+            todo = f"it is deleted, and {owner.kind} {owner.name} recreates it" if owner else "delete and recreate it"
+            self._events.event(ref_of(PODS, pod), REASON, f"{what}: {todo}", type="Warning")
+        if owner is None:
+            return
+        meta = pod.metadata
+        try:
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=uid, resource_version=meta.resource_version)
+        except (NotFoundError, ConflictError):  # one that kubelet took meanwhile stays
+            log.debug("It was gone or changed already", pod=key_of(pod))

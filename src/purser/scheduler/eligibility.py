@@ -1,0 +1,46 @@
+"""Which pods this scheduler places at all, and to which nodes they may go, whoever asks.
+
+kube-scheduler has filtered by these when it asks; a request in its name need not come from it.
+"""
+
+from purser.core.dialects import RESOURCES
+from purser.core.podspec import PodSpec
+from purser.core.taints import KEEPING_AWAY, Taint
+from purser.kube.objects import Node, Pod
+from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
+
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""As kube-scheduler takes a cordon: pods may put up with it."""
+
+
+def names_devices(pod: PodSpec) -> bool:
+    """Whether a container has one of the resources that are Purser's, be it 0 of it: kube-scheduler asks then."""
+    return any(
+        not RESOURCES.isdisjoint(amounts)
+        for container in pod.containers
+        for amounts in (container.limits, container.requests)
+    )
+
+
+def is_of_others(pod: PodSpec, scheduler_name: str) -> str:
+    """That a pod is another scheduler's, in a sentence; empty where it is not."""
+    if pod.scheduler_name == scheduler_name:
+        return ""
+    return f'the pod is for scheduler "{pod.scheduler_name[:63]}", not for "{scheduler_name}"'
+
+
+def objection(pod: PodSpec) -> str:
+    """Why a pod is placed nowhere, in a sentence; empty where nothing is in the way."""
+    decision = first_objection(pod, PLACEMENT_RULES)
+    return decision.message if decision else ""
+
+
+def barred(pod: Pod, node: Node) -> str:
+    """Why a pod may not go to a node, in words that follow the node's name; empty where it may."""
+    taints = (*([_CORDON] if node.spec.unschedulable else ()), *node.spec.taints)
+    for taint in taints:
+        if taint.effect in KEEPING_AWAY and not any(each.tolerates(taint) for each in pod.spec.tolerations):
+            return "is cordoned" if taint is _CORDON else f"has taint {taint}, which the pod does not tolerate"
+    labels = node.metadata.labels
+    lacking = [f"{key}={value}" for key, value in pod.spec.node_selector.items() if labels.get(key) != value]
+    return f"lacks {', '.join(lacking)} of the pod's node selector" if lacking else ""

@@ -1,0 +1,154 @@
+"""`purser.core.node_writers.refusal` as the API server asks it: ValidatingAdmissionPolicies, in CEL.
+
+For Kubernetes 1.30 and newer, whose tokens name the node of their pod. Before, Purser's own webhook asks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from purser.core.node_writers import NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
+from purser.kube.resources import Raw
+
+GROUP_VERSION = "admissionregistration.k8s.io/v1"
+OF_NODES, OF_EVENTS = "purser-node-writes", "purser-node-events"
+"""Names of the policies."""
+
+_KEPT = "{new}.all(k, {free} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {free} || k in {new})"
+"""Every key has the value that it had, but for free ones."""
+
+
+def user_of(writer: NodeWriter, namespace: str) -> str:
+    """The user that an account is to the API server."""
+    return f"system:serviceaccount:{namespace}:{writer.account}"
+
+
+def node_policies(namespace: str) -> list[Raw]:
+    """The policies and their bindings, for accounts in this namespace."""
+    found = (_of_nodes(namespace), _of_events(namespace))
+    return [each for policy in found for each in (policy, _binding(policy["metadata"]["name"]))]
+
+
+def match_conditions(namespace: str) -> list[Raw]:
+    """Whom policies, and webhooks that know conditions (Kubernetes 1.28), are asked about."""
+    users = _list([user_of(each, namespace) for each in NODE_WRITERS])
+    return [{"name": "pursers-accounts-on-nodes", "expression": f"request.userInfo.username in {users}"}]
+
+
+def _of_nodes(namespace: str) -> Raw:
+    variables = {
+        "node": _NODE,
+        "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
+        "prefixes": _by_user(namespace, lambda each: _list(each.label_prefixes)),
+        "conditions": _by_user(namespace, lambda each: _list(each.conditions)),
+        "cordons": _by_user(namespace, lambda each: "true" if each.cordons else "false"),
+    }
+    for name, whose in (("new", "object"), ("old", "oldObject")):
+        for part in ("annotations", "labels"):
+            variables[f"{name}{part.title()}"] = _or_empty(whose, f"metadata.{part}", "{}")
+        for part in ("spec", "status"):
+            variables[f"{name}{part.title()}"] = _or_empty(whose, part, "{}")
+        variables[f"{name}Conditions"] = _or_empty(whose, "status.conditions", "[]", has="status")
+    same_lists = " && ".join(
+        f"{_or_empty('object', path, '[]')} == {_or_empty('oldObject', path, '[]')}"
+        for path in ("metadata.finalizers", "metadata.ownerReferences")
+    )
+    others = "variables.{}Conditions.filter(c, !(c.type in variables.conditions))"
+    validations = {
+        "variables.node != ''": "the token does not say on which node it is used",
+        "request.name == variables.node": "it may not write another node",
+        _kept("Annotations", "k in variables.annotations"): "it may write no annotations but its own",
+        _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write no labels but its own",
+        same_lists: "finalizers and owners are not its to write",
+        _kept("Spec", "(variables.cordons && k == 'unschedulable')"): "it may not write the node's spec",
+        _kept("Status", "k == 'conditions'"): "it may not write the node's status",
+        f"{others.format('new')} == {others.format('old')}": "it may write no conditions but its own",
+    }
+    guarded = {f"request.operation == 'UPDATE' && {rule}": why for rule, why in validations.items()}
+    return _policy(namespace, OF_NODES, ["nodes", "nodes/status"], variables, guarded)
+
+
+def _of_events(namespace: str) -> Raw:
+    variables = {
+        "node": _NODE,
+        "account": _by_user(namespace, lambda each: f"'{each.account}'"),
+        "reports": _by_user(namespace, lambda each: "true" if each.reports else "false"),
+        "about": _or_empty("object", "involvedObject", "{}"),
+        "before": _or_empty("oldObject", "involvedObject", "{}"),
+    }
+    own = (
+        "has({0}.reportingInstance) && {0}.reportingInstance == variables.node"
+        " && has({0}.reportingComponent) && {0}.reportingComponent == variables.account"
+        " && (!has({0}.source) || !has({0}.source.component) || {0}.source.component == variables.account)"
+    )
+    about_itself = (
+        "has(variables.about.kind) && (variables.about.kind == 'Pod' || variables.about.kind == 'Node' && "
+        "has(variables.about.name) && variables.about.name == variables.node)"
+    )
+    validations = {
+        "variables.node != ''": "the token does not say on which node it is used",
+        "variables.reports && request.operation != 'DELETE'": "it may not write this event",
+        about_itself: "its events are about its own node, or about pods",
+        own.format("object"): "its events say who reports: itself, on its node",
+        f"request.operation == 'CREATE' || {own.format('oldObject')} && variables.about == variables.before": (
+            "it changes its own events alone"
+        ),
+    }
+    return _policy(namespace, OF_EVENTS, ["events"], variables, validations)
+
+
+_NODE = (
+    f"has(request.userInfo.extra) && '{NODE_NAME_EXTRA}' in request.userInfo.extra"
+    f" ? request.userInfo.extra['{NODE_NAME_EXTRA}'][0] : ''"
+)
+
+
+def _kept(part: str, free: str) -> str:
+    return _KEPT.format(new=f"variables.new{part}", old=f"variables.old{part}", free=free)
+
+
+def _or_empty(whose: str, path: str, empty: str, has: str = "") -> str:
+    """A field that may be missing. ``dyn`` keeps the API server from finding fault with maps of unlike values."""
+    guard = f"has({whose}.{has}) && " if has else ""
+    return f"({guard}has({whose}.{path}) ? dyn({whose}.{path}) : dyn({empty}))"
+
+
+def _by_user(namespace: str, value: Callable[[NodeWriter], str]) -> str:
+    """A value that depends on who writes."""
+    cases = ", ".join(f"'{user_of(each, namespace)}': {value(each)}" for each in NODE_WRITERS)
+    return f"{{{cases}}}[request.userInfo.username]"
+
+
+def _list(texts: tuple[str, ...] | list[str]) -> str:
+    return "[" + ", ".join(f"'{each}'" for each in texts) + "]"
+
+
+def _policy(
+    namespace: str, name: str, resources: list[str], variables: dict[str, str], validations: dict[str, str]
+) -> Raw:
+    rule: dict[str, Any] = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": resources,
+    }
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": match_conditions(namespace),
+            "variables": [{"name": name, "expression": rule} for name, rule in variables.items()],
+            "validations": [{"expression": rule, "message": f"Purser: {why}"} for rule, why in validations.items()],
+        },
+    }
+
+
+def _binding(policy: str) -> Raw:
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": policy},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    }
