@@ -51,6 +51,7 @@ NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_GPU_LABELS = tuple(f"{NFD_PREFIX}pci-{which}.present" for which in ("10de", "0300_10de", "0302_10de"))
 """As node-feature-discovery is configured as a rule. Which fields they have is its administrator's choice (its
 ``deviceLabelFields``): the kernel reads them all, but a selector of nodes has to spell them out."""
+NFD_GROUP = "nfd.k8s-sigs.io"
 NFD_OS_ID_LABEL = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION_LABEL = f"{NFD_PREFIX}system-os_release.VERSION_ID"
 NFD_KERNEL_LABEL = f"{NFD_PREFIX}kernel-version.full"
@@ -111,6 +112,24 @@ MIG_CONFIG_LABEL = "nvidia.com/mig.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 MIG_STEP_ANNOTATION = "purser.dev/mig-step"
 """On a node: step, profile and start of a change that is under way; removed in the write that ends it."""
+
+DRIVER_MANAGER_LABELS = tuple(
+    DEPLOY_PREFIX + each
+    for each in (
+        "nvsm",
+        "sandbox-validator",
+        "sandbox-device-plugin",
+        "vgpu-device-manager",
+        "dra-driver",
+        "dra-validator",
+        "dcgm-dra",
+        "dcgm-exporter-dra",
+    )
+)
+"""On a node: operands that Purser does not have. NVIDIA's driver manager leaves them there, without a value."""
+
+PREINSTALLED = "pre-installed"
+"""Of the driver's label: NVIDIA's driver manager found a driver on the node itself, and its pod leaves."""
 
 OWNED_NODE_LABELS = (GPU_PRESENT_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE_LABEL, MIG_STATE_LABEL)
 """Besides ``nvidia.com/gpu.deploy.<operand>``: labels that uninstalling removes. `MIG_CONFIG_LABEL` is the user's."""

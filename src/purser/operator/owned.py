@@ -2,6 +2,7 @@
 
 from purser.kube.resources import untyped
 
+CONFIG_MAPS = untyped("", "v1", "configmaps", "ConfigMap")
 RUNTIME_CLASSES = untyped("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 SERVICE_MONITORS = untyped("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
 
@@ -11,7 +12,7 @@ OWNED = (
     untyped("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     untyped("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
     untyped("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    untyped("", "v1", "configmaps", "ConfigMap"),
+    CONFIG_MAPS,
     RUNTIME_CLASSES,
     untyped("", "v1", "services", "Service"),
     untyped("apps", "v1", "daemonsets", "DaemonSet"),

@@ -26,11 +26,11 @@ _CLUSTER = (
     rule("", ["events"], ["create", "patch"]),
     # Whether the operator whose policy this is has a namespace any more.
     rule("", ["namespaces"], ["get"]),
-    rule("policy", ["poddisruptionbudgets"], READ),
+    rule("policy", ["poddisruptionbudgets"], ["list", "watch"]),
     # All of them, also those of others: one that is there under a wanted name is used as it is.
     rule("node.k8s.io", ["runtimeclasses"], _OWN),
     # While NVIDIA's operator has a policy of its own, this one keeps its hands off the nodes.
-    rule("nvidia.com", [PLURAL], READ),
+    rule("nvidia.com", [PLURAL], ["list", "watch"]),
     rule(_RBAC, ["clusterroles", "clusterrolebindings"], [*READ, "create"]),
     rule(_RBAC, ["clusterroles", "clusterrolebindings"], ["patch", "delete"], sorted(each.name for each in ACCOUNTS)),
 )

@@ -7,7 +7,9 @@ import msgspec
 import structlog
 
 from purser.kube import Clock, KubeError, SystemClock, WorkQueue
+from purser.kube.failures import ObjectFailures
 from purser.kube.objects import ObjectReference
+from purser.kube.resources import NODES
 from purser.operator.acting import Failure, Result, Writer, perform
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import nodes_to_look_into, reconcile
@@ -61,7 +63,9 @@ class Rounds:
         apart_s: float,
         may_write: Callable[[], bool],
         clock: Clock | None = None,
+        failures: ObjectFailures | None = None,
     ):
+        """``failures`` is told of nodes that the kernel fails on."""
         self.queue: WorkQueue[str] = WorkQueue(initial_s=max(apart_s, 0.1), cap_s=30.0, clock=clock)
         self._observer = observer
         self._writer = writer
@@ -73,6 +77,8 @@ class Rounds:
         self._next = self._clock.monotonic()
         self._said: frozenset[Say] = frozenset()
         self._refusals: tuple[Refusal, ...] = ()
+        self._failures = failures or ObjectFailures()
+        self._suspects: tuple[str, ...] = ()
         self._standstill = ""
         self._is_fresh = False
         self._is_busy = False
@@ -121,17 +127,26 @@ class Rounds:
                 await self._observer.refresh()
                 self._is_fresh = True
             seen = await self._observer.snapshot(nodes_to_look_into)
-            snapshot = msgspec.structs.replace(seen, refusals=self._refusals)
+            snapshot = msgspec.structs.replace(seen, refusals=self._refusals, suspects=self._suspects)
             outcome = reconcile(snapshot)
         except Exception:
             self._metrics.round_failed()
             raise
+        self._tell_of_failures(outcome)
         result = await perform(outcome.actions, self._writer, self._may_write)
         self._metrics.round_ended(snapshot, outcome, result, self._clock.monotonic() - started)
         self._say(outcome)
         if outcome.look_again_s is not None:
             self.queue.add_after(CLUSTER, max(self._apart_s, outcome.look_again_s))
         self._learn(result)
+
+    def _tell_of_failures(self, outcome: Outcome) -> None:
+        unsure_first = sorted(outcome.left_out, key=lambda each: each.error is not None)
+        self._suspects = tuple(each.node.name for each in unsure_first)
+        for each in outcome.left_out:
+            if each.error is not None:
+                about = ObjectReference(_API_VERSIONS["Node"], "Node", "", each.node.name, each.node.uid)
+                self._failures.failed(NODES, about, each.error)
 
     def _learn(self, result: Result) -> None:
         """What the next round has to know of this one's writes, and when it has to come. Raises `RoundError`."""

@@ -48,6 +48,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         writing = Client(config, field_manager=FIELD_MANAGER, user_agent=COMPONENT, timeout=settings.lease.write_s)
         writer = await stack.enter_async_context(writing)
         events = await stack.enter_async_context(EventRecorder(reader, COMPONENT, identity))
+        reader.failures.report_to(metrics.registry, events)
         observer = Observer(reader, settings.namespace, settings.purser_image)
         elector = _elector(settings, reader, identity)
         rounds = Rounds(
@@ -57,6 +58,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
             metrics,
             apart_s=settings.rounds_apart_s,
             may_write=lambda: elector.is_leader,
+            failures=reader.failures,
         )
         observer.on_change(rounds.trigger)
         elector.add_listener(rounds.leads)
@@ -82,7 +84,11 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
 
 
 async def _lead(elector: LeaderElector, rounds: Rounds) -> None:
-    """Compete for the lease, and work. A round under way is broken off before the lease is free for others."""
+    """Compete for the lease, and work. A round under way is broken off before the lease is free for others.
+
+    What competing fails on unexpectedly ends the process, after the lease was given back: another replica takes over,
+    and Kubernetes begins this one anew.
+    """
     competing = asyncio.create_task(elector.run())
     try:
         await until(run_workers(rounds.queue, rounds.round), asyncio.wait({competing}))

@@ -1,5 +1,7 @@
-"""How the operator speaks of many things: the first few are named, and the others counted."""
+"""How the operator speaks of many things: the first few are named, and the others counted, in
+the order in which people read names."""
 
+import re
 from collections.abc import Sequence
 
 NAMED = 3
@@ -20,3 +22,13 @@ def counted(number: int, what: str) -> str:
 
 def _plural(what: str, number: int) -> str:
     return what if number == 1 else f"{what}s"
+
+
+NaturalKey = tuple[tuple[int, int, str], ...]
+
+
+def natural(text: str) -> NaturalKey:
+    """The key by which people sort names: ``gpu-2`` comes before ``gpu-10``."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", text)
+    # What is equal as a number, 1 and 01, differs as a text.
+    return tuple((0, int(each), each) if each.isdecimal() else (1, 0, each) for each in parts)

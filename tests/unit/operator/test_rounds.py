@@ -13,10 +13,11 @@ from purser.kube import (
     TooManyRequestsError,
     run_workers,
 )
+from purser.kube.failures import ObjectFailures
 from purser.operator import rounds as module
 from purser.operator.gauges import Gauge
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.model import Apply, Evict, Outcome, PatchNode, Say, Snapshot, Workload
+from purser.operator.model import Apply, Evict, LeftOut, NodeView, Outcome, PatchNode, Say, Snapshot, Workload
 from purser.operator.rounds import RoundError, Rounds
 
 PATCH = PatchNode(node="a", labels={"x": "y"})
@@ -259,3 +260,19 @@ async def test_an_event_is_said_when_it_becomes_so_and_not_in_each_round(world):
     world.outcome = Outcome(events=(SAY,))
     await world.rounds.round()
     assert len(world.said) == 2
+
+
+async def test_a_node_that_is_left_out_is_told_of_and_tried_last_in_the_next_round(monkeypatch):
+    world = World(monkeypatch)
+    told, suspects = [], []
+    monkeypatch.setattr(ObjectFailures, "failed", lambda _, resource, about, error: told.append((about.name, error)))
+    error = KeyError("x")
+    unsure, bad = LeftOut(node=NodeView(name="b"), why="?"), LeftOut(node=NodeView(name="a"), why="!", error=error)
+    world.outcome = Outcome(actions=(PATCH,), left_out=(bad, unsure))
+    decide = module.reconcile
+    monkeypatch.setattr(module, "reconcile", lambda seen: (suspects.append(seen.suspects), decide(seen))[1])
+    await world.rounds.round()
+    await world.rounds.round()
+    assert told == [("a", error)] * 2
+    assert suspects == [(), ("b", "a")]
+    assert world.written == [PATCH, PATCH]

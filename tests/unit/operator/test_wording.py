@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.operator.wording import counted, some
+from purser.operator.wording import counted, natural, some
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,10 @@ def test_sentences_may_be_named_alone_or_set_apart() -> None:
 @pytest.mark.parametrize(("number", "said"), [(0, "0 pods"), (1, "1 pod"), (2, "2 pods")])
 def test_one_is_no_plural(number: int, said: str) -> None:
     assert counted(number, "pod") == said
+
+
+def test_names_are_in_the_order_in_which_people_count() -> None:
+    wanted = ["gpu", "gpu-1", "gpu-1a", "gpu-2", "gpu-10", "gpu-10-2", "gpu-10-11", "node"]
+    as_texts = sorted(wanted)
+    assert as_texts != wanted == sorted(as_texts, key=natural)
+    assert natural("a01") != natural("a1"), "two names share no place"

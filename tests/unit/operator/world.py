@@ -16,6 +16,7 @@ from purser.core.mig_messages import MigResult, decode_request
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node_annotations import encode
 from purser.core.node_facts import NodeFacts, PciGpu
+from purser.core.taints import Taint
 from purser.core.times import spelled
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import nodes_to_look_into, reconcile
@@ -39,7 +40,6 @@ from purser.operator.model import (
     SetFinalizer,
     Settled,
     Snapshot,
-    Taint,
     Workload,
     WriteStatus,
 )
@@ -88,6 +88,8 @@ class World:
         self.ready_in_boot: dict[str, set[str]] = {}
         """By node: operands that have been ready since it was started."""
         self.rivals: tuple[str, ...] = ()
+        self.config_maps: dict[str, tuple[str, ...]] = {}
+        """Of people: their keys."""
         self.foreign: frozenset[ObjectKey] = frozenset()
         self.refusing: dict[str, str] = {}
         """What the server refuses, as its key is spelled -> what it says."""
@@ -232,6 +234,7 @@ class World:
             versions={name: self.version(name) for name in self.nodes},
             foreign=self.foreign,
             rivals=self.rivals,
+            config_keys=self.config_maps,
             refusals=self.refusals,
         )
 
@@ -469,6 +472,16 @@ class World:
     def _uid(self, kind: str) -> str:
         self._count += 1
         return f"{kind}{self._count}"
+
+
+def settled_world(*nodes: str) -> World:
+    """A policy and these nodes, once nothing is left to do."""
+    found = World()
+    found.add_policy()
+    for name in nodes:
+        found.add_node(name)
+    found.settle()
+    return found
 
 
 def _timeless(status: Any) -> Any:

@@ -6,12 +6,12 @@ from Kubernetes 1.25 on; older API servers leave them out, and the operator says
 
 from typing import Any
 
+from purser.core.selectors import PATTERN
 from purser.operator.definition.schemas import Schema, schema_of
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 from purser.operator.policy.checks import DRIVER_VERSION, MAX_PROFILES, MAX_SLOTS, MOVING_LABELS
 from purser.operator.policy.spec import ClusterPolicySpec
 from purser.operator.policy.status import ClusterPolicyStatus
-from purser.operator.selectors import PATTERN
 
 Raw = dict[str, Any]
 
@@ -62,6 +62,18 @@ _COLUMNS = [
     {"name": "Status", "type": "string", "jsonPath": ".status.state"},
     {"name": "Ready", "type": "integer", "jsonPath": ".status.nodes.ready", "description": "Nodes that are complete"},
     {"name": "Nodes", "type": "integer", "jsonPath": ".status.nodes.total", "description": "Nodes with GPUs"},
+    {
+        "name": "Upgraded",
+        "type": "string",
+        "jsonPath": ".status.upgrade.progress",
+        "description": "Nodes with the driver that they should have, while some have another",
+    },
+    {
+        "name": "Halted",
+        "type": "boolean",
+        "jsonPath": ".status.upgrade.halted",
+        "description": "Whether no further node begins its driver upgrade, because too many failed",
+    },
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
 

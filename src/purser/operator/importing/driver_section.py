@@ -12,7 +12,6 @@ _RENAMED = {
 
 NOT_TAKEN = {
     "useOpenKernelModules": "kernelModuleType says it",
-    "licensingConfig.configMapName": "licences are read from a Secret: set secretName",
 }
 """Fields without counterpart and why, by the names that Purser would have for them."""
 

@@ -1,35 +1,41 @@
 """NVIDIADrivers of nvidia.com/v1alpha1: the one for all nodes becomes spec.driver, the others profiles of it.
 
-An NVIDIADriver is a whole driver; a profile differs from spec.driver in image, version and kernel modules only. What
-else differs is said. Where several select a node NVIDIA's operator stops; Purser takes the first, so that is said, too.
+An NVIDIADriver is a whole driver; its profile says in what it differs from spec.driver. Upgrades alone are the same for
+all nodes. Where several select a node NVIDIA's operator stops; Purser takes the first, so that is said.
 """
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from purser.operator.importing.driver_section import NOT_TAKEN, with_new_names
-from purser.operator.importing.sections import Ledger, Raw, Reasons, section
+from purser.operator.importing.sections import UNKNOWN, Raw, Reasons, section
+from purser.operator.importing.telling import Losses, Rank
 from purser.operator.policy.decoding import in_words
 from purser.operator.policy.driver import DriverSpec
-from purser.operator.policy.sections import Sidecar
+from purser.operator.policy.fields import Sidecar
 
 NOT_GIVEN = (
     "profiles do this: where it is true give the NVIDIADrivers as well, without them spec.driver is for all nodes"
 )
 _SIDECARS: tuple[str, ...] = ("gds", "gdrcopy")
-_OF_PROFILES = ("repository", "image", "version", "kernelModuleType")
+_OF_IMAGE = ("repository", "image", "version")
+_OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
+"""Of spec.driver: what no profile has."""
 _OF_THE_POLICY = ("enabled", "upgradePolicy")
 """Of a ClusterPolicy's driver section: what counts beside NVIDIADrivers."""
+_WHERE_ABSENT = {
+    "imagePullPolicy": "IfNotPresent",
+    "priorityClassName": "system-node-critical",
+    "podSecurityContext": {},
+}
+"""What NVIDIA's operator does where an NVIDIADriver is silent, and others would be heard in Purser's policy."""
 _NO_EFFECT = "it had no effect, for NVIDIADrivers say it"
-_FOR_ALL = "spec.daemonsets says it, for all operands"
 _REASONS = Reasons(
-    unknown={
-        "nodeAffinity": "profiles select nodes by labels only: label those nodes, and select the label",
-        **NOT_TAKEN,
-        **dict.fromkeys(("labels", "annotations", "tolerations", "priorityClassName"), _FOR_ALL),
-    },
+    unknown={"nodeAffinity": "NVIDIA's operator does nothing with it, either", **NOT_TAKEN},
+    other=dict.fromkeys(("enabled", "profiles", "requirements"), UNKNOWN),
 )
 _NOT_HERE = ("default", "driverType", "nodeSelector")
 """Of an NVIDIADriver's spec: what kind it is, and for which nodes."""
@@ -45,25 +51,27 @@ class _Driver(msgspec.Struct, frozen=True, kw_only=True):
     """As a driver section has it; gds and gdrcopy besides."""
 
 
-def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Ledger) -> Raw:
+def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     """The old policy's spec with the drivers in it, as a spec of Purser's would have them; ``specs`` by name."""
     old = given.get("driver")
     if not specs or not isinstance(old, dict) or old.get("useNvidiaDriverCRD") is not True:
-        lost.lines.extend(
-            f"NVIDIADriver {name}: it had no effect, the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
-            for name in sorted(specs)
-        )
+        for name in specs:
+            why = "it had no effect, the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
+            lost.note(f"NVIDIADriver {name}", why, Rank.OFF)
         return given
     drivers = [found for name in sorted(specs) if (found := _read(name, specs[name], lost))]
     base, others = _divided(drivers, lost)
+    if "upgradePolicy" in base:
+        base = {**base, "upgradePolicy": {"autoUpgrade": True, **base["upgradePolicy"]}}
     for each in others:
-        _tell_differences(each, base, lost)
+        _tell_other_upgrades(each, base, lost)
     _tell_overlaps(others, lost)
     sidecars = {name: base[name] for name in _SIDECARS if name in base}
     driver = {
         **{name: old[name] for name in _OF_THE_POLICY if name in old},
+        **_not_as_others(base, given.get("daemonsets")),
         **{name: value for name, value in base.items() if name not in _SIDECARS},
-        "profiles": [_profile(each, name) for each, name in _named(others, lost)],
+        "profiles": [_profile(each, name, base) for each, name in _named(others, lost)],
     }
     _tell_no_effect(given, {"driver": driver, **sidecars}, lost)
     rest = {name: value for name, value in given.items() if name not in _SIDECARS}
@@ -73,17 +81,17 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Ledger) -> Raw:
 # --- one of them
 
 
-def _read(name: str, spec: Raw, lost: Ledger) -> _Driver | None:
+def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     """None: it cannot be taken over at all."""
-    own = Ledger(f"NVIDIADriver {name}: spec", lost.lines)
+    own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.lose(kind, "driverType", "the whole driver is left out, vGPU hosts are not supported")
+        own.lose_whole("driverType", "the whole driver is left out, vGPU hosts are not supported", Rank.FIRST)
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.lose(spec["nodeSelector"], "nodeSelector", f"the whole driver is left out: {in_words(error)}")
+        own.lose_whole("nodeSelector", f"the whole driver is left out: {in_words(error)}", Rank.FIRST)
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *_SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
@@ -104,18 +112,20 @@ def _with_whole_image(body: Raw) -> Raw:
 # --- all of them
 
 
-def _divided(drivers: Collection[_Driver], lost: Ledger) -> tuple[Raw, list[_Driver]]:
+def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Driver]]:
     """What is for all nodes, and the drivers of some: those that ask for more labels first."""
     general = [each for each in drivers if not each.nodes]
     for each in general[1:]:
-        lost.lines.append(f"NVIDIADriver {each.name}: {general[0].name} is for all nodes, too, and is taken")
+        why = f"{general[0].name} is for all nodes, too, and is taken"
+        lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
     some = sorted((each for each in drivers if each.nodes), key=lambda each: (-len(each.nodes), each.name))
     if general:
         return general[0].body, some
-    lost.lines.append(
-        "spec.driver: nodes that no NVIDIADriver selects had no driver, and get this one:"
-        " label them nvidia.com/gpu.deploy.driver=false if they shall not"
+    why = (
+        "nodes that no NVIDIADriver selects had no driver, and now get this one:"
+        " label them nvidia.com/gpu.deploy.driver=false to prevent that"
     )
+    lost.note("spec.driver", why, Rank.FIRST)
     return _common([each.body for each in some]), some
 
 
@@ -127,35 +137,39 @@ def _common(bodies: list[Raw]) -> Raw:
     return {
         name: value
         for name, value in first.items()
-        if name not in _OF_PROFILES and all(each.get(name) == value for each in more)
+        if name not in (*_OF_IMAGE, "kernelModuleType") and all(each.get(name) == value for each in more)
     }
 
 
-def _tell_differences(driver: _Driver, base: Raw, lost: Ledger) -> None:
-    """Fields that a profile does not have, where the driver of all nodes says something else."""
-    mine, all_nodes = _filled(driver.body), _filled(base)
-    for name in sorted(mine):
-        if name in _OF_PROFILES or mine[name] == all_nodes[name]:
-            continue
-        why = "a profile has no such field: spec.driver says it for all nodes, and says something else"
-        Ledger(f"NVIDIADriver {driver.name}: spec", lost.lines).lose(driver.body.get(name, ""), name, why)
+def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
+    """How its nodes are upgraded is not theirs any more."""
+    is_same = "upgradePolicy" in base and _filled(driver.body)["upgradePolicy"] == _filled(base)["upgradePolicy"]
+    if "upgradePolicy" in driver.body and not is_same:
+        why = "spec.driver.upgradePolicy is that of all nodes, and says something else"
+        own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
+        own.lose_whole("upgradePolicy", why, Rank.FIRST)
+
+
+def _not_as_others(base: Raw, common: Any) -> Raw:
+    """Of the driver for all nodes: what spec.daemonsets says of all operands, and never said of NVIDIADrivers."""
+    names = ("priorityClassName", "podSecurityContext")
+    said = common if isinstance(common, dict) else {}
+    return {name: _WHERE_ABSENT[name] for name in names if said.get(name) and not base.get(name)}
 
 
 def _filled(body: Raw) -> Raw:
     """With what absent fields mean."""
     rest = {name: value for name, value in body.items() if name not in _SIDECARS}
     sidecars = {name: msgspec.to_builtins(msgspec.convert(body.get(name, {}), Sidecar)) for name in _SIDECARS}
-    filled: Raw = msgspec.to_builtins(msgspec.convert(rest, DriverSpec))
+    filled: Raw = msgspec.json.decode(msgspec.json.encode(msgspec.convert(rest, DriverSpec)))
     return {**filled, **sidecars}
 
 
-def _tell_overlaps(drivers: Sequence[_Driver], lost: Ledger) -> None:
+def _tell_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
     for place, each in enumerate(drivers):
         if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
-            lost.lines.append(
-                f"NVIDIADriver {each.name}: where {', '.join(before)} selects a node as well, that counts;"
-                " NVIDIA's operator takes neither"
-            )
+            why = f"where {', '.join(before)} selects a node as well, that counts; NVIDIA's operator takes neither"
+            lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
 
 
 def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -163,17 +177,17 @@ def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return all(one[label] == other[label] for label in one.keys() & other.keys())
 
 
-def _tell_no_effect(old: Raw, new: Raw, lost: Ledger) -> None:
+def _tell_no_effect(old: Raw, new: Raw, lost: Losses) -> None:
     """What the ClusterPolicy says of drivers and NVIDIADrivers say otherwise."""
-    for name, value in old["driver"].items():
-        if name != "useNvidiaDriverCRD" and new["driver"].get(name, {}) != value:
-            lost.lose(value, f"driver.{name}", _NO_EFFECT)
-    for name in _SIDECARS:
-        if name in old and new.get(name, {}) != old[name]:
-            lost.lose(old[name], name, _NO_EFFECT)
+    said = {f"driver.{name}": value for name, value in old["driver"].items() if name != "useNvidiaDriverCRD"}
+    said |= {name: old[name] for name in _SIDECARS if name in old}
+    now = {**{f"driver.{name}": value for name, value in new["driver"].items()}, **new}
+    unheard = [f"{lost.prefix}.{name}" for name, value in said.items() if now.get(name, {}) != value]
+    if unheard:
+        lost.note(", ".join(unheard), _NO_EFFECT, Rank.OFF)
 
 
-def _named(drivers: Iterable[_Driver], lost: Ledger) -> list[tuple[_Driver, str]]:
+def _named(drivers: Iterable[_Driver], lost: Losses) -> list[tuple[_Driver, str]]:
     """With names that profiles may have, each of its own."""
     found: dict[str, _Driver] = {}
     for each in drivers:
@@ -182,12 +196,23 @@ def _named(drivers: Iterable[_Driver], lost: Ledger) -> list[tuple[_Driver, str]
             number = re.search(r"-(\d+)$", name)
             name = f"{name[: number.start()]}-{int(number[1]) + 1}" if number else f"{name}-2"
         if name != each.name:
-            lost.lines.append(f"NVIDIADriver {each.name}: metadata.name: its profile is {name}")
+            lost.note(f"NVIDIADriver {each.name}: metadata.name", f"its profile is {name}")
         found[name] = each
     return [(each, name) for name, each in found.items()]
 
 
-def _profile(driver: _Driver, name: str) -> Raw:
-    parts = {field: driver.body[field] for field in _OF_PROFILES if driver.body.get(field)}
-    modules = {"kernelModuleType": driver.body.get("kernelModuleType", "auto")}
-    return {"name": name, "nodeSelector": driver.nodes, **parts, **modules}
+def _profile(driver: _Driver, name: str, base: Raw) -> Raw:
+    """What it says otherwise than spec.driver; its image and modules whole, for people to see."""
+    body, mine, all_nodes = driver.body, _filled(driver.body), _filled(base)
+    images = {field: body[field] for field in _OF_IMAGE if body.get(field)}
+    modules = {"kernelModuleType": body.get("kernelModuleType", "auto")}
+    others = mine.keys() - {*_OF_IMAGE, *modules, *_OF_ALL_NODES}
+    differing = {field: _said(body, field, mine) for field in sorted(others) if mine[field] != all_nodes[field]}
+    return {"name": name, "nodeSelector": driver.nodes, **images, **modules, **differing}
+
+
+def _said(body: Raw, field: str, filled: Raw) -> Any:
+    """A field as a profile says it: one that is absent takes away what spec.driver has."""
+    if body.get(field):
+        return body[field]
+    return _WHERE_ABSENT.get(field, {} if isinstance(filled[field], dict) else filled[field])

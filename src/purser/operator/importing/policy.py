@@ -6,9 +6,12 @@ from typing import Any
 
 import msgspec
 
+from purser.operator.importing.absent import without_absent
 from purser.operator.importing.driver_section import NOT_TAKEN, with_new_names
 from purser.operator.importing.drivers import NOT_GIVEN, with_drivers
-from purser.operator.importing.sections import Ledger, Raw, Reasons, section
+from purser.operator.importing.effects import idle
+from purser.operator.importing.sections import Raw, Reasons, section
+from purser.operator.importing.telling import Losses, Rank, lines
 from purser.operator.names import GROUP, KIND, VERSION
 from purser.operator.policy import ClusterPolicySpec, PolicyError, decode
 from purser.operator.policy.checks import is_name, problems
@@ -18,13 +21,19 @@ _Object = Mapping[str, Any]
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """The new policy, and what of the old objects is not in it: each a field and the reason, in one line."""
+    """The new policy, and what people have to know of it, in lines: each names fields and the reason."""
 
     policy: Raw
     lost: tuple[str, ...]
+    """What of the old objects is not in it; what matters most first."""
+    idle: tuple[str, ...]
+    """What is in it, and does nothing as it stands."""
 
 
 _OTHER_IMAGE = "Purser has a worker of its own in place of NVIDIA's MIG manager"
+_NO_COUNTERPART = {
+    "NodeMaintenance": "Purser empties nodes itself, and asks no maintenance operator (requestor mode)",
+}
 _REASONS = Reasons(
     unknown={
         "operator.defaultRuntime": "the runtime is found on each node",
@@ -35,16 +44,9 @@ _REASONS = Reasons(
         "psp": "Kubernetes has no PodSecurityPolicy any more",
         "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
         "cdi.default": "the runtime that containers get follows from cdi.enabled",
-        "cdi.nriPluginEnabled": "the NRI plugin is not supported",
+        "cdi.nriPluginEnabled": "the NRI plugin is not supported: the toolkit configures each node's runtime instead",
+        "dcgm.hostPort": "NVIDIA's operator does nothing with it, either",
         "migManager.gpuClientsConfig": "services of the host are not stopped: nodes are emptied of pods only",
-        "sandboxWorkloads": "virtual machines are not supported",
-        "vfioManager": "virtual machines are not supported",
-        "sandboxDevicePlugin": "virtual machines are not supported",
-        "kataSandboxDevicePlugin": "virtual machines are not supported",
-        "vgpuManager": "vGPU hosts are not supported",
-        "vgpuDeviceManager": "vGPU hosts are not supported",
-        "kataManager": "Kata is not supported",
-        "ccManager": "confidential computing is not supported",
     },
     other=dict.fromkeys(
         (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE
@@ -58,15 +60,14 @@ def import_policy(documents: Iterable[_Object]) -> Imported:
     Lists of objects, as kubectl prints them, are taken apart. Of several ClusterPolicies the oldest counts, as it did
     there; its name is taken over. Raises `PolicyError` where there is none, or for an object that cannot be read.
     """
-    lines: list[str] = []
-    old, drivers = _told_apart(list(_each(documents)), lines)
-    lost = Ledger("spec", lines)
-    given = with_drivers(_renamed(_spec_of(old)), {_name(each): _spec_of(each) for each in drivers}, lost)
+    lost = Losses("spec", [])
+    old, drivers = _told_apart(list(_each(documents)), lost)
+    given = without_absent(_renamed(_spec_of(old)), lost)
+    given = with_drivers(given, {_name(each): _spec_of(each) for each in drivers}, lost)
     spec = section(ClusterPolicySpec, given, "", _REASONS, lost)
     _say_what_was_meant(spec, lost)
     policy = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": _checked_name(old)}, "spec": spec}
-    decode(policy)
-    return Imported(policy, tuple(sorted(set(lines))))
+    return Imported(policy, lines(lost.losses), lines(idle(spec, decode(policy).spec)))
 
 
 # --- which objects
@@ -81,20 +82,21 @@ def _each(documents: Iterable[_Object]) -> Iterator[_Object]:
             yield document
 
 
-def _told_apart(objects: list[_Object], lines: list[str]) -> tuple[_Object, list[_Object]]:
-    """The active policy and the drivers; ``lines`` gets one for each of the others, which have no effect."""
+def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Object]]:
+    """The active policy and the drivers; the others are told: they have no effect."""
     policies = sorted((each for each in objects if _is(each, "nvidia.com/v1", KIND)), key=_age)
     drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
     if not policies:
         said = ", ".join(map(_what, objects)) or "nothing"
         raise PolicyError(f"this is {said}: give a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
-    lines.extend(f"{DRIVER_KIND} {name}: it is there twice, the last counts" for name in names if names.count(name) > 1)
+    for name in {name for name in names if names.count(name) > 1}:
+        lost.note(f"{DRIVER_KIND} {name}", "it is there twice, the last counts", Rank.FIRST)
     for each in policies[1:]:
-        lines.append(f"{KIND} {_name(each)}: it had no effect, {_name(policies[0])} is older")
+        lost.note(f"{KIND} {_name(each)}", f"it had no effect, {_name(policies[0])} is older", Rank.OFF)
     for each in objects:
         if each not in policies and each not in drivers:
-            lines.append(f"{_what(each)}: it has no counterpart")
+            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "it has no counterpart"), Rank.FIRST)
     return policies[0], drivers
 
 
@@ -163,7 +165,7 @@ def _renamed(given: Raw) -> Raw:
     return {**given, "driver": driver}
 
 
-def _say_what_was_meant(spec: Raw, lost: Ledger) -> None:
+def _say_what_was_meant(spec: Raw, lost: Losses) -> None:
     """Where Purser's default is another one, in place."""
     spec.setdefault("devicePlugin", {})["flavor"] = "nvidia"
     spec.setdefault("dcgm", {}).setdefault("enabled", True)
@@ -173,7 +175,7 @@ def _say_what_was_meant(spec: Raw, lost: Ledger) -> None:
     _without_contradictions(spec, lost)
 
 
-def _without_workload(spec: Raw, lost: Ledger) -> None:
+def _without_workload(spec: Raw, lost: Losses) -> None:
     plugin = spec.get("validator", {}).get("plugin", {})
     if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
         lost.lose(
@@ -182,17 +184,24 @@ def _without_workload(spec: Raw, lost: Ledger) -> None:
         plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
 
 
-def _without_contradictions(spec: Raw, lost: Ledger) -> None:
+def _without_contradictions(spec: Raw, lost: Losses) -> None:
     """What NVIDIA's operator takes and Purser's refuses, because it can never be; each problem names its field."""
     while found := problems(msgspec.convert(spec, ClusterPolicySpec)):
-        place = re.match(r"spec\.([A-Za-z.]+)", found[0])
+        place = re.match(r"spec\.([A-Za-z.]+)(?:\[(\d+)\])?", found[0])
         *parents, name = place[1].split(".") if place else [""]
         at: Raw = spec
         for each in parents:
             at = at.get(each, {})
-        if name not in at:
+        if place is None or name not in at:
             raise PolicyError(found[0])
-        del at[name]
         where = ".".join([*parents, name])
+        if place[2] and isinstance(at[name], list):
+            item = at[name].pop(int(place[2]))
+            where = f"{where}[{place[2]}]"
+            named = f"profile {item['name']} is left out" if "name" in item else "left out"
+            lost.lose_whole(where, f"{named}, for {found[0]}", Rank.FIRST)
+            continue
+        del at[name]
         why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
-        lost.lose(True, where, f"left out, for {why}")
+        rank = Rank.FIRST if name == "profiles" else Rank.SETTING
+        lost.lose_whole(where, f"left out, for {why}", rank)

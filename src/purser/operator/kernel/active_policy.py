@@ -69,7 +69,8 @@ def finalizers_of(raw: Raw) -> tuple[str, ...]:
 
 def generation_of(raw: Raw) -> int:
     """Which of its specs it is."""
-    return int(raw["metadata"].get("generation") or 0)
+    generation = raw["metadata"].get("generation")
+    return generation if isinstance(generation, int) else 0
 
 
 def old_status(raw: Raw) -> ClusterPolicyStatus:

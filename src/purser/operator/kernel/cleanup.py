@@ -14,6 +14,7 @@ from purser.operator.mig import holds as mig_holds
 from purser.operator.model import Delete, Departure, NodeView, ObjectKey, PatchNode, Snapshot
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
+    DRIVER_MANAGER_LABELS,
     GROUP,
     MIG_STEP_ANNOTATION,
     OPERAND_LABEL,
@@ -22,9 +23,11 @@ from purser.operator.names import (
     PAUSED_FOR_MIG,
     PAUSED_FOR_UPGRADE,
     POOL_LABEL,
+    PREINSTALLED,
 )
 from purser.operator.nodework.cordons import is_cordoned_by_purser
 from purser.operator.order import Operand
+from purser.operator.wording import natural
 
 DISCOVERY = "gpu-discovery"
 """Operand label of Purser's discovery."""
@@ -36,7 +39,8 @@ def cleanup(snapshot: Snapshot) -> tuple[PatchNode | Delete, ...]:
     """What remains to be done until nothing of the operator is left; nothing, if that is so or only time is missing:
     where a driver is in use, it stays with its label until it is not."""
     found = departures(snapshot, choose(snapshot.policies))
-    kept = drivers_objects(snapshot) if any(each.stays for each in found.values()) else frozenset()
+    in_use = bool(snapshot.left_out) or any(each.stays for each in found.values())
+    kept = drivers_objects(snapshot) if in_use else frozenset()
     unwanted = (key for key in snapshot.objects if key not in kept)
     return (*_nodes(snapshot, found), *removals(snapshot, unwanted, WHY))
 
@@ -52,7 +56,12 @@ def drivers_objects(snapshot: Snapshot) -> frozenset[ObjectKey]:
 def is_clean(snapshot: Snapshot) -> bool:
     """Whether nothing is left: no object, no pod that could still write (one of a dead node cannot), no label."""
     alive = snapshot.alive
-    return not snapshot.objects and not cleanup(snapshot) and not any(pod.node in alive for pod in snapshot.pods)
+    return (
+        not snapshot.left_out
+        and not snapshot.objects
+        and not cleanup(snapshot)
+        and not any(pod.node in alive for pod in snapshot.pods)
+    )
 
 
 def stripped(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
@@ -62,7 +71,8 @@ def stripped(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     pause is not: nobody else would end it.
     """
     labels = [label for label in OWNED_NODE_LABELS if label in node.labels]
-    labels += [each.deploy_label for each in Operand if each.deploy_label in node.labels and not users_word(node, each)]
+    labels += [each.deploy_label for each in Operand if each.deploy_label in node.labels and not _is_users(node, each)]
+    labels += [label for label in DRIVER_MANAGER_LABELS if node.labels.get(label) == ""]
     annotations = [
         each for each in OWNED_NODE_ANNOTATIONS if each in node.annotations and each != NODE_FACTS_ANNOTATION
     ]
@@ -73,6 +83,11 @@ def stripped(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
         unschedulable=False if is_cordoned_by_purser(node) else None,
         why=WHY,
     )
+
+
+def _is_users(node: NodeView, operand: Operand) -> bool:
+    """Whether people wrote an operand's label. That a node has a driver of its own NVIDIA's driver manager writes."""
+    return users_word(node, operand) not in ("", PREINSTALLED)
 
 
 def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], departure: Departure | None) -> PatchNode:
@@ -96,7 +111,7 @@ def _nodes(snapshot: Snapshot, found: Mapping[str, Departure]) -> Iterator[Patch
     operands: dict[str, set[str]] = {}
     for pod in snapshot.pods:
         operands.setdefault(pod.node, set()).add(pod.operand)
-    for node in sorted(snapshot.nodes, key=lambda node: node.name):
+    for node in sorted(snapshot.nodes, key=lambda node: natural(node.name)):
         there = operands.get(node.name, set()) if node.ready else set()
         patches = []
         if _is_marked(node):

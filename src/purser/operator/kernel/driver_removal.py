@@ -18,7 +18,7 @@ from purser.operator.model import Departure, NodeView, PodView, Snapshot, Worklo
 from purser.operator.names import DEPLOY
 from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import Operand, dependents
-from purser.operator.wording import some
+from purser.operator.wording import natural, some
 
 _NEEDING = frozenset(dependents(Operand.DRIVER))
 
@@ -41,10 +41,14 @@ def departures(snapshot: Snapshot, chosen: Chosen) -> dict[str, Departure]:
 
 
 def held_back(snapshot: Snapshot) -> tuple[str, ...]:
-    """Where no policy is active: which pods of which nodes the removal of drivers waits for, a sentence per node."""
+    """Where no policy is active: which pods of which nodes the removal of drivers waits for, or which node is left out,
+    a sentence per node."""
     chosen = choose(snapshot.policies)
-    found = departures(snapshot, chosen) if chosen.raw is None else {}
-    return tuple(f"node {name}: {why_it_stays(found[name])}" for name in sorted(found) if found[name].stays)
+    if chosen.raw is not None:
+        return ()
+    whys = {name: why_it_stays(each) for name, each in departures(snapshot, chosen).items() if each.stays}
+    whys |= {each.node.name: each.why for each in snapshot.left_out}
+    return tuple(f"node {name}: {whys[name]}" for name in sorted(whys, key=natural))
 
 
 def why_it_stays(departure: Departure) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from purser.operator.kernel.driver_removal import why_it_stays
 from purser.operator.kernel.facts import can_gpus_mig
 from purser.operator.mig import trouble_of
-from purser.operator.model import UNTOLERATED, ObjectKey, Refusal, Standing
+from purser.operator.model import UNTOLERATED, LeftOut, ObjectKey, Refusal, Standing
 from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
@@ -15,6 +15,9 @@ from purser.operator.wording import some
 
 LAYOUT_REASONS = ("MigChangeFailed", "MigNotPossible")
 """The node's GPUs are not cut as somebody asked: they work, and the node may be complete all the same."""
+
+HANDLING_FAILED = "HandlingFailed"
+"""A part of Purser failed on the node."""
 
 _UNCUT = ("", "all-disabled")
 """Layouts that every GPU has."""
@@ -37,6 +40,12 @@ def failing_nodes(
             found = next(_causes(standing, has_mig_manager, upgrades_drivers), None)
         if found is not None:
             yield found
+
+
+def unhandled(nodes: Iterable[LeftOut]) -> Iterator[FailingNode]:
+    """Those that a part of Purser failed on, GPU nodes or not: that cannot be told."""
+    for each in nodes:
+        yield FailingNode(name=each.node.name, reason=HANDLING_FAILED, message=each.why)
 
 
 def sentence(failing: FailingNode) -> str:

@@ -5,20 +5,24 @@ from typing import Any
 
 import msgspec
 
+from purser.core.taints import KEEPING_AWAY, PodToleration, Taint
 from purser.core.times import parsed
-from purser.operator.model import UNTOLERATED, NodeView, OperandOnNode, Rendered, Standing, Taint, Template
+from purser.operator.model import UNTOLERATED, NodeView, OperandOnNode, Rendered, Standing, Template
 from purser.operator.names import DRIVER_CONFIG_LABEL, LET_IN_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.order import Operand
 
 PATIENCE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
 NO_POD = "it has no pod yet; if that lasts, its pods find no room there, or the DaemonSet controller does not run"
+NO_CONFIG = (
+    "its driver waits for a ConfigMap that is not in the operator's namespace: driver.kernelModuleConfig, repoConfig or"
+    " certConfig names it"
+)
 STILL_GOING = "its old pod has not gone yet"
 REASONS = ("NoPod", UNTOLERATED)
 
 _PASSING = "node.kubernetes.io/"
 """Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
-_KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Manifests(msgspec.Struct, frozen=True):
@@ -60,11 +64,13 @@ def without_pod(standing: Standing, operand: Operand, manifests: Manifests, now:
         message = f"its pods do not tolerate {_to_be_mended(taint)}"
         return OperandOnNode(operand=operand, state="failing", reason=UNTOLERATED, message=message)
     still = any(pod.operand == operand for pod in standing.pods)
+    awaits = operand is Operand.DRIVER and standing.pool is not None and not standing.driver_template.hash
+    message = NO_CONFIG if awaits else NO_POD
     return OperandOnNode(
         operand=operand,
         state="failing" if now >= fails_at(standing.node, now) else "progressing",
         reason="NoPod",
-        message=STILL_GOING if still else NO_POD,
+        message=STILL_GOING if still else message,
     )
 
 
@@ -88,27 +94,19 @@ def barred(node: NodeView, manifests: Manifests) -> str:
 
 def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
     """A taint of the node that one of these sets of tolerations does not tolerate."""
-    lasting = [each for each in node.taints if each.effect in _KEEPING_AWAY and not each.key.startswith(_PASSING)]
+    lasting = [each for each in node.taints if each.effect in KEEPING_AWAY and not each.key.startswith(_PASSING)]
     return next((taint for taint in lasting for each in tolerations if not _is_tolerated(taint, each)), None)
 
 
 def _to_be_mended(taint: Taint) -> str:
-    return f"the node's taint {spelled_taint(taint)}: add it to spec.daemonsets.tolerations, or remove the taint"
-
-
-def spelled_taint(taint: Taint) -> str:
-    """As kubectl spells it."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+    return f"the node's taint {taint}: add it to spec.daemonsets.tolerations, or remove the taint"
 
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
-    return any(_tolerates(each, taint) for each in tolerations)
+    return any(_toleration(each).tolerates(taint) for each in tolerations)
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
-    """The rules of the API: no key means every key, no effect every effect."""
-    key, effect = toleration.get("key", ""), toleration.get("effect", "")
-    exists = toleration.get("operator", "Equal") == "Exists"
-    if effect not in ("", taint.effect) or key not in ("", taint.key) or (not key and not exists):
-        return False
-    return exists or bool(toleration.get("value", "") == taint.value)
+def _toleration(given: Mapping[str, Any]) -> PodToleration:
+    return PodToleration(
+        given.get("key", ""), given.get("operator", ""), given.get("value", ""), given.get("effect", "")
+    )

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable
 from hashlib import sha256
 
-from purser.operator.kernel.facts import facts_of, os_of, product_of
-from purser.operator.model import NodeView, Pool
+from purser.operator.kernel.facts import facts_of, os_of, product_of, runtime_of
+from purser.operator.model import NodeView, Pool, Runtime
 from purser.operator.names import GPU_PRODUCT_LABEL, POOL_LABEL
 from purser.operator.policy.driver import DriverSpec, Profile, Requirement
 from purser.operator.policy.images import DEFAULTS
@@ -102,13 +102,15 @@ def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool |
     system = os_of(node)
     if system is None:
         return None
+    runtime: Runtime = "crio" if system[0] == "rhel" and runtime_of(node).runtime == "crio" else "containerd"
     return Pool(
-        name=_name(*system, node.kernel, profile.name if profile else ""),
+        name=_name(*system, node.kernel, profile.name if profile else "", runtime),
         os_id=system[0],
         os_version=system[1],
         kernel=node.kernel,
         profile=profile.name if profile else "",
         version=_version(driver, profile),
+        runtime=runtime,
     )
 
 
@@ -119,9 +121,10 @@ def _version(driver: DriverSpec, profile: Profile | None) -> str:
     return given or (whole[1] if whole else "" if "/" in image else DEFAULTS["driver"][2])
 
 
-def _name(os_id: str, os_version: str, kernel: str, profile: str) -> str:
-    key = "\n".join((os_id, os_version, kernel, profile))
-    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, profile, kernel))).lower())
+def _name(os_id: str, os_version: str, kernel: str, profile: str, runtime: str) -> str:
+    told = [] if runtime == "containerd" else [runtime]
+    key = "\n".join((os_id, os_version, kernel, profile, *told))
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, *told, profile, kernel))).lower())
     return f"{slug[: MAX_NAME - _HASH - 1].strip('-')}-{sha256(key.encode()).hexdigest()[:_HASH]}"
 
 

@@ -7,11 +7,13 @@ import msgspec
 from purser.operator.gauges import Gauge, Reconciliation
 from purser.operator.kernel.active_policy import Chosen, choose, has_finalizer, name_of, old_status, uid_of
 from purser.operator.kernel.cleanup import cleanup, drivers_objects, is_clean
+from purser.operator.kernel.config_keys import config_keys
 from purser.operator.kernel.driver_removal import departures, held_back
 from purser.operator.kernel.events import events_of, gauges_of
 from purser.operator.kernel.gates import changes_pool, gate_patch, gone_patch, stale_validations
 from purser.operator.kernel.inactive_policies import ignored_status, leaving_status, released
 from purser.operator.kernel.late_sets import late_sets
+from purser.operator.kernel.leaving_out import decided
 from purser.operator.kernel.missing_pods import fails_at as missing_fails_at
 from purser.operator.kernel.objects import object_actions
 from purser.operator.kernel.policy_writes import claim, with_finalizer, without_finalizer, write_status
@@ -54,6 +56,8 @@ from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
 from purser.operator.wording import some
 
+LOOK_AGAIN_S = 30.0
+"""How soon nodes are tried again that were left out of a round."""
 LOOK_ELSEWHERE_S = 60.0
 """How often it is looked whether the namespace of another operator is still there."""
 
@@ -72,7 +76,18 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def reconcile(snapshot: Snapshot) -> Outcome:
     """What to do next. Every action is valid by itself: whoever does some of them and dies has done no harm, and the
-    next round goes on from there. Without change there are no actions."""
+    next round goes on from there. Without change there are no actions.
+
+    Nodes on which this fails, unexpectedly, are left out of it, and named. What fails without them is raised."""
+    outcome, decided_by = decided(snapshot, _round)
+    if not decided_by.left_out:
+        return outcome
+    again = min(LOOK_AGAIN_S, outcome.look_again_s or LOOK_AGAIN_S)
+    return msgspec.structs.replace(outcome, left_out=decided_by.left_out, look_again_s=again)
+
+
+def _round(snapshot: Snapshot) -> Outcome:
+    _look_into(snapshot)  # where this fails on a node, that has to be told, too
     chosen = choose(snapshot.policies)
     if snapshot.elsewhere:
         return _stand_back(snapshot, chosen)
@@ -90,6 +105,10 @@ def reconcile(snapshot: Snapshot) -> Outcome:
 def nodes_to_look_into(snapshot: Snapshot) -> frozenset[str]:
     """Nodes whose pods a round has to know, besides operands; by a snapshot without these pods: nodes that are being
     emptied, those whose driver is to leave, and those whose GPUs are about to count as gone."""
+    return decided(snapshot, _look_into)[0]
+
+
+def _look_into(snapshot: Snapshot) -> frozenset[str]:
     emptied = (node.name for node in snapshot.nodes if upgrade_needs_workloads(node) or mig_needs_workloads(node))
     chosen = choose(snapshot.policies)
     leaving = (name for name, each in departures(snapshot, chosen).items() if not each.going)
@@ -98,6 +117,10 @@ def nodes_to_look_into(snapshot: Snapshot) -> frozenset[str]:
 
 def upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
     """The fleet as the upgrade sees it; or in a sentence why there is none."""
+    return decided(snapshot, _upgrade_fleet)[0]
+
+
+def _upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
     chosen = choose(snapshot.policies)
     if snapshot.elsewhere:
         return elsewhere(snapshot)
@@ -124,6 +147,8 @@ def view_of(snapshot: Snapshot, chosen: Chosen) -> View:
             pools=wanted_pools(found, policy),
             runtimes=tuple(sorted({each.runtime for each in found if each.presence.state != "gone"})),
             service_monitors=snapshot.service_monitors,
+            node_features=snapshot.node_features,
+            config_keys=config_keys(snapshot),
         )
     )
     return View(
@@ -192,6 +217,7 @@ def _fleet(view: View) -> Fleet:
         ),
         held=frozenset(each.node.name for each in view.standings if mig_holds(each.node)),
         late_sets=late_sets(view.standings, sets),
+        left_out=view.snapshot.left_out,
     )
 
 
@@ -249,6 +275,8 @@ def _kept(view: View) -> frozenset[ObjectKey]:
     """Driver DaemonSets of pools that nodes carry and that the policy no longer knows: a profile that is gone, another
     operating system. They stay as they are until an upgrade has moved their nodes. Where the policy has no driver any
     more, all that is the driver's stays as long as one of them is in use."""
+    if view.snapshot.left_out:  # whatever they have may be of a kind that no other node has
+        return frozenset(view.snapshot.objects)
     if not view.policy.spec.driver.enabled:
         in_use = any(each.departure is not None and each.departure.stays for each in view.standings)
         return drivers_objects(view.snapshot) if in_use else frozenset()

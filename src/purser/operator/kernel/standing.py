@@ -26,6 +26,7 @@ from purser.operator.names import DEPLOY, OPENED_BOOT_ANNOTATION
 from purser.operator.operands import as_told_apart
 from purser.operator.order import Operand, prerequisites
 from purser.operator.policy.spec import ClusterPolicySpec
+from purser.operator.wording import natural
 
 MANY_RESTARTS = 3
 IMAGE_TROUBLES = frozenset(
@@ -37,7 +38,7 @@ IMAGE_TROUBLES = frozenset(
 def places(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[Place, ...]:
     """Nodes that have or had GPUs, ordered by name."""
     found = []
-    for node in sorted(snapshot.nodes, key=lambda node: node.name):
+    for node in sorted(snapshot.nodes, key=lambda node: natural(node.name)):
         presence = presence_of(node, snapshot, spec.discovery.gone_after_seconds)
         if presence.state != "never":
             found.append(_place(node, presence, spec))
@@ -146,9 +147,9 @@ def _without_label(standing: Standing, operand: Operand, lacking: list[Operand])
         return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=standing.obstacle)
     if operand is Operand.DRIVER and standing.waits:
         return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=standing.waits)
-    message = f"it waits for {', '.join(lacking)}" if lacking else "it is let in next"
+    message = f"it waits for {', '.join(lacking)}" if lacking else "it starts next"
     if standing.departure is not None:
-        message = "it waits until the driver that is to leave is gone"
+        message = "it waits until the node's former driver is removed"
     return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
 
 

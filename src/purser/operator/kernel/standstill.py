@@ -11,7 +11,7 @@ from purser.operator.names import KIND
 from purser.operator.nodework.cordons import is_cordoned_by_purser
 from purser.operator.policy import ClusterPolicyStatus
 from purser.operator.upgrade import is_under_way as upgrade_is_under_way
-from purser.operator.wording import some
+from purser.operator.wording import natural, some
 
 UNDEFINED = f"the cluster has no definition of {KIND}: purser operator crd --apply makes it"
 
@@ -44,14 +44,14 @@ def elsewhere(snapshot: Snapshot) -> str:
 
 def _in_the_middle(snapshot: Snapshot) -> str:
     """Nodes that stay where they are in a change, as the end of a sentence."""
-    names = sorted(
+    names = [
         node.name
         for node in snapshot.nodes
         if is_cordoned_by_purser(node) or upgrade_is_under_way(node) or mig_is_under_way(node)
-    )
+    ]
     if not names:
         return ""
-    return f"; in the middle of a change, and cordoned or paused, stay nodes: {some(names)}"
+    return f"; in the middle of a change, and cordoned or paused, stay nodes: {some(sorted(names, key=natural))}"
 
 
 def _stopped(snapshot: Snapshot, raw: Raw, reason: str, told: str) -> ClusterPolicyStatus:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from purser.operator.kernel.conditions import DEGRADED, PROGRESSING, READY, condition
 from purser.operator.kernel.driver_removal import why_it_stays
-from purser.operator.kernel.failing import LAYOUT_REASONS, failing_nodes, sentence
+from purser.operator.kernel.failing import LAYOUT_REASONS, failing_nodes, sentence, unhandled
 from purser.operator.kernel.late_sets import is_unseen
 from purser.operator.kernel.missing_pods import REASONS
 from purser.operator.model import OperandOnNode, Pool, Snapshot, Standing
@@ -23,7 +23,7 @@ from purser.operator.policy.status import (
     UpgradeStatus,
 )
 from purser.operator.upgrade import is_kept_by_taint
-from purser.operator.wording import some
+from purser.operator.wording import natural, some
 
 NodeState = Literal["ready", "progressing", "failing", "excluded"]
 ROLLING = ("Updating", "Upgrading")
@@ -40,10 +40,11 @@ def status_of(
     """How the GPU stack is doing under this policy. ``mig_waits``: by node, what its MIG change waits for."""
     has_mig_manager = Operand.MIG_MANAGER in policy.spec.enabled
     upgrades_drivers = policy.spec.driver.upgrade_policy.auto_upgrade
-    failing = tuple(
-        failing_nodes(standings, snapshot.refusals, has_mig_manager=has_mig_manager, upgrades_drivers=upgrades_drivers)
+    found = failing_nodes(
+        standings, snapshot.refusals, has_mig_manager=has_mig_manager, upgrades_drivers=upgrades_drivers
     )
-    states = _states(standings, failing)
+    failing = tuple(sorted((*found, *unhandled(snapshot.left_out)), key=lambda each: natural(each.name)))
+    states = _states(standings, failing) | {each.node.name: "failing" for each in snapshot.left_out}
     counts = _counts(states.values())
     progressing = _progressing(snapshot, policy, states, standings, upgrade, mig_waits)
     conditions = (
@@ -150,7 +151,7 @@ def _progressing(
         told = _with_upgrade(f"nodes whose driver is being upgraded: {upgrade.in_progress}", upgrade)
         return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", told)
     if mig_waits:
-        told = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits)], "node", named=1)
+        told = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural)], "node", named=1)
         return _condition(snapshot, policy, PROGRESSING, True, "MigChange", told)
     return _condition(snapshot, policy, PROGRESSING, False, "Settled", "")
 
@@ -183,7 +184,9 @@ def _degraded(
     snapshot: Snapshot, policy: ClusterPolicy, failing: Sequence[FailingNode], upgrade: UpgradeStatus
 ) -> Condition:
     if upgrade.halted:
-        return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", upgrade.message)
+        first = next((each.message for each in failing if each.reason == "UpgradeFailed"), "")
+        told = ": ".join(filter(None, (f"no further node begins: {upgrade.halt_reason}", first)))
+        return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", told)
     if snapshot.refusals:
         refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))
         told = some([f"{each.key}: {each.why}" for each in refused], "write", named=1)

@@ -5,11 +5,12 @@ from purser.operator.mig.states import MigFleet, change_of, trouble_of, wanted_p
 from purser.operator.model import Moves, Standing
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.steps import moves_of
+from purser.operator.wording import natural
 
 
 def advance(fleet: MigFleet) -> Moves:
     """What to do next on every node: at most one patch each."""
-    ledger, nodes = DisruptionLedger(fleet.budgets), sorted(fleet.standings, key=lambda each: each.node.name)
+    ledger, nodes = DisruptionLedger(fleet.budgets), sorted(fleet.standings, key=lambda each: natural(each.node.name))
     may_empty = _turn(nodes, fleet)
     return moves_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
@@ -20,7 +21,7 @@ def waiting_of(fleet: MigFleet, moves: Moves) -> dict[str, str]:
     waiting = (each for each in fleet.standings if each.node.name in moves.waits and not trouble_of(each.node))
     return {
         each.node.name: f"MIG layout {_profile(each, fleet)}: {moves.waits[each.node.name]}"
-        for each in sorted(waiting, key=lambda each: each.node.name)
+        for each in sorted(waiting, key=lambda each: natural(each.node.name))
     }
 
 

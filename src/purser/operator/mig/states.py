@@ -6,7 +6,7 @@ import msgspec
 
 from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import decode
+from purser.core.node_annotations import NodeMessage
 from purser.operator.model import NodeView, Standing
 from purser.operator.names import (
     MIG_CONFIG_LABEL,
@@ -64,6 +64,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.attempt}/apply"
 
 
+_CHANGES = NodeMessage(Change, MIG_STEP_ANNOTATION)
+
+
 class MigFleet(NodeWork, frozen=True, kw_only=True):
     """Everything that MIG changes are decided from."""
 
@@ -74,7 +77,7 @@ class MigFleet(NodeWork, frozen=True, kw_only=True):
 
 def change_of(node: NodeView) -> Change | None:
     """The change that is under way; None where there is none, or its record cannot be read."""
-    return decode(node.annotations.get(MIG_STEP_ANNOTATION), Change)
+    return _CHANGES.read(node.annotations.get(MIG_STEP_ANNOTATION))
 
 
 def is_under_way(node: NodeView) -> bool:

@@ -22,6 +22,7 @@ from purser.operator.model.outcome import (
 )
 from purser.operator.model.snapshot import (
     Budget,
+    LeftOut,
     NodeView,
     ObjectKey,
     PodView,
@@ -29,7 +30,6 @@ from purser.operator.model.snapshot import (
     Refusal,
     Settled,
     Snapshot,
-    Taint,
     Workload,
 )
 from purser.operator.model.standing import (
@@ -61,6 +61,7 @@ __all__ = [
     "Departure",
     "Distribution",
     "Evict",
+    "LeftOut",
     "Moves",
     "NodeView",
     "ObjectKey",
@@ -82,7 +83,6 @@ __all__ = [
     "Settled",
     "Snapshot",
     "Standing",
-    "Taint",
     "Template",
     "Wanted",
     "Workload",

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from purser.operator.gauges import Gauge
-from purser.operator.model.snapshot import ObjectKey, PodView, Raw, Workload
+from purser.operator.model.snapshot import LeftOut, ObjectKey, PodView, Raw, Workload
 from purser.operator.policy.status import ClusterPolicyStatus
 
 
@@ -104,6 +104,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """When time alone changes something; None: never."""
     standstill: str = ""
     """Why this operator keeps its hands off everything, its policy's status included; empty: it does not."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Nodes that a part of Purser failed on: nothing is done to them."""
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from purser.core.taints import Taint
+
 Raw = Mapping[str, Any]
 """A whole object of the API, as it came."""
 
@@ -37,15 +39,6 @@ class ObjectKey(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         """How people read it: ``DaemonSet purser-system/purser-toolkit``."""
         return f"{self.kind} {self.path}"
-
-
-class Taint(msgspec.Struct, frozen=True):
-    """What keeps pods that do not tolerate it away from a node."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-    """``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +134,18 @@ class Refusal(msgspec.Struct, frozen=True):
     """What the server said."""
 
 
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that a part of Purser failed on, unexpectedly: it stays as it is, and is told of."""
+
+    node: NodeView
+    why: str
+    """In one line."""
+    error: Exception | None = None
+    """What was raised; None: it is left out with others, of which it is not known yet which ones are to blame."""
+    driver_is_ready: bool = False
+    """Its driver has a pod that is ready."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one round decides from."""
 
@@ -164,6 +169,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[Budget, ...] = ()
     service_monitors: bool = False
     """The Prometheus operator's CRDs are there."""
+    node_features: bool = False
+    """node-feature-discovery takes NodeFeature objects: its definition is there, and this is no OpenShift, whose
+    node-feature-discovery does not look at them."""
+    config_keys: Mapping[str, tuple[str, ...]] = {}
+    """Keys of the ConfigMaps in the namespace, by name."""
     versions: dict[str, str] = {}
     """resourceVersion by node: a patch is made on condition that the node is still the one that was looked at."""
     foreign: frozenset[ObjectKey] = frozenset()
@@ -174,6 +184,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Namespace of the operator whose policies these are; empty: they are this one's, or free to take."""
     refusals: tuple[Refusal, ...] = ()
     """Of this process's last round."""
+    suspects: tuple[str, ...] = ()
+    """Nodes that this process's last round left out; first those of which it is not known whether they are to blame."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Nodes that are not among `nodes`, because what is decided fails on them."""
 
     @property
     def daemon_sets(self) -> dict[str, Raw]:

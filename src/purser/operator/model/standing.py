@@ -1,5 +1,6 @@
 """What a round found out: how far each GPU node is, and what manifests are made from."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -43,6 +44,9 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Of spec.driver.profiles; empty: the driver's own section."""
     version: str
     """Driver version."""
+    runtime: Runtime = "containerd"
+    """Where it makes a difference to the driver: ``crio`` on nodes whose CRI-O hands the host's subscription to every
+    container."""
 
     @property
     def daemon_set(self) -> str:
@@ -97,6 +101,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: tuple[RuntimeKind, ...] = ()
     """Of GPU nodes."""
     service_monitors: bool = False
+    node_features: bool = False
+    """Feature discovery may leave what it finds in objects of node-feature-discovery."""
+    config_keys: Mapping[str, tuple[str, ...]] = {}
+    """Keys of ConfigMaps in the namespace, by name: each is mounted as a file of its own."""
 
 
 class Rendered(msgspec.Struct, frozen=True):

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from purser.core.selectors import SelectorError, of_object
 from purser.operator.model import Budget, Workload
-from purser.operator.selectors import SelectorError, of_object
 
 
 class DisruptionLedger:

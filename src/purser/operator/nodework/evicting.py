@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from purser.core.selectors import parse
 from purser.operator.model import Evict, Workload
 from purser.operator.names import DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.policy.driver import Drain, PodDeletion
-from purser.operator.selectors import parse
 from purser.operator.wording import counted, some
 
 DAEMON_SET = "DaemonSet"

@@ -1,11 +1,14 @@
 """Where the API serves what the operator asks for, and what a server has of it."""
 
+from typing import Any
+
 import msgspec
 import structlog
 
 from purser.kube import Client, KubeError, NotFoundError, Raw, Resource, untyped
 from purser.kube.resources import NAMESPACES
 from purser.operator.model import ObjectKey
+from purser.operator.names import NFD_GROUP
 from purser.operator.observing.objects import Identified
 from purser.operator.owned import MONITORS, OWNED
 
@@ -19,6 +22,10 @@ RIVALS = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", False,
 """Where NVIDIA's GPU operator is, or was, installed."""
 
 
+NODE_FEATURES = Resource(NFD_GROUP, "v1alpha1", "nodefeatures", "NodeFeature", True, Identified)
+_OPENSHIFT = Resource("config.openshift.io", "v1", "clusterversions", "ClusterVersion", False, Identified)
+
+
 class _ServedKind(msgspec.Struct, frozen=True):
     name: str = ""
 
@@ -30,7 +37,6 @@ class _ServedKinds(msgspec.Struct, frozen=True):
 
 
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*OWNED, *MONITORS)}
-_POLICY_V1_MINOR = 22  # PodDisruptionBudget v1 came with 1.21, Eviction v1 with 1.22: one rule for both
 
 
 def resource_of(key: ObjectKey) -> Resource[Raw]:
@@ -58,7 +64,7 @@ def no_namespace(name: str) -> str:
     return f"there is no namespace {name}: give the operator's with --namespace, or make this one ({make})"
 
 
-async def is_served(client: Client, resource: Resource[object]) -> bool:
+async def is_served(client: Client, resource: Resource[Any]) -> bool:
     """Whether the server has this kind now: a custom resource's definition may come and go. Raises `KubeError`."""
     group = Resource(resource.group, resource.version, "", "APIResourceList", False, _ServedKinds)
     try:
@@ -68,8 +74,7 @@ async def is_served(client: Client, resource: Resource[object]) -> bool:
     return any(each.name == resource.plural for each in kinds)
 
 
-async def policy_version(client: Client) -> str:
-    """Which version of the group ``policy`` to speak with this server. Raises `KubeError`."""
-    told = await client.version()
-    digits = "".join(letter for letter in told.get("minor", "") if letter.isdigit())
-    return "v1" if told.get("major", "1") != "1" or not digits or int(digits) >= _POLICY_V1_MINOR else "v1beta1"
+async def takes_node_features(client: Client) -> bool:
+    """Whether node-feature-discovery looks at NodeFeature objects: where it has them, but for OpenShift's, which is
+    told not to. Raises `KubeError`."""
+    return await is_served(client, NODE_FEATURES) and not await is_served(client, _OPENSHIFT)

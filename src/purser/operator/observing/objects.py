@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from purser.kube import Resource
-from purser.kube.objects import ObjectMeta, OwnerReference, ResourceRequirements
+from purser.kube.objects import MIRROR_POD_ANNOTATION, NodeSpec, ObjectMeta, OwnerReference, ResourceRequirements
 from purser.kube.resources import NODES, PODS
 
 
@@ -44,21 +43,6 @@ class NodeStatus(_Slim, frozen=True, gc=False):
 
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
-
-
-class Taint(_Slim, frozen=True, gc=False):
-    """What keeps pods away."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class NodeSpec(_Slim, frozen=True, gc=False):
-    """What is wanted of a node."""
-
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
 
 
 class Node(_Slim, frozen=True, gc=False):
@@ -169,7 +153,7 @@ class Pod(_Slim, frozen=True, gc=False):
 class MirrorMark(_Slim, frozen=True, gc=False):
     """Of a pod's annotations the one that tells a static pod; some of the others are long."""
 
-    config: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+    config: str | None = msgspec.field(default=None, name=MIRROR_POD_ANNOTATION)
 
 
 class OtherMeta(_Slim, frozen=True, gc=False):
@@ -228,34 +212,6 @@ class OtherPod(_Slim, frozen=True, gc=False):
     status: OtherStatus = OtherStatus()
 
 
-class BudgetSpec(_Slim, frozen=True, gc=False):
-    """Which pods a budget is about."""
-
-    selector: dict[str, Any] | None = None
-    unhealthy_pod_eviction_policy: str = ""
-
-
-class BudgetStatus(_Slim, frozen=True, gc=False):
-    """What a budget allows now."""
-
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-
-
-class DisruptionBudget(_Slim, frozen=True, gc=False):
-    """A PodDisruptionBudget."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: BudgetSpec = BudgetSpec()
-    status: BudgetStatus = BudgetStatus()
-
-
 OPERATOR_NODES = NODES.as_type(Node)
 OPERATOR_PODS = PODS.as_type(Pod)
 OTHER_PODS = PODS.as_type(OtherPod)
-
-
-def budgets_resource(version: str) -> Resource[DisruptionBudget]:
-    """PodDisruptionBudgets of ``v1`` or ``v1beta1``."""
-    return Resource("policy", version, "poddisruptionbudgets", "PodDisruptionBudget", True, DisruptionBudget)

@@ -8,6 +8,8 @@ from typing import Any, Never, TypeVar
 import msgspec
 import structlog
 
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.node_facts import decode_facts
 from purser.kube import (
     ApiUnavailableError,
     Client,
@@ -23,18 +25,19 @@ from purser.kube import (
     key_of,
     meta_of,
 )
+from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
 from purser.operator.kernel.active_policy import home_of
 from purser.operator.kernel.standstill import UNDEFINED
 from purser.operator.model import NodeView, ObjectKey, PodView, Settled, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
-from purser.operator.observing.kinds import RIVALS, is_namespace, policy_version
-from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, DisruptionBudget, budgets_resource
-from purser.operator.observing.optional import follow_if_served
+from purser.operator.observing.kinds import RIVALS, is_namespace, takes_node_features
+from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, Node
+from purser.operator.observing.optional import follow_if_served, look_again_and_again
 from purser.operator.observing.snapshot import Known, snapshot_of
-from purser.operator.observing.views import Views, node_view, pod_view
+from purser.operator.observing.views import Views, config_view, node_view, pod_view
 from purser.operator.observing.workloads import Workloads
-from purser.operator.owned import MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
+from purser.operator.owned import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.policy import CLUSTER_POLICIES
 
 log = structlog.get_logger("purser.operator")
@@ -45,8 +48,11 @@ SEEN_S = 5.0
 """How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
 LOOK_S = 0.1
 VERSION = "the server's version"
+NODE_FEATURES = "whether node-feature-discovery takes objects"
 
 T = TypeVar("T")
+_OF_OTHERS = (RUNTIME_CLASSES, CONFIG_MAPS)
+"""Kinds of which those of others are followed, too: what is there under a wanted name; what the policy names."""
 LookInto = Callable[[Snapshot], Collection[str]]
 """Names the nodes whose other pods a round has to know, by a snapshot without any."""
 
@@ -71,6 +77,7 @@ class Observer:
         self.settled: dict[ObjectKey, Settled] = {}
         """What this process applied, and how it came out."""
         self._client = client
+        self._keep_going = client.failures.keep_going
         self._namespace = namespace
         self._image = purser_image
         self._on_change: Callable[[], None] = lambda: None
@@ -86,7 +93,7 @@ class Observer:
                 client,
                 each,
                 namespace if each.namespaced else None,
-                label_selector=None if each is RUNTIME_CLASSES else owned,
+                label_selector=None if each in _OF_OTHERS else owned,
             )
             for each in (*OWNED, *MONITORS)
         }
@@ -104,6 +111,8 @@ class Observer:
         self._no_version: KubeError | None = None
         self._node_views: dict[str, NodeView] = {}
         self._pod_views: dict[str, PodView] = {}
+        self._config_maps: dict[str, object] = {}
+        self._node_features = False
         self._attach()
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -145,13 +154,17 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             known = {_called(informer.resource): self._follow_if_served(group, informer) for informer in optional}
             known |= {_called(informer.resource): self._follow(group, informer) for informer in certain}
+            known[NODE_FEATURES] = looked = asyncio.Event()
+            look = partial(look_again_and_again, self._takes_node_features, self._clock, looked)
+            group.create_task(self._keep_going(NODE_FEATURES, look))
             self._awaited = {what: event.is_set for what, event in known.items()}
             self._troubles = {_called(each.resource): partial(_error_of, each) for each in (*optional, *certain)}
+            self._troubles[NODE_FEATURES] = lambda: None
             for event in known.values():
                 await event.wait()
             self._ready.set()
             self._tell()
-            await self._workloads.run()
+            await self._keep_going("pods of nodes that are looked into", self._workloads.run)
         raise RuntimeError("informers end by cancellation only")
 
     async def snapshot(self, look_into: LookInto) -> Snapshot:
@@ -182,6 +195,7 @@ class Observer:
             budgets=self._budgets.store if self._budgets is not None else {},
             policy_version=self._policy_version,
             service_monitors=SERVICE_MONITORS in self._served,
+            node_features=self._node_features,
         )
         now, settled = self._clock.now().timestamp(), self.settled
         return snapshot_of(known, now=now, namespace=self._namespace, purser_image=self._image, settled=settled)
@@ -208,10 +222,12 @@ class Observer:
     def _attach(self) -> None:
         self._watch(self._policies, None)
         self._watch(self._nodes, Views(self._node_views, node_view))
+        self._nodes.add_handler(self._read_facts, lambda _, node: self._read_facts(node))
         self._watch(self._pods, Views(self._pod_views, pod_view))
         self._watch(self._rivals, None)
         for informer in self._owned.values():
-            self._watch(informer, None)
+            views = Views(self._config_maps, config_view) if informer.resource is CONFIG_MAPS else None
+            self._watch(informer, views)
             informer.add_handler(on_delete=self._forget)
 
     def _watch(self, informer: Informer[T], views: Views[T, Any] | None) -> None:
@@ -229,6 +245,20 @@ class Observer:
             self._expectations.see((called, key_of(obj)), None)
 
         informer.add_handler(put, lambda _, new: put(new), gone)
+
+    def _read_facts(self, node: Node) -> None:
+        """Those that cannot be read are told; discovery writes them anew in a while."""
+        text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
+        if text and decode_facts(text) is None:
+            told = f"What discovery saw of the node does not count: annotation {NODE_FACTS_ANNOTATION} cannot be read"
+            log.warning("A node's facts do not count", node=node.metadata.name)
+            self._client.failures.malformed(OPERATOR_NODES, node, told)
+
+    async def _takes_node_features(self) -> None:
+        takes = await takes_node_features(self._client)
+        if takes != self._node_features:
+            self._node_features = takes
+            self._tell()
 
     async def _list_anew(self, resources: Collection[str]) -> None:
         try:
@@ -269,7 +299,8 @@ class Observer:
                 self._tell()
             looked.set()
 
-        group.create_task(follow_if_served(self._client, informer, self._clock, note))
+        follow = partial(follow_if_served, self._client, informer, self._clock, note)
+        group.create_task(self._keep_going(f"following {informer.resource.plural}", follow))
         return looked
 
     def _told(self, what: str) -> str:

@@ -1,7 +1,7 @@
 """Follows kinds whose definitions may be installed, or removed, while the operator runs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Never
 
 import structlog
@@ -12,8 +12,20 @@ from purser.operator.observing.kinds import is_served
 
 log = structlog.get_logger("purser.operator")
 
+RETRY_S = 1.0
 LOOK_S = 60.0
 """How often it is looked whether a definition is installed: one small request, whatever there is of the kind."""
+
+
+async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock, looked: asyncio.Event) -> Never:
+    """Call ``look`` now and then; ``looked`` is set once it succeeded. It may raise `KubeError`."""
+    while True:
+        try:
+            await look()
+            looked.set()
+        except KubeError as error:
+            log.warning("It cannot be told what is installed, and is looked for again", error=str(error))
+        await clock.sleep(LOOK_S if looked.is_set() else RETRY_S)
 
 
 async def follow_if_served(

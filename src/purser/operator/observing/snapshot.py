@@ -6,10 +6,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from purser.kube import Raw
+from purser.kube.policy_group import DisruptionBudget
 from purser.operator.model import Budget, NodeView, ObjectKey, PodView, Settled, Snapshot
-from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
-from purser.operator.observing.objects import DisruptionBudget, Node
-from purser.operator.observing.views import budget_view
+from purser.operator.observing.objects import Node
+from purser.operator.observing.views import budget_view, is_ours, keys_of
+from purser.operator.owned import CONFIG_MAPS
+from purser.operator.wording import natural
 
 V = TypeVar("V")
 Store = Mapping[str, V]
@@ -26,19 +28,21 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     node_views: Store[NodeView]
     pod_views: Store[PodView]
     owned: tuple[Store[Raw], ...]
-    """Of each kind that the operator makes and that is served. Others' objects are among RuntimeClasses only."""
+    """Of each kind that the operator makes and that is served. Others' objects are among RuntimeClasses and ConfigMaps
+    only."""
     rivals: Store[Any]
     budgets: Store[DisruptionBudget]
     policy_version: str
     """Which version of the group ``policy`` budgets are of."""
     service_monitors: bool
+    node_features: bool = False
 
 
 def snapshot_of(
     known: Known, *, now: float, namespace: str, purser_image: str, settled: Mapping[ObjectKey, Settled]
 ) -> Snapshot:
     """All of one instant, in the order of names and not in that in which it came."""
-    names = sorted(known.node_views)
+    names = sorted(known.node_views, key=natural)
     owned = [obj for store in known.owned for obj in _in_order(store)]
     return Snapshot(
         now=now,
@@ -48,22 +52,20 @@ def snapshot_of(
         policies=tuple(_in_order(known.policies)),
         nodes=tuple(known.node_views[name] for name in names),
         versions={name: known.nodes[name].metadata.resource_version for name in names},
-        objects={ObjectKey.of(obj): obj for obj in owned if _is_ours(obj)},
-        foreign=frozenset(ObjectKey.of(obj) for obj in owned if not _is_ours(obj)),
+        objects={ObjectKey.of(obj): obj for obj in owned if is_ours(obj)},
+        foreign=frozenset(ObjectKey.of(obj) for obj in owned if not is_ours(obj) and obj["kind"] != CONFIG_MAPS.kind),
         rivals=tuple(sorted(known.rivals)),
         settled=dict(settled),
         pods=tuple(_in_order(known.pod_views)),
         budgets=tuple(_budgets(known)),
         service_monitors=known.service_monitors,
+        node_features=known.node_features,
+        config_keys={obj["metadata"]["name"]: keys_of(obj) for obj in owned if obj["kind"] == CONFIG_MAPS.kind},
     )
 
 
 def _in_order(store: Store[V]) -> Iterator[V]:
     return (store[key] for key in sorted(store))
-
-
-def _is_ours(obj: Raw) -> bool:
-    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == FIELD_MANAGER
 
 
 def _budgets(known: Known) -> Iterator[Budget]:

@@ -6,13 +6,13 @@ from typing import Generic, TypeVar
 from purser.core.dialects import RESOURCES
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.core.times import parsed
-from purser.kube import key_of
-from purser.operator.model import Budget, NodeView, PodView, Taint, Workload
-from purser.operator.names import DRIVER_CONFIG_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
+from purser.kube import Raw, key_of
+from purser.kube.policy_group import DisruptionBudget
+from purser.operator.model import Budget, NodeView, PodView, Workload
+from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.observing.objects import (
     Condition,
     ContainerStatus,
-    DisruptionBudget,
     Node,
     OtherPod,
     Pod,
@@ -56,6 +56,24 @@ class Views(Generic[T, V]):
         self._views.pop(key_of(obj), None)
 
 
+def config_view(obj: Raw) -> object:
+    """What a round can see of a ConfigMap: of the operator's own all, of others the keys. Some are written every few
+    seconds."""
+    if is_ours(obj):
+        return obj
+    return keys_of(obj)
+
+
+def is_ours(obj: Raw) -> bool:
+    """Whether the operator made it."""
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == FIELD_MANAGER
+
+
+def keys_of(config_map: Raw) -> tuple[str, ...]:
+    """Of a ConfigMap, in order."""
+    return tuple(sorted({**(config_map.get("data") or {}), **(config_map.get("binaryData") or {})}))
+
+
 def node_view(node: Node) -> NodeView:
     """What the kernel reads of a node."""
     info = node.status.node_info
@@ -66,7 +84,7 @@ def node_view(node: Node) -> NodeView:
         labels=node.metadata.labels,
         annotations={key: annotations[key] for key in annotations if _is_read(key)},
         unschedulable=node.spec.unschedulable,
-        taints=tuple(Taint(each.key, each.value, each.effect) for each in node.spec.taints),
+        taints=node.spec.taints,
         ready=_holds("Ready", node.status.conditions),
         os_image=info.os_image,
         kernel=info.kernel_version,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from purser.core.names import GRANT_KEY_CONFIGMAP
+from purser.operator.names import NFD_GROUP
 from purser.operator.operands import (
     dcgm_exporter,
     device_plugin,
@@ -13,6 +14,7 @@ from purser.operator.operands import (
     gfd,
     mig_manager,
     node_status_exporter,
+    toolkit,
     validator,
 )
 from purser.operator.operands.parts import GPU_DISCOVERY, Raw
@@ -43,27 +45,33 @@ _NODES = rule("", ["nodes"], READ)
 _PODS = rule("", ["pods"], READ)
 _EVENTS = rule("", ["events"], ["create", "patch"])
 _DAEMON_SETS = rule("apps", ["daemonsets"], READ)
-_PATCH_NODE = rule("", ["nodes"], [*READ, "patch"])
-_KEYS = rule("", ["configmaps"], READ, [GRANT_KEY_CONFIGMAP])
+_PATCH_NODE = rule("", ["nodes"], ["list", "watch", "patch"])
+_PATCH_NODE_STATUS = rule("", ["nodes/status"], ["patch"])
+_KEYS = rule("", ["configmaps"], ["list", "watch"], [GRANT_KEY_CONFIGMAP])
 
 AGENT = Account(
     name=device_plugin.AGENT_ACCOUNT,
     operand=Operand.DEVICE_PLUGIN,
-    cluster=(_PODS, _PATCH_NODE, _EVENTS),
+    cluster=(_PODS, _PATCH_NODE, _PATCH_NODE_STATUS, _EVENTS),
     namespace=(_KEYS,),
 )
 """The same as the Helm chart gives it without an operator."""
 
-# The driver manager labels its node, and looks for pods that use the driver.
+# The driver manager labels its node, and looks for pods that use the driver: of DaemonSets in any namespace.
 _DRIVER = Account(
     name=driver.ACCOUNT,
     operand=Operand.DRIVER,
-    cluster=(rule("", ["nodes"], [*READ, "patch", "update"]), _PODS),
-    namespace=(rule("apps", ["daemonsets"], ["get"]),),
+    cluster=(rule("", ["nodes"], [*READ, "patch"]), _PODS, rule("apps", ["daemonsets"], ["get"])),
 )
 _OTHERS = (
-    Account(name=device_plugin.ACCOUNT, operand=Operand.DEVICE_PLUGIN, cluster=(_NODES,)),
-    Account(name=gfd.ACCOUNT, operand=Operand.GFD, cluster=(_NODES,)),
+    Account(name=toolkit.ACCOUNT, operand=Operand.TOOLKIT, namespace=(_DAEMON_SETS,)),
+    Account(name=device_plugin.ACCOUNT, operand=Operand.DEVICE_PLUGIN, cluster=(_NODES,), namespace=(_DAEMON_SETS,)),
+    Account(
+        name=gfd.ACCOUNT,
+        operand=Operand.GFD,
+        cluster=(_NODES,),
+        namespace=(rule("", ["pods"], ["get"]), rule(NFD_GROUP, ["nodefeatures"], [*READ, "create", "update"])),
+    ),
     Account(name=validator.ACCOUNT, operand=Operand.VALIDATOR, cluster=(_NODES,), namespace=(_DAEMON_SETS,)),
     Account(name=dcgm_exporter.ACCOUNT, operand=Operand.DCGM_EXPORTER, cluster=(_PODS,)),
     Account(
@@ -72,7 +80,7 @@ _OTHERS = (
         cluster=(_NODES,),
         namespace=(_PODS, _DAEMON_SETS),
     ),
-    Account(name=mig_manager.ACCOUNT, operand=Operand.MIG_MANAGER, cluster=(_PATCH_NODE, _EVENTS)),
+    Account(name=mig_manager.ACCOUNT, operand=Operand.MIG_MANAGER, cluster=(_PATCH_NODE,)),
     Account(name=discovery.ACCOUNT, operand=GPU_DISCOVERY, cluster=(rule("", ["nodes"], ["get", "patch"]),)),
 )
 ACCOUNTS = (_DRIVER, AGENT, *_OTHERS)

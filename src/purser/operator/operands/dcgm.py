@@ -15,6 +15,7 @@ from purser.operator.operands.parts import (
     per_runtime,
     runtime_class,
 )
+from purser.operator.operands.waiting import until_driver
 from purser.operator.order import Operand
 from purser.operator.policy.images import DEFAULTS, reference
 
@@ -57,5 +58,8 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         },
     )
     return Pod(
-        containers=[main], more={**runtime_class(wanted, kind), **host_network(section)}, labels={"app": SERVICE}
+        init=[until_driver(wanted.policy.spec)],
+        containers=[main],
+        more={**runtime_class(wanted, kind), **host_network(section)},
+        labels={"app": SERVICE},
     )

@@ -7,15 +7,18 @@ from purser.operator.operands.dcgm import SERVICE as DCGM_SERVICE
 from purser.operator.operands.device_plugin import pod_resources
 from purser.operator.operands.parts import (
     NODE_NAME,
+    Mount,
     Pod,
     Raw,
     config_map,
     container,
     host_network,
+    host_path,
     owned,
     per_runtime,
     runtime_class,
 )
+from purser.operator.operands.waiting import until_driver
 from purser.operator.order import Operand
 from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.sections import DcgmExporterSpec
@@ -65,7 +68,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         reference(DEFAULTS["dcgm-exporter"], section),
         section,
         env=_variables(spec),
-        mounts=[pod_resources(spec, kind), *custom],
+        mounts=[pod_resources(spec, kind), *custom, *_job_mapping(section)],
         privileged=True,
         more={
             "ports": [{"name": "metrics", "containerPort": PORT}],
@@ -75,6 +78,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     )
     return Pod(
         account=ACCOUNT if asks_api(section) else "",
+        init=[until_driver(spec)],
         containers=[main],
         more={
             **runtime_class(wanted, kind),
@@ -82,7 +86,16 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
             **({"hostPID": True} if section.host_pid else {}),
         },
         labels={"app": SERVICE},
+        annotations=section.annotations,
     )
+
+
+def _job_mapping(section: DcgmExporterSpec) -> list[Mount]:
+    """Where the batch scheduler says which job has which GPU."""
+    given = section.hpc_job_mapping
+    if not given.enabled:
+        return []
+    return [host_path("hpc-job-mapping", given.directory, type="DirectoryOrCreate", read_only=True)]
 
 
 def _variables(spec: ClusterPolicySpec) -> dict[str, str | Raw]:
@@ -90,6 +103,7 @@ def _variables(spec: ClusterPolicySpec) -> dict[str, str | Raw]:
     labels = ",".join(section.pod_label_allowlist_regex)
     metrics = _METRICS if section.config.name else "dcp-metrics-included.csv"
     engine = {"DCGM_REMOTE_HOSTENGINE_INFO": f"{DCGM_SERVICE}:{DCGM_PORT}"}
+    jobs = section.hpc_job_mapping
     prefix = "DCGM_EXPORTER_KUBERNETES"
     return {
         "DCGM_EXPORTER_LISTEN": f":{PORT}",
@@ -100,5 +114,6 @@ def _variables(spec: ClusterPolicySpec) -> dict[str, str | Raw]:
         **(engine if Operand.DCGM in spec.enabled else {}),
         **({f"{prefix}_ENABLE_POD_LABELS": "true"} if section.enable_pod_labels else {}),
         **({f"{prefix}_ENABLE_POD_UID": "true"} if section.enable_pod_uid else {}),
+        **({"DCGM_HPC_JOB_MAPPING_DIR": jobs.directory} if jobs.enabled else {}),
         **({f"{prefix}_POD_LABEL_ALLOWLIST_REGEX": labels} if labels else {}),
     }

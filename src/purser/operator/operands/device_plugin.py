@@ -1,10 +1,13 @@
 """What kubelet gets its GPUs from: Purser's agent, or NVIDIA's device plugin."""
 
 from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.operands.driver_profiles import is_beside_some_driver
 from purser.operator.operands.mounts import (
     CDI,
+    DRIVER_READY,
+    HOST,
+    VALIDATIONS,
     driver_root,
-    driver_variables,
     host_root,
     under_host,
 )
@@ -22,7 +25,8 @@ from purser.operator.operands.parts import (
 )
 from purser.operator.operands.paths import KUBELET, kubelet_root
 from purser.operator.operands.plugin_config import Configured, configured
-from purser.operator.operands.runtimes import uses_cdi
+from purser.operator.operands.runtimes import CDI_STRATEGY, device_list, uses_cdi
+from purser.operator.operands.waiting import driver_validation, told_of_driver
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Resources
 from purser.operator.policy.images import DEFAULTS, reference, split
@@ -77,26 +81,28 @@ def _agent(wanted: Wanted, kind: RuntimeKind) -> Container:
         "agent",
         reference(split(wanted.purser_image), section),
         section,
-        args=_agent_arguments(wanted, kubelet_root(kind, spec.host_paths.kubelet_root_dir)),
+        args=_agent_arguments(wanted, kind),
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"},
         mounts=[
             _sockets(spec, kind),
             pod_resources(spec, kind),
             host_path("state", "/var/lib/purser", type="DirectoryOrCreate"),
-            host_path("host", spec.host_paths.root_fs, "/host", type="Directory", propagation="HostToContainer"),
+            host_path("host", spec.host_paths.root_fs, HOST, type="Directory", propagation="HostToContainer"),
         ],
+        privileged=True,
         resources=section.resources if section.resources != Resources() else AGENT_RESOURCES,
         more={
             "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
             "livenessProbe": health,
             "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
-            "securityContext": {"privileged": True, "runAsUser": 0},
         },
     )
 
 
-def _agent_arguments(wanted: Wanted, kubelet: str) -> list[str]:
+def _agent_arguments(wanted: Wanted, kind: RuntimeKind) -> list[str]:
     spec = wanted.policy.spec
+    kubelet = kubelet_root(kind, spec.host_paths.kubelet_root_dir)
+    by_mounts = Operand.TOOLKIT in spec.enabled and "volume-mounts" in device_list(spec, kind)
     return [
         "agent",
         "--node-name=$(NODE_NAME)",
@@ -104,16 +110,22 @@ def _agent_arguments(wanted: Wanted, kubelet: str) -> list[str]:
         f"--mode={spec.device_plugin.mode}",
         f"--slots={spec.device_plugin.slots}",
         "--host-root=/host",
-        f"--driver-root={agent_driver_root(spec)}",
+        *driver_arguments(spec),
         f"--kubelet-dir={under_host(kubelet)}",
+        f"--device-list-strategy={'volume-mounts' if by_mounts else 'envvar'}",
         "--hami-core-dir=/usr/local/vgpu",
         f"--metrics-port={METRICS_PORT}",
     ]
 
 
-def agent_driver_root(spec: ClusterPolicySpec) -> str:
-    """The driver's root as a container sees it that mounts the node's root: the node's own without ours."""
-    return under_host(spec.host_paths.driver_install_dir) if Operand.DRIVER in spec.enabled else under_host("/")
+def driver_arguments(spec: ClusterPolicySpec) -> list[str]:
+    """How Purser's own are told where the driver is: by what NVIDIA's validator found on that very node; until then by
+    looking. They look through the node's root: a mount of the driver's would stay an old one when a new one comes."""
+    return [
+        f"--driver-root-file={under_host(DRIVER_READY)}",
+        f"--driver-root={HOST}",
+        f"--driver-root={under_host(spec.host_paths.driver_install_dir)}",
+    ]
 
 
 # --- NVIDIA's device plugin
@@ -124,7 +136,7 @@ def _plugin_pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     found = configured(spec, "nvidia-device-plugin")
     return Pod(
         account=ACCOUNT,
-        init=found.init,
+        init=[driver_validation(spec, anew=False), *found.init],
         containers=[_plugin(spec, kind, found), *found.beside],
         more={**runtime_class(wanted, kind), **host_network(spec.device_plugin), **found.pod},
         labels={"app": "nvidia-device-plugin-daemonset"},
@@ -138,12 +150,13 @@ def _plugin(spec: ClusterPolicySpec, kind: RuntimeKind, found: Configured) -> Co
         "nvidia-device-plugin",
         reference(DEFAULTS["device-plugin"], section),
         section,
-        command=["nvidia-device-plugin"],
+        command=told_of_driver("nvidia-device-plugin"),
         env={**_plugin_variables(spec, kind), **found.env},
         mounts=[
             _sockets(spec, kind),
             host_root(spec),
             driver_root(spec),
+            VALIDATIONS,
             CDI,
             host_path("mps-root", mps, "/mps", type="DirectoryOrCreate"),
             host_path("mps-shm", f"{mps}/shm", "/dev/shm", type="DirectoryOrCreate"),
@@ -157,7 +170,7 @@ def _plugin_variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, s
     hook = {"NVIDIA_CDI_HOOK_PATH": f"{spec.toolkit.install_dir}/toolkit/nvidia-cdi-hook"}
     cdi = {
         "CDI_ENABLED": "true",
-        "DEVICE_LIST_STRATEGY": "cdi-annotations,cdi-cri",
+        "DEVICE_LIST_STRATEGY": CDI_STRATEGY,
         "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/",
         **(hook if spec.toolkit.enabled else {}),
     }
@@ -171,8 +184,7 @@ def _plugin_variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, s
         "NVIDIA_MIG_MONITOR_DEVICES": "all",
         "MIG_STRATEGY": spec.mig.strategy,
         "MPS_ROOT": spec.device_plugin.mps.root,
-        **({"GDRCOPY_ENABLED": "true"} if spec.gdrcopy.enabled else {}),
-        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if spec.gds.enabled else {}),
-        **driver_variables(spec),
+        **({"GDRCOPY_ENABLED": "true"} if is_beside_some_driver(spec, "gdrcopy") else {}),
+        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if is_beside_some_driver(spec, "gds") else {}),
         **(cdi if uses_cdi(spec, kind) else {}),
     }

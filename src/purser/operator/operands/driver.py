@@ -12,8 +12,9 @@ import msgspec
 from purser.operator.model import Pool, Rendered, Wanted
 from purser.operator.names import DRIVER_CONFIG_LABEL, POOL_LABEL
 from purser.operator.operands import driver_files as files
+from purser.operator.operands.driver_profiles import profile_of, profiled
 from purser.operator.operands.hashes import digest
-from purser.operator.operands.mounts import host_root
+from purser.operator.operands.mounts import DRIVER_READY, VALIDATIONS_DIR, host_root
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
@@ -29,9 +30,8 @@ from purser.operator.operands.parts import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec, Probe, Profile
-from purser.operator.policy.fields import Image
+from purser.operator.policy.fields import Image, Sidecar
 from purser.operator.policy.images import DEFAULTS, is_whole, reference
-from purser.operator.policy.sections import Sidecar
 from purser.operator.policy.spec import ClusterPolicySpec
 
 ACCOUNT = "purser-driver"
@@ -43,19 +43,49 @@ _LOADED_FROM = ("name", "image", "command", "args", "env", "envFrom")
 """Of a container that loads modules."""
 
 _LOADED = ["sh", "-c", "test -e /sys/module/nvidia/refcnt && nvidia-smi"]
+_READY = f"{VALIDATIONS_DIR}/.driver-ctr-ready"
+"""By it peermem's container and NVIDIA's validator know that the driver is there."""
+_DAEMONS = f"{VALIDATIONS_DIR}/.driver-daemons-status"
+"""Written by the driver's image from v26.7.0 on: NotReady before anything else, Ready once fabric manager and
+persistenced run. Older images write nothing, and are ready when nvidia-smi is."""
+_STARTED = f"""set -eu
+fail() {{ echo "$1"; exit 1; }}
+mkdir -p {VALIDATIONS_DIR}
+[ -f /sys/module/nvidia/refcnt ] || fail 'the kernel module nvidia is not loaded'
+daemons=$(cat {_DAEMONS} 2>/dev/null || echo Ready)
+[ "$daemons" = Ready ] || fail "the driver's daemons are not ready: $daemons"
+nvidia-smi || fail 'nvidia-smi failed'
+{{
+  echo "GDRCOPY_ENABLED: ${{GDRCOPY_ENABLED:-false}}"
+  echo "GDS_ENABLED: ${{GDS_ENABLED:-false}}"
+  echo "GPU_DIRECT_RDMA_ENABLED: ${{GPU_DIRECT_RDMA_ENABLED:-false}}"
+}} > {_READY}.tmp
+mv {_READY}.tmp {_READY}"""
+_FORGET = f"rm -f {_READY} {_DAEMONS}"
+_INIT = ["sh", "-c", f'{_FORGET}; exec nvidia-driver "$@"', "nvidia-driver"]
+"""What a driver left behind that was killed would be taken for the word of the next one."""
+_GOES = f"{_FORGET} {DRIVER_READY}"
 _STARTUP = Probe(initial_delay_seconds=60, period_seconds=10, timeout_seconds=60, failure_threshold=120)
 _LATER = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
 _WAIT = 'until [ -d /run/nvidia/driver/usr/src ] && lsmod | grep -q nvidia; do sleep 10; done; exec {} install "$@"'
 
 
 def render(wanted: Wanted) -> list[Rendered]:
-    """A DaemonSet per pool."""
+    """A DaemonSet per pool; none as long as a ConfigMap that its driver is to have is not there."""
     spec = wanted.policy.spec
     if Operand.DRIVER not in spec.enabled:
         return []
+    told = [(profiled(wanted, pool), pool) for pool in wanted.pools]
     return [
-        daemon_set(wanted, Operand.DRIVER, pool.daemon_set, _pod(spec, pool), _placement(pool)) for pool in wanted.pools
+        _daemon_set(each, pool)
+        for each, pool in told
+        if not files.awaits_config_map(each.policy.spec.driver, wanted.config_keys)
     ]
+
+
+def _daemon_set(wanted: Wanted, pool: Pool) -> Rendered:
+    pod = _pod(wanted.policy.spec, pool, wanted.config_keys)
+    return daemon_set(wanted, Operand.DRIVER, pool.daemon_set, pod, _placement(pool))
 
 
 def _placement(pool: Pool) -> Placement:
@@ -79,12 +109,6 @@ def image_of(driver: DriverSpec, pool: Pool) -> str:
     )
 
 
-def profile_of(driver: DriverSpec, pool: Pool) -> Profile:
-    """The pool's profile; an empty one for nodes that no profile selects, or whose profile is gone."""
-    found = [profile for profile in driver.profiles if profile.name == pool.profile]
-    return found[0] if found else Profile(name="none", node_selector={})
-
-
 def _image(driver: DriverSpec, profile: Profile, pool: Pool) -> Image:
     """The profile's parts, then the driver's. A whole reference in a profile stands alone; one needs no version."""
     if is_whole(profile.image):
@@ -94,11 +118,11 @@ def _image(driver: DriverSpec, profile: Profile, pool: Pool) -> Image:
     return Image(repository=repository, image=image, version=version)
 
 
-def _pod(spec: ClusterPolicySpec, pool: Pool) -> Pod:
+def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> Pod:
     image = image_of(spec.driver, pool)
-    beside = [*_peermem(spec, image), *_sidecars(spec, pool)]
-    main = _driver(spec, pool, image)
-    configuration = _configuration(spec, [main, *beside])
+    beside = [*_peermem(spec, image, keys), *_sidecars(spec, pool)]
+    main = _driver(spec, pool, image, keys)
+    configuration = _configuration(spec, keys, [main, *beside])
     return Pod(
         account=ACCOUNT,
         init=[_manager(spec, configuration)],
@@ -108,17 +132,19 @@ def _pod(spec: ClusterPolicySpec, pool: Pool) -> Pod:
     )
 
 
-def _configuration(spec: ClusterPolicySpec, containers: Sequence[Container]) -> str:
+def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: Sequence[Container]) -> str:
     """Digest of what is loaded into the kernel, and nothing else: where it is equal, a new template makes no new
     driver, and no pod has to leave its GPU for it."""
     loaded = [{field: each.body.get(field) for field in _LOADED_FROM} for each in containers]
-    return digest([loaded, spec.driver.kernel_module_config.name, spec.host_paths.driver_install_dir], 16)
+    modules = spec.driver.kernel_module_config.name
+    return digest([loaded, modules, spec.host_paths.driver_install_dir, *keys.get(modules, ())], 16)
 
 
 def _told(main: Container, configuration: str) -> Container:
-    """The driver leaves behind which configuration it was loaded from; the manager compares it with its own."""
+    """The driver leaves behind which configuration it was loaded from; the manager compares it with its own. How it is
+    started makes no other driver."""
     told = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
-    return msgspec.structs.replace(main, body={**main.body, "env": told})
+    return msgspec.structs.replace(main, body={**main.body, "command": _INIT, "env": told})
 
 
 def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
@@ -146,12 +172,12 @@ def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
     )
 
 
-def _driver(spec: ClusterPolicySpec, pool: Pool, image: str) -> Container:
+def _driver(spec: ClusterPolicySpec, pool: Pool, image: str, keys: files.ConfigKeys) -> Container:
     driver = spec.driver
     probes = {
-        "startupProbe": _probe(driver.startup_probe, _STARTUP),
+        "startupProbe": _probe(driver.startup_probe, _STARTUP, ["sh", "-c", _STARTED]),
         **{
-            name: _probe(given, _LATER)
+            name: _probe(given, _LATER, _LOADED)
             for name, given in (("livenessProbe", driver.liveness_probe), ("readinessProbe", driver.readiness_probe))
             if given != Probe()
         },
@@ -163,16 +189,16 @@ def _driver(spec: ClusterPolicySpec, pool: Pool, image: str) -> Container:
         driver,
         command=["nvidia-driver"],
         args=["init"],
-        env=_driver_variables(spec, pool),
-        mounts=files.driver_mounts(spec, pool),
+        env=_driver_variables(spec),
+        mounts=files.driver_mounts(spec, pool, keys),
         privileged=True,
-        more={**probes, **secrets},
+        more={**probes, **secrets, "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _GOES]}}}},
     )
 
 
-def _driver_variables(spec: ClusterPolicySpec, pool: Pool) -> dict[str, str | Raw]:
+def _driver_variables(spec: ClusterPolicySpec) -> dict[str, str | Raw]:
     driver = spec.driver
-    modules = profile_of(driver, pool).kernel_module_type or driver.kernel_module_type
+    modules = driver.kernel_module_type
     return {
         "NODE_NAME": NODE_NAME,
         "NODE_IP": field_of_pod("status.hostIP"),
@@ -192,7 +218,7 @@ def _rdma_variables(driver: DriverSpec) -> dict[str, str | Raw]:
     return {"GPU_DIRECT_RDMA_ENABLED": "true", **host}
 
 
-def _peermem(spec: ClusterPolicySpec, image: str) -> list[Container]:
+def _peermem(spec: ClusterPolicySpec, image: str, keys: files.ConfigKeys) -> list[Container]:
     driver = spec.driver
     if not driver.rdma.enabled:
         return []
@@ -205,7 +231,7 @@ def _peermem(spec: ClusterPolicySpec, image: str) -> list[Container]:
             command=["nvidia-driver"],
             args=["reload_nvidia_peermem"],
             env={"USE_HOST_MOFED": "true"} if driver.rdma.use_host_mofed else {},
-            mounts=[files.RUN_NVIDIA, files.VAR_LOG, files.DEV_LOG, files.MELLANOX, *files.modules(spec)],
+            mounts=[files.RUN_NVIDIA, files.VAR_LOG, files.DEV_LOG, files.MELLANOX, *files.modules(spec, keys)],
             privileged=True,
             resources=driver.resources,
             more={"startupProbe": _ask(check), "livenessProbe": _ask(check, period_s=30, failures=1)},
@@ -240,7 +266,7 @@ def _ask(command: list[str], *, period_s: int = 10, failures: int = 120) -> Raw:
     return {"exec": {"command": command}, **timing, "failureThreshold": failures}
 
 
-def _probe(given: Probe, default: Probe) -> Raw:
+def _probe(given: Probe, default: Probe, command: list[str]) -> Raw:
     timing = {
         "initialDelaySeconds": given.initial_delay_seconds or default.initial_delay_seconds,
         "periodSeconds": given.period_seconds or default.period_seconds,
@@ -248,4 +274,4 @@ def _probe(given: Probe, default: Probe) -> Raw:
         "failureThreshold": given.failure_threshold or default.failure_threshold,
         "successThreshold": given.success_threshold or default.success_threshold,
     }
-    return {"exec": {"command": _LOADED}, **{name: value for name, value in timing.items() if value}}
+    return {"exec": {"command": command}, **{name: value for name, value in timing.items() if value}}

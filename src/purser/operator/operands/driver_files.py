@@ -1,9 +1,11 @@
 """What the driver's containers see of the host and of ConfigMaps."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from purser.operator.model import Pool
-from purser.operator.operands.parts import Mount, config_map, host_path
+from purser.operator.operands.parts import Mount, Raw, config_files, config_map, host_path
 from purser.operator.policy.driver import DriverSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -25,24 +27,40 @@ PACKAGES = {
 }
 """By OS: where it keeps package repositories and certificates."""
 
+_SECRETS = "/run/secrets"
+_FOLDER: Raw = {"type": "Directory", "read_only": True}
 SUBSCRIPTIONS = {
     "rhel": (
-        host_path("etc-pki-entitlement", "/etc/pki/entitlement", "/run/secrets/etc-pki-entitlement", read_only=True),
-        host_path("redhat-repo", "/etc/yum.repos.d/redhat.repo", "/run/secrets/redhat.repo", read_only=True),
-        host_path("rhsm", "/etc/rhsm", "/run/secrets/rhsm", read_only=True),
+        host_path("etc-pki-entitlement", "/etc/pki/entitlement", f"{_SECRETS}/etc-pki-entitlement", **_FOLDER),
+        host_path(
+            "redhat-repo", "/etc/yum.repos.d/redhat.repo", f"{_SECRETS}/redhat.repo", type="File", read_only=True
+        ),
+        host_path("rhsm", "/etc/rhsm", f"{_SECRETS}/rhsm", **_FOLDER),
     ),
     **dict.fromkeys(
         ("sles", "sl-micro"),
         (
-            host_path("zypp-credentials", "/etc/zypp/credentials.d", read_only=True),
+            host_path("zypp-credentials", "/etc/zypp/credentials.d", **_FOLDER),
             host_path("suse-connect", "/etc/SUSEConnect", type="FileOrCreate", read_only=True),
         ),
     ),
 }
-"""By OS: what of the host's subscription is needed to install packages."""
+"""By OS: what of the host's subscription is needed to install packages. Red Hat's CRI-O hands it to every container by
+itself."""
+
+ConfigKeys = Mapping[str, tuple[str, ...]]
+"""Keys of ConfigMaps, by name. What people give comes beside the files that an image has in the same folder, and takes
+the place of those of the same name only: the driver's image has its installer in /drivers, Ubuntu's its own list of
+sources where people's come, and Red Hat's writes to its folder of repositories."""
 
 
-def driver_mounts(spec: ClusterPolicySpec, pool: Pool) -> list[Mount]:
+def awaits_config_map(driver: DriverSpec, keys: ConfigKeys) -> bool:
+    """Whether one of these ConfigMaps is not there: a driver without it would be another one."""
+    packages = () if driver.use_precompiled else (driver.repo_config.config_map_name, driver.cert_config.name)
+    return any(name and name not in keys for name in (driver.kernel_module_config.name, *packages))
+
+
+def driver_mounts(spec: ClusterPolicySpec, pool: Pool, keys: ConfigKeys) -> list[Mount]:
     """Of the driver container."""
     driver = spec.driver
     mofed = host_path("mlnx-ofed-usr-src", _MOFED, type="DirectoryOrCreate", propagation="HostToContainer")
@@ -61,29 +79,32 @@ def driver_mounts(spec: ClusterPolicySpec, pool: Pool) -> list[Mount]:
         host_path("host-sys-devices-system", "/sys/devices/system", type="Directory"),
         host_path("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
         host_path("nv-firmware", firmware, "/lib/firmware", type="DirectoryOrCreate"),
-        *modules(spec),
+        *modules(spec, keys),
         *_licences(driver),
         *_topology(driver),
-        *(_precompiled(pool) if driver.use_precompiled else _building(driver, pool)),
+        *(_precompiled(pool) if driver.use_precompiled else _building(driver, pool, keys)),
     ]
 
 
-def modules(spec: ClusterPolicySpec) -> list[Mount]:
+def modules(spec: ClusterPolicySpec, keys: ConfigKeys) -> list[Mount]:
     """Parameters of the kernel modules."""
     name = spec.driver.kernel_module_config.name
-    return [config_map("kernel-module-config", name, "/drivers")] if name else []
+    return config_files("kernel-module-config", name, "/drivers", keys[name]) if name else []
 
 
 def _licences(driver: DriverSpec) -> list[Mount]:
     config = driver.licensing_config
-    if not config.secret_name:
+    if not (config.secret_name or config.config_map_name):
         return []
     known = {"gridd.conf": "/drivers/gridd.conf"}
     if config.nls_enabled:
         token = "client_configuration_token.tok"
         known[token] = f"/drivers/ClientConfigToken/{token}"
     items = [{"key": key, "path": key} for key in known]
-    source = {"secret": {"secretName": config.secret_name, "items": items}}
+    if config.secret_name:
+        source = {"secret": {"secretName": config.secret_name, "items": items}}
+    else:
+        source = {"configMap": {"name": config.config_map_name, "items": items}}
     return [
         Mount(name="licensing-config", at=at, source=source, read_only=True, sub_path=key) for key, at in known.items()
     ]
@@ -101,14 +122,12 @@ def _precompiled(pool: Pool) -> list[Mount]:
     return [host_path("lib-modules", "/lib/modules", "/run/host/lib/modules", type="Directory", read_only=True)]
 
 
-def _building(driver: DriverSpec, pool: Pool) -> list[Mount]:
-    """Packages are installed: from given repositories, or with the host's subscription. What is mounted over a folder
-    replaces what the image has there."""
+def _building(driver: DriverSpec, pool: Pool, keys: ConfigKeys) -> list[Mount]:
+    """Packages are installed: from given repositories, or with the host's subscription."""
     repositories, certificates = PACKAGES.get(pool.os_id, _RED_HAT)
-    given = driver.repo_config.config_map_name
-    found = [config_map("repo-config", given, repositories)] if given else []
-    if driver.cert_config.name:
-        found.append(config_map("cert-config", driver.cert_config.name, certificates))
-    if not (given and pool.os_id == "rhel"):
-        found.extend(SUBSCRIPTIONS.get(pool.os_id, ()))
+    given, trusted = driver.repo_config.config_map_name, driver.cert_config.name
+    found = config_files("repo-config", given, repositories, keys[given]) if given else []
+    found += config_files("cert-config", trusted, certificates, keys[trusted]) if trusted else []
+    if not (pool.os_id == "rhel" and (given or pool.runtime == "crio")):
+        found += SUBSCRIPTIONS.get(pool.os_id, ())
     return found

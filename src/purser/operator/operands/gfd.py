@@ -1,4 +1,5 @@
-"""GPU feature discovery: what a node's GPUs are, in a file that node-feature-discovery makes labels of."""
+"""GPU feature discovery: what a node's GPUs are, for node-feature-discovery to make labels of: in an object of its, or
+in a file where it does not look at those."""
 
 from purser.operator.model import Rendered, RuntimeKind, Wanted
 from purser.operator.operands.parts import (
@@ -6,12 +7,14 @@ from purser.operator.operands.parts import (
     NODE_NAME,
     Pod,
     container,
+    field_of_pod,
     host_network,
     host_path,
     per_runtime,
     runtime_class,
 )
 from purser.operator.operands.plugin_config import configured
+from purser.operator.operands.waiting import until_driver
 from purser.operator.order import Operand
 from purser.operator.policy.images import DEFAULTS, reference
 
@@ -37,8 +40,9 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         env={
             "GFD_SLEEP_INTERVAL": "60s",
             "GFD_FAIL_ON_INIT_ERROR": "true",
-            "USE_NODE_FEATURE_API": "false",
+            "USE_NODE_FEATURE_API": "true" if wanted.node_features else "false",
             "NAMESPACE": NAMESPACE,
+            "POD_NAME": field_of_pod("metadata.name"),
             "NODE_NAME": NODE_NAME,
             "MIG_STRATEGY": spec.mig.strategy,
             "NVIDIA_MIG_MONITOR_DEVICES": "all",
@@ -54,7 +58,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     )
     return Pod(
         account=ACCOUNT,
-        init=found.init,
+        init=[until_driver(spec), *found.init],
         containers=[main, *found.beside],
         more={**runtime_class(wanted, kind), **host_network(spec.gfd), **found.pod},
         labels={"app": "gpu-feature-discovery"},

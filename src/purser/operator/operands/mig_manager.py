@@ -1,8 +1,9 @@
 """The MIG worker: applies the layout that the operator asks for, on one node. Layouts come from a ConfigMap."""
 
 from purser.operator.model import Rendered, Wanted
-from purser.operator.operands.device_plugin import agent_driver_root
+from purser.operator.operands.device_plugin import driver_arguments
 from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
+from purser.operator.operands.mounts import HOST
 from purser.operator.operands.parts import (
     NODE_NAME,
     Pod,
@@ -49,16 +50,17 @@ def _pod(wanted: Wanted) -> Pod:
         args=[
             "mig-worker",
             "--node-name=$(NODE_NAME)",
-            "--host-root=/host",
-            f"--driver-root={agent_driver_root(spec)}",
+            f"--host-root={HOST}",
+            *driver_arguments(spec),
+            f"--toolkit-dir={spec.toolkit.install_dir}/toolkit",
             f"--config={_FOLDER}/config.yaml",
         ],
         env={"NODE_NAME": NODE_NAME, "NVIDIA_VISIBLE_DEVICES": "void"},
         mounts=[
-            host_path("host", spec.host_paths.root_fs, "/host", type="Directory", propagation="HostToContainer"),
+            host_path("host", spec.host_paths.root_fs, HOST, type="Directory", propagation="HostToContainer"),
             config_map("layouts", section.config.name or LAYOUTS, _FOLDER),
         ],
-        more={"securityContext": {"privileged": True, "runAsUser": 0}},
+        privileged=True,
     )
     return Pod(
         account=ACCOUNT,

@@ -3,9 +3,9 @@
 from purser.operator.gauges import PREFIX, Gauge
 from purser.operator.model import Rendered, Wanted
 from purser.operator.operands import dcgm_exporter, node_status_exporter
-from purser.operator.operands.parts import OPERATOR, Raw, owned
+from purser.operator.operands.parts import OPERATOR, Raw, owned, without_empty
 from purser.operator.order import Operand
-from purser.operator.policy.fields import ServiceMonitor
+from purser.operator.policy.fields import Relabeling, ServiceMonitor
 
 _API = "monitoring.coreos.com/v1"
 OPERATOR_SERVICE = "purser-operator"
@@ -37,6 +37,8 @@ def _monitor(wanted: Wanted, operand: str, service: str, port: str, given: Servi
     endpoint: Raw = {"port": port, "path": "/metrics", "interval": given.interval, "honorLabels": given.honor_labels}
     if given.scrape_timeout:
         endpoint["scrapeTimeout"] = given.scrape_timeout
+    if given.relabelings:
+        endpoint["relabelings"] = [_relabeling(each) for each in given.relabelings]
     spec = {
         "endpoints": [endpoint],
         "jobLabel": "app",
@@ -46,6 +48,12 @@ def _monitor(wanted: Wanted, operand: str, service: str, port: str, given: Servi
     metadata = {"name": service, "namespace": wanted.namespace}
     obj = {"apiVersion": _API, "kind": "ServiceMonitor", "metadata": metadata, "spec": spec}
     return owned(wanted, operand, obj, labels={"app": service, **given.additional_labels})
+
+
+def _relabeling(given: Relabeling) -> Raw:
+    texts = {"separator": given.separator, "regex": given.regex, "replacement": given.replacement}
+    told = {**without_empty(given), **{name: text for name, text in texts.items() if text is not None}}
+    return {name: each for name, each in told.items() if name != "modulus" or each}
 
 
 def _rules(wanted: Wanted) -> list[Rendered]:

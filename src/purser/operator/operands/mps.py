@@ -18,6 +18,7 @@ from purser.operator.operands.parts import (
     runtime_class,
 )
 from purser.operator.operands.plugin_config import configured
+from purser.operator.operands.waiting import until_driver
 from purser.operator.order import Operand
 from purser.operator.policy.fields import Image
 from purser.operator.policy.images import DEFAULTS, reference
@@ -86,7 +87,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     # It sees the node's processes, so that nothing has to be shared for its configuration.
     return Pod(
         account=ACCOUNT,
-        init=[mounts, *found.init],
+        init=[until_driver(spec), mounts, *found.init],
         containers=[main, *found.beside],
         more={"hostPID": True, **runtime_class(wanted, kind)},
         labels={"app": "nvidia-device-plugin-mps-control-daemon"},

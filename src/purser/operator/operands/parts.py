@@ -34,6 +34,9 @@ NAMESPACE = field_of_pod("metadata.namespace")
 GPU_DISCOVERY = "gpu-discovery"
 OPERATOR = "operator"
 """`Rendered.operand` of what belongs to no operand."""
+PRIVILEGED: Raw = {"privileged": True, "runAsUser": 0, "seLinuxOptions": {"level": "s0"}}
+"""Of what works on the node. Root whatever user the image has: of others the kernel takes the capabilities, and folders
+that kubelet makes on the host are root's. Level s0 is what SELinux asks of who writes files that all may read."""
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +104,12 @@ def config_map(name: str, map_name: str, at: str, *, key: str = "") -> Mount:
     return Mount(name=name, at=at, source=source, read_only=True, sub_path=key)
 
 
+def config_files(name: str, map_name: str, folder: str, keys: Sequence[str]) -> list[Mount]:
+    """Each key of a ConfigMap as a file in a folder that keeps what it has."""
+    source: Raw = {"configMap": {"name": map_name}}
+    return [Mount(name=name, at=f"{folder}/{key}", source=source, read_only=True, sub_path=key) for key in sorted(keys)]
+
+
 def container(
     name: str,
     image: str,
@@ -125,7 +134,7 @@ def container(
         "args": [*args, *(told.args if told else ())],
         "env": variables(env or {}, told.env if told else ()),
         "resources": quantities(resources or (told.resources if told else Resources())),
-        "securityContext": {"privileged": True} if privileged else {},
+        "securityContext": PRIVILEGED if privileged else {},
         "volumeMounts": [_volume_mount(mount) for mount in mounts],
         **(more or {}),
     }
@@ -233,6 +242,7 @@ def _pod_spec(wanted: Wanted, operand: str, pod: Pod, placement: Placement) -> R
         "nodeSelector": _node_selector(operand, placement),
         "affinity": placement.affinity,
         "tolerations": [_toleration(each) for each in common.tolerations],
+        "securityContext": without_empty(common.pod_security_context),
         "imagePullSecrets": [{"name": name} for name in secrets],
         "initContainers": [each.body for each in pod.init],
         "containers": [each.body for each in pod.containers],
@@ -258,6 +268,16 @@ def _strategy(wanted: Wanted, placement: Placement) -> Raw:
 
 def _toleration(toleration: msgspec.Struct) -> Raw:
     return {name: value for name, value in msgspec.to_builtins(toleration).items() if value not in ("", None)}
+
+
+def without_empty(section: msgspec.Struct | None) -> Raw:
+    """A section of a policy as objects of the API have it: fields that say nothing are left out."""
+    return _said(msgspec.json.decode(msgspec.json.encode(section))) if section is not None else {}
+
+
+def _said(value: Raw) -> Raw:
+    kept = {name: _said(each) if isinstance(each, dict) else each for name, each in value.items()}
+    return {name: each for name, each in kept.items() if each not in ("", None, {}, [])}
 
 
 def _volumes(containers: Iterable[Container]) -> list[Raw]:

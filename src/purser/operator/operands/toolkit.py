@@ -5,15 +5,19 @@ import posixpath
 import msgspec
 
 from purser.operator.model import Rendered, RuntimeKind, Wanted
-from purser.operator.operands.mounts import CDI, driver_root, driver_variables, host_root, under_host
+from purser.operator.operands.mounts import CDI, VALIDATIONS, driver_root, host_root, under_host
 from purser.operator.operands.parts import Mount, Pod, Raw, container, host_network, host_path, per_runtime
 from purser.operator.operands.paths import RuntimePaths, path_variables, runtime_paths
-from purser.operator.operands.runtimes import uses_cdi
+from purser.operator.operands.runtimes import ACCEPT_MOUNTS, ACCEPT_VARIABLE, device_list, uses_cdi
+from purser.operator.operands.waiting import driver_validation, told_of_driver
 from purser.operator.order import Operand
 from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.sections import ToolkitSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
+ACCOUNT = "purser-container-toolkit"
+_PAUSE_S = 5
+"""containerd from 1.6.9 on ends a container that restarts it within moments of its own start."""
 _FOLDERS = {"config": "/runtime/config", "drop_in": "/runtime/drop-in", "socket": "/runtime/socket"}
 """Where the toolkit's container sees the folders of the runtime's files."""
 
@@ -34,19 +38,21 @@ def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> Pod:
         host_path("toolkit-install-dir", section.install_dir, type="DirectoryOrCreate"),
         host_root(spec),
         driver_root(spec),
+        VALIDATIONS,
         CDI,
     ]
     main = container(
         "nvidia-container-toolkit-ctr",
         reference(DEFAULTS["container-toolkit"], section),
         _without_paths(section, kind),
-        command=["nvidia-toolkit"],
+        command=told_of_driver("nvidia-toolkit", pause_s=_PAUSE_S),
         env={**_variables(spec, kind), **_path_values(paths, kind)},
         mounts=[*own, *_path_mounts(paths, kind)],
         privileged=True,
     )
     more = {"hostPID": True, **host_network(section)}
-    return Pod(containers=[main], more=more, labels={"app": "nvidia-container-toolkit-daemonset"})
+    labels = {"app": "nvidia-container-toolkit-daemonset"}
+    return Pod(account=ACCOUNT, init=[driver_validation(spec)], containers=[main], more=more, labels=labels)
 
 
 def _variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
@@ -56,10 +62,19 @@ def _variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Ra
         "NVIDIA_VISIBLE_DEVICES": "void",
         "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND": "management.nvidia.com/gpu",
         "TOOLKIT_PID_FILE": "/run/nvidia/toolkit/toolkit.pid",
-        **driver_variables(spec),
         **({"CONTAINERD_RUNTIME_CLASS": spec.operator.runtime_class} if kind.runtime == "containerd" else {}),
         **({"CRIO_CONFIG_MODE": "config"} if kind.runtime == "crio" else {}),
         **_handing_over(spec, kind),
+        **_accepting(spec, kind),
+    }
+
+
+def _accepting(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
+    """Devices are taken from where the device plugin names them, and from nowhere that any pod could write to."""
+    named = device_list(spec, kind)
+    return {
+        ACCEPT_VARIABLE: "true" if "envvar" in named else "false",
+        ACCEPT_MOUNTS: "true" if "volume-mounts" in named else "false",
     }
 
 

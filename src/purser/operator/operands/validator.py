@@ -4,31 +4,33 @@ The check with CUDA runs in the validator's own pod, which has all GPUs anyway: 
 no GPU has to be free, and nothing is left behind.
 """
 
-from collections.abc import Sequence
-
 from purser.operator.model import Rendered, RuntimeKind, Wanted
-from purser.operator.operands.mounts import VALIDATIONS, host_root
+from purser.operator.operands.mounts import VALIDATIONS, VALIDATIONS_DIR
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
     Container,
-    Mount,
     Pod,
     Raw,
     container,
     host_network,
-    host_path,
     per_runtime,
     runtime_class,
 )
+from purser.operator.operands.waiting import driver_validation, validation
 from purser.operator.order import Operand
-from purser.operator.policy.fields import EnvVar, Image
 from purser.operator.policy.images import DEFAULTS, reference
-from purser.operator.policy.sections import ValidatorSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
 ACCOUNT = "purser-operator-validator"
+_WORKLOAD = "WITH_WORKLOAD"
+"""Whether a check starts a pod of its own."""
+
 _CUDA = 'if [ "$WITH_WORKLOAD" != false ]; then vectorAdd; fi && WITH_WORKLOAD=false nvidia-validator'
+
+
+_GOES = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each in ("toolkit", "cuda", "plugin"))))
+"""What it wrote; not where the driver is: others are told that by it, and who needs it may outlive the validator."""
 
 
 def render(wanted: Wanted) -> list[Rendered]:
@@ -49,7 +51,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         args=["trap exit TERM; while true; do sleep 3600 & wait $!; done"],
         mounts=[VALIDATIONS],
         privileged=True,
-        more={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "rm -f /run/nvidia/validations/*-ready"]}}}},
+        more={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _GOES]}}}},
     )
     return Pod(
         account=ACCOUNT,
@@ -64,42 +66,12 @@ def _checks(spec: ClusterPolicySpec) -> list[Container]:
     """In their order. Without a device plugin there is nothing to count."""
     section = spec.validator
     node: dict[str, str | Raw] = {"NODE_NAME": NODE_NAME, "OPERATOR_NAMESPACE": NAMESPACE}
-    install = spec.host_paths.driver_install_dir
-    driver = [
-        host_root(spec),
-        host_path("driver-install-dir", install, type="DirectoryOrCreate", propagation="HostToContainer"),
-        host_path("host-dev-char", "/dev/char", "/host-dev-char"),
-    ]
-    where: dict[str, str | Raw] = {
-        "DRIVER_INSTALL_DIR": install,
-        "DRIVER_INSTALL_DIR_CTR_PATH": install,
-        "HOST_ROOT": spec.host_paths.root_fs,
-    }
-    plugin = {**node, "WITH_WORKLOAD": "false", "MIG_STRATEGY": spec.mig.strategy}
+    plugin = {**node, _WORKLOAD: "false", "MIG_STRATEGY": spec.mig.strategy}
+    given = [each for each in section.plugin.env if each.name != _WORKLOAD]  # it may not make pods
     found = [
-        _check(section, "driver", section.driver.env, {**node, **where, "WITH_WAIT": "true"}, driver),
-        _check(section, "toolkit", section.toolkit.env, {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}),
-        _check(section, "cuda", section.cuda.env, {**node, "NVIDIA_VISIBLE_DEVICES": "all"}, script=_CUDA),
-        _check(section, "plugin", section.plugin.env, plugin),
+        driver_validation(spec),
+        validation(spec, "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all"}, section.toolkit.env),
+        validation(spec, "cuda", {**node, "NVIDIA_VISIBLE_DEVICES": "all"}, section.cuda.env, script=_CUDA),
+        validation(spec, "plugin", plugin, given),
     ]
     return found if Operand.DEVICE_PLUGIN in spec.enabled else found[:-1]
-
-
-def _check(
-    section: ValidatorSpec,
-    component: str,
-    given: Sequence[EnvVar],
-    env: dict[str, str | Raw],
-    mounts: Sequence[Mount] = (),
-    script: str = "nvidia-validator",
-) -> Container:
-    return container(
-        f"{component}-validation",
-        reference(DEFAULTS["operator-validator"], section),
-        Image(image_pull_policy=section.image_pull_policy),
-        command=["sh", "-c"],
-        args=[script],
-        env={"COMPONENT": component, "WITH_WAIT": "false", **env, **{each.name: each.value for each in given}},
-        mounts=[VALIDATIONS, *mounts],
-        privileged=True,
-    )

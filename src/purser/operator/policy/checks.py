@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import msgspec
 
+from purser.core.selectors import SelectorError, parse
 from purser.operator.names import MIG_STATE_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec, UpgradePolicy
 from purser.operator.policy.fields import EnvVar
 from purser.operator.policy.spec import ClusterPolicySpec
-from purser.operator.selectors import SelectorError, parse
 
 MAX_SLOTS = 1000
 MAX_PROFILES = 100
@@ -101,11 +102,20 @@ def _bound(section: str, bound: int | str, done: str) -> Iterator[str]:
 
 def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
     """Variables that are there twice, in all sections: an API server takes no such list."""
-    for field in msgspec.structs.fields(section):
-        value, where = getattr(section, field.name), f"{path}.{field.encode_name}"
+    for name_here, encoded in _fields(type(section)):
+        value, where = getattr(section, name_here), f"{path}.{encoded}"
         if isinstance(value, msgspec.Struct):
             yield from _variables(value, where)
         elif isinstance(value, tuple) and value and isinstance(value[0], EnvVar):
             names = [each.name for each in value]
             for name in sorted({name for name in names if names.count(name) > 1}):
                 yield f"{where}: {name} is there twice: give each variable once"
+        elif isinstance(value, tuple):
+            for place, each in enumerate(value):
+                if isinstance(each, msgspec.Struct):
+                    yield from _variables(each, f"{where}[{place}]")
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))

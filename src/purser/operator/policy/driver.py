@@ -1,8 +1,24 @@
 """The driver's section: images, versions per pool, and how upgrades go."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from purser.operator.policy.fields import Component, Count, EnvVar, Image, Name, Percent, Seconds, Section
+import msgspec
+
+from purser.operator.policy.fields import (
+    Component,
+    Count,
+    EnvVar,
+    Image,
+    Name,
+    Percent,
+    PodSecurityContext,
+    PullPolicy,
+    Resources,
+    Seconds,
+    Section,
+    Sidecar,
+    Toleration,
+)
 
 KernelModuleType = Literal["auto", "open", "proprietary"]
 
@@ -81,24 +97,6 @@ class UpgradePolicy(Section, frozen=True, kw_only=True):
     """After which time a node whose pods could not leave is tried again."""
 
 
-class Profile(Section, frozen=True, kw_only=True):
-    """Another driver for some nodes."""
-
-    name: Name
-    """Of the profile; part of its DaemonSets' names."""
-    node_selector: dict[str, str]
-    """Labels of its nodes. Of several profiles that select a node the first counts. nvidia.com/gpu.product is compared
-    with the card's model, which its PCI id tells before the first driver, or with the label as it stands."""
-    repository: str = ""
-    """Instead of the driver's."""
-    image: str = ""
-    """Instead of the driver's."""
-    version: str = ""
-    """Instead of the driver's."""
-    kernel_module_type: Literal["", "auto", "open", "proprietary"] = ""
-    """Instead of the driver's."""
-
-
 class Requirement(Section, frozen=True, kw_only=True):
     """Which driver versions some nodes can do with. A node gets no driver that a requirement rules out."""
 
@@ -155,7 +153,7 @@ class RepoConfig(Section, frozen=True, kw_only=True):
     """Package repositories for the driver container."""
 
     config_map_name: str = ""
-    """ConfigMap with the repository files, in place of those in the image; empty: none."""
+    """ConfigMap with the repository files, which come beside those in the image; empty: none."""
 
 
 class Licensing(Section, frozen=True, kw_only=True):
@@ -163,6 +161,8 @@ class Licensing(Section, frozen=True, kw_only=True):
 
     secret_name: str = ""
     """Secret with the licence; empty: none."""
+    config_map_name: str = ""
+    """ConfigMap with the licence, where no Secret is named; empty: none."""
     nls_enabled: bool = True
     """Whether the NVIDIA License System is used."""
 
@@ -172,6 +172,86 @@ class VirtualTopology(Section, frozen=True, kw_only=True):
 
     config: str = ""
     """ConfigMap with the daemon's configuration; empty: none."""
+
+
+class Profile(Section, frozen=True, kw_only=True):
+    """Another driver for some nodes. What it does not say the driver's own section says; a list or a section of it
+    stands in place of the driver's as a whole."""
+
+    name: Name
+    """Of the profile; part of its DaemonSets' names."""
+    node_selector: dict[str, str]
+    """Labels of its nodes. Of several profiles that select a node the first counts. nvidia.com/gpu.product is compared
+    with the card's model, which its PCI id tells before the first driver, or with the label as it stands."""
+    repository: str = ""
+    """Instead of the driver's."""
+    image: str = ""
+    """Instead of the driver's."""
+    version: str = ""
+    """Instead of the driver's."""
+    image_pull_policy: PullPolicy = ""
+    """Instead of the driver's."""
+    image_pull_secrets: tuple[str, ...] | None = None
+    """Instead of the driver's."""
+    kernel_module_type: Literal["", "auto", "open", "proprietary"] = ""
+    """Instead of the driver's."""
+    use_precompiled: bool | None = None
+    """Instead of the driver's."""
+    resources: Resources | None = None
+    """Instead of the driver's."""
+    args: tuple[str, ...] | None = None
+    """Instead of the driver's."""
+    env: tuple[EnvVar, ...] | None = None
+    """Instead of the driver's."""
+    host_network: bool | None = None
+    """Instead of the driver's."""
+    startup_probe: Probe | None = None
+    """Instead of the driver's."""
+    liveness_probe: Probe | None = None
+    """Instead of the driver's."""
+    readiness_probe: Probe | None = None
+    """Instead of the driver's."""
+    rdma: Rdma | None = None
+    """Instead of the driver's."""
+    gds: Sidecar | None = None
+    """Instead of spec.gds."""
+    gdrcopy: Sidecar | None = None
+    """Instead of spec.gdrcopy."""
+    manager: Manager | None = None
+    """Instead of the driver's."""
+    repo_config: RepoConfig | None = None
+    """Instead of the driver's."""
+    cert_config: ConfigMapRef | None = None
+    """Instead of the driver's."""
+    licensing_config: Licensing | None = None
+    """Instead of the driver's."""
+    virtual_topology: VirtualTopology | None = None
+    """Instead of the driver's."""
+    kernel_module_config: ConfigMapRef | None = None
+    """Instead of the driver's."""
+    secret_env: str | None = None
+    """Instead of the driver's; empty: none."""
+    labels: dict[str, str] | None = None
+    """Instead of the driver's."""
+    annotations: dict[str, str] | None = None
+    """Instead of the driver's."""
+    tolerations: tuple[Toleration, ...] | None = None
+    """Instead of the driver's."""
+    priority_class_name: str = ""
+    """Instead of the driver's."""
+    pod_security_context: PodSecurityContext | None = None
+    """Instead of the driver's."""
+
+    def said(self) -> dict[str, Any]:
+        """What it says of its driver, by field; without name, nodes, and the parts of its image."""
+        apart = ("name", "node_selector", "repository", "image", "version")
+        named = {field.name: getattr(self, field.name) for field in msgspec.structs.fields(self)}
+        # An empty text means that nothing is said, but where it takes a Secret away.
+        return {
+            name: value
+            for name, value in named.items()
+            if name not in apart and value is not None and (value != "" or name == "secret_env")
+        }
 
 
 class DriverSpec(Component, frozen=True, kw_only=True):
@@ -205,6 +285,16 @@ class DriverSpec(Component, frozen=True, kw_only=True):
     """ConfigMap with parameters of the kernel modules."""
     secret_env: str = ""
     """Secret whose keys become variables; empty: none."""
+    labels: dict[str, str] = {}
+    """On its DaemonSets and pods, beside spec.daemonsets.labels."""
+    annotations: dict[str, str] = {}
+    """On its DaemonSets and pods, beside spec.daemonsets.annotations."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Of its pods, beside spec.daemonsets.tolerations. A taint that only drivers tolerate keeps a node incomplete."""
+    priority_class_name: str = ""
+    """Of its pods; empty: spec.daemonsets.priorityClassName."""
+    pod_security_context: PodSecurityContext | None = None
+    """Of its pods; absent: spec.daemonsets.podSecurityContext."""
     profiles: tuple[Profile, ...] = ()
     """Other drivers for some nodes."""
     requirements: tuple[Requirement, ...] = ()

@@ -48,6 +48,60 @@ class Toleration(Section, frozen=True, kw_only=True):
     """How long a NoExecute taint is tolerated; absent: for ever."""
 
 
+class SeLinuxOptions(Section, frozen=True, kw_only=True):
+    """SELinux labels of a process; what is left out the runtime chooses."""
+
+    user: str = ""
+    """The user."""
+    role: str = ""
+    """The role."""
+    type: str = ""
+    """The type."""
+    level: str = ""
+    """The level."""
+
+
+class SeccompProfile(Section, frozen=True, kw_only=True):
+    """Which system calls processes may make."""
+
+    type: Literal["RuntimeDefault", "Unconfined", "Localhost"]
+    """Whose profile."""
+    localhost_profile: str = ""
+    """Of Localhost: its file on the node."""
+
+
+class Sysctl(Section, frozen=True, kw_only=True):
+    """A kernel parameter of the pod's namespaces."""
+
+    name: str
+    """Its name."""
+    value: str
+    """Its value."""
+
+
+class PodSecurityContext(Section, frozen=True, kw_only=True):
+    """As whom the containers of a pod run, in Kubernetes' words; what is left out is Kubernetes' default."""
+
+    run_as_user: Count | None = None
+    """Their user."""
+    run_as_group: Count | None = None
+    """Their group."""
+    run_as_non_root: bool | None = None
+    """Whether kubelet refuses root."""
+    fs_group: Count | None = None
+    """Group that owns volumes."""
+    fs_group_change_policy: Literal["", "OnRootMismatch", "Always"] = ""
+    """When volumes get that group."""
+    supplemental_groups: tuple[int, ...] = ()
+    """More groups."""
+    se_linux_options: SeLinuxOptions | None = None
+    """SELinux labels."""
+    seccomp_profile: SeccompProfile | None = None
+    """System calls."""
+    sysctls: tuple[Sysctl, ...] = ()
+    """Kernel parameters."""
+
+
 class Resources(Section, frozen=True, kw_only=True):
     """Resources of a container, as Kubernetes counts them."""
 
@@ -85,6 +139,25 @@ class Component(Image, frozen=True, kw_only=True):
     """Whether its pods use the node's network."""
 
 
+class Relabeling(Section, frozen=True, kw_only=True):
+    """A relabel_config of Prometheus, in the Prometheus operator's words; what is left out is Prometheus' default."""
+
+    source_labels: tuple[str, ...] = ()
+    """Labels whose values are joined."""
+    separator: str | None = None
+    """Between them."""
+    target_label: str = ""
+    """The label that is written."""
+    regex: str | None = None
+    """What the joined values have to match."""
+    modulus: Count = 0
+    """Of their hash, for hashmod; 0: none."""
+    replacement: str | None = None
+    """What is written."""
+    action: str = ""
+    """What is done; empty: replace."""
+
+
 class ServiceMonitor(Section, frozen=True, kw_only=True):
     """A ServiceMonitor of the Prometheus operator."""
 
@@ -98,3 +171,16 @@ class ServiceMonitor(Section, frozen=True, kw_only=True):
     """Whether scraped labels win over Prometheus' own."""
     additional_labels: dict[str, str] = {}
     """On the ServiceMonitor, so that Prometheus selects it."""
+    relabelings: tuple[Relabeling, ...] = ()
+    """Of scraped targets, in order."""
+
+
+class Sidecar(Image, frozen=True, kw_only=True):
+    """A container beside the driver's."""
+
+    enabled: bool = False
+    """Whether it runs."""
+    args: tuple[str, ...] = ()
+    """More arguments."""
+    env: tuple[EnvVar, ...] = ()
+    """More variables."""

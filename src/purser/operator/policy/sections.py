@@ -7,8 +7,8 @@ import msgspec
 from purser.operator.policy.fields import (
     Component,
     EnvVar,
-    Image,
     Percent,
+    PodSecurityContext,
     Seconds,
     Section,
     ServiceMonitor,
@@ -60,6 +60,8 @@ class DaemonSets(Section, frozen=True, kw_only=True):
     """How pods of a new template come; the driver's is always OnDelete, its upgrades have rules of their own."""
     rolling_update: RollingUpdate = RollingUpdate()
     """Bounds of a rolling update."""
+    pod_security_context: PodSecurityContext | None = None
+    """Of their pods. What a container of Purser's manifests says for itself wins."""
 
 
 class ToolkitSpec(Component, frozen=True, kw_only=True):
@@ -127,6 +129,15 @@ class ExporterService(Section, frozen=True, kw_only=True):
     """Whether it stays on the node; Local needs Kubernetes 1.22 or later."""
 
 
+class JobMapping(Section, frozen=True, kw_only=True):
+    """Which jobs of a batch scheduler use which GPU, from files that its prolog writes."""
+
+    enabled: bool = False
+    """Whether metrics carry them."""
+    directory: str = "/var/lib/dcgm-exporter/job-mapping"
+    """On the host: where these files are."""
+
+
 class DcgmExporterSpec(Component, frozen=True, kw_only=True):
     """The DCGM exporter: metrics of GPUs."""
 
@@ -136,6 +147,10 @@ class DcgmExporterSpec(Component, frozen=True, kw_only=True):
     """ConfigMap with the metrics to export."""
     service_monitor: ServiceMonitor = ServiceMonitor()
     """How Prometheus finds it."""
+    annotations: dict[str, str] = {}
+    """On its pods."""
+    hpc_job_mapping: JobMapping = JobMapping()
+    """Jobs of a batch scheduler."""
     service: ExporterService = ExporterService()
     """Its Service."""
     host_pid: bool = msgspec.field(default=False, name="hostPID")
@@ -199,17 +214,6 @@ class ValidatorSpec(Component, frozen=True, kw_only=True):
     """The check of the device plugin."""
 
 
-class Sidecar(Image, frozen=True, kw_only=True):
-    """A container beside the driver's."""
-
-    enabled: bool = False
-    """Whether it runs."""
-    args: tuple[str, ...] = ()
-    """More arguments."""
-    env: tuple[EnvVar, ...] = ()
-    """More variables."""
-
-
 class Cdi(Section, frozen=True, kw_only=True):
     """The Container Device Interface."""
 
@@ -225,7 +229,8 @@ class HostPaths(Section, frozen=True, kw_only=True):
     root_fs: str = msgspec.field(default="/", name="rootFS")
     """The nodes' root."""
     driver_install_dir: str = "/run/nvidia/driver"
-    """Root of the driver."""
+    """Root of a driver that is not in the nodes' own: of the driver's container, or, with driver.enabled false, of one
+    that somebody installed elsewhere, such as /home/kubernetes/bin/nvidia."""
     kubelet_root_dir: str = ""
     """kubelet's root; empty: found per node (k0s and MicroK8s have their own), /var/lib/kubelet otherwise."""
 

@@ -7,7 +7,7 @@ from purser.kube.resources import Resource
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec
-from purser.operator.policy.fields import Section
+from purser.operator.policy.fields import Section, Sidecar
 from purser.operator.policy.sections import (
     Cdi,
     DaemonSets,
@@ -21,7 +21,6 @@ from purser.operator.policy.sections import (
     MigSection,
     NodeStatusExporterSpec,
     OperatorSection,
-    Sidecar,
     ToolkitSpec,
     ValidatorSpec,
 )

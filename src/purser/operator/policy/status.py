@@ -101,8 +101,12 @@ class UpgradeStatus(Section, frozen=True, kw_only=True):
     """Nodes that failed."""
     skipped: int = 0
     """Nodes that are left out for now: NotReady, or told to be skipped."""
+    progress: str = ""
+    """How many of the nodes have the driver that they should have, 12/40; empty where all do."""
     halted: bool = False
     """Whether no further node begins, because too many failed."""
+    halt_reason: str = ""
+    """Why it is halted, in one sentence; empty: it is not."""
     target: str = ""
     """What the upgrade leads to, separated by commas for several pools; with the annotation purser.dev/resume-upgrade
     of this value, or of some of it, a halted one goes on."""

@@ -15,6 +15,7 @@ from purser.operator.acting import KubeWriter, Result, perform
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
 from purser.operator.kernel.active_policy import is_leaving
+from purser.operator.kernel.leaving_out import without
 from purser.operator.kernel.standstill import elsewhere
 from purser.operator.model import ObjectKey, Snapshot
 from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
@@ -108,7 +109,8 @@ class _Leaving:
         snapshot = await self._observer.snapshot(nodes_to_look_into)
         if snapshot.elsewhere:
             raise UninstallError(elsewhere(snapshot))
-        actions = reconcile(snapshot).actions
+        outcome = reconcile(snapshot)
+        actions, snapshot = outcome.actions, without(snapshot, outcome.left_out)
         if not snapshot.policies and not actions and is_clean(snapshot):
             return await self._strip_after_agents()
         if not self._elector.is_leader and not await is_namespace(self._client, self._namespace):

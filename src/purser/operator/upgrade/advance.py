@@ -24,7 +24,7 @@ from purser.operator.upgrade.states import (
     state_of,
 )
 from purser.operator.upgrade.writing import EVENT_REASON, release
-from purser.operator.wording import some
+from purser.operator.wording import natural, some
 
 
 def advance(fleet: Fleet) -> Moves:
@@ -35,7 +35,7 @@ def advance(fleet: Fleet) -> Moves:
     if not fleet.policy.auto_upgrade:
         return Moves(patches=_released(fleet), gauges=_gauges(fleet, Turn()))
     now, ledger = turn(fleet), DisruptionLedger(fleet.budgets)
-    nodes = sorted(fleet.standings, key=lambda each: each.node.name)
+    nodes = sorted(fleet.standings, key=lambda each: natural(each.node.name))
     steps = {each.node.name: next_step(each, fleet, ledger) for each in nodes}
     begun = {each.node.name: begin(each, fleet) for each in now.begin}
     moves = moves_of(steps | begun, fleet.now, now.hold.until if now.waiting else None)
@@ -51,9 +51,13 @@ def upgrade_status(fleet: Fleet, moves: Moves) -> UpgradeStatus:
     """How far the upgrade is, and what is in the way, by the moves of the round."""
     now = turn(fleet) if fleet.policy.auto_upgrade else Turn()
     counts = _counts(fleet)
+    is_halted = bool(now.halted) and counts["pending"] > 0
+    total = sum(counts.values())
     return UpgradeStatus(
         **counts,
-        halted=bool(now.halted) and counts["pending"] > 0,
+        progress=f"{counts['done']}/{total}" if counts["done"] < total else "",
+        halted=is_halted,
+        halt_reason=now.halted if is_halted else "",
         target=fleet_target(fleet.standings),
         message=_message(fleet, moves, now, counts),
     )
@@ -123,9 +127,10 @@ def _message(fleet: Fleet, moves: Moves, now: Turn, counts: Mapping[str, int]) -
 
 
 def _stuck(fleet: Fleet, moves: Moves) -> dict[str, str]:
-    """What nodes that are under way, or that failed, wait for."""
-    busy = {each.node.name for each in fleet.standings if is_under_way(each.node) or trouble_of(each.node)}
-    return {name: why for name, why in moves.waits.items() if name in busy}
+    """What nodes wait for that failed, and then what those do that are under way."""
+    failed = {each.node.name for each in fleet.standings if trouble_of(each.node)}
+    busy = {each.node.name for each in fleet.standings if is_under_way(each.node)} - failed
+    return {name: why for whose in (failed, busy) for name, why in moves.waits.items() if name in whose}
 
 
 def _named(whys: Mapping[str, str]) -> list[str]:

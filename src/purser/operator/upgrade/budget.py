@@ -15,6 +15,7 @@ from purser.operator.model import Moves, NodeView, Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
 from purser.operator.nodework.clocks import is_over
 from purser.operator.order import Operand
+from purser.operator.upgrade.bystanders import may_be_unavailable, may_be_under_way, may_have_failed
 from purser.operator.upgrade.canary import Hold, hold, is_canary
 from purser.operator.upgrade.states import (
     Fleet,
@@ -32,7 +33,7 @@ from purser.operator.upgrade.states import (
     state_name,
     state_of,
 )
-from purser.operator.wording import counted, some
+from purser.operator.wording import NaturalKey, counted, natural, some
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ def unavailable(fleet: Fleet, moves: Moves) -> frozenset[str]:
     """Nodes that are unavailable before or after a round's writes: whatever the order in which these are made."""
     after = (patched(each.node, moves.patches.get(each.node.name)) for each in fleet.standings)
     before = {each.node.name for each in fleet.standings if is_unavailable(each, fleet)}
+    before |= {each.node.name for each in fleet.left_out if may_be_unavailable(each)}
     return frozenset(before | {node.name for node in after if takes_no_pods(node)})
 
 
@@ -89,12 +91,12 @@ def _is_worse(standing: Standing) -> bool:
 
 def halt(fleet: Fleet) -> str:
     """Why no further node begins: too many whose new driver does not work. Empty: the upgrade goes on."""
-    bad = regressions(fleet)
+    bad = {each.node.name for each in regressions(fleet)}
+    bad |= {each.node.name for each in fleet.left_out if may_have_failed(each, fleet)}
     if not fleet.policy.halt_after_failures or len(bad) < fleet.policy.halt_after_failures:
         return ""
-    return (
-        f"the new driver does not work on {counted(len(bad), 'node')}: {some(sorted(each.node.name for each in bad))}"
-    )
+    names = sorted(bad, key=natural)
+    return f"the new driver does not work on {counted(len(bad), 'node')}: {some(names)}"
 
 
 def turn(fleet: Fleet) -> Turn:
@@ -106,6 +108,7 @@ def turn(fleet: Fleet) -> Turn:
     halted, held = halt(fleet), hold(fleet)
     parallel = _parallel_slots(fleet)
     room = fleet.max_unavailable - sum(is_unavailable(each, fleet) for each in fleet.standings)
+    room -= sum(may_be_unavailable(each) for each in fleet.left_out)
     slots = max(0, min(parallel, room))
     begin: list[Standing] = []
     waiting: dict[str, str] = {}
@@ -123,7 +126,8 @@ def turn(fleet: Fleet) -> Turn:
 def _parallel_slots(fleet: Fleet) -> int:
     if fleet.policy.max_parallel_upgrades == 0:
         return len(fleet.standings)
-    return fleet.policy.max_parallel_upgrades - sum(_has_its_turn(each, fleet) for each in fleet.standings)
+    begun = sum(_has_its_turn(each, fleet) for each in fleet.standings)
+    return fleet.policy.max_parallel_upgrades - begun - sum(may_be_under_way(each) for each in fleet.left_out)
 
 
 def _has_its_turn(standing: Standing, fleet: Fleet) -> bool:
@@ -134,10 +138,10 @@ def _has_its_turn(standing: Standing, fleet: Fleet) -> bool:
     return is_under_way(node) and not is_over(until, fleet.now)
 
 
-def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, str]:
+def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, NaturalKey]:
     """By which nodes have their turn: canaries first; those that failed before come after the others."""
     failed_before = UPGRADE_FAILURE_ANNOTATION in standing.node.annotations
-    return not is_canary(standing, fleet), failed_before, standing.node.name
+    return not is_canary(standing, fleet), failed_before, natural(standing.node.name)
 
 
 def _why_not(standing: Standing, fleet: Fleet, halted: str, held: Hold, parallel: int, room: int) -> str:

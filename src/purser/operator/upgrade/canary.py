@@ -2,7 +2,7 @@
 
 import msgspec
 
-from purser.operator.model import Standing
+from purser.operator.model import NodeView, Standing
 from purser.operator.order import Operand
 from purser.operator.upgrade.states import (
     Fleet,
@@ -15,6 +15,7 @@ from purser.operator.upgrade.states import (
     state_of,
     step_start,
 )
+from purser.operator.wording import natural
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -28,8 +29,12 @@ class Hold(msgspec.Struct, frozen=True):
 
 def is_canary(standing: Standing, fleet: Fleet) -> bool:
     """It goes first."""
+    return _is_selected(standing.node, fleet)
+
+
+def _is_selected(node: NodeView, fleet: Fleet) -> bool:
     selector = fleet.policy.canary.node_selector
-    return bool(selector) and selector.items() <= standing.node.labels.items()
+    return bool(selector) and selector.items() <= node.labels.items()
 
 
 def hold(fleet: Fleet) -> Hold:
@@ -38,13 +43,16 @@ def hold(fleet: Fleet) -> Hold:
     if not fleet.policy.canary.node_selector:
         return Hold()
     canaries = [each for each in fleet.standings if is_managed(each) and is_canary(each, fleet)]
+    for each in fleet.left_out:
+        if _is_selected(each.node, fleet):
+            return Hold(f"the canary {each.node.name} is left out: {each.why}")
     given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
     counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and passed_over(each))]
     if not counted and given_up:
         return Hold()
     if not counted:
         return Hold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
-    unwell = sorted(each.node.name for each in counted if not _has_done_well(each))
+    unwell = sorted((each.node.name for each in counted if not _has_done_well(each)), key=natural)
     if unwell:
         return Hold(f"the canary {unwell[0]} has not done well yet")
     # A time that is still to come counts as now: it would never run out.

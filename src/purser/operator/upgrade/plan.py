@@ -13,6 +13,7 @@ from purser.operator.upgrade.budget import fleet_target, turn
 from purser.operator.upgrade.course import Course, PlannedNode
 from purser.operator.upgrade.failing import trouble_of
 from purser.operator.upgrade.states import Fleet, is_due, is_managed, is_under_way, passed_over, stale_pod
+from purser.operator.wording import natural
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ def plan(fleet: Fleet) -> Plan:
     """What the upgrade of this fleet would do, once its DaemonSets are as the policy says. ``fleet.workloads`` has the
     pods of every node that needs one."""
     course = Course(fleet)
-    under_way = sorted(each.node.name for each in fleet.standings if is_under_way(each.node))
+    under_way = sorted((each.node.name for each in fleet.standings if is_under_way(each.node)), key=natural)
     doing = _doing(advance(course.fleet()))
     course.run()
     final = turn(course.whole_fleet())

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from purser.operator.upgrade.course import PlannedNode
 from purser.operator.upgrade.plan import Plan
-from purser.operator.wording import counted
+from purser.operator.wording import counted, natural
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -40,5 +40,5 @@ def _node(node: PlannedNode) -> Iterator[str]:
 
 
 def _whys(what: str, whys: Mapping[str, str]) -> Iterator[str]:
-    for name, why in sorted(whys.items()):
+    for name, why in sorted(whys.items(), key=lambda each: natural(each[0])):
         yield f"{what}: {name}: {why}"

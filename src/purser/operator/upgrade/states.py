@@ -3,7 +3,7 @@
 import math
 from enum import StrEnum
 
-from purser.operator.model import NodeView, PodView, Standing
+from purser.operator.model import LeftOut, NodeView, PodView, Standing
 from purser.operator.names import (
     DEPLOY,
     PAUSED_FOR_UPGRADE,
@@ -65,6 +65,8 @@ class Fleet(NodeWork, frozen=True, kw_only=True):
     """Name and uid of the ClusterPolicy, for events."""
     held: frozenset[str] = frozenset()
     """Nodes that a MIG change is emptying or cutting: not available, whoever lifts their cordon."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Nodes that are not among the standings, because something fails on them: what they may be counts all the same."""
     late_sets: frozenset[str] = frozenset()
     """Drivers' DaemonSets that are not live as the policy says, or not seen so by their controller: what they would
     make in place of a driver that goes is the same one again, or nothing."""

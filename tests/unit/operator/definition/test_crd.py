@@ -154,7 +154,7 @@ async def test_an_api_server_fills_defaults_and_shows_columns(kubectl: Kubectl) 
     ]
     assert decode(stored).spec == decode({"spec": {"driver": {"version": "570.1"}}}).spec
     _, table = await kubectl("get", "clusterpolicies")
-    assert table.split("\n")[0].split() == ["NAME", "STATUS", "READY", "NODES", "AGE"]
+    assert table.split("\n")[0].split() == ["NAME", "STATUS", "READY", "NODES", "UPGRADED", "HALTED", "AGE"]
     _, text = await kubectl("explain", "pcp.spec.driver.upgradePolicy.canary")
     assert "How long they must have done well" in text
 

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.operator.judge import RULES, matches, program, raw, refusals, rules
 
+from purser.core.selectors import PATTERN, SelectorError, parse
 from purser.operator.policy import PolicyError, decode
-from purser.operator.selectors import PATTERN, SelectorError, parse
 
 
 def operator_says(spec: dict[str, Any]) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.operator.importing.told import places, speaks_of
 from tests.unit.operator.judge import refusals
+from tests.unit.operator.operands.wanteds import daemon_set, pool
 
 from purser.operator.importing import import_policy
 from purser.operator.policy import PolicyError, decode
@@ -88,7 +90,7 @@ def test_the_driver_for_all_nodes_is_the_policys_and_the_others_are_profiles() -
     assert imported.lost == ()
 
 
-def test_what_a_profile_cannot_say_is_taken_where_all_agree() -> None:
+def test_what_all_say_is_said_once_for_the_other_nodes_too() -> None:
     both = {"usePrecompiled": True, "env": [{"name": "A", "value": "1"}]}
     drivers = [driver(name, nodeSelector={"gpu": name}, **both) for name in ("a", "b")]
     imported = import_policy([policy(), *drivers])
@@ -100,13 +102,73 @@ def test_what_a_profile_cannot_say_is_taken_where_all_agree() -> None:
     assert about(imported.lost, "nodes that no NVIDIADriver selects")
 
 
-def test_what_a_profile_cannot_say_and_the_policy_says_otherwise_is_told_both_ways() -> None:
-    drivers = [driver("all", secretEnv="s"), driver("a", nodeSelector={"gpu": "a"}, rdma={"enabled": True})]
+def test_a_profile_says_in_what_its_driver_differs_and_takes_away_what_that_lacks() -> None:
+    drivers = [
+        driver(
+            "all", secretEnv="s", env=ENV["env"], imagePullPolicy="Always", priorityClassName="low", version="570.1"
+        ),
+        driver("a", nodeSelector={"gpu": "a"}, rdma={"enabled": True}, gds={"enabled": True}, version="580.2"),
+    ]
     imported = import_policy([policy(), *drivers])
-    assert decode(imported.policy).spec.driver.secret_env == "s"
-    assert about(imported.lost, "NVIDIADriver a: spec.rdma.enabled: a profile has no such field")
-    assert about(imported.lost, "NVIDIADriver a: spec.secretEnv: a profile has no such field")
-    assert not about(imported.lost, "spec.usePrecompiled")
+    [profile] = imported.policy["spec"]["driver"]["profiles"]
+    assert {name: value for name, value in profile.items() if name not in ("name", "nodeSelector", "image")} == {
+        "repository": "r.example",
+        "version": "580.2",
+        "kernelModuleType": "auto",
+        "secretEnv": "",
+        "env": [],
+        "imagePullPolicy": "IfNotPresent",
+        "priorityClassName": "system-node-critical",
+        "rdma": {"enabled": True},
+        "gds": {"enabled": True},
+    }
+    assert imported.lost == ()
+
+
+def test_upgrades_are_those_of_all_nodes_and_others_are_told() -> None:
+    quick, slow = {"maxParallelUpgrades": 3}, {"maxParallelUpgrades": 1}
+    drivers = [
+        driver("all", upgradePolicy=quick),
+        driver("same", nodeSelector={"gpu": "a"}, upgradePolicy={"autoUpgrade": True, **quick}),
+        driver("other", nodeSelector={"gpu": "b"}, upgradePolicy=slow),
+    ]
+    imported = import_policy([policy(upgradePolicy={"autoUpgrade": False}), *drivers])
+    upgrades = decode(imported.policy).spec.driver.upgrade_policy
+    assert (upgrades.auto_upgrade, upgrades.max_parallel_upgrades) == (True, 3)
+    assert about(imported.lost, "NVIDIADriver other: spec.upgradePolicy: ")
+    assert not about(imported.lost, "NVIDIADriver same")
+
+
+def drivers_manifest(documents: list[dict[str, Any]], profile: str) -> dict[str, Any]:
+    spec = import_policy(documents).policy["spec"]
+    return daemon_set("purser-driver-a", spec, pools=(pool("a", profile=profile),))
+
+
+WHOLE = {name: value for name, value in SPEC.items() if name not in ("default", "driverType", "nodeSelector")}
+COMMON = {"daemonsets": {"priorityClassName": "common", "podSecurityContext": {"runAsUser": 7}}}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_each_field_of_a_driver_of_some_nodes_does_what_it_does_on_all(name: str) -> None:
+    """And the driver of all nodes, which has all the others, does nothing to it."""
+    mine = {name: WHOLE[name]}
+    old = {**policy(), "spec": {**policy()["spec"], **COMMON}}
+    of_some = drivers_manifest([old, driver("all", **WHOLE), driver("p", nodeSelector={"a": "b"}, **mine)], "p")
+    of_all = drivers_manifest([old, driver("all", **{"imagePullPolicy": "IfNotPresent", **mine})], "")
+    assert of_some == of_all
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_a_driver_of_some_nodes_is_the_same_whatever_that_of_all_nodes_is(data: st.DataObject) -> None:
+    def some() -> dict[str, Any]:
+        names = data.draw(st.lists(st.sampled_from(sorted(WHOLE.keys() - {*IMAGE, "imagePullPolicy"})), unique=True))
+        return {"imagePullPolicy": "Never", **{name: WHOLE[name] for name in names}}
+
+    mine, base = some(), some()
+    old = {**policy(), "spec": {**policy()["spec"], **(COMMON if data.draw(st.booleans()) else {})}}
+    of_some = drivers_manifest([old, driver("all", **base), driver("p", nodeSelector={"a": "b"}, **mine)], "p")
+    assert of_some == drivers_manifest([old, driver("all", **mine)], "")
 
 
 def test_drivers_that_may_select_one_node_are_told_and_the_narrower_one_comes_first() -> None:
@@ -147,7 +209,7 @@ def test_what_the_policy_said_of_drivers_had_no_effect_beside_them() -> None:
     assert decode(imported.policy).spec.driver.version == "2"
     assert not decode(imported.policy).spec.gds.enabled
     told = about(imported.lost, "it had no effect, for NVIDIADrivers say it")
-    assert [line.partition(":")[0] for line in told] == ["spec.driver.version", "spec.gds.enabled"]
+    assert places(told) == {"spec.driver.version", "spec.gds"}
 
 
 def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
@@ -158,7 +220,7 @@ def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
     ("spec", "says"),
     [
         ({"driverType": "vgpu-host-manager"}, "spec.driverType: the whole driver is left out"),
-        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector.a: the whole driver is left out"),
+        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector: the whole driver is left out"),
     ],
     ids=["a host of virtual GPUs", "no selector"],
 )
@@ -166,6 +228,20 @@ def test_a_driver_that_cannot_be_taken_over_is_left_out_whole(spec: dict[str, An
     imported = import_policy([policy(), driver("all"), driver("odd", **spec)])
     assert decode(imported.policy).spec.driver.profiles == ()
     assert about(imported.lost, f"NVIDIADriver odd: {says}")
+
+
+def test_one_driver_that_purser_refuses_takes_no_other_with_it() -> None:
+    moving = driver("odd", nodeSelector={"nvidia.com/gpu.deploy.driver": "true"})
+    imported = import_policy([policy(), driver("all"), moving, driver("a", nodeSelector={"gpu": "a"})])
+    assert [each.name for each in decode(imported.policy).spec.driver.profiles] == ["a"]
+    assert about(imported.lost, "profile odd is left out, for ")
+
+
+def test_a_section_that_lacks_what_it_needs_is_told_and_left_out() -> None:
+    context = {"seccompProfile": {"localhostProfile": "x"}, "runAsUser": 0}
+    imported = import_policy([nvidia({"daemonsets": {"podSecurityContext": context}})])
+    assert imported.policy["spec"]["daemonsets"]["podSecurityContext"] == {"runAsUser": 0}
+    assert imported.lost == ("spec.daemonsets.podSecurityContext.seccompProfile: it lacks the field type",)
 
 
 @pytest.mark.parametrize(
@@ -232,9 +308,7 @@ def accounted(name: str, path: tuple[str, ...], value: Any, made: dict[str, Any]
     found: Any = made if path[0] in ("gds", "gdrcopy") else made["driver"]
     for part in place.split("."):
         found = found.get(part, {}) if isinstance(found, dict) else {}
-    return found == value or any(
-        re.match(re.escape(f"NVIDIADriver {name}: spec.{place}") + r"[:\[]", line) for line in lost
-    )
+    return found == value or speaks_of(lost, f"NVIDIADriver {name}: spec.{place}")
 
 
 @settings(max_examples=60, deadline=None)

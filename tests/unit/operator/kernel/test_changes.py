@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import NAMESPACE, World
+from tests.unit.operator.world import NAMESPACE, World, settled_world
 
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode
 from purser.operator.order import Operand
@@ -11,11 +11,7 @@ from purser.operator.order import Operand
 
 @pytest.fixture
 def world() -> World:
-    found = World()
-    found.add_policy()
-    for name in ("a", "b"):
-        found.add_node(name)
-    found.settle()
+    found = settled_world("a", "b")
     found.history.clear()
     return found
 

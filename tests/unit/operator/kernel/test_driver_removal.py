@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, settled_world
 
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
 from purser.operator.model import Action, Evict, PatchNode, Workload
@@ -32,11 +32,7 @@ Removal = Callable[[World], None]
 
 @pytest.fixture
 def world() -> World:
-    found = World()
-    found.add_policy()
-    found.add_node("a")
-    found.add_node("b")
-    found.settle()
+    found = settled_world("a", "b")
     found.history.clear()
     found.watchers.append(nobody_is_evicted)
     return found

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.operator.world import Died, World
 
+from purser.core.taints import Taint
 from purser.operator.kernel.active_policy import choose
 from purser.operator.kernel.facts import users_word
-from purser.operator.model import Action, Delete, PatchNode, SetFinalizer, Taint, Workload, WriteStatus
+from purser.operator.model import Action, Delete, PatchNode, SetFinalizer, Workload, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
 from purser.operator.order import Operand, dependents, prerequisites
 

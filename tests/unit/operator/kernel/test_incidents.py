@@ -1,7 +1,7 @@
 """What users of other operators have suffered from, on a cluster in memory."""
 
 import pytest
-from tests.unit.operator.world import START, World, same_order
+from tests.unit.operator.world import START, World, same_order, settled_world
 
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.model import Apply, DeletePod, PatchNode
@@ -10,11 +10,7 @@ from purser.operator.order import Operand
 
 @pytest.fixture
 def world() -> World:
-    found = World()
-    found.add_policy()
-    for name in ("a", "b"):
-        found.add_node(name)
-    found.settle()
+    found = settled_world("a", "b")
     found.history.clear()
     return found
 

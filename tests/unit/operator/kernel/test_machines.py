@@ -136,7 +136,10 @@ def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(worl
     world.wait(3600)
     world.settle()
     assert world.status()["upgrade"]["halted"]
-    assert world.condition("Degraded")["reason"] == "UpgradeHalted"
+    degraded = world.condition("Degraded")
+    assert degraded["reason"] == "UpgradeHalted"
+    cause = "no further node begins: the new driver does not work on 1 node: a: "
+    assert degraded["message"] == cause + world.nodes["a"].annotations["purser.dev/driver-upgrade-failure"]
     assert world.nodes["a"].labels[STATE] == "upgrade-failed"
     assert len(world.deployed("c")) == 7
     world.heal("a", Operand.DRIVER)

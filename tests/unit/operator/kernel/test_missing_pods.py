@@ -3,9 +3,10 @@
 import pytest
 from tests.unit.operator.world import World
 
+from purser.core.taints import Taint
 from purser.core.times import parsed
 from purser.operator.kernel.missing_pods import PATIENCE_S, untolerated
-from purser.operator.model import NodeView, PatchNode, Taint
+from purser.operator.model import NodeView, PatchNode
 from purser.operator.names import LET_IN_ANNOTATION
 from purser.operator.order import Operand
 

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +47,17 @@ def test_equal_nodes_share_a_pool_and_any_difference_parts_them() -> None:
 
 def test_minor_versions_of_an_enterprise_linux_share_a_pool() -> None:
     assert pool(node("Rocky Linux 9.3 (Blue Onyx)")) == pool(node("Rocky Linux 9.5 (Blue Onyx)"))
+
+
+def test_red_hats_nodes_with_cri_o_have_a_pool_of_their_own_and_others_share_theirs() -> None:
+    def of(os: str, runtime: str) -> Pool:
+        return pool(msgspec.structs.replace(node(os), runtime=runtime))
+
+    red_hat, ubuntu = "Red Hat Enterprise Linux 9.4 (Plow)", "Ubuntu 22.04 LTS"
+    theirs, ours = of(red_hat, "cri-o://1.31.0"), of(red_hat, "containerd://1.7.22")
+    assert theirs.name != ours.name and (theirs.runtime, ours.runtime) == ("crio", "containerd")
+    assert ours == pool(node(red_hat))
+    assert of(ubuntu, "cri-o://1.31.0") == of(ubuntu, "containerd://1.7.22") == pool(node(ubuntu))
 
 
 def test_the_version_of_a_driver_is_not_part_of_its_pool() -> None:

@@ -25,7 +25,7 @@ from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode, PodView
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
-from purser.operator.observing import Observer, optional
+from purser.operator.observing import Observer, kinds, optional
 from purser.operator.observing import observer as module
 from purser.operator.observing.expectations import at_least
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
@@ -84,6 +84,38 @@ async def test_a_snapshot_has_policies_nodes_operands_owned_objects_and_budgets(
     assert list(seen.objects) == [ObjectKey("v1", "ConfigMap", NAMESPACE, "made")]
     assert (seen.namespace, seen.purser_image, seen.service_monitors) == (NAMESPACE, IMAGE, False)
     assert cluster.writes == []
+
+
+async def test_of_somebody_s_config_map_a_round_sees_the_keys(cluster, observer):
+    """The driver mounts each by itself. What stands in them changes nothing that a round could see."""
+    theirs = {"metadata": {"name": "modules", "namespace": NAMESPACE}, "data": {"nvidia.conf": "a", "b.conf": ""}}
+    await cluster.client.create(CONFIG_MAPS, theirs)
+
+    async def keys():
+        return (await observer.snapshot(nothing)).config_keys.get("modules")
+
+    assert await eventually(keys) == ("b.conf", "nvidia.conf")
+    assert not (await observer.snapshot(nothing)).foreign
+    changes = []
+    observer.on_change(lambda: changes.append(1))
+    store = observer._owned[module.CONFIG_MAPS].store
+    await cluster.client.patch_merge(CONFIG_MAPS, "modules", {"data": {"b.conf": "x"}}, NAMESPACE)
+    await eventually(lambda: store[f"{NAMESPACE}/modules"]["data"]["b.conf"] == "x")
+    assert changes == []
+    await cluster.client.patch_merge(CONFIG_MAPS, "modules", {"data": {"c.conf": ""}}, NAMESPACE)
+    await eventually(lambda: changes)
+    assert await keys() == ("b.conf", "c.conf", "nvidia.conf")
+
+
+@pytest.mark.parametrize(("served", "takes"), [((True, False), True), ((True, True), False), ((False, False), False)])
+async def test_node_feature_discovery_takes_objects_where_it_knows_them_but_not_on_openshift(
+    monkeypatch, served, takes
+):
+    async def answers(_, resource):
+        return served[resource.group == "config.openshift.io"]
+
+    monkeypatch.setattr(kinds, "is_served", answers)
+    assert await kinds.takes_node_features(None) is takes
 
 
 async def test_a_heartbeat_of_a_node_is_no_reason_for_a_round_but_a_label_is(cluster, observer):

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.operator.model import Taint
+from purser.core.taints import Taint
+from purser.kube.policy_group import DisruptionBudget
 from purser.operator.names import DRIVER_CONFIG_LABEL, OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.observing.objects import DisruptionBudget, Node, OtherPod, Pod
+from purser.operator.observing.objects import Node, OtherPod, Pod
 from purser.operator.observing.views import budget_view, node_view, pod_view, workload_view
 
 

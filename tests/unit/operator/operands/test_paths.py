@@ -174,19 +174,3 @@ def test_pods_with_all_gpus_have_the_runtime_class_but_not_on_docker() -> None:
         for kind, expected in ((RuntimeKind("containerd", "k0s"), "nvidia"), (RuntimeKind("docker"), None)):
             pod = daemon_set(f"purser-{name}-{kind.label}", runtimes=(kind,))["spec"]["template"]["spec"]
             assert pod.get("runtimeClassName") == expected
-
-
-@pytest.mark.parametrize(
-    ("spec", "host", "seen"),
-    [({}, "/run/nvidia/driver", "/host/run/nvidia/driver"), ({"driver": {"enabled": False}}, "/", "/host")],
-    ids=["the container's", "the node's own"],
-)
-def test_everybody_is_told_where_the_driver_is(spec: dict[str, Any], host: str, seen: str) -> None:
-    obj = daemon_set("purser-container-toolkit-containerd", spec)
-    body = container(TOOLKIT, obj)
-    assert variables(body)["NVIDIA_DRIVER_ROOT"] == host
-    assert host_folders(body, obj)[variables(body)["DRIVER_ROOT_CTR_PATH"]] == host
-    agent = container("agent", daemon_set("purser-device-plugin-containerd", spec))
-    assert f"--driver-root={seen}" in agent["args"]
-    worker = container("mig-worker", daemon_set("purser-mig-manager", spec))
-    assert f"--driver-root={seen}" in worker["args"]

@@ -31,16 +31,18 @@ SECTIONS = (
     "nodeStatusExporter",
     "migManager",
 )
+RELABELING = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node", "replacement": ""}
 EVERYTHING: dict[str, Any] = {
     "operator": {
         "labels": {"team": "gpu"},
         "annotations": {"note": "x"},
-        "metrics": {"serviceMonitor": {"enabled": True}, "prometheusRules": True},
+        "metrics": {"serviceMonitor": {"enabled": True, "relabelings": [RELABELING]}, "prometheusRules": True},
     },
     "daemonsets": {
         "labels": {"cost": "1"},
         "annotations": {"a": "b"},
         "rollingUpdate": {"maxUnavailable": "10%"},
+        "podSecurityContext": {"runAsUser": 0, "supplementalGroups": [7], "seccompProfile": {"type": "Unconfined"}},
         "tolerations": [
             {"operator": "Exists"},
             {"key": "k", "value": "v", "effect": "NoExecute", "tolerationSeconds": 5},
@@ -63,6 +65,11 @@ EVERYTHING: dict[str, Any] = {
         "virtualTopology": {"config": "topology"},
         "kernelModuleConfig": {"name": "modules"},
         "secretEnv": "secrets",
+        "labels": {"part": "driver"},
+        "annotations": {"part": "driver"},
+        "tolerations": [{"key": "only-drivers", "operator": "Exists"}],
+        "priorityClassName": "high",
+        "podSecurityContext": {"fsGroup": 3, "seLinuxOptions": {"level": "s0"}},
         "profiles": [
             {"name": "old", "nodeSelector": {"a": "b"}, "version": "470.1", "kernelModuleType": "proprietary"}
         ],
@@ -72,6 +79,8 @@ EVERYTHING: dict[str, Any] = {
     "dcgmExporter": {
         "config": {"name": "metrics"},
         "serviceMonitor": {"enabled": True, "scrapeTimeout": "10s", "additionalLabels": {"release": "p"}},
+        "annotations": {"a": "c"},
+        "hpcJobMapping": {"enabled": True, "directory": "/jobs"},
         "service": {"type": "NodePort", "internalTrafficPolicy": "Local"},
         "hostPID": True,
         "enablePodLabels": True,
@@ -111,6 +120,7 @@ def wanted(spec: dict[str, Any] | None = None, **fields: Any) -> Wanted:
     """A policy with this spec, on one pool and one kind of runtime where nothing else is said."""
     policy = decode({"metadata": {"name": "gpus", "uid": "u-1"}, "spec": spec or {}})
     given: dict[str, Any] = {"pools": POOLS[:1], "runtimes": KINDS[:1], "service_monitors": True, **fields}
+    given.setdefault("config_keys", dict.fromkeys(("modules", "repos", "certs", "m", "r", "c"), ("a.conf",)))
     return Wanted(policy=policy, namespace=NAMESPACE, purser_image=IMAGE, **given)
 
 

@@ -347,7 +347,7 @@ class Cluster:
         node = self.nodes[name]
         daemon_set = f"purser-driver-{node.labels[POOL_LABEL]}"
         for pod in [pod for pod in self.pods.values() if pod.node == name]:
-            is_misplaced = pod.operand == Operand.DRIVER and pod.daemon_set != daemon_set
+            is_misplaced = pod.operand == Operand.DRIVER and pod.daemon_set not in ("", daemon_set)
             if self.is_paused(name, Operand(pod.operand)) or is_misplaced:
                 self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
         for operand in self.enabled(name):

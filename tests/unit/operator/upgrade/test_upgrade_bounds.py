@@ -211,6 +211,13 @@ def test_a_node_that_failed_before_comes_after_the_others() -> None:
     assert [each.node.name for each in turn(cluster.fleet()).begin] == ["n01"]
 
 
+def test_nodes_have_their_turn_in_the_order_in_which_people_count() -> None:
+    cluster = Cluster("gpu-10", "gpu-2", "gpu-1", policy=UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%"))
+    cluster.release()
+    cluster.run(until=lambda: set(cluster.states().values()) == {State.REQUIRED})
+    assert [each.node.name for each in turn(cluster.fleet()).begin] == ["gpu-1", "gpu-2", "gpu-10"]
+
+
 # --- halting
 
 
@@ -223,7 +230,8 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     status = cluster.status()
     assert status.halted
     assert status.message.startswith("halted: the new driver does not work on 1 node: n00")
-    assert (status.failed, status.pending) == (1, 3)
+    assert (status.failed, status.pending, status.progress) == (1, 3, "0/4")
+    assert status.halt_reason == "the new driver does not work on 1 node: n00"
     assert [say.reason for say in advance(cluster.fleet()).events] == ["DriverUpgradeHalted"]
 
 

@@ -603,3 +603,18 @@ def test_a_state_that_somebody_takes_away_leaves_no_node_cordoned(state: State) 
     cluster.change("a", labels=labels)
     cluster.run(until=lambda: all_done(cluster) and not cluster.nodes["a"].unschedulable)
     assert not marks(cluster.nodes["a"])
+
+
+def test_a_driver_without_a_daemonset_is_another_driver_and_replaced_in_order() -> None:
+    """As `kubectl delete --cascade=orphan` leaves it: nobody would make it anew, and two drivers never meet."""
+    cluster = Cluster("a")
+    cluster.run_pod(workload("job", "a"))
+    [(uid, driver)] = [(uid, pod) for uid, pod in cluster.pods.items() if pod.operand is Operand.DRIVER]
+    cluster.pods[uid] = msgspec.structs.replace(driver, daemon_set="")
+    seen: list[State] = []
+    cluster.run(until=lambda: seen.append(cluster.state("a")) or (seen[-1] is State.DONE and len(seen) > 1))
+    assert State.PODS in seen
+    assert not any(each.uid == "job" for each in cluster.workloads if each.node == "a")
+    [now] = [pod for pod in cluster.pods.values() if pod.operand is Operand.DRIVER]
+    assert now.uid != driver.uid
+    assert now.daemon_set

@@ -1,0 +1,98 @@
+"""A round in spite of nodes that a part of Purser fails on, unexpectedly: they are left out of it, and no others are.
+
+What is decided about nodes, and how, is not known here. Where it fails, it is tried again with fewer nodes, halving
+them, until those are found without which it does not fail.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from purser.core.decoding import brief
+from purser.operator.model import LeftOut, Snapshot
+from purser.operator.order import Operand
+
+T = TypeVar("T")
+
+TRIES = 24
+"""So often is it decided anew in one round. Where that finds not all of the nodes apart, the rest is left out with
+them, and the next round goes on from there."""
+
+
+def decided(snapshot: Snapshot, decide: Callable[[Snapshot], T]) -> tuple[T, Snapshot]:
+    """What ``decide`` comes to, and by which snapshot: of one without the nodes that it fails on, where it does.
+
+    What it fails on whatever the nodes is raised.
+    """
+    try:
+        return decide(snapshot), snapshot
+    except Exception as error:  # whatever a part of Purser raises, unexpectedly
+        return _Search(snapshot, decide).run(error)
+
+
+def without(snapshot: Snapshot, nodes: Sequence[LeftOut]) -> Snapshot:
+    """The same with these nodes left out."""
+    names = {each.node.name for each in nodes}
+    rest = tuple(node for node in snapshot.nodes if node.name not in names)
+    return msgspec.structs.replace(snapshot, nodes=rest, left_out=tuple(nodes))
+
+
+class _Search(Generic[T]):
+    """Adds nodes to those that it does not fail on, as many at once as go."""
+
+    def __init__(self, snapshot: Snapshot, decide: Callable[[Snapshot], T]) -> None:
+        self._snapshot = snapshot
+        self._decide = decide
+        self._tries = TRIES
+        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._blamed: dict[str, Exception | None] = {}
+        self._ready = {pod.node for pod in snapshot.pods if pod.operand == Operand.DRIVER and pod.ready}
+
+    def run(self, error: Exception) -> tuple[T, Snapshot]:
+        if self._try(()) is not None:
+            raise error
+        suspects = [name for name in self._snapshot.suspects if name in self._nodes]
+        others = [name for name in self._nodes if name not in set(suspects)]
+        handled = self._good([], others, None if suspects else error)
+        handled += self._good(handled, suspects, error if len(handled) == len(others) else None)
+        snapshot = self._with(handled)  # what the others were left out for is known only now
+        return self._decide(snapshot), snapshot
+
+    def _good(self, handled: list[str], group: list[str], known: Exception | None = None) -> list[str]:
+        """Those of a group that it does not fail on together with those that are handled already. ``known``: what it
+        fails on with the whole group, where that is known."""
+        if not group:
+            return []
+        error = known
+        if error is None and self._tries:
+            error = self._try([*handled, *group])
+            if error is None:
+                return group
+        if error is None or not self._tries or len(group) == 1:
+            self._blamed |= dict.fromkeys(group, error if len(group) == 1 else None)
+            return []
+        half = len(group) // 2
+        first = self._good(handled, group[:half])
+        # Where nothing of the first half was left out, it has to be the second one that it fails on.
+        second = self._good([*handled, *first], group[half:], error if len(first) == half else None)
+        return first + second
+
+    def _try(self, handled: Collection[str]) -> Exception | None:
+        self._tries -= 1
+        try:
+            self._decide(self._with(handled))
+        except Exception as error:  # as above
+            return error
+        return None
+
+    def _with(self, handled: Collection[str]) -> Snapshot:
+        names = set(handled)
+        return without(self._snapshot, [self._left_out(name) for name in self._nodes if name not in names])
+
+    def _left_out(self, name: str) -> LeftOut:
+        error = self._blamed.get(name)
+        why = "Purser fails on some nodes and has not found out yet whether this is one of them"
+        if error is not None:
+            why = brief(f"Purser failed on it and leaves it as it is: {type(error).__name__}: {error}")
+        return LeftOut(node=self._nodes[name], why=why, error=error, driver_is_ready=name in self._ready)

@@ -1,0 +1,91 @@
+"""What pods wait for on their node, each by itself: nothing else knows in time.
+
+NVIDIA's driver manager pauses operands before it unloads a driver, and lets them in again before the next one is there;
+Purser's gates see both too late. So whatever needs a driver waits until one works. The container toolkit comes first:
+it has NVIDIA's validator write down where (`DRIVER_READY`); the end of the driver's pod takes that away.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from purser.operator.operands.mounts import (
+    DRIVER_READY,
+    HOST,
+    VALIDATIONS,
+    driver_root,
+    host_root,
+    under_host,
+)
+from purser.operator.operands.parts import NAMESPACE, NODE_NAME, Container, Mount, Raw, container, host_path
+from purser.operator.policy.fields import EnvVar, Image
+from purser.operator.policy.images import DEFAULTS, reference
+from purser.operator.policy.spec import ClusterPolicySpec
+
+_VALIDATOR = "nvidia-validator"
+_UNTIL = "until {}; do echo 'waiting for the driver'; sleep 5; done"
+_KNOWN = f"[ -f {DRIVER_READY} ]"
+
+
+def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> Container:
+    """NVIDIA's validator waits until the node's driver works, whosever it is, and writes down where that is. It looks
+    for DaemonSets of drivers in its namespace. ``anew``: also where somebody has done so before."""
+    section = spec.validator
+    install = spec.host_paths.driver_install_dir
+    own: dict[str, str | Raw] = {
+        "NODE_NAME": NODE_NAME,
+        "OPERATOR_NAMESPACE": NAMESPACE,
+        "DRIVER_INSTALL_DIR": install,
+        "DRIVER_INSTALL_DIR_CTR_PATH": install,
+        "HOST_ROOT": spec.host_paths.root_fs,
+        "WITH_WAIT": "true",
+    }
+    mounts = (host_root(spec), driver_root(spec, at=install), host_path("host-dev-char", "/dev/char", "/host-dev-char"))
+    script = _VALIDATOR if anew else f"{_KNOWN} || {_VALIDATOR}"
+    return validation(spec, "driver", own, section.driver.env, mounts, script)
+
+
+def validation(
+    spec: ClusterPolicySpec,
+    component: str,
+    own: Mapping[str, str | Raw],
+    given: Sequence[EnvVar],
+    mounts: Sequence[Mount] = (),
+    script: str = _VALIDATOR,
+) -> Container:
+    """One check of NVIDIA's validator."""
+    env = {"COMPONENT": component, "WITH_WAIT": "false", **own, **{each.name: each.value for each in given}}
+    return _of_validator(spec, f"{component}-validation", script, env, (VALIDATIONS, *mounts))
+
+
+def until_driver(spec: ClusterPolicySpec) -> Container:
+    """Waits for a driver on the node, and no longer where people keep those away who would write down where it is."""
+    # A driver's container shows its root last, once its daemons run; through the node's root it is never an old one.
+    elsewhere = under_host(spec.host_paths.driver_install_dir)
+    programs = (f"{HOST}/usr/bin/nvidia-smi", f"{elsewhere}/usr/bin/nvidia-smi", f"{elsewhere}/bin/nvidia-smi")
+    script = _UNTIL.format(" || ".join((_KNOWN, *(f"[ -e {each} ]" for each in programs))))
+    return _of_validator(
+        spec, "await-driver", script, {"NVIDIA_VISIBLE_DEVICES": "void"}, (VALIDATIONS, host_root(spec))
+    )
+
+
+def told_of_driver(program: str, *, pause_s: int = 0) -> list[str]:
+    """The command of a container that is told by `DRIVER_READY` where the driver is, as variables; its arguments go to
+    the program. It waits once more: a validation that begins anew takes the file away for a moment."""
+    pause = f" sleep {pause_s};" if pause_s else ""
+    script = f'{_UNTIL.format(_KNOWN)}; set -a; . {DRIVER_READY}; set +a;{pause} exec {program} "$@"'
+    return ["sh", "-c", script, program]
+
+
+def _of_validator(
+    spec: ClusterPolicySpec, name: str, script: str, env: Mapping[str, str | Raw], mounts: Sequence[Mount]
+) -> Container:
+    section = spec.validator
+    return container(
+        name,
+        reference(DEFAULTS["operator-validator"], section),
+        Image(image_pull_policy=section.image_pull_policy, image_pull_secrets=section.image_pull_secrets),
+        command=["sh", "-c"],
+        args=[script],
+        env=env,
+        mounts=mounts,
+        privileged=True,
+    )

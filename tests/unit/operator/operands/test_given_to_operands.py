@@ -1,0 +1,52 @@
+"""What a policy gives operands beside their images: security of pods, annotations, relabelings, jobs."""
+
+from typing import Any
+
+from .wanteds import RELABELING, container, daemon_set, host_folders, rendered, variables
+
+
+def pods(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By DaemonSet: its pods' spec."""
+    sets = (each.object for each in rendered(spec) if each.object["kind"] == "DaemonSet")
+    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in sets}
+
+
+def test_security_of_pods_is_that_of_all_daemonsets_and_a_drivers_own_where_it_has_one() -> None:
+    common = {"runAsUser": 0, "runAsNonRoot": False, "seLinuxOptions": {"level": "s0"}, "supplementalGroups": [5]}
+    everywhere = pods({"daemonsets": {"podSecurityContext": common}})
+    assert all(each["securityContext"] == common for each in everywhere.values())
+    mixed = pods({"daemonsets": {"podSecurityContext": common}, "driver": {"podSecurityContext": {"fsGroup": 1}}})
+    assert mixed.pop("purser-driver-a")["securityContext"] == {"fsGroup": 1}
+    assert all(each["securityContext"] == common for each in mixed.values())
+    assert all("securityContext" not in each for each in pods({}).values())
+
+
+def test_monitors_relabel_as_they_are_told_and_an_empty_text_is_one() -> None:
+    monitor = {"enabled": True, "relabelings": [RELABELING, {"action": "labeldrop", "regex": "x", "modulus": 3}]}
+    spec = {"operator": {"metrics": {"serviceMonitor": monitor}}, "dcgmExporter": {"serviceMonitor": monitor}}
+    found = [each.object for each in rendered(spec) if each.object["kind"] == "ServiceMonitor"]
+    assert len(found) == 2
+    for each in found:
+        [endpoint] = each["spec"]["endpoints"]
+        assert endpoint["relabelings"] == monitor["relabelings"]
+
+
+def test_the_exporters_annotations_are_on_its_pods() -> None:
+    found = daemon_set("purser-dcgm-exporter-containerd", {"dcgmExporter": {"annotations": {"a": "b"}}})
+    assert found["spec"]["template"]["metadata"]["annotations"]["a"] == "b"
+
+
+def test_jobs_are_read_from_the_folder_that_the_batch_scheduler_writes() -> None:
+    given = {"dcgmExporter": {"hpcJobMapping": {"enabled": True, "directory": "/jobs"}}}
+    found = daemon_set("purser-dcgm-exporter-containerd", given)
+    body = container("nvidia-dcgm-exporter", found)
+    assert variables(body)["DCGM_HPC_JOB_MAPPING_DIR"] == "/jobs"
+    assert host_folders(body, found)["/jobs"] == "/jobs"
+
+
+def test_the_check_of_the_device_plugin_makes_no_pod_whatever_it_is_given() -> None:
+    """Its account may make none, so that no node would ever be ready."""
+    env = [{"name": "WITH_WORKLOAD", "value": "true"}, {"name": "OTHER", "value": "x"}]
+    found = daemon_set("purser-operator-validator-containerd", {"validator": {"plugin": {"env": env}}})
+    told = variables(container("plugin-validation", found))
+    assert (told["WITH_WORKLOAD"], told["OTHER"]) == ("false", "x")
