@@ -250,3 +250,32 @@ async def test_logs_come_from_whoever_serves_them(
     server.serve_logs(logs)
     assert (await kubectl("logs", "a", "--tail=2")).ok() == "a/main: two\na/main: three\n"
     assert "container other is not valid for pod a" in (await kubectl("logs", "a", "-c", "other")).err
+
+
+async def test_debug_adds_a_container(kubectl: Kubectl, api: Api, ns: str) -> None:
+    if api.minor < 25:
+        pytest.skip("ephemeral containers came with 1.25")
+    (await api.post(f"{ns}/pods", pod("a"))).ok()
+    (await kubectl("debug", "--image=busybox", "a", "-c", "look")).ok()
+    (added,) = (await api.get(f"{ns}/pods/a")).body["spec"]["ephemeralContainers"]
+    assert (added["name"], added["image"]) == ("look", "busybox")
+
+
+@pytest.mark.parametrize("command", [("exec", "a", "--", "ls"), ("attach", "a"), ("port-forward", "a", "8080:80")])
+async def test_what_needs_a_process_says_that_there_is_none(
+    kubectl: Kubectl, api: Api, ns: str, server: ApiServer | None, command: tuple[str, ...]
+) -> None:
+    if server is None:
+        pytest.skip("a real cluster needs a kubelet for this")
+    body = pod("a")
+    body["status"] = {"phase": "Running"}
+    (await api.post(f"{ns}/pods", body)).ok()
+    (await api.patch(f"{ns}/pods/a/status", {"status": {"phase": "Running"}})).ok()
+    early = await kubectl(*command)
+    assert (early.code != 0, "pod a does not have a host assigned" in early.err) == (True, True), early
+    (await api.post(f"{ns}/pods/a/binding", binding("a", "n1"))).ok()
+    said = await kubectl(*command)
+    assert (said.code != 0, "the lab runs no containers" in said.err) == (True, True), said
+    if command[0] == "exec":
+        other = await kubectl("exec", "a", "-c", "other", "--", "ls")
+        assert "container other is not valid for pod a" in other.err or "container other not found" in other.err

@@ -1,6 +1,9 @@
 """Create, read, replace: identity, versions, and the errors that clients tell apart."""
 
 import re
+from typing import Any
+
+import pytest
 
 from .client import Api
 from .objects import config_map, deployment, service
@@ -208,3 +211,34 @@ async def test_the_ports_of_a_service_have_names_of_their_own(api: Api, ns: str)
     answer = await api.post(f"{ns}/services", service("s", {"port": 80}, second))
     assert answer.causes == {("FieldValueRequired", "spec.ports[0].name")}
     (await api.post(f"{ns}/services", service("s", {"port": 80}))).ok()
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"schedule": "61 * * * *"}, ("FieldValueInvalid", "spec.schedule")),
+        ({"schedule": "now and then"}, ("FieldValueInvalid", "spec.schedule")),
+        ({"timeZone": "Mars/Olympus"}, ("FieldValueInvalid", "spec.timeZone")),
+        ({"concurrencyPolicy": "Perhaps"}, ("FieldValueNotSupported", "spec.concurrencyPolicy")),
+    ],
+)
+async def test_a_cron_job_says_when(api: Api, ns: str, fields: Any, cause: tuple[str, str]) -> None:
+    if api.minor < 27:
+        pytest.skip("CronJobs with a time zone came to batch/v1 with 1.27")
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    spec = {"schedule": "*/5 * * * mon-fri", "timeZone": "Asia/Tokyo", "jobTemplate": {"spec": {"template": template}}}
+    path = ns.replace("/api/v1", "/apis/batch/v1") + "/cronjobs"
+    made = (await api.post(path, {"metadata": {"name": "good"}, "spec": spec})).ok().body
+    assert (made["spec"]["concurrencyPolicy"], made["spec"]["failedJobsHistoryLimit"]) == ("Allow", 1)
+    answer = await api.post(path, {"metadata": {"name": "bad"}, "spec": {**spec, **fields}})
+    assert cause in answer.causes
+
+
+async def test_a_replication_controller_selects_by_its_templates_labels(api: Api, ns: str) -> None:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"name": "r"}, "spec": {"replicas": 0, "template": template}}
+    made = (await api.post(f"{ns}/replicationcontrollers", body)).ok().body
+    assert made["spec"]["selector"] == made["metadata"]["labels"] == {"app": "x"}
+    other = {"metadata": {"name": "s"}, "spec": {**body["spec"], "selector": {"app": "y"}}}
+    answer = await api.post(f"{ns}/replicationcontrollers", other)
+    assert answer.causes == {("FieldValueInvalid", "spec.template.metadata.labels")}

@@ -303,3 +303,43 @@ async def test_a_nodes_own_status_comes_with_its_creation(api: Api, unique: str)
     changed = (await api.patch(f"/api/v1/nodes/{unique}/status", patch, STRATEGIC)).ok().body
     assert changed["status"]["allocatable"]["nvidia.com/gpu"] == "6"
     await api.delete(f"/api/v1/nodes/{unique}")
+
+
+@pytest.mark.parametrize(
+    ("resources", "cause"),
+    [
+        ({"limits": {"nvidia.com/gpu": "1"}}, ("FieldValueNotSupported", "spec.resources.limits[nvidia.com/gpu]")),
+        (
+            {"requests": {"ephemeral-storage": "1"}},
+            ("FieldValueNotSupported", "spec.resources.requests[ephemeral-storage]"),
+        ),
+        ({"requests": {"cpu": "100m"}}, ("FieldValueInvalid", "spec.resources.requests[cpu]")),
+        ({"limits": {"cpu": "100m"}}, ("FieldValueInvalid", "spec.resources.containers[0][cpu].limits")),
+    ],
+)
+async def test_a_pod_as_a_whole_asks_for_cpu_memory_and_huge_pages(
+    api: Api, ns: str, resources: Any, cause: tuple[str, str]
+) -> None:
+    if not api.embedded and api.minor < 34:
+        pytest.skip("older servers drop what a pod asks for as a whole")
+    answer = await api.post(f"{ns}/pods", _whole(resources))
+    assert cause in answer.causes
+    if cause[0] == "FieldValueNotSupported":
+        assert 'supported values: "cpu", "hugepages-", "memory"' in answer.message
+
+
+async def test_what_a_pod_asks_for_as_a_whole_decides_its_quality_of_service(api: Api, ns: str) -> None:
+    if not api.embedded and api.minor < 34:
+        pytest.skip("older servers drop what a pod asks for as a whole")
+    limits = {"cpu": "1", "memory": "1Gi"}
+    body = (await api.post(f"{ns}/pods", _whole({"limits": limits}))).ok().body
+    assert body["spec"]["resources"]["requests"] == {"cpu": "200m", "memory": "1Gi"}
+    assert body["status"]["qosClass"] == "Burstable"
+    whole = {**_whole({"limits": limits, "requests": limits}), "metadata": {"name": "b"}}
+    assert (await api.post(f"{ns}/pods", whole)).ok().body["status"]["qosClass"] == "Guaranteed"
+
+
+def _whole(resources: Any) -> dict[str, Any]:
+    body = pod("a", resources={"limits": {"cpu": "200m"}})
+    body["spec"]["resources"] = resources
+    return body

@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from purser.core.kubelet.report import ReportError, aligns, decode
 from purser.core.names import (
     DEFAULT_NAMESPACE,
@@ -20,9 +22,9 @@ from purser.core.names import (
 )
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.errors import AlreadyExistsError
+from purser.kube.errors import AlreadyExistsError, KubeError
 from purser.kube.objects import Node
-from purser.kube.resources import NAMESPACES, NODES
+from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, VALIDATING_WEBHOOKS
 from purser.kube.watching import Change
 from purser.lab import profile
 from purser.lab.apiserver import LogOptions
@@ -36,14 +38,20 @@ from purser.lab.faults import follow_annotations
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.operatorpart import OPERATOR_USER, run_operator
+from purser.lab.progress import Say
 from purser.lab.settings import LabSettings
 from purser.operator.defining import define
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
+from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
+
+_log = structlog.get_logger("purser.lab")
 
 SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
+_RETRY_S = 0.5
 _LOCALHOST = "127.0.0.1"
+_WEBHOOK = WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=SCHEDULER_USER)
 # Every agent keeps one thread in a call that waits for the driver's events, and uses another for probes.
 _THREADS_PER_NODE = 3
 _SCHEDULERS_USER = "system:kube-scheduler"
@@ -54,13 +62,16 @@ PARTS = (API_SERVER, CONTROLLERS, DEFAULT_SCHEDULER, KUBE_SCHEDULER)
 
 
 class Lab:
-    """A cluster in this process. An async context manager: on entry everything is started, at the end it is gone."""
+    """A cluster in this process. An async context manager: on entry everything is started, at the end it is gone.
 
-    def __init__(self, settings: LabSettings) -> None:
+    ``say`` is told what the start is busy with."""
+
+    def __init__(self, settings: LabSettings, say: Say = lambda _: None) -> None:
         self.settings = settings
+        self._say = say
         self.nodes: dict[str, EmulatedNode] = {}
         self._stack = AsyncExitStack()
-        self._scheduler_at = Addresses(https=0, metrics=0)
+        self._scheduler_at = Addresses(webhook=0, extender=0, metrics=0)
         """Any free ports at its first start, the same ones ever after: kube-scheduler's configuration names one."""
         self._scheduler_ready = asyncio.Event()
         self.controllers = Component(CONTROLLERS, self._run_controllers)
@@ -106,13 +117,21 @@ class Lab:
         """Where Purser's scheduler serves its metrics, once it is ready."""
         return self._scheduler_at.metrics
 
+    @property
+    def scheduler_ports(self) -> tuple[int, ...]:
+        """Where Purser's scheduler answers over TLS, once it is ready."""
+        return (self._scheduler_at.webhook, self._scheduler_at.extender)
+
     async def ready(self) -> None:
         """Wait until Purser's scheduler answers, and every node offers its devices and tells of its kubelet. With the
         operator, devices come with a ClusterPolicy only: then the operator is waited for."""
+        self._say("Starting Purser's scheduler")
         await self._scheduler_ready.wait()
         if self.settings.operator:
+            self._say("Starting Purser's operator")
             await self._operator_ready.wait()
             return
+        self._say("Waiting for the nodes' GPUs")
         async with self.client.watch(NODES, resource_version="0") as events:
             waiting = set(self.nodes)
             async for event in events:
@@ -157,6 +176,11 @@ class Lab:
         self.scheduler.start()
         await self._scheduler_ready.wait()
 
+    async def cut_api_server(self, away_s: float) -> None:
+        """Cut every connection to the lab's own API server, watches included, and answer nobody for so long."""
+        if isinstance(self._plane, EmbeddedControlPlane):
+            await self._plane.cut(away_s)
+
     async def kill_operator(self) -> None:
         """End Purser's operator without asking, wherever it is."""
         await self.operator.kill()
@@ -173,6 +197,7 @@ class Lab:
         nodes = self.settings.nodes
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8 + _THREADS_PER_NODE * len(nodes)))
         self.folder = self._make_folder()
+        self._say("Starting the API server")
         self._plane: ControlPlane = await self._stack.enter_async_context(self._control_plane())
         self._kubelet_port = await self._plane.serve_logs(self._logs)
         self.client = await self._stack.enter_async_context(Client(self._credentials(ADMIN)))
@@ -182,6 +207,7 @@ class Lab:
                 component.start()
                 self._stack.push_async_callback(component.kill)
         self._stack.push_async_callback(self._stop_nodes)
+        self._say(f"Setting up {len(nodes)} nodes (the first time, the simulated NVIDIA driver is compiled)")
         for node in await asyncio.gather(*(asyncio.to_thread(self._make_node, place) for place in range(len(nodes)))):
             self.nodes[node.name] = node
             node.start(with_agent=not self.settings.operator)
@@ -224,7 +250,7 @@ class Lab:
         if programs is None:
             return EmbeddedControlPlane(self.folder, self.settings.port)
         # kube-scheduler's configuration names Purser's port before Purser listens there.
-        self._scheduler_at = Addresses(*free_ports(2))
+        self._scheduler_at = Addresses(*free_ports(3))
         return RealControlPlane(
             programs,
             self.folder,
@@ -232,7 +258,7 @@ class Lab:
             self._users(programs),
             (
                 SchedulerProcess(DEFAULT_SCHEDULER, _SCHEDULERS_USER, {}),
-                SchedulerProcess(KUBE_SCHEDULER, SCHEDULER_USER, profile.configuration(self._scheduler_at.https)),
+                SchedulerProcess(KUBE_SCHEDULER, SCHEDULER_USER, profile.configuration(self._scheduler_at.extender)),
             ),
             api_server=API_SERVER,
             controllers=CONTROLLERS,
@@ -262,7 +288,7 @@ class Lab:
 
     async def _run_kube_scheduler(self, stop: asyncio.Event) -> None:
         await self._scheduler_ready.wait()
-        extender = profile.extender(self._scheduler_at.https)
+        extender = profile.extender(self._scheduler_at.extender)
         # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
         trusting = ssl.create_default_context()
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -288,15 +314,30 @@ class Lab:
     async def _run_purser(self, stop: asyncio.Event) -> None:
         settings = SchedulerSettings(
             server=ServerSettings(
-                bind_address=_LOCALHOST,
-                port=self._scheduler_at.https,
+                webhook_address=_LOCALHOST,
+                webhook_port=self._scheduler_at.webhook,
+                extender_address=_LOCALHOST,
+                extender_port=self._scheduler_at.extender,
                 metrics_address=_LOCALHOST,
                 metrics_port=self._scheduler_at.metrics,
             ),
-            webhook=WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=SCHEDULER_USER),
+            webhook=_WEBHOOK,
+            adopted_scheduler_names=self.settings.adopted_scheduler_names,
         )
         config = self._credentials(SCHEDULER_USER)
-        await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready)
+        await run_purser_scheduler(settings, config, stop, self._on_scheduler_ready, self._bring_webhooks)
+
+    async def _bring_webhooks(self, addresses: Addresses) -> None:
+        """In place of the Helm chart, as soon as the API server is there."""
+        target = _WEBHOOK.target_at(addresses.webhook)
+        while True:
+            try:
+                await self.client.apply(MUTATING_WEBHOOKS, mutating_configuration(_WEBHOOK, target), force=True)
+                await self.client.apply(VALIDATING_WEBHOOKS, validating_configuration(_WEBHOOK, target), force=True)
+                return
+            except KubeError as error:
+                _log.warning("The webhook configurations cannot be written yet", error=str(error))
+                await asyncio.sleep(_RETRY_S)
 
     def _on_scheduler_ready(self, addresses: Addresses) -> None:
         self._scheduler_at = addresses

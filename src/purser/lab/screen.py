@@ -33,7 +33,8 @@ _POLICIES = f"{PLURAL}.{GROUP}"
 def show(lab: Lab, seconds: float, console: Console) -> None:
     """Print the screen for a lab that is ready."""
     kinds = sorted({_KINDS[node.driver.kind] for node in lab.nodes.values()})
-    console.print(f"Purser lab: {len(lab.nodes)} nodes ready in {seconds:.1f} s", style="bold", highlight=False)
+    nodes = f"{len(lab.nodes)} node{'' if len(lab.nodes) == 1 else 's'}"
+    console.print(f"Purser lab: {nodes} ready in {seconds:.1f} s", style="bold", highlight=False)
     _print(console, f"API server {lab.url}, simulated NVIDIA driver: {', '.join(kinds)}", *_control_plane(lab), "")
     console.print(_nodes(lab))
     servers = [f"the scheduler on port {lab.scheduler_metrics_port}"]

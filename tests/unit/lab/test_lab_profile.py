@@ -15,7 +15,7 @@ def test_the_configuration_is_the_chart_s_but_for_the_lease():
         files = chart.render({}, name="purser", namespace="purser-system")
     [text] = [text for name, text in files.items() if name.endswith("configmap-kube-scheduler.yaml")]
     charts = yaml.safe_load(yaml.safe_load(text)["data"]["config.yaml"])
-    labs = profile.configuration(8443)
+    labs = profile.configuration(8444)
     assert ordered(labs) == ordered({key: charts[key] for key in labs})
     assert set(charts) - set(labs) == {"apiVersion", "kind", "leaderElection"}
 

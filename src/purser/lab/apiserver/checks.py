@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from . import pods, structural
+from purser.lab import cron
+
+from . import ephemeral, pods, structural
 from .errors import Cause, Obj
 from .names import check_metadata, duplicate_names, forbidden, invalid, is_subdomain, required, unsupported
 from .resources import Resource, get_path
@@ -20,11 +23,22 @@ def check(resource: Resource, obj: Obj) -> list[Cause]:
     return causes
 
 
-def check_update(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
+def check_create(resource: Resource, obj: Obj) -> list[Cause]:
+    """Everything wrong with a new object."""
+    causes = check(resource, obj)
+    if resource.storage == "pods":
+        causes += ephemeral.check_new(obj["spec"], "spec", "cannot be set on create")
+    return causes
+
+
+def check_update(resource: Resource, new: Obj, old: Obj, subresource: str = "") -> list[Cause]:
     """Changes that are not allowed."""
     causes = list(_check_finalizers(new["metadata"], old["metadata"]))
     if resource.storage == "pods":
-        causes += pods.check_update(new["spec"], old["spec"])
+        if subresource == ephemeral.SUBRESOURCE:
+            causes += ephemeral.check_update(new["spec"], old["spec"])
+        else:
+            causes += pods.check_update(new["spec"], old["spec"])
     for path in _IMMUTABLE.get(resource.storage, ()):
         if get_path(old, path) != get_path(new, path):
             causes.append(invalid(path, _shown(get_path(new, path)), "field is immutable"))
@@ -75,7 +89,14 @@ def _check_workload(obj: Obj) -> Iterator[Cause]:
     labels = get_path(spec, "template.metadata.labels") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
-    yield from pods.check_spec(spec["template"].get("spec") or {}, "spec.template.spec")
+    template = spec["template"].get("spec") or {}
+    claims = spec.get("volumeClaimTemplates") or ()
+    for index, claim in enumerate(claims):
+        if not get_path(claim, "metadata.name"):
+            yield required(f"spec.volumeClaimTemplates[{index}].metadata.name")
+    # Its pods have a volume of each claim's name, in place of the template's.
+    volumes = [*(template.get("volumes") or ()), *({"name": get_path(each, "metadata.name")} for each in claims)]
+    yield from pods.check_template({**template, "volumes": volumes} if claims else template, "spec.template.spec")
     policy = get_path(spec, "template.spec.restartPolicy")
     if policy != "Always":
         yield unsupported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -85,9 +106,47 @@ def _check_workload(obj: Obj) -> Iterator[Cause]:
 
 def _check_job(obj: Obj) -> Iterator[Cause]:
     template = obj["spec"]["template"].get("spec") or {}
-    yield from pods.check_spec(template, "spec.template.spec")
+    yield from pods.check_template(template, "spec.template.spec")
     if template.get("restartPolicy") == "Always":
         yield unsupported("spec.template.spec.restartPolicy", "Always", ("OnFailure", "Never"))
+
+
+def _check_cron_job(obj: Obj) -> Iterator[Cause]:
+    spec = obj["spec"]
+    try:
+        cron.parse(spec.get("schedule", ""))
+    except ValueError as error:
+        yield invalid("spec.schedule", spec.get("schedule", ""), str(error))
+    if (zone := spec.get("timeZone")) is not None and not _is_zone(zone):
+        yield invalid("spec.timeZone", zone, f"unknown time zone {zone}")
+    if (policy := spec["concurrencyPolicy"]) not in _POLICIES:
+        yield unsupported("spec.concurrencyPolicy", policy, _POLICIES)
+    template = get_path(spec, "jobTemplate.spec.template.spec") or {}
+    path = "spec.jobTemplate.spec.template.spec"
+    yield from pods.check_template(template, path)
+    if template.get("restartPolicy") == "Always":
+        yield unsupported(f"{path}.restartPolicy", "Always", ("OnFailure", "Never"))
+
+
+_POLICIES = ("Allow", "Forbid", "Replace")
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        return bool(ZoneInfo(name))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+
+
+def _check_replication_controller(obj: Obj) -> Iterator[Cause]:
+    spec = obj["spec"]
+    labels = get_path(spec, "template.metadata.labels") or {}
+    selector = spec.get("selector") or {}
+    if not selector:
+        yield required("spec.selector")
+    if any(labels.get(key) != value for key, value in selector.items()):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from pods.check_template(spec["template"].get("spec") or {}, "spec.template.spec")
 
 
 def _check_config_map(obj: Obj) -> Iterator[Cause]:
@@ -174,6 +233,8 @@ _CHECKS: dict[str, Callable[[Obj], Iterator[Cause]]] = {
     "daemonsets.apps": _check_workload,
     "statefulsets.apps": _check_workload,
     "jobs.batch": _check_job,
+    "cronjobs.batch": _check_cron_job,
+    "replicationcontrollers": _check_replication_controller,
     "services": _check_service,
     "configmaps": _check_config_map,
     "secrets": _check_config_map,

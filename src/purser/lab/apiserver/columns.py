@@ -286,6 +286,23 @@ BY_STORAGE: dict[str, list[Column]] = {
         AGE,
         *_images("spec.template.spec.containers"),
     ],
+    "replicationcontrollers": [
+        Column("Desired", _at("spec.replicas", 0), _NUMBER),
+        Column("Current", _at("status.replicas", 0), _NUMBER),
+        Column("Ready", _at("status.readyReplicas", 0), _NUMBER),
+        AGE,
+        *_images("spec.template.spec.containers"),
+        Column("Selector", _labels("spec.selector"), wide=True),
+    ],
+    "cronjobs.batch": [
+        Column("Schedule", _at("spec.schedule")),
+        Column("Timezone", _at("spec.timeZone")),
+        Column("Suspend", lambda o: str(get_path(o, "spec.suspend") or False)),
+        Column("Active", lambda o: len(get_path(o, "status.active") or ()), _NUMBER),
+        Column("Last Schedule", lambda o: age(t) if (t := get_path(o, "status.lastScheduleTime")) else "<none>"),
+        AGE,
+        *_images("spec.jobTemplate.spec.template.spec.containers"),
+    ],
     "jobs.batch": [Column("Completions", _of("status.succeeded", "spec.completions")), AGE],
     "priorityclasses.scheduling.k8s.io": [
         Column("Value", _at("value", 0), _NUMBER),

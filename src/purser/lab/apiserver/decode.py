@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from purser.core.decoding import brief
+
 from . import quantity
 from .errors import ApiError, Obj, bad_request
 from .schema import ANY, Schema
@@ -35,7 +37,8 @@ def decode(obj: Obj, schema: Schema, unknown: Unknown) -> Obj:
         return _struct(obj, schema, "", unknown, 0)
     except TypeError as error:
         kind, version = obj.get("kind", ""), str(obj.get("apiVersion", "")).rsplit("/", 1)[-1]
-        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from error
+        message = f'{brief(kind)} in version "{brief(version)}" cannot be handled as a {brief(kind)}: {brief(error)}'
+        raise bad_request(message) from error
 
 
 def strict_error(unknown: Unknown) -> ApiError:

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from . import pods
 from .errors import Obj
 
 
@@ -40,10 +41,12 @@ def bare_pod(obj: Obj) -> None:
     spec.setdefault("enableServiceLinks", True)
     for container in _containers(spec):
         _requests_from_limits(container["resources"])
+    if requests := pods.requests_as_a_whole(spec):
+        spec["resources"]["requests"] = requests
 
 
 def _containers(spec: Obj) -> Iterable[Obj]:
-    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return [each for kind in ("initContainers", "containers", "ephemeralContainers") for each in spec.get(kind) or ()]
 
 
 def _container(container: Obj, *, host_network: bool) -> None:
@@ -121,6 +124,14 @@ def replica_set(obj: Obj) -> None:
     _fill(_template(obj), replicas=1)
 
 
+def replication_controller(obj: Obj) -> None:
+    """v1 ReplicationController: without a selector its template's labels are it, and its own, too."""
+    spec = _template(obj)
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    _fill(spec, replicas=1, selector=dict(labels))
+    obj["metadata"].setdefault("labels", dict(labels))
+
+
 def daemon_set(obj: Obj) -> None:
     """apps/v1 DaemonSet."""
     spec = _template(obj)
@@ -150,8 +161,10 @@ def job(obj: Obj) -> None:
 
 def cron_job(obj: Obj) -> None:
     """batch/v1 CronJob."""
+    spec: Obj = obj.setdefault("spec", {})
+    _template(spec.setdefault("jobTemplate", {}))
     _fill(
-        obj.setdefault("spec", {}),
+        spec,
         concurrencyPolicy="Allow",
         suspend=False,
         successfulJobsHistoryLimit=3,
@@ -253,6 +266,7 @@ BY_STORAGE: dict[str, Callable[[Obj], None]] = {
     "pods": bare_pod,
     "deployments.apps": deployment,
     "replicasets.apps": replica_set,
+    "replicationcontrollers": replication_controller,
     "daemonsets.apps": daemon_set,
     "statefulsets.apps": stateful_set,
     "jobs.batch": job,

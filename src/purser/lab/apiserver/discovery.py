@@ -1,5 +1,6 @@
 """The discovery documents: what groups, versions and resources there are."""
 
+from . import streams
 from .errors import Obj, no_such_path
 from .resources import Registry, Resource
 from .strategies import has_status
@@ -81,5 +82,7 @@ def _subresource(resource: Resource, name: str) -> Obj:
         case "scale":
             scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
             return {**entry, **scale, "verbs": ["get", "patch", "update"]}
+        case "exec" | "attach" | "portforward":
+            return {**entry, "kind": streams.NAMES[name], "verbs": ["create", "get"]}
     assert has_status(resource)
     return {**entry, "kind": resource.kind, "verbs": ["get", "patch", "update"]}

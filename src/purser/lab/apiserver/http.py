@@ -9,7 +9,21 @@ from urllib.parse import unquote
 import structlog
 from aiohttp import web
 
-from . import bodies, deletion, documents, jsonio, listing, logs, reviews, routes, subresources, watching, writes
+from . import (
+    bodies,
+    deletion,
+    documents,
+    ephemeral,
+    jsonio,
+    listing,
+    logs,
+    reviews,
+    routes,
+    streams,
+    subresources,
+    watching,
+    writes,
+)
 from .cluster import Call, Cluster, PodLogs, User
 from .errors import ApiError, Obj, bad_request, method_not_allowed, not_found, unsupported_media_type
 from .routes import Target
@@ -105,12 +119,14 @@ class Frontend:
         if record is None:
             raise not_found(target.resource.group, target.resource.plural, target.name)
         match target.subresource:
-            case "" | "status":
+            case "" | "status" | ephemeral.SUBRESOURCE:
                 return _raw(view.one(record))
             case "scale":
                 return _json(subresources.scale_of(target.resource, record.object()))
             case "log":
                 return await logs.serve(request, record.object(), self.pod_logs)
+            case "exec" | "attach" | "portforward" as stream:
+                raise streams.refusal(record.object(), stream, request.query.get("container", ""))
         raise method_not_allowed()
 
     async def _watch(self, request: web.Request, target: Target, view: View) -> web.StreamResponse:
@@ -139,6 +155,10 @@ class Frontend:
         return response
 
     async def _write(self, request: web.Request, call: Call) -> tuple[int, Any]:
+        if call.subresource in streams.NAMES:
+            await self._get(
+                request, Target(call.resource, call.namespace, call.name, call.subresource), View(call.resource)
+            )
         match request.method:
             case "POST":
                 return await self._post(call, await bodies.read(request))
@@ -167,7 +187,7 @@ class Frontend:
                 return 200, await subresources.set_scale(self.cluster, call, JSON, body)
             case "finalize":
                 return 200, await subresources.finalize_namespace(self.cluster, call, body)
-            case "" | "status" if call.name:
+            case "" | "status" | ephemeral.SUBRESOURCE if call.name:
                 return await writes.replace(self.cluster, call, body)
         raise method_not_allowed()
 
@@ -183,7 +203,7 @@ class Frontend:
             )
         if call.subresource == "scale":
             return 200, await subresources.set_scale(self.cluster, call, content_type, body)
-        if call.subresource not in ("", "status"):
+        if call.subresource not in ("", "status", ephemeral.SUBRESOURCE):
             raise method_not_allowed()
         return await writes.patch(self.cluster, call, content_type, body)
 

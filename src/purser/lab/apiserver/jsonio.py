@@ -5,12 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import yaml
+
+from purser.core.decoding import JsonReader, UnreadableError
+from purser.yaml_reading import read_yaml
 
 from .errors import Obj, bad_request
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
+_bodies: JsonReader[Any] = JsonReader(Any, "the request body", max_bytes=1 << 30)  # the server bounds them before
 
 encode = _encoder.encode
 
@@ -23,8 +26,8 @@ def decode(data: bytes) -> Any:
 def decode_object(data: bytes, content_type: str) -> Obj:
     """A request body; raises a 400 `ApiError` that says what was wrong with it."""
     try:
-        value = _decode_yaml(data) if "yaml" in content_type else _decoder.decode(data)
-    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
+        value = _decode_yaml(data) if "yaml" in content_type else _bodies.read(data)
+    except (TypeError, ValueError) as error:
         raise bad_request(f"error decoding the request body: {error}") from error
     if not isinstance(value, dict):
         raise bad_request(f"the request body must be a JSON object, not {type(value).__name__}")
@@ -34,9 +37,9 @@ def decode_object(data: bytes, content_type: str) -> Obj:
 def _decode_yaml(data: bytes) -> Any:
     """YAML as JSON: dates and numbers as keys become text again. Most such bodies are JSON, which reads much faster."""
     if data.lstrip().startswith(b"{"):
-        with contextlib.suppress(msgspec.DecodeError):  # it may be YAML's own flow notation
-            return _decoder.decode(data)
-    return _decoder.decode(_encoder.encode(yaml.safe_load(data)))
+        with contextlib.suppress(UnreadableError):  # it may be YAML's own flow notation
+            return _bodies.read(data)
+    return _bodies.read(_encoder.encode(read_yaml(data, "the request body")))
 
 
 def now() -> str:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.core.decoding import JsonReader
+
 from . import jsonio, routes
 from .cluster import Cluster
 from .errors import ApiError, Obj, bad_request, expired
@@ -81,6 +83,9 @@ def _page_source(collection: Collection, revision: int, selection: Selection, af
     return [record for record in records if record.key > after]
 
 
+_tokens = JsonReader(_Token, "the continue token", max_bytes=4096)
+
+
 def _write_token(revision: int, last: Key) -> str:
     token = _Token(v="meta.k8s.io/v1", rv=revision, namespace=last[0], name=last[1])
     return base64.urlsafe_b64encode(jsonio.encode(token)).decode().rstrip("=")
@@ -89,7 +94,7 @@ def _write_token(revision: int, last: Key) -> str:
 def _read_token(text: str) -> tuple[int, Key]:
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        token = msgspec.json.decode(raw, type=_Token)
+        token = _tokens.read(raw)
     except ValueError as error:
         raise bad_request("continue key is not valid: it was not made by this server") from error
     return token.rv, (token.namespace, token.name)

@@ -8,11 +8,13 @@ from . import routes
 from .cluster import LogOptions, PodLogs
 from .errors import ApiError, Obj, bad_request
 
+_OTHERS = ("initContainers", "ephemeralContainers")
+
 
 async def serve(request: web.Request, pod: Obj, source: PodLogs | None) -> web.StreamResponse:
     """Stream a container's log; raises 400 where the container is not clear, 503 where nobody serves logs."""
     options = _options(request.query)
-    _check_container(pod, options.container)
+    check_container(pod, options.container)
     if not pod["spec"].get("nodeName"):
         return web.Response(status=204)  # nobody has logs yet; the real server says nothing, too
     if source is None:
@@ -27,12 +29,13 @@ async def serve(request: web.Request, pod: Obj, source: PodLogs | None) -> web.S
     return response
 
 
-def _check_container(pod: Obj, container: str) -> None:
+def check_container(pod: Obj, container: str) -> None:
+    """Raises 400 where a container is meant that is not there, or one of several is and none is named."""
     name, containers = pod["metadata"]["name"], [each["name"] for each in pod["spec"]["containers"]]
     if not container and len(containers) > 1:
         raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]")
-    inits = [each["name"] for each in pod["spec"].get("initContainers") or ()]
-    if container and container not in containers + inits:
+    others = [each["name"] for kind in _OTHERS for each in pod["spec"].get(kind) or ()]
+    if container and container not in containers + others:
         raise bad_request(f"container {container} is not valid for pod {name}")
 
 

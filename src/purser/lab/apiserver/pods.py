@@ -1,9 +1,10 @@
 """What the API server knows about pods: their checks, which fields may change, quality of service, binding. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
-from . import quantity
+from . import ephemeral, quantity
 from .errors import Cause, Obj
 from .names import (
     LABEL,
@@ -20,6 +21,7 @@ from .names import (
 )
 
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
+POD_LEVEL = ("cpu", "memory")
 _IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -32,6 +34,10 @@ def check_spec(spec: Obj, path: str) -> Iterator[Cause]:
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     seen: set[str] = set()
+    for index, container in enumerate(ephemeral.of(spec)):
+        yield from _check_container(container, f"{path}.ephemeralContainers[{index}]", spec)
+    yield from ephemeral.check(spec, path)
+    yield from _check_pod_level(spec, f"{path}.resources")
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
             where = f"{path}.{kind}[{index}]"
@@ -45,6 +51,12 @@ def check_spec(spec: Obj, path: str) -> Iterator[Cause]:
     for index, volume in enumerate(spec.get("volumes") or ()):
         if not volume.get("name"):
             yield required(f"{path}.volumes[{index}].name")
+
+
+def check_template(spec: Obj, path: str) -> Iterator[Cause]:
+    """Causes for the spec of a pod template."""
+    yield from check_spec(spec, path)
+    yield from ephemeral.check_new(spec, path, "ephemeral containers not allowed in pod template")
 
 
 def _check_choices(spec: Obj, path: str) -> Iterator[Cause]:
@@ -90,11 +102,72 @@ def _check_places(mounts: Sequence[Obj], path: str) -> Iterator[Cause]:
             yield invalid(f"{path}[{index}].mountPath", place, "must be unique")
 
 
-def check_resources(resources: Obj, where: str) -> Iterator[Cause]:
+def _check_pod_level(spec: Obj, where: str) -> Iterator[Cause]:
+    """What a pod asks for as a whole (1.34): CPU, memory and huge pages, and no less than its containers ask for."""
+    resources = spec.get("resources") or {}
+    if resources.get("claims"):
+        yield forbidden(f"{where}.claims", "claims may not be set for Resources at pod-level")
+    yield from check_resources(resources, where, _check_pod_level_name)
+    limits = resources.get("limits") or {}
+    for index, container in enumerate(spec.get("containers") or ()):
+        for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name in limits and quantity.parse(amount) > quantity.parse(limits[name]):
+                why = f"must be less than or equal to pod limits of {limits[name]}"
+                yield invalid(f"{where}.containers[{index}][{name}].limits", amount, why)
+    for name, amount in (resources.get("requests") or {}).items():
+        if (total := requests_of_containers(spec, name)) > quantity.parse(amount):
+            why = f"must be greater than or equal to aggregate container requests of {quantity.canonical(total)}"
+            yield invalid(f"{where}.requests[{name}]", amount, why)
+
+
+def requests_of_containers(spec: Obj, name: str) -> Decimal:
+    """The most that containers ask for together: init containers one by one, beside the sidecars before them."""
+    sidecars = most = Decimal(0)
+    for container in spec.get("initContainers") or ():
+        asked = _request(container, name)
+        most = max(most, sidecars + asked)
+        sidecars += asked if container.get("restartPolicy") == "Always" else 0
+    return max(most, sidecars + sum(_request(each, name) for each in spec.get("containers") or ()))
+
+
+def _request(container: Obj, name: str) -> Decimal:
+    return quantity.parse(((container.get("resources") or {}).get("requests") or {}).get(name, 0))
+
+
+def requests_as_a_whole(spec: Obj) -> Obj:
+    """What a pod asks for as a whole where it says its limits: what its containers ask for, else the limit."""
+    resources = spec.get("resources") or {}
+    limits = {name: limit for name, limit in (resources.get("limits") or {}).items() if is_pod_level(name)}
+    if not limits:
+        return dict(resources.get("requests") or {})
+    asked = {name: total for name in POD_LEVEL if (total := requests_of_containers(spec, name))}
+    totals = {name: quantity.canonical(total) for name, total in asked.items()}
+    return {**limits, **totals, **(resources.get("requests") or {})}
+
+
+def is_pod_level(name: str) -> bool:
+    """Whether a pod as a whole may ask for it."""
+    return name in POD_LEVEL or name.startswith("hugepages-")
+
+
+def _check_pod_level_name(name: str, where: str) -> Iterator[Cause]:
+    if not is_pod_level(name):
+        yield unsupported(where, name, ("cpu", "hugepages-", "memory"))
+
+
+def _check_name(name: str, where: str) -> Iterator[Cause]:
+    if not is_qualified(name) or ("/" not in name and name not in _STANDARD and not name.startswith("hugepages-")):
+        yield invalid(where, name, "must be a standard resource type or fully qualified")
+
+
+def check_resources(
+    resources: Obj, where: str, check_name: Callable[[str, str], Iterator[Cause]] = _check_name
+) -> Iterator[Cause]:
     """Limits and requests: names, signs, whole numbers, and requests against limits."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
+            yield from check_name(name, f"{where}.{kind}[{name}]")
             yield from _check_amount(name, amount, f"{where}.{kind}[{name}]")
     for name, amount in requests.items():
         if name in limits:
@@ -104,8 +177,6 @@ def check_resources(resources: Obj, where: str) -> Iterator[Cause]:
 
 
 def _check_amount(name: str, amount: str, where: str) -> Iterator[Cause]:
-    if not is_qualified(name) or ("/" not in name and name not in _STANDARD and not name.startswith("hugepages-")):
-        yield invalid(where, name, "must be a standard resource type or fully qualified")
     if quantity.parse(amount) < 0:
         yield invalid(where, amount, "must be greater than or equal to 0")
     if _is_extended(name) and quantity.parse(amount) % 1:
@@ -146,9 +217,11 @@ def _fixed(spec: Obj) -> Obj:
 
 
 def qos_class(spec: Obj) -> str:
-    """Guaranteed, Burstable or BestEffort, by cpu and memory alone."""
+    """Guaranteed, Burstable or BestEffort, by cpu and memory alone: those of the pod as a whole, where it says any."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    resources = [container.get("resources") or {} for container in containers]
+    whole = spec.get("resources") or {}
+    said = bool(whole.get("requests") or whole.get("limits"))
+    resources = [whole] if said else [container.get("resources") or {} for container in containers]
     amounts = [
         _nonzero((each.get(kind) or {}).get(name))
         for each in resources

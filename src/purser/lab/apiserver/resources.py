@@ -26,7 +26,7 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    """status, scale, binding, eviction, log, finalize."""
+    """status, scale, binding, eviction, log, finalize, and those of `ephemeral` and `streams`."""
     verbs: tuple[str, ...] = ALL_VERBS
     storage: str = ""
     """Name of the collection the objects live in; versions of one resource share it."""
@@ -64,7 +64,7 @@ def _columns(text: str) -> Iterator[list[str]]:
 _BUILTIN = """
 | v1 | namespaces | Namespace | cluster | ns | | status finalize | core.v1
 | v1 | nodes | Node | cluster | no | | status | core.v1
-| v1 | pods | Pod | namespaced | po | all | status binding eviction log | core.v1
+| v1 | pods | Pod | namespaced | po | all | status binding eviction log ephemeralcontainers exec attach portforward | core.v1
 | v1 | services | Service | namespaced | svc | all | status | core.v1
 | v1 | endpoints | Endpoints | namespaced | ep | | | core.v1
 | v1 | configmaps | ConfigMap | namespaced | cm | | | core.v1
@@ -179,11 +179,6 @@ class Registry:
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(tuple(self._resources.values()))
-
-
-def scale_schema() -> Schema:
-    """Type of the `scale` subresource."""
-    return schema.builtin("autoscaling.v1.Scale")
 
 
 def stored(resource: Resource, obj: Obj) -> Obj:

@@ -5,7 +5,7 @@ The checks are in checks.py, the always-on admission plugins in plugins.py.
 
 import copy
 
-from . import defaults, pods, structural
+from . import defaults, ephemeral, pods, structural
 from .decode import Unknown, decode
 from .errors import Obj
 from .resources import Resource
@@ -90,6 +90,8 @@ def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> 
         new.update({key: value for key, value in old.items() if key not in ("status", "metadata")})
         if resource.custom:
             _keep_metadata(new, old)
+    elif subresource == ephemeral.SUBRESOURCE:
+        ephemeral.keep_all_else(new, old)
     elif has_status(resource):
         new.pop("status", None)
         if "status" in old:
@@ -105,6 +107,9 @@ def applicable(resource: Resource, config: Obj, subresource: str) -> Obj:
         metadata = {key: value for key, value in config["metadata"].items() if key in identity}
         kept: Obj = {key: config[key] for key in ("apiVersion", "kind", "status") if key in config}
         return {**kept, "metadata": metadata}
+    if subresource == ephemeral.SUBRESOURCE:
+        spec = {key: value for key, value in (config.get("spec") or {}).items() if key == "ephemeralContainers"}
+        return {**{key: config[key] for key in ("apiVersion", "kind", "metadata") if key in config}, "spec": spec}
     if has_status(resource):
         return {key: value for key, value in config.items() if key != "status"}
     return config

@@ -87,7 +87,7 @@ async def _insert(cluster: Cluster, call: Call, obj: Obj) -> Obj:
     plugins.allocate(cluster, resource, obj)
     if not obj["metadata"].get("managedFields"):
         managed.update(None, obj, managed.Manager(call.manager, "Update", resource.api_version), resource.schema, now())
-    _check(resource, obj, checks.check(resource, obj))
+    _check(resource, obj, checks.check_create(resource, obj))
     await admission.validate(cluster, call, "CREATE", obj, None)
     _require_namespace(cluster, call)
     key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
@@ -277,7 +277,7 @@ async def _prepared(cluster: Cluster, call: Call, new: Obj, live: Obj, *, applie
         plugins.mirror_service_account(new)
     if strategies.has_generation(resource) and strategies.spec_changed(resource, new, live):
         new["metadata"]["generation"] = live["metadata"].get("generation", 0) + 1
-    _check(resource, new, checks.check_update(resource, new, live) or checks.check(resource, new))
+    _check(resource, new, checks.check_update(resource, new, live, call.subresource) or checks.check(resource, new))
     await admission.validate(cluster, call, "UPDATE", new, live)
     return new
 

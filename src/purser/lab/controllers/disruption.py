@@ -21,8 +21,8 @@ DELETION_TIMEOUT = timedelta(minutes=2)
 """A pod whose eviction was allowed and that nobody deleted for so long counts again."""
 
 
-async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], replica_sets: Informer[Raw]) -> None:
-    """Until cancelled."""
+async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], *scaled: Informer[Raw]) -> None:
+    """Until cancelled. ``scaled`` are the kinds that say how many pods they want."""
 
     async def reconcile(budget: Raw) -> None:
         namespace = budget["metadata"]["namespace"]
@@ -32,7 +32,11 @@ async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], repli
             for pod in pods.store.values()
             if pod["metadata"]["namespace"] == namespace and chosen(pod["metadata"].get("labels") or {})
         ]
-        scales = {each["metadata"]["uid"]: each["spec"].get("replicas", 1) for each in replica_sets.store.values()}
+        scales = {
+            each["metadata"]["uid"]: each["spec"].get("replicas", 1)
+            for of_kind in scaled
+            for each in of_kind.store.values()
+        }
         await _write(client, budgets.resource, budget, status_of(budget, selected, scales, SystemClock().now()))
 
     def beside(obj: Raw) -> Iterable[Raw]:
@@ -43,14 +47,14 @@ async def run(client: Client, budgets: Informer[Raw], pods: Informer[Raw], repli
         labels = pod["metadata"].get("labels") or {}
         return [key_of(budget) for budget in beside(pod) if _selects(budget)(labels)]
 
-    def of_controller(replica_set: Raw) -> Iterable[str]:
-        return map(key_of, beside(replica_set))
+    def of_controller(owner: Raw) -> Iterable[str]:
+        return map(key_of, beside(owner))
 
-    await run_controller(budgets, reconcile, (pods, of_pod), (replica_sets, of_controller))
+    await run_controller(budgets, reconcile, (pods, of_pod), *((of_kind, of_controller) for of_kind in scaled))
 
 
 def status_of(budget: Raw, pods: Sequence[Raw], scales: Mapping[str, int], now: datetime) -> dict[str, Any]:
-    """``pods`` are those that the budget selects, ``scales`` the replicas of ReplicaSets by uid."""
+    """``pods`` are those that the budget selects, ``scales`` the replicas of their owners by uid."""
     going = _still_to_go(budget, pods, now)
     healthy = sum(is_ready(pod) and not _is_going(pod) and pod["metadata"]["name"] not in going for pod in pods)
     expected, desired = _expected(budget["spec"], pods, scales)

@@ -8,26 +8,35 @@ from dataclasses import replace
 import aiohttp
 
 from purser.kube.client import Client
-from purser.kube.clock import Clock
+from purser.kube.clock import Clock, SystemClock
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
+from purser.kube.policy_group import policy_version
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
 from purser.lab.controllers import disruption
+from purser.lab.controllers.scheduling.claims import CLAIMS
 from purser.lab.controllers.scheduling.extender import ExtenderSettings, HttpExtender
 from purser.lab.controllers.scheduling.scheduler import Scheduler
-from purser.lab.controllers.workloads import daemonset, deployment, job, podgc, replicaset
-from purser.operator.observing.kinds import policy_version
+from purser.lab.controllers.workloads import cronjob, daemonset, deployment, job, podgc, replicaset, statefulset
 
 
 async def run_controllers(client: Client) -> None:
-    """ReplicaSets, Deployments, DaemonSets, Jobs, disruption budgets and the pod collector, until cancelled."""
+    """Every controller of workloads, disruption budgets and the pod collector, until cancelled."""
     pods, nodes = Informer(client, PODS.raw()), Informer(client, NODES.raw())
     replica_sets = Informer(client, replicaset.REPLICA_SETS)
     deployments = Informer(client, deployment.DEPLOYMENTS)
     daemon_sets = Informer(client, DAEMON_SETS)
     jobs = Informer(client, job.JOBS)
-    budgets = Informer(client, replace(disruption.BUDGETS, version=await policy_version(client)))
-    informers = (pods, nodes, replica_sets, deployments, daemon_sets, jobs, budgets)
+    # CronJobs and budgets came to v1 with the same server.
+    version = await policy_version(client)
+    cron_jobs = Informer(client, replace(cronjob.CRON_JOBS, version=version))
+    stateful_sets = Informer(client, statefulset.STATEFUL_SETS)
+    replication_controllers = Informer(client, replicaset.REPLICATION_CONTROLLERS)
+    budgets = Informer(client, replace(disruption.BUDGETS, version=version))
+    informers = (
+        *(pods, nodes, replica_sets, deployments, daemon_sets, jobs, budgets),
+        *(cron_jobs, stateful_sets, replication_controllers),
+    )
     async with asyncio.TaskGroup() as group:
         for informer in informers:
             group.create_task(informer.run())
@@ -39,11 +48,17 @@ async def run_controllers(client: Client) -> None:
             group.create_task(made.run())
             return made
 
-        group.create_task(replicaset.run(client, replica_sets, pods, recorder("replicaset-controller")))
+        for kind, owners in (
+            (replicaset.REPLICA_SETS, replica_sets),
+            (replicaset.REPLICATION_CONTROLLERS, replication_controllers),
+        ):
+            group.create_task(replicaset.run(client, kind, owners, pods, recorder(f"{kind.kind.lower()}-controller")))
+        group.create_task(statefulset.run(client, stateful_sets, pods, recorder("statefulset-controller")))
+        group.create_task(cronjob.run(client, cron_jobs, jobs, recorder("cronjob-controller"), SystemClock()))
         group.create_task(deployment.run(client, deployments, replica_sets))
         group.create_task(daemonset.run(client, daemon_sets, pods, nodes, recorder("daemonset-controller")))
         group.create_task(job.run(client, jobs, pods, recorder("job-controller")))
-        group.create_task(disruption.run(client, budgets, pods, replica_sets))
+        group.create_task(disruption.run(client, budgets, pods, replica_sets, stateful_sets, replication_controllers))
         group.create_task(podgc.run(client, nodes, pods))
 
 
@@ -56,12 +71,13 @@ async def run_scheduler(
     clock: Clock | None = None,
 ) -> None:
     """One kube-scheduler with one profile, until cancelled. ``context`` says whom to trust behind the extenders."""
-    pods, nodes = Informer(client, PODS.raw()), Informer(client, NODES.raw())
+    pods, nodes, claims = (Informer(client, resource) for resource in (PODS.raw(), NODES.raw(), CLAIMS))
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         https = context or ssl.create_default_context()
         found = [HttpExtender(settings, session, https) for settings in extenders]
-        scheduler = Scheduler(name, client, pods, nodes, found, clock)
-        group.create_task(pods.run())
-        group.create_task(nodes.run())
+        scheduler = Scheduler(name, client, pods, nodes, claims, found, clock)
+        for informer in (pods, nodes, claims):
+            group.create_task(informer.run())
         await nodes.synced()
+        await claims.synced()
         group.create_task(scheduler.run())

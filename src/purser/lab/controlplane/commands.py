@@ -144,6 +144,10 @@ def scheduler_config(version: Version, ports: Ports, kubeconfig: Path, wanted: M
         # These two exist in v1beta1 only, and default to a fixed port on every address.
         address = f"{LOOPBACK}:{ports.scheduler_http}"
         config |= {"healthzBindAddress": address, "metricsBindAddress": address}
+        # As in deploy/helm/purser: 1.20 crashes where it finds two nodes on which nobody has to go.
+        one = {"name": "DefaultPreemption", "args": {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 1}}
+        profiles = [{**each, "pluginConfig": [one]} for each in wanted.get("profiles", ())]
+        wanted = {**wanted, **({"profiles": profiles} if profiles else {})}
     else:
         config["apiVersion"] = (
             "kubescheduler.config.k8s.io/v1" if version >= (1, 25) else "kubescheduler.config.k8s.io/v1beta2"

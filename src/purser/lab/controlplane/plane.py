@@ -1,5 +1,6 @@
 """The surface that every control plane of a lab has, and the lab's own API server behind it."""
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,6 +70,14 @@ class EmbeddedControlPlane:
     async def __aexit__(self, *exc_info: object) -> None:
         """Serve no more."""
         await self._api.stop()
+
+    async def cut(self, away_s: float) -> None:
+        """Cut every connection and answer nobody for so long. The objects stay."""
+        await self._api.stop()
+        try:
+            await asyncio.sleep(away_s)
+        finally:
+            await self._api.start()
 
     def kubeconfig(self, user: str) -> Path:
         """How a user logs in: every user has a token of its own."""

@@ -53,6 +53,28 @@ async def admit(
     _check_forgotten(books, seen)
 
 
+def lacks_devices(books: Books, uid: str, container: ContainerView) -> bool:
+    """Whether a container has none of a resource whose plugin is known now, and kubelet allocates them at its creation.
+
+    Not where a plugin is to be asked before the container starts: it holds nothing for it, which is an error.
+    """
+    held = devicemanager.held_by(books.devices, (uid, container.name))
+    known = books.devices.resources
+    lacking = [known[name] for name, n in container.limits.items() if n and name in known and name not in held]
+    return bool(lacking) and not any(resource.options.pre_start_required for resource in lacking)
+
+
+async def allocate_at_creation(
+    books: Books, endpoints: Endpoints, pod: Raw, name: str, active: Collection[str] | None
+) -> None:
+    """Give a container that is about to be created the devices that it lacks. Raises `PluginError`. As for `admit`,
+    one at a time."""
+    twin = admission.allocate_at_creation(books.node, books.state, _seen(pod), name, active)
+    outcome = await _drive(books, endpoints, twin)
+    if outcome.refusal is not None:
+        raise PluginError(outcome.refusal.message)
+
+
 async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome:
     """To the end. The checkpoint is written after each container that got all of its devices."""
     served = ""

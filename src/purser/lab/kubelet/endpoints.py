@@ -168,6 +168,8 @@ class Endpoints:
                     self._on_change()
         except grpc.aio.AioRpcError as error:
             _log.info("the device plugin's stream ended", resource=endpoint.resource, error=go_error(error))
+        except Exception:
+            _log.exception("what a device plugin tells cannot be taken in", resource=endpoint.resource)
         endpoint.is_stopped = True
         self._stopped(endpoint)
         await endpoint.channel.close()

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from purser.core.kubelet.devicemanager import checkpoint
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
@@ -61,6 +63,7 @@ class Kubelet:
         self._plugins = RegistrationServer(folder / DEVICE_PLUGIN_FOLDER, kept, self.books.behaviour, self._endpoints)
         self._watcher = PluginWatcher(folder / pluginwatcher.FOLDER_NAME, self._endpoints)
         self._recorder = EventRecorder(client, "kubelet", settings.name)
+        client.failures.report_to(CollectorRegistry(), self._recorder)
         self._workers = PodWorkers(
             settings, client, self.books, self._endpoints, self.runtime, self._recorder, clock, on_rejection, process_of
         )
@@ -69,7 +72,11 @@ class Kubelet:
         """Set once the node is registered and its sockets are served."""
 
     async def run(self) -> None:
-        """Be a kubelet until cancelled. Pods stay as they are when it ends."""
+        """Be a kubelet until cancelled. Pods stay as they are when it ends.
+
+        What fails as a whole beside its loops, such as a folder of sockets that cannot be listed, ends it: whoever runs
+        it starts the next one, as systemd does.
+        """
         self._write_files()
         try:
             await self._pod_resources.start()

@@ -12,6 +12,7 @@ from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.state import Node
 from purser.core.kubelet.versions import Behaviour, behaviour
+from purser.core.quantities import QuantityLike
 from purser.kube.client import Client
 from purser.kube.clock import Clock, micro_timestamp, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
@@ -120,8 +121,9 @@ class NodeReporter:
     async def run(self) -> None:
         """Report on every change and every ten seconds, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_reporting())
-            group.create_task(self._keep_lease())
+            keep_going = self._client.failures.keep_going
+            group.create_task(keep_going("node status", self._keep_reporting, self._clock))
+            group.create_task(keep_going("node lease", self._keep_lease, self._clock))
 
     async def _keep_reporting(self) -> None:
         while True:
@@ -137,15 +139,21 @@ class NodeReporter:
                 _log.warning("node status was not updated", node=self._settings.name, error=str(error))
 
     async def _report(self) -> None:
-        await self._client.patch_merge(NODES, self._settings.name, {"status": self._status()}, subresource="status")
+        there = (await self._client.get(NODES, self._settings.name)).status.capacity
+        await self._client.patch_merge(
+            NODES, self._settings.name, {"status": self._status(there)}, subresource="status"
+        )
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self, there: Mapping[str, QuantityLike]) -> dict[str, Any]:
+        """``there``: the capacity that the Node has. What it has of a resource that kubelet does not know (one that an
+        administrator wrote, or whose plugin it forgot) stays, and kubelet offers all of it (setters.MachineInfo)."""
         settings = self._settings
         capacity, allocatable = capacity_of(settings)
         devices = self._books.forget_expired(self._clock.monotonic())
+        unknown = {name: amount for name, amount in there.items() if name not in capacity}
         return {
             "capacity": capacity | {name: str(n) for name, n in devices.capacity.items()},
-            "allocatable": allocatable | {name: str(n) for name, n in devices.allocatable.items()},
+            "allocatable": allocatable | unknown | {name: str(n) for name, n in devices.allocatable.items()},
             "conditions": [self._ready()],
             "addresses": [
                 {"type": "InternalIP", "address": settings.ip},

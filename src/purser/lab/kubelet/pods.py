@@ -8,6 +8,7 @@ from purser.core.quantities import quantity_ceil
 
 Raw = Mapping[str, Any]
 
+_KILLED = 137
 RUN_SECONDS_ANNOTATION = "purser.dev/lab-run-seconds"
 """On a pod of the lab: its containers exit with 0 after so many seconds; without it they run until deleted."""
 
@@ -33,6 +34,12 @@ def containers_of(pod: Raw) -> Iterator[ContainerView]:
     for spec in pod["spec"].get("initContainers") or ():
         yield ContainerView(spec["name"], spec.get("restartPolicy") != "Always", spec)
     for spec in pod["spec"].get("containers") or ():
+        yield ContainerView(spec["name"], False, spec)
+
+
+def ephemeral_containers_of(pod: Raw) -> Iterator[ContainerView]:
+    """Those that `kubectl debug` added. They hold no devices and no room, and end with the pod."""
+    for spec in pod["spec"].get("ephemeralContainers") or ():
         yield ContainerView(spec["name"], False, spec)
 
 
@@ -120,6 +127,17 @@ def _statuses(pod: Raw, states: Mapping[str, dict[str, Any]], restarts: int = 0)
     if init_names:
         found["initContainerStatuses"] = [s for s in statuses if s["name"] in init_names]
     return found
+
+
+def ephemeral_status(pod: Raw, started: Mapping[str, str], ended: str = "") -> dict[str, Any]:
+    """``started``: when each of them did. ``ended``: when the pod did; empty while it runs."""
+    statuses = []
+    for view in ephemeral_containers_of(pod):
+        if began := started.get(view.name):
+            state = _terminated(_KILLED, began, ended) if ended else {"running": {"startedAt": began}}
+            # Nobody waits for them to be ready: kubelet leaves both false.
+            statuses.append({**_container_status(view, state), "ready": False, "started": False})
+    return {"ephemeralContainerStatuses": statuses} if statuses else {}
 
 
 def _terminated(exit_code: int, started: str, now: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -15,7 +16,14 @@ from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, Not
 from purser.kube.events import EventRecorder
 from purser.kube.resources import PODS, ref_of
 from purser.lab.components import Component
-from purser.lab.kubelet.admission import AdmissionError, RunOptions, admit, run_options
+from purser.lab.kubelet.admission import (
+    AdmissionError,
+    RunOptions,
+    admit,
+    allocate_at_creation,
+    lacks_devices,
+    run_options,
+)
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
 from purser.lab.kubelet.node import NodeSettings, capacity_of
@@ -25,6 +33,8 @@ from purser.lab.kubelet.pods import (
     Raw,
     containers_of,
     ended_status,
+    ephemeral_containers_of,
+    ephemeral_status,
     is_deleted,
     is_finished,
     own_environment,
@@ -102,13 +112,15 @@ class PodWorkers:
         self._is_told_all = True
 
     def updated(self, _old: Raw, pod: Raw) -> None:
-        """Only deletion concerns kubelet: the spec of a pod does not change."""
+        """Deletion and containers to debug with concern kubelet: nothing else of a pod's spec changes."""
         uid = uid_of(pod)
         self._seen[uid] = pod
         if uid in self._known:
             self._known[uid] = pod
             if is_deleted(pod):
                 self._end(pod)
+            elif self._runs(pod):
+                self._debug(pod)
 
     def deleted(self, pod: Raw) -> None:
         """The pod is gone from the API."""
@@ -127,6 +139,9 @@ class PodWorkers:
 
     async def keep_freeing_cpus(self) -> None:
         """The CPU manager's reconcile loop: every ten seconds it takes the CPUs of pods that are over."""
+        await self._client.failures.keep_going("CPU manager", self._free_cpus, self._clock)
+
+    async def _free_cpus(self) -> None:
         while True:
             await self._clock.sleep(_RECONCILE_S)
             async with self._holdings:
@@ -184,7 +199,8 @@ class PodWorkers:
             while True:
                 pod = self._seen.get(uid := await self._waiting.get())
                 if pod is not None:
-                    await self._take(pod)
+                    with self._client.failures.guard(_RAW_PODS, pod):
+                        await self._take(pod)
                 # Only now: kubelet's sources are ready when it has dealt with the whole of their first list.
                 self._first.discard(uid)
         finally:
@@ -222,6 +238,10 @@ class PodWorkers:
         prefix = "Pod was rejected: " if self._settings.behaviour.was_rejected_prefix else "Pod "
         await self._write_status(pod, rejected_status(error.reason, prefix + error.message, self._now()))
 
+    def _runs(self, pod: Raw) -> bool:
+        is_over = self._is_over(uid_of(pod), pod) or uid_of(pod) in self._ends
+        return not is_over and (pod.get("status") or {}).get("phase") == "Running" and self._is_running(pod)
+
     def _is_running(self, pod: Raw) -> bool:
         return all(self._record_of(pod, view) is not None for view in containers_of(pod))
 
@@ -239,6 +259,7 @@ class PodWorkers:
             self._processes[uid_of(pod)] = process
         if not was_running or (pod.get("status") or {}).get("phase") != "Running":
             await self._write_status(pod, running_status(pod, self._now(), self._settings.ip))
+        self._debug(self._known.get(uid_of(pod), pod))
         seconds = run_seconds(pod)
         if seconds is None:
             return
@@ -246,12 +267,30 @@ class PodWorkers:
             started_at, restarts = self._last_start(pod)
             await self._clock.sleep(max(0.0, started_at + seconds - self._clock.now().timestamp()))
             if pod["spec"].get("restartPolicy", "Always") != "Always":
-                await self._write_status(pod, ended_status(pod, 0, self._now()))
+                await self._write_status(pod, self._ended(pod, 0))
                 return
             for view in containers_of(pod):
                 if not view.is_init:
                     await self._start(pod, view, restarts + 1)
             await self._write_status(pod, running_status(pod, self._now(), self._settings.ip, restarts + 1))
+
+    def _debug(self, pod: Raw) -> None:
+        """Start the ephemeral containers that have come since, beside those of a pod that runs."""
+        new = [view for view in ephemeral_containers_of(pod) if self._record_of(pod, view) is None]
+        for view in new:
+            self._runtime.start(self._record(pod, view, RunOptions([], with_cdi=False), restarts=0))
+        if new:
+            self._spawn(self._write_status(pod, ephemeral_status(pod, self._debugged_since(pod))), "debugging")
+
+    def _debugged_since(self, pod: Raw) -> dict[str, str]:
+        records = {view.name: self._record_of(pod, view) for view in ephemeral_containers_of(pod)}
+        times = {name: datetime.fromtimestamp(found.started_at, UTC) for name, found in records.items() if found}
+        return {name: timestamp(time) for name, time in times.items()}
+
+    def _ended(self, pod: Raw, exit_code: int) -> dict[str, Any]:
+        last = self._known.get(uid_of(pod), pod)
+        ephemeral = ephemeral_status(last, self._debugged_since(last), self._now())
+        return {**ended_status(pod, exit_code, self._now()), **ephemeral}
 
     def _last_start(self, pod: Raw) -> tuple[float, int]:
         """When the last container started, and how often they have been restarted; kubelet itself may be a new one."""
@@ -263,6 +302,9 @@ class PodWorkers:
         attempt = 0
         while True:
             try:
+                if lacks_devices(self._books, uid_of(pod), view):
+                    async with self._holdings:
+                        await allocate_at_creation(self._books, self._endpoints, pod, view.name, self._active())
                 options = await run_options(self._books, self._endpoints, uid_of(pod), view)
                 break
             except PluginError as error:
@@ -307,7 +349,7 @@ class PodWorkers:
             await process.stop()
             self._processes.pop(uid_of(pod), None)
         if not is_finished(pod):
-            await self._write_status(pod, ended_status(pod, _SIGTERM_EXIT_CODE, self._now()))
+            await self._write_status(pod, self._ended(pod, _SIGTERM_EXIT_CODE))
         metadata = pod["metadata"]
         await self._insist(
             lambda: self._client.delete(

@@ -135,7 +135,7 @@ async def test_its_reasons_are_counted_beside_the_schedulers_own(world, extender
     assert await world.bound("filler") == "c"
     await gpu_pod(world, "p", "2")
     message = await world.event("p", "FailedScheduling")
-    assert message == "0/3 nodes are available: 1 Insufficient example.com/gpu, 2 2/2 no memory."
+    assert message.startswith("0/3 nodes are available: 1 Insufficient example.com/gpu, 2 2/2 no memory. preemption: ")
 
 
 async def test_a_refused_bind_is_an_event_and_tried_again(world, extender):

@@ -1,8 +1,11 @@
 import json
 
 from purser.kube.resources import DAEMON_SETS, EVENTS, NODES, PODS, untyped
+from purser.lab.controllers.scheduling.claims import CLAIMS
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
 from purser.lab.controllers.workloads.job import JOBS
+from purser.lab.controllers.workloads.replicaset import REPLICATION_CONTROLLERS
+from purser.lab.controllers.workloads.statefulset import STATEFUL_SETS
 
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -124,6 +127,40 @@ async def test_a_pod_lives_and_ends_on_a_kubelet(world):
     await world.until(gone)
 
 
+async def test_a_container_to_debug_with_runs_beside_a_pods_own_and_ends_with_it(world):
+    kubelet, task = await world.kubelet("n1")
+    uid = (await world.pod("p", restartPolicy="Never"))["metadata"]["uid"]
+    await running(world, 1)
+
+    async def add(name):
+        containers = [{"name": each, "image": "busybox"} for each in ("a", "b") if each <= name]
+        patch = {"spec": {"ephemeralContainers": containers}}
+        await world.client.patch_merge(PODS, "p", patch, "default", subresource="ephemeralcontainers", strategic=True)
+
+    async def states(count):
+        async def probe():
+            found = (await world.pods())[0]["status"].get("ephemeralContainerStatuses") or ()
+            return [each["state"] for each in found] if len(found) == count else None
+
+        return await world.until(probe)
+
+    await add("a")
+    assert [*(await states(1))[0]] == ["running"]
+    assert kubelet.runtime.get(uid, "a").env["HOSTNAME"] == "p"
+    task.cancel()
+    await add("b")
+    kubelet, _ = await world.kubelet("n1")
+    assert [[*each] for each in await states(2)] == [["running"], ["running"]]
+    await world.client.patch_merge(PODS, "p", {"metadata": {"finalizers": ["x/y"]}}, "default")
+    await world.client.delete(PODS, "p", "default")
+
+    async def ended():
+        pod = (await world.pods())[0]
+        return pod["status"]["phase"] == "Failed" and [[*each] for each in await states(2)] == [["terminated"]] * 2
+
+    await world.until(ended)
+
+
 async def test_a_refused_pod_is_told_on_its_owner(world):
     spec = {**TEMPLATE["spec"], "priorityClassName": "none-such"}
     body = {"metadata": {"name": "r"}, "spec": {"selector": SELECTOR, "template": {**TEMPLATE, "spec": spec}}}
@@ -137,3 +174,47 @@ async def test_a_refused_pod_is_told_on_its_owner(world):
     assert event.type == "Warning"
     assert (event.involved_object.kind, event.involved_object.name) == ("ReplicaSet", "r")
     assert "none-such" in event.message
+
+
+async def test_a_stateful_set_makes_pods_in_order_with_claims_of_their_own(world):
+    await world.kubelet("n1")
+    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    template = {**TEMPLATE, "spec": {"containers": [{"name": "c", "image": "i", "volumeMounts": mounts}]}}
+    spec = {"replicas": 3, "serviceName": "s", "selector": SELECTOR, "template": template}
+    body = {"metadata": {"name": "s"}, "spec": {**spec, "volumeClaimTemplates": claims}}
+    await world.client.create(STATEFUL_SETS, body, "default")
+    pods = sorted(await running(world, 3), key=lambda pod: pod["metadata"]["name"])
+    assert [pod["metadata"]["name"] for pod in pods] == ["s-0", "s-1", "s-2"]
+    assert pods == sorted(pods, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+    assert (pods[1]["spec"]["hostname"], pods[1]["spec"]["subdomain"]) == ("s-1", "s")
+    assert pods[1]["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "s-1"
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-s-1"}} in pods[1]["spec"]["volumes"]
+    newer = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "newer", "volumeMounts": mounts}]}}}}
+    await world.client.patch_merge(STATEFUL_SETS, "s", newer, "default")
+
+    async def rolled():
+        status = (await world.client.get(STATEFUL_SETS, "s", "default"))["status"]
+        images = {pod["spec"]["containers"][0]["image"] for pod in await active(world)}
+        arrived = status["currentRevision"] == status["updateRevision"] and status["readyReplicas"] == 3
+        return arrived and images == {"newer"}
+
+    await world.until(rolled)
+    await world.client.patch_merge(STATEFUL_SETS, "s", {"spec": {"replicas": 1}}, "default")
+    assert [pod["metadata"]["name"] for pod in await running(world, 1)] == ["s-0"]
+    kept = (await world.client.list(CLAIMS, "default")).items
+    assert sorted(claim["metadata"]["name"] for claim in kept) == ["data-s-0", "data-s-1", "data-s-2"]
+
+
+async def test_a_replication_controller_runs_as_many_pods_as_it_says(world):
+    await world.kubelet("n1")
+    await world.client.create(
+        REPLICATION_CONTROLLERS, {"metadata": {"name": "r"}, "spec": {"replicas": 2, "template": TEMPLATE}}, "default"
+    )
+    pods = await running(world, 2)
+    assert pods[0]["metadata"]["ownerReferences"][0]["kind"] == "ReplicationController"
+
+    async def reported():
+        return (await world.client.get(REPLICATION_CONTROLLERS, "r", "default"))["status"].get("readyReplicas") == 2
+
+    await world.until(reported)

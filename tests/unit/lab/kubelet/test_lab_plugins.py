@@ -9,7 +9,8 @@ from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, Node, Plugin, container,
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.kubelet import devicemanager
-from purser.lab.kubelet.admission import AdmissionError, run_options
+from purser.lab.kubelet.admission import AdmissionError, allocate_at_creation, lacks_devices, run_options
+from purser.lab.kubelet.endpoints import PluginError
 from purser.lab.kubelet.pods import containers_of
 
 
@@ -91,6 +92,22 @@ async def test_run_options_come_after_pre_start_and_carry_the_plugins_environmen
     options = await run_options(node.books, node.endpoints, "u1", next(iter(containers_of(pod))))
     assert options.env == {"VISIBLE": "b,c"}
     assert plugin.calls[-1] == ("pre-start", ["b", "c"])
+
+
+async def test_what_kubelet_did_not_know_at_admission_is_allocated_when_the_container_is_created(folder):
+    async with running(Node(folder, "v1.20.2")) as node, serving(node, Plugin()) as plugin:
+        pods = [await node.admit(uid, container("c", 2)) for uid in ("u1", "u2")]
+        (view,) = containers_of(pods[0])
+        assert not lacks_devices(node.books, "u1", view)
+        await register(node)
+        await node.until_capacity(3)
+        assert lacks_devices(node.books, "u1", view)
+        await allocate_at_creation(node.books, node.endpoints, pods[0], "c", {"u1", "u2"})
+        assert not lacks_devices(node.books, "u1", view)
+        assert (await run_options(node.books, node.endpoints, "u1", view)).env == {"VISIBLE": "a,b"}
+        assert [call[0] for call in plugin.calls] == ["allocate"]
+        with pytest.raises(PluginError, match="Requested: 2, Available: 1"):
+            await allocate_at_creation(node.books, node.endpoints, pods[1], "c", {"u1", "u2"})
 
 
 async def test_a_plugin_that_ends_leaves_unhealthy_devices(node):

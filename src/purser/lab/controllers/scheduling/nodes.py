@@ -1,6 +1,6 @@
 """The scheduler's cache: nodes, and what their pods take of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,14 @@ class NodeInfo:
         for uid in self.pods.keys() - kept.keys():
             used = subtract(used, pod_requests(self.pods[uid]))
         return NodeInfo(self.name, self.node, self.allocatable, used, kept)
+
+    def plus(self, pods: Iterable[Raw]) -> "NodeInfo":
+        """The node as it would be with more pods."""
+        there, used = dict(self.pods), self.used
+        for pod in pods:
+            there[pod["metadata"]["uid"]] = pod
+            used = add(used, pod_requests(pod))
+        return NodeInfo(self.name, self.node, self.allocatable, used, there)
 
 
 class NodeCache:
@@ -85,6 +93,11 @@ class NodeCache:
         info = self._nodes.get(self._node_of.pop(uid, ""))
         if info is not None and (known := info.pods.pop(uid, None)) is not None:
             info.used = subtract(info.used, pod_requests(known))
+
+    def get(self, name: str) -> NodeInfo | None:
+        """A node that exists."""
+        info = self._nodes.get(name)
+        return info if info is not None and info.node else None
 
     def __iter__(self) -> Iterator[NodeInfo]:
         """Every node that exists, by name."""

@@ -1,11 +1,20 @@
 """Preemption by priority: whom to evict so that a pod fits (kube-scheduler's DefaultPreemption, without budgets)."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from purser.lab.controllers.scheduling.filters import PodView, check
+from purser.lab.controllers.scheduling.filters import Unfit, fit_error
 from purser.lab.controllers.scheduling.nodes import NodeInfo
-from purser.lab.controllers.scheduling.requests import Raw
+from purser.lab.controllers.scheduling.requests import Raw, priority_of
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NO_CANDIDATE = "no candidate node for preemption"
+
+_NOT_HELPFUL = Unfit(("Preemption is not helpful for scheduling",), False)
+_NO_VICTIMS = Unfit(("No preemption victims found for incoming pod",), False)
+
+Check = Callable[[NodeInfo], Unfit | None]
 
 
 @dataclass(frozen=True)
@@ -16,20 +25,41 @@ class Candidate:
     victims: tuple[Raw, ...]
 
 
-def priority_of(pod: Raw) -> int:
-    """The pod's priority, 0 by default."""
-    return int(pod["spec"].get("priority") or 0)
+@dataclass
+class DryRun:
+    """What came of looking for victims on every node."""
+
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    unfits: dict[str, Unfit] = field(default_factory=dict)
+    """Why others are none."""
+    errors: list[str] = field(default_factory=list)
+    """Nodes that fit without anybody's going: it was an extender that refused them, and it is not asked."""
+
+    @property
+    def message(self) -> str:
+        """Why there is no candidate."""
+        return ", ".join(self.errors) or fit_error(len(self.unfits), self.unfits.values())
 
 
-def may_preempt(pod: Raw) -> bool:
-    """Whether the pod may evict others at all."""
-    return str(pod["spec"].get("preemptionPolicy")) != "Never"
+def why_not_eligible(pod: Raw, nominated: NodeInfo | None) -> str:
+    """Why the pod may not evict others (any more); empty where it may. ``nominated`` is the node that is nominated for
+    it, if there is room to be made on it."""
+    if str(pod["spec"].get("preemptionPolicy")) == "Never":
+        return NEVER
+    there = nominated.pods.values() if nominated is not None else ()
+    own = priority_of(pod)
+    return TERMINATING if any(priority_of(other) < own and _is_preempted(other) for other in there) else ""
 
 
-def candidates(view: PodView, nodes: Iterable[NodeInfo]) -> dict[str, Candidate]:
-    """Nodes on which the pod passes every filter once some pods of lower priority are gone."""
-    found = ((node.name, _victims(view, node)) for node in nodes)
-    return {name: Candidate(name, victims) for name, victims in found if victims}
+def dry_run(pod: Raw, nodes: Iterable[NodeInfo], unfits: Mapping[str, Unfit], check: Check) -> DryRun:
+    """Look for victims on every node where the filters, or extenders, refused the pod for what others hold there."""
+    found = DryRun()
+    for node in nodes:
+        if (unfit := unfits.get(node.name)) is None or not unfit.is_resolvable:
+            found.unfits[node.name] = _NOT_HELPFUL
+        else:
+            _on_node(pod, node, check, found)
+    return found
 
 
 def best(found: Mapping[str, Candidate]) -> Candidate | None:
@@ -42,19 +72,34 @@ def best(found: Mapping[str, Candidate]) -> Candidate | None:
     return min(found.values(), key=cost, default=None)
 
 
-def _victims(view: PodView, node: NodeInfo) -> tuple[Raw, ...]:
+def _on_node(pod: Raw, node: NodeInfo, check: Check, found: DryRun) -> None:
     """Take away every pod of lower priority, then spare as many as possible, the most important first."""
-    own = priority_of(view.pod)
-    lower = [pod for pod in node.pods.values() if priority_of(pod) < own]
-    gone = {pod["metadata"]["uid"] for pod in lower}
-    if not lower or check(view, node.without(gone)) is not None:
-        return ()
-    for pod in sorted(lower, key=_importance, reverse=True):
-        spared = gone - {pod["metadata"]["uid"]}
-        if check(view, node.without(spared)) is None:
+    own = priority_of(pod)
+    lower = [other for other in node.pods.values() if priority_of(other) < own]
+    gone = {other["metadata"]["uid"] for other in lower}
+    if not lower:
+        found.unfits[node.name] = _NO_VICTIMS
+        return
+    if (unfit := check(node.without(gone))) is not None:
+        found.unfits[node.name] = unfit
+        return
+    for other in sorted(lower, key=_importance, reverse=True):
+        spared = gone - {other["metadata"]["uid"]}
+        if check(node.without(spared)) is None:
             gone = spared
-    return tuple(pod for pod in lower if pod["metadata"]["uid"] in gone)
+    if gone:
+        victims = tuple(other for other in lower if other["metadata"]["uid"] in gone)
+        found.candidates[node.name] = Candidate(node.name, victims)
+    else:
+        found.errors.append(f'expected at least one victim pod on node "{node.name}"')
 
 
 def _importance(pod: Raw) -> tuple[int, str]:
     return priority_of(pod), str(pod["metadata"]["uid"])
+
+
+def _is_preempted(pod: Raw) -> bool:
+    """Whether a pod is going because a scheduler asked it to."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    asked = any(c.get("type") == "DisruptionTarget" and c.get("reason") == "PreemptionByScheduler" for c in conditions)
+    return asked and bool(pod["metadata"].get("deletionTimestamp"))

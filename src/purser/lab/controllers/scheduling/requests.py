@@ -26,15 +26,22 @@ def pod_requests(pod: Raw) -> Amounts:
     running: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        wanted = _container_requests(container)
+        wanted = _own_requests(container)
         if container.get("restartPolicy") == "Always":
             running = add(running, wanted)
             peak = _largest(peak, running)
         else:
             peak = _largest(peak, add(running, wanted))
     for container in spec.get("containers") or ():
-        running = add(running, _container_requests(container))
-    return add(add(_largest(peak, running), amounts(spec.get("overhead"))), {"pods": 1000})
+        running = add(running, _own_requests(container))
+    # What the pod asks for as a whole counts instead of what its containers do (1.34).
+    asked = _largest(peak, running) | _own_requests(spec)
+    return add(add(asked, amounts(spec.get("overhead"))), {"pods": 1000})
+
+
+def priority_of(pod: Raw) -> int:
+    """The pod's priority, 0 by default."""
+    return int(pod["spec"].get("priority") or 0)
 
 
 def resource_names(pod: Raw) -> frozenset[str]:
@@ -58,8 +65,8 @@ def subtract(left: Amounts, right: Amounts) -> Amounts:
     return {name: left.get(name, 0) - right.get(name, 0) for name in {**left, **right}}
 
 
-def _container_requests(container: Raw) -> Amounts:
-    resources = container.get("resources") or {}
+def _own_requests(asker: Raw) -> Amounts:
+    resources = asker.get("resources") or {}
     # The API server defaults requests from limits; a stand-in that does not must not let pods through for it.
     return amounts(resources.get("limits")) | amounts(resources.get("requests"))
 

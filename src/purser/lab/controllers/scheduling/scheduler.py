@@ -1,6 +1,7 @@
 """The loop: one pod at a time, filters, extenders, scores, binding; and what happens when nothing fits."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,13 @@ from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import PODS, Raw, ref_of
 from purser.lab.controllers.scheduling import preemption
+from purser.lab.controllers.scheduling.claims import why_not
 from purser.lab.controllers.scheduling.extender import ExtenderError, HttpExtender
-from purser.lab.controllers.scheduling.filters import PodView, Unfit, check, fit_error
+from purser.lab.controllers.scheduling.filters import PodView, Unfit, fit_error
 from purser.lab.controllers.scheduling.nodes import NodeCache, NodeInfo, schedulable_part
+from purser.lab.controllers.scheduling.nominations import Nominator, nominated_node
 from purser.lab.controllers.scheduling.queue import SchedulingQueue
+from purser.lab.controllers.scheduling.requests import priority_of
 from purser.lab.controllers.scheduling.scores import least_allocated
 
 _RAW_PODS = PODS.raw()
@@ -26,10 +30,11 @@ _log = structlog.get_logger("purser.lab.scheduler")
 
 
 class NothingFits(Exception):
-    """No node fits the pod; why, by node."""
+    """No node fits the pod; why, by node. ``why_none``: what was found before any node was looked at."""
 
-    def __init__(self, node_count: int, unfits: dict[str, Unfit]) -> None:
-        super().__init__(fit_error(node_count, unfits.values()))
+    def __init__(self, node_count: int, unfits: dict[str, Unfit], why_none: str = "") -> None:
+        everywhere = f"0/{node_count} nodes are available: {why_none}."
+        super().__init__(everywhere if why_none else fit_error(node_count, unfits.values()))
         self.unfits = unfits
 
 
@@ -42,19 +47,23 @@ class Scheduler:
         client: Client,
         pods: Informer[Raw],
         nodes: Informer[Raw],
+        claims: Informer[Raw],
         extenders: Sequence[HttpExtender] = (),
         clock: Clock | None = None,
     ) -> None:
         self._name = name
         self._client = client
         self._pods = pods
+        self._claims = claims
         self._extenders = extenders
         self._clock = clock or SystemClock()
         self._cache = NodeCache()
+        self._nominator = Nominator()
         self._queue = SchedulingQueue(self._clock)
         self._recorder = EventRecorder(client, name, name)
         pods.add_handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_deleted)
         nodes.add_handler(on_add=self._node_added, on_update=self._node_updated, on_delete=self._node_deleted)
+        claims.add_handler(on_add=lambda _: self._queue.move_all())
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -72,25 +81,34 @@ class Scheduler:
     def _pod_added(self, pod: Raw) -> None:
         self._cache.set_pod(pod)
         if self._is_mine(pod):
-            self._queue.add(pod["metadata"]["uid"], preemption.priority_of(pod))
+            self._queue.add(pod["metadata"]["uid"], priority_of(pod))
+            if node := nominated_node(pod):
+                self._nominator.nominate(pod, node)
 
     def _pod_updated(self, old: Raw, pod: Raw) -> None:
         if pod["spec"].get("nodeName"):
             self._cache.set_pod(pod)
+            self._nominator.remove(pod)
             self._queue.remove(pod["metadata"]["uid"])
             if _phase(old) not in _TERMINAL and _phase(pod) in _TERMINAL:
                 self._queue.move_all()
         elif self._is_mine(pod):
             self._pod_added(pod)
+            self._nominator.update(old, pod)
+            if nominated_node(old) and nominated_node(old) != nominated_node(pod):
+                self._queue.move_all()
             if (old["spec"], old["metadata"].get("annotations")) != (pod["spec"], pod["metadata"].get("annotations")):
                 self._queue.move_all()
         else:
+            self._nominator.remove(pod)
             self._queue.remove(pod["metadata"]["uid"])
 
     def _pod_deleted(self, pod: Raw) -> None:
         self._cache.remove_pod(pod)
+        was_nominated = bool(self._nominator.node_of(pod))
+        self._nominator.remove(pod)
         self._queue.remove(pod["metadata"]["uid"])
-        if pod["spec"].get("nodeName") and _phase(pod) not in _TERMINAL:
+        if was_nominated or (pod["spec"].get("nodeName") and _phase(pod) not in _TERMINAL):
             self._queue.move_all()
 
     def _node_added(self, node: Raw) -> None:
@@ -124,29 +142,51 @@ class Scheduler:
                 self._queue.remove(uid)
                 continue
             try:
-                await self._attempt(pod)
-            except NothingFits as error:
-                await self._preempt(pod, error)
-                await self._refused(pod, str(error))
-                self._queue.put_back(uid, mark)
-            except (ExtenderError, KubeError) as error:
-                await self._refused(pod, str(error))
-                self._queue.put_back(uid, mark, is_error=True)
+                is_error = await self._schedule(pod)
+            except Exception:  # whatever one pod does to the scheduler, the others get their turn
+                _log.exception("scheduling a pod failed", pod=pod["metadata"]["name"])
+                is_error = True
+            if is_error is not None:
+                self._queue.put_back(uid, mark, is_error=is_error)
+
+    async def _schedule(self, pod: Raw) -> bool | None:
+        """One attempt. Returns None where the pod is bound; else whether it was an error that kept it from a node."""
+        try:
+            await self._attempt(pod)
+        except NothingFits as error:
+            why_not = await self._preempt(pod, error)
+            await self._refused(pod, f"{error} preemption: {why_not}" if why_not else str(error))
+            return False
+        except (ExtenderError, KubeError) as error:
+            await self._refused(pod, str(error))
+            return True
+        return None
 
     async def _attempt(self, pod: Raw) -> None:
         """Raises `NothingFits`, `ExtenderError`, `KubeError`."""
+        if why := why_not(pod, self._claims.store.get):
+            raise NothingFits(len(list(self._cache)), {}, why)
         extenders = [extender for extender in self._extenders if extender.is_interested(pod)]
         view = PodView.of(pod, _ignored(extenders))
-        fitting = await self._filter(view, extenders)
+        fitting = await self._fitting(view, extenders)
         node = await self._best(view, fitting, extenders)
         await self._bind(pod, node, extenders)
 
-    async def _filter(self, view: PodView, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
-        nodes = list(self._cache)
+    async def _fitting(self, view: PodView, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
+        """The node that is nominated for the pod, where it fits: else all that fit. Raises `NothingFits`."""
+        nominated = self._cache.get(self._nominator.node_of(view.pod))
+        if nominated is not None:
+            with contextlib.suppress(NothingFits):
+                return await self._filter(view, extenders, [nominated])
+        return await self._filter(view, extenders, list(self._cache))
+
+    async def _filter(
+        self, view: PodView, extenders: Sequence[HttpExtender], nodes: Sequence[NodeInfo]
+    ) -> list[NodeInfo]:
         unfits: dict[str, Unfit] = {}
         fitting: dict[str, NodeInfo] = {}
         for node in nodes:
-            unfit = check(view, node)
+            unfit = self._nominator.check(view, node)
             if unfit is None:
                 fitting[node.name] = node
             else:
@@ -188,6 +228,7 @@ class Scheduler:
     async def _bind(self, pod: Raw, node: str, extenders: Sequence[HttpExtender]) -> None:
         metadata = pod["metadata"]
         self._cache.assume(pod, node)
+        self._nominator.remove(pod)
         binder = next((extender for extender in extenders if extender.settings.bind_verb), None)
         try:
             if binder is not None:
@@ -221,23 +262,38 @@ class Scheduler:
         others = [c for c in (pod.get("status") or {}).get("conditions") or () if c.get("type") != "PodScheduled"]
         await self._write_status(pod, {"conditions": [*others, condition]})
 
-    async def _preempt(self, pod: Raw, error: NothingFits) -> None:
-        if not preemption.may_preempt(pod) or self._has_nominated_victims(pod):
-            return
+    async def _preempt(self, pod: Raw, error: NothingFits) -> str:
+        """Evict others where that makes room; why it does not, empty where it does."""
+        nominated = self._cache.get(self._nominator.node_of(pod))
+        if nominated is not None and (unfit := error.unfits.get(nominated.name)) and not unfit.is_resolvable:
+            nominated = None
+        if why_not := preemption.why_not_eligible(pod, nominated):
+            return why_not
         view = PodView.of(pod, _ignored(self._extenders))
-        nodes = [node for node in self._cache if (unfit := error.unfits.get(node.name)) and unfit.is_resolvable]
-        found = preemption.candidates(view, nodes)
+        run = preemption.dry_run(pod, self._cache, error.unfits, lambda node: self._nominator.check(view, node))
+        if not run.candidates:
+            if not run.errors:
+                await self._nominate(pod, "")
+            return run.message
         try:
-            found = await self._ask_extenders(pod, found)
+            found = await self._ask_extenders(pod, run.candidates)
         except ExtenderError as failure:
-            _log.warning("an extender did not answer about preemption", error=str(failure))
-            return
+            return str(failure)
         chosen = preemption.best(found)
         if chosen is None:
-            return
-        await self._write_status(pod, {"nominatedNodeName": chosen.node})
+            return preemption.NO_CANDIDATE
+        for lower in self._nominator.lower(chosen.node, priority_of(pod)):
+            await self._nominate(dict(lower), "")
+        await self._nominate(pod, chosen.node)
         for victim in chosen.victims:
             await self._evict(victim, pod, chosen.node)
+        return ""
+
+    async def _nominate(self, pod: Raw, node: str) -> None:
+        """Write for which node room is being made for a pod; empty: for none."""
+        self._nominator.nominate(pod, node)
+        if nominated_node(pod) != node:
+            await self._write_status(pod, {"nominatedNodeName": node or None})
 
     async def _ask_extenders(self, pod: Raw, found: dict[str, preemption.Candidate]) -> dict[str, preemption.Candidate]:
         known = {node.name: node.pods for node in self._cache}
@@ -253,22 +309,24 @@ class Scheduler:
             }
         return found
 
-    def _has_nominated_victims(self, pod: Raw) -> bool:
-        """Whether an earlier preemption of this pod is still under way."""
-        nominated = (pod.get("status") or {}).get("nominatedNodeName")
-        return any(
-            victim["metadata"].get("deletionTimestamp")
-            for node in self._cache
-            if node.name == nominated
-            for victim in node.pods.values()
-        )
-
     async def _evict(self, victim: Mapping[str, Any], pod: Raw, node: str) -> None:
         metadata = victim["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return
         message = f"Preempted by pod {pod['metadata']['uid']} on node {node}"
         self._recorder.event(ref_of(_RAW_PODS, dict(victim)), "Preempted", message)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{self._name}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": timestamp(self._clock.now()),
+        }
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [condition]}}
+        where = (metadata["name"], metadata["namespace"])
         try:
-            await self._client.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+            await self._client.patch_merge(PODS, where[0], patch, where[1], subresource="status", strategic=True)
+            await self._client.delete(PODS, *where, uid=metadata["uid"])
         except (NotFoundError, ConflictError):
             return
         except (ApiError, ApiUnavailableError) as error:

@@ -1,4 +1,4 @@
-"""The controllers behind ReplicaSets, Deployments, DaemonSets and Jobs, and the collector of pods of lost nodes.
+"""The controllers behind workloads of every kind, and the collector of pods of lost nodes.
 
 Each is one `reconcile` over what informers know; `owned` creates and deletes pods without counting any twice while the
 informer lags behind.

@@ -19,7 +19,7 @@ async def run(client: Client, jobs: Informer[Raw], pods: Informer[Raw], recorder
     owned = OwnedPods(client, pods, recorder)
 
     async def reconcile(job: Raw) -> None:
-        if _end(job) is not None:
+        if end_of(job) is not None:
             return
         spec = job["spec"]
         of_job = owned.of(job)
@@ -42,7 +42,8 @@ async def run(client: Client, jobs: Informer[Raw], pods: Informer[Raw], recorder
     await run_controller(jobs, reconcile, (pods, lambda pod: owner_keys(pod, "Job")))
 
 
-def _end(job: Raw) -> str | None:
+def end_of(job: Raw) -> str | None:
+    """``Complete`` or ``Failed``; None while it is at work."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return str(condition["type"])

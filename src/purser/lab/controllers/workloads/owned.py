@@ -86,9 +86,15 @@ class OwnedPods:
         return [pod for uid, pod in pods.items() if uid in self._deleted or pod["metadata"].get("deletionTimestamp")]
 
     async def create(
-        self, resource: Resource[Raw], owner: Raw, *, labels: Mapping[str, str] | None = None, spec: Raw | None = None
+        self,
+        resource: Resource[Raw],
+        owner: Raw,
+        *,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        spec: Raw | None = None,
     ) -> None:
-        """A pod of the owner's template, with more labels and fields of the spec.
+        """A pod of the owner's template, with more labels and fields of the spec; without ``name`` of any name.
 
         A refusal is raised, and told in an event on the owner, as the real controllers do.
         """
@@ -100,7 +106,7 @@ class OwnedPods:
             "metadata": {
                 **{key: metadata[key] for key in ("annotations", "finalizers") if metadata.get(key)},
                 "labels": {**(metadata.get("labels") or {}), **(labels or {})},
-                "generateName": f"{owner['metadata']['name']}-",
+                **({"name": name} if name else {"generateName": f"{owner['metadata']['name']}-"}),
                 "namespace": owner["metadata"]["namespace"],
                 "ownerReferences": [owner_reference(resource, owner)],
             },

@@ -1,0 +1,25 @@
+"""`exec`, `attach` and `port-forward`: asked of a node, refused where no process runs in its containers."""
+
+from .errors import ApiError, Obj, bad_request
+from .logs import check_container
+
+NAMES = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
+"""The subresources, and the kind that each is asked with."""
+_MISSING = {
+    "exec": "there is no place to run a command",
+    "attach": "there is no process to attach to",
+    "portforward": "nothing listens on a port",
+}
+_INSTEAD = "kubectl logs prints what a container would see of its devices"
+
+
+def refusal(pod: Obj, subresource: str, container: str) -> ApiError:
+    """Why nobody can be connected: kube-apiserver's own reasons first."""
+    if subresource != "portforward":
+        check_container(pod, container)
+    name = pod["metadata"]["name"]
+    if not pod["spec"].get("nodeName"):
+        return bad_request(f"pod {name} does not have a host assigned")
+    return ApiError(
+        501, "NotImplemented", f"the lab runs no containers: {_MISSING[subresource]} in pod {name}; {_INSTEAD}"
+    )

@@ -1,0 +1,36 @@
+"""What a lab that starts is busy with, for who waits for it."""
+
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+Say = Callable[[str], None]
+"""Told what is being done from now on."""
+
+
+class Progress:
+    """Says on a terminal what is being done, once it has taken ``after_s`` seconds; elsewhere, and of what is quick,
+    nothing. By a thread, for whatever keeps the event loop busy is what people wait for."""
+
+    def __init__(self, terminal: TextIO, after_s: float = 1.0) -> None:
+        self._terminal = terminal
+        self._after_s = after_s
+        self._timer: threading.Timer | None = None
+
+    def doing(self, what: str) -> None:
+        """The stage before has ended, and this one begins."""
+        self.done()
+        if self._terminal.isatty():
+            self._timer = threading.Timer(self._after_s, self._say, (what,))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def done(self) -> None:
+        """Nothing is being done that anybody waits for."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._timer = None
+
+    def _say(self, what: str) -> None:
+        print(f"{what} ...", file=self._terminal, flush=True)
