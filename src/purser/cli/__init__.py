@@ -6,7 +6,19 @@ that, and are imported inside the commands, so that `purser --help` stays quick.
 
 import typer
 
-from purser.cli import agent, conformance, discover, get, lab, mig_worker, operator, scheduler, simulate, version
+from purser.cli import (
+    agent,
+    conformance,
+    discover,
+    get,
+    lab,
+    mig_worker,
+    operator,
+    scheduler,
+    simulate,
+    version,
+    webhook,
+)
 
 app = typer.Typer(
     name="purser",
@@ -26,6 +38,7 @@ app.command("discover", help=discover.HELP)(discover.discover)
 app.command("mig-worker", help=mig_worker.HELP)(mig_worker.mig_worker)
 app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
+app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
 app.command("version", help=version.HELP)(version.version)
 

@@ -5,8 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort, NodeName
-from purser.cli.output import MISUSED, fail
+from purser.cli.options import (
+    Context,
+    DriverRootFile,
+    DriverRoots,
+    Kubeconfig,
+    LogLevelOption,
+    MetricsAddress,
+    MetricsPort,
+    NodeName,
+)
+from purser.cli.output import MISUSED, fail, one_of
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
@@ -15,7 +24,11 @@ if TYPE_CHECKING:
 
 HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
 
-Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP looks for GPUs anew.
+Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP looks for GPUs anew. Without a
+driver, kubelet or API server it waits for them, and says so in its log and under /readyz.
+
+Exit code: 0 it was told to stop; 1 it could not go on, such as for a port that is taken; 2 wrong usage: an option, or
+the kubeconfig.
 
 Example: purser agent --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """
@@ -43,12 +56,20 @@ def agent(
     state_dir: Annotated[Path, typer.Option(help="Where the agent keeps its checkpoint.")] = Path("/var/lib/purser"),
     host_root: Annotated[Path, typer.Option(help="Where the host's file system is mounted.")] = Path("/"),
     driver_library: Annotated[Path | None, typer.Option(help="The NVML library, when it is no usual place.")] = None,
-    driver_root: Annotated[Path | None, typer.Option(help="Root of the driver, such as /run/nvidia/driver.")] = None,
+    driver_root: DriverRoots = None,
+    driver_root_file: DriverRootFile = None,
     sysfs_root: Annotated[Path, typer.Option(help="Where sysfs is mounted.")] = Path("/sys"),
     hami_core_dir: Annotated[
         Path, typer.Option(help="On the host: folder of HAMi-core's libvgpu.so and ld.so.preload.")
     ] = Path("/usr/local/vgpu"),
     pass_device_specs: Annotated[bool, typer.Option(help="Name /dev/nvidia* to kubelet as well.")] = False,
+    device_list_strategy: Annotated[
+        str,
+        typer.Option(
+            help="How NVIDIA's container toolkit is told of a container's devices: envvar, or volume-mounts as well, "
+            "which no pod can replace (the toolkit has to accept them)."
+        ),
+    ] = "envvar",
     metrics_address: MetricsAddress = "0.0.0.0",
     metrics_port: MetricsPort = 9440,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -56,13 +77,15 @@ def agent(
     """Run the agent until it is told to stop."""
     import asyncio
 
+    from purser.agent.driver_roots import driver_roots
     from purser.agent.nvml import Driver, open_driver
     from purser.agent.run import run
     from purser.cli.serving import configure_logs, serve
     from purser.kube import Client, ClusterConfig
 
     def find_driver() -> Driver:
-        return open_driver(library=driver_library, driver_root=driver_root, sysfs_root=sysfs_root)
+        roots = driver_roots(driver_root_file, driver_root or (), host_root)
+        return open_driver(library=driver_library, driver_roots=roots, sysfs_root=sysfs_root)
 
     settings = _settings(
         node_name=node_name,
@@ -78,6 +101,7 @@ def agent(
         host_root=host_root,
         hami_core_dir=hami_core_dir,
         pass_device_specs=pass_device_specs,
+        device_list=device_list_strategy,
         metrics_host=metrics_address,
         metrics_port=metrics_port,
     )
@@ -96,14 +120,20 @@ def agent(
     serve(main, on_hangup=reload.set)
 
 
-def _settings(*, mode: str, **options: object) -> "AgentSettings":
+def _settings(*, mode: str, device_list: str, **options: object) -> "AgentSettings":
     import os
 
+    from purser.agent.allocation import DeviceList
     from purser.agent.nvml import XidPolicy
     from purser.agent.settings import AgentSettings
     from purser.core.model import DeviceMode
 
     try:
-        return AgentSettings(mode=DeviceMode(mode), xid_policy=XidPolicy.from_environment(os.environ), **options)  # type: ignore[arg-type]
+        return AgentSettings(
+            mode=DeviceMode(one_of("--mode", mode, (DeviceMode.SHARED, DeviceMode.WHOLE))),
+            device_list=DeviceList(one_of("--device-list-strategy", device_list, tuple(DeviceList))),
+            xid_policy=XidPolicy.from_environment(os.environ),
+            **options,  # type: ignore[arg-type]
+        )
     except ValueError as error:
         fail(str(error), MISUSED)

@@ -1,18 +1,20 @@
 """`purser get gpus|grants|nodes`: the books as tables."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from purser.cli.options import Context, Kubeconfig
-from purser.cli.output import MISUSED, Column, Output, fail, show
+from purser.cli.output import FAILED, MISUSED, Column, Output, fail, show
 
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, Fleet, NodeState
     from purser.core.model import ContainerGrant, Grant
+    from purser.core.reconcile import BookDifference
+    from purser.kube import Client
 
     GpuRow = tuple[NodeState, DeviceState]
     GrantRow = tuple[Grant, ContainerGrant, str]
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Show GPUs, grants and nodes as the cluster's books have them.\n\nExample: purser get gpus",
+    help="Show GPUs, grants and nodes as the cluster's books have them."
+    "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check books disagree; 2 wrong usage, or "
+    "a kubeconfig that cannot be used.\n\nExample: purser get gpus",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -33,7 +37,15 @@ Example: purser get gpus -o wide
 """
 GRANTS_HELP = """What each container holds.
 
+With --check, where books disagree instead: pods that hold GPUs without a grant that counts, GPUs that were granted
+twice, what nodes refused; with -o wide who settles it.
+
+Exit code: 0 they are shown, or with --check all books agree; 1 the cluster did not answer, or books disagree; 2 wrong
+usage, or a kubeconfig that cannot be used.
+
 Example: purser get grants -n team-a -o json
+
+Example: purser get grants --check
 """
 NODES_HELP = """Each node that has an inventory, summed up.
 
@@ -54,9 +66,13 @@ def grants(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace's pods.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Print where books disagree; exit with 1 if they do.")] = False,
     output: Form = Output.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
+    if check:
+        _check(kubeconfig, context, namespace, output)
+        return
     fleet = _read(kubeconfig, context)
     held = sorted(fleet.ledger.grants(), key=lambda grant: (grant.namespace, grant.pod, grant.pod_uid))
     rows = [
@@ -65,7 +81,7 @@ def grants(
         if namespace in (None, grant.namespace)
         for part in grant.containers
     ]
-    show(rows, _grant_columns(fleet), output, empty="No pod holds a GPU.", document=_grant_document)
+    show(rows, _grant_columns(fleet), output, empty="No pod has a grant.", document=_grant_document)
 
 
 @app.command("nodes", help=NODES_HELP)
@@ -75,26 +91,60 @@ def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Form =
     show(list(fleet), _node_columns(), output, empty="No node has published GPUs.", document=_node_document)
 
 
-def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
+def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, output: Output) -> None:
+    from purser.core.reconcile import differences
+    from purser.kube.snapshot import read_books
+
+    found = [each for books in _ask(kubeconfig, context, read_books) for each in differences(books)]
+    left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
+    show(left, _difference_columns(), output, empty="All books agree.", document=_difference_document)
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def _difference_columns() -> "list[Column[BookDifference]]":
+    return [
+        Column("DIFFERENCE", lambda each: str(each.kind)),
+        Column("NODE", lambda each: each.node),
+        Column("POD", lambda each: each.pod),
+        Column("GPUS", lambda each: each.uuids),
+        Column("DETAIL", lambda each: each.detail),
+        Column("SETTLED BY", lambda each: each.settled_by, wide=True),
+    ]
+
+
+def _difference_document(each: "BookDifference") -> dict[str, Any]:
+    return {**_plain(each), "settled_by": each.settled_by}
+
+
+def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client], Awaitable[T]]") -> T:
+    """What the API server answers; ends the command where it does not."""
     import asyncio
 
     from purser.cli.serving import LogLevel, configure_logs
     from purser.kube import Client, ClusterConfig, ConfigError, KubeError
-    from purser.kube.snapshot import read_fleet
 
-    async def read() -> "tuple[Fleet, tuple[str, ...]]":
+    async def ask() -> T:
         async with Client(ClusterConfig.load(kubeconfig, context)) as client:
-            return await read_fleet(client)
+            return await read(client)
 
     configure_logs(LogLevel.WARNING)
     try:
-        fleet, problems = asyncio.run(read())
+        return asyncio.run(ask())
     except ConfigError as error:
         fail(str(error), MISUSED)
     except KubeError as error:
         fail(str(error))
+
+
+def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
+    from purser.kube.snapshot import read_fleet
+
+    fleet, problems = _ask(kubeconfig, context, read_fleet)
     for problem in problems:
         print(f"purser: {problem}", file=sys.stderr)
+    if problems or any(state.disputed for node in fleet for state in node.devices):
+        print("purser: books disagree; purser get grants --check says where", file=sys.stderr)
     return fleet
 
 
@@ -112,19 +162,22 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("PCI", lambda row: row[1].device.pci_bus_id, wide=True),
         Column("NUMA", lambda row: row[1].device.numa_nodes, wide=True),
         Column("MODE", lambda row: str(row[1].device.mode), wide=True),
-        Column("REASON", lambda row: row[1].device.unhealthy_reason, wide=True),
+        Column("REASON", lambda row: row[1].device.unhealthy_reason or row[1].disputed, wide=True),
     ]
 
 
 def _health(state: "DeviceState") -> str:
     if not state.device.healthy:
         return "Unhealthy"
-    return "Cordoned" if state.cordoned else "Healthy"
+    if state.cordoned:
+        return "Cordoned"
+    return "Disputed" if state.disputed else "Healthy"
 
 
 def _gpu_document(row: "GpuRow") -> dict[str, Any]:
     node, state = row
-    return {"node": node.name, **_plain(state.device), "cordoned": state.cordoned, "held": _plain(state.usage)}
+    closed = {"cordoned": state.cordoned, "disputed": state.disputed}
+    return {"node": node.name, **_plain(state.device), **closed, "held": _plain(state.usage)}
 
 
 def _grant_columns(fleet: "Fleet") -> "list[Column[GrantRow]]":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from purser.lab.cluster import Lab
+    from purser.lab.progress import Progress
     from purser.lab.scenario.spec import Loaded
     from purser.lab.settings import LabSettings
 
@@ -65,10 +66,18 @@ def lab(
 ) -> None:
     """Run a lab until it is told to stop, or until its scenario is over."""
     import os
+    import sys
     from dataclasses import replace
+
+    from purser.lab.progress import Progress
 
     # gRPC's C core writes lines of its own whenever a kubelet or a plugin ends; it reads this when it is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # A handful of nodes is decided as fast without numba, which takes seconds to compile at a machine's first start.
+    # The kernels read it when they are imported, and answer the same either way.
+    os.environ.setdefault("PURSER_KERNELS", "numpy")
+    progress = Progress(sys.stderr)
+    progress.doing("Loading Purser")
     from purser.cli.serving import configure_logs, serve
     from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
     from purser.lab.kubelet.configuration import KubeletSection
@@ -100,12 +109,15 @@ def lab(
         fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
     configure_logs(log_level)
     failures: list[str] = []
-    serve(_following(settings, scenario, failures) if scenario else _showing(settings))
+    try:
+        serve(_following(settings, scenario, progress, failures) if scenario else _showing(settings, progress))
+    finally:
+        progress.done()
     if failures:
         raise typer.Exit(FAILED)
 
 
-def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[None]]":
+def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
         import sys
         import time
@@ -117,8 +129,9 @@ def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[No
         from purser.lab.screen import show
 
         start = time.monotonic()
-        async with Lab(settings) as running:
+        async with Lab(settings, progress.doing) as running:
             await until(running.ready(), stop.wait())
+            progress.done()
             if not stop.is_set():
                 # In a file or a pipe nothing is gained by cutting lines.
                 console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
@@ -129,24 +142,25 @@ def _showing(settings: "LabSettings") -> "Callable[[asyncio.Event], Awaitable[No
 
 
 def _following(
-    settings: "LabSettings", scenario: "Loaded", failures: list[str]
+    settings: "LabSettings", scenario: "Loaded", progress: "Progress", failures: list[str]
 ) -> "Callable[[asyncio.Event], Awaitable[None]]":
     async def main(stop: "asyncio.Event") -> None:
         from purser.kube.racing import until
         from purser.lab.cluster import Lab
 
-        async with Lab(settings) as running:
-            await until(_follow(running, scenario, failures), stop.wait())
+        async with Lab(settings, progress.doing) as running:
+            await until(_follow(running, scenario, progress, failures), stop.wait())
         if stop.is_set():
             failures.append("stopped")
 
     return main
 
 
-async def _follow(running: "Lab", scenario: "Loaded", failures: list[str]) -> None:
+async def _follow(running: "Lab", scenario: "Loaded", progress: "Progress", failures: list[str]) -> None:
     from purser.lab.scenario import run_scenario
 
     await running.ready()
+    progress.done()
     async for verdict in run_scenario(running, scenario):
         word = "FAILED" if verdict.problem else "ok"
         print(f"{word:6} {verdict.number}/{verdict.of} {verdict.step}  {verdict.seconds:.1f} s", flush=True)

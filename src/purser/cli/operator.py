@@ -154,6 +154,8 @@ def import_(
     dump(imported.policy, Document.YAML)
     for lost in imported.lost:
         print(f"purser: not taken over: {lost}", file=sys.stderr)
+    for idle in imported.idle:
+        print(f"purser: taken over, without effect: {idle}", file=sys.stderr)
 
 
 @app.command("crd")
@@ -257,14 +259,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _read_all(path: Path) -> list[dict[str, Any]]:
-    import yaml
+    from purser.core.decoding import UnreadableError
+    from purser.yaml_reading import read_all_yaml
 
     try:
-        found = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        fail(f"{path}: {error}", MISUSED)
-    except RecursionError:
-        fail(f"{path}: this is nested too deep", MISUSED)
+        found = [each for each in read_all_yaml(path.read_bytes(), str(path)) if each is not None]
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror or error}", MISUSED)
+    except UnreadableError as error:
+        fail(str(error), MISUSED)
     if not found or not all(isinstance(each, dict) for each in found):
         fail(f"{path}: this is no object with apiVersion and kind", MISUSED)
     return found

@@ -1,13 +1,13 @@
 """`purser scheduler`: the webhook and extender servers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort
-from purser.cli.output import MISUSED, fail
+from purser.cli.output import MISUSED, fail, one_of
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
@@ -17,20 +17,52 @@ if TYPE_CHECKING:
 
 HELP = """Serve Purser's admission webhook and scheduler extender.
 
-Runs beside a kube-scheduler with the profile purser-scheduler; the Helm chart sets both up.
+Runs beside a kube-scheduler with the profile purser-scheduler; the Helm chart sets both up. While the API server is
+away it is waited for.
+
+Exit code: 0 it was told to stop; 1 a port is taken, or a Secret holds no usable key; 2 wrong usage: an option, or a
+file that it names.
 
 Example: purser scheduler --kubeconfig ~/.kube/config --webhook-url 127.0.0.1:8443
 """
 
 T = TypeVar("T")
 
+WebhookService = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMESPACE/NAME", help="The Service before the webhook; default: purser-webhook in --namespace."
+    ),
+]
+WebhookUrl = Annotated[
+    str | None,
+    typer.Option(metavar="HOST[:PORT]", help="Where the API server reaches the webhook without a Service."),
+]
+FailurePolicy = Annotated[
+    str, typer.Option(help="Ignore: pods are admitted while Purser is away; Fail: they are refused.")
+]
+
 
 def scheduler(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = DEFAULT_NAMESPACE,
-    bind_address: Annotated[str, typer.Option(help="Address of the HTTPS server.")] = "0.0.0.0",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTPS server; 0: any free one.")] = 8443,
+    webhook_address: Annotated[str, typer.Option(help="Address of the webhook.")] = "0.0.0.0",
+    webhook_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the webhook; 0: any free one.")] = 8443,
+    webhook_client_ca_file: Annotated[
+        Path | None, typer.Option(help="Have the webhook answer only clients with a certificate by this CA.")
+    ] = None,
+    webhook_client_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of these, only those with this common name; may be given several times."),
+    ] = None,
+    extender_address: Annotated[
+        str, typer.Option(help="Address of the extender; other than loopback needs --extender-client-ca-file.")
+    ] = "127.0.0.1",
+    extender_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the extender; 0: any free one.")] = 8444,
+    extender_client_ca_file: Annotated[
+        Path | None, typer.Option(help="Have the extender answer only clients with a certificate by this CA.")
+    ] = None,
     metrics_address: MetricsAddress = "0.0.0.0",
     metrics_port: MetricsPort = 9401,
     node_policy: Annotated[
@@ -57,27 +89,24 @@ def scheduler(
             help="kube-scheduler's Lease: bind only while the one beside this process holds it.",
         ),
     ] = None,
-    webhook: Annotated[bool, typer.Option(help="Register the webhook with the API server.")] = True,
-    webhook_service: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMESPACE/NAME", help="The Service before the webhook; default: purser-webhook in --namespace."
-        ),
-    ] = None,
-    webhook_url: Annotated[
-        str | None,
-        typer.Option(metavar="HOST[:PORT]", help="Where the API server reaches the webhook without a Service."),
-    ] = None,
-    webhook_failure_policy: Annotated[
-        str, typer.Option(help="Ignore: pods are admitted while Purser is away; Fail: they are refused.")
-    ] = "Ignore",
+    webhook: Annotated[bool, typer.Option(help="Keep the CA in the webhook configurations up to date.")] = True,
+    webhook_service: WebhookService = None,
+    webhook_url: WebhookUrl = None,
+    webhook_failure_policy: FailurePolicy = "Ignore",
     webhook_scheduler_user: Annotated[
         str, typer.Option(help="User whose Bindings may carry grants; default: asked of the API server.")
     ] = "",
-    client_ca_file: Annotated[
-        Path | None, typer.Option(help="Answer only clients with a certificate by this CA.")
+    device_namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Namespace whose pods may name NVIDIA's devices without asking for GPUs; may be repeated. "
+            "Default: kube-system; empty: none."
+        ),
     ] = None,
-    bearer_token_file: Annotated[Path | None, typer.Option(help="Answer only clients with this token.")] = None,
+    adopt_scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(help="schedulerName whose GPU pods are Purser's too, such as volcano; may be repeated."),
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the scheduler until it is told to stop."""
@@ -88,20 +117,32 @@ def scheduler(
     from purser.kube import ClusterConfig
     from purser.scheduler.keys import SigningKeyError
     from purser.scheduler.run import Addresses, run
-    from purser.scheduler.settings import SchedulerSettings, ServerSettings, WebhookSettings
+    from purser.scheduler.settings import DEVICE_NAMESPACES, SchedulerSettings, ServerSettings, WebhookSettings
 
     settings = SchedulerSettings(
         namespace=namespace,
         policy=_policy(node_policy, gpu_policy, authority),
-        server=ServerSettings(bind_address, port, metrics_address, metrics_port, client_ca_file, bearer_token_file),
+        server=ServerSettings(
+            webhook_address=webhook_address,
+            webhook_port=webhook_port,
+            webhook_client_ca_file=webhook_client_ca_file,
+            webhook_client_names=tuple(webhook_client_name or ()),
+            extender_address=extender_address,
+            extender_port=extender_port,
+            extender_client_ca_file=extender_client_ca_file,
+            metrics_address=metrics_address,
+            metrics_port=metrics_port,
+        ),
         webhook=WebhookSettings(
-            _target(namespace, webhook_service, webhook_url),
-            _one_of("--webhook-failure-policy", webhook_failure_policy, ("Ignore", "Fail")),
+            webhook_target(namespace, webhook_service, webhook_url),
+            failure_policy(webhook_failure_policy),
             scheduler_user=webhook_scheduler_user,
+            device_namespaces=DEVICE_NAMESPACES if device_namespace is None else tuple(filter(None, device_namespace)),
         )
         if webhook
         else None,
         follow_lease=_lease(follow_lease),
+        adopted_scheduler_names=tuple(filter(None, adopt_scheduler_name or ())),
     )
     configure_logs(log_level)
 
@@ -126,7 +167,7 @@ def _policy(node: str, gpu: str, authority: str) -> "Policy":
     return Policy(
         _read("--node-policy", canonical_node_policy, node),
         _read("--gpu-policy", gpu_policies, gpu),
-        Authority(_one_of("--authority", authority, [*Authority])),
+        Authority(one_of("--authority", authority, [*Authority])),
     )
 
 
@@ -137,13 +178,13 @@ def _read(option: str, reader: Callable[[str], T], text: str) -> T:
         fail(f"{option}: {error}", MISUSED)
 
 
-def _one_of(option: str, word: str, words: Sequence[str]) -> str:
-    if word not in words:
-        fail(f"{option} is {word}: give {' or '.join(words)}", MISUSED)
-    return word
+def failure_policy(word: str) -> str:
+    """The webhook's failure policy. Ends the command for a word that is none."""
+    return one_of("--webhook-failure-policy", word, ("Ignore", "Fail"))
 
 
-def _target(namespace: str, service: str | None, url: str | None) -> "ServiceTarget | UrlTarget":
+def webhook_target(namespace: str, service: str | None, url: str | None) -> "ServiceTarget | UrlTarget":
+    """Where the API server finds the webhook. Ends the command for options that make no sense."""
     from purser.scheduler.settings import ServiceTarget, UrlTarget
 
     if service is not None and url is not None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import typer
 
-from purser.cli.output import fail
+from purser.cli.output import MISUSED, fail
 
 
 class LogLevel(StrEnum):
@@ -43,12 +43,15 @@ def configure_logs(level: LogLevel) -> None:
 def serve(run: Callable[[asyncio.Event], Awaitable[None]], on_hangup: Callable[[], None] | None = None) -> None:
     """Run a component until SIGTERM or SIGINT asks it to stop; SIGHUP calls ``on_hangup``.
 
-    Errors that say what is wrong and what to do end in one line and exit code 1, not in a traceback.
+    Errors that say what is wrong and what to do end in one line, not in a traceback: exit code 2 where an option or a
+    kubeconfig is wrong, 1 for all others.
     """
-    from purser.kube import KubeError
+    from purser.kube import ConfigError, KubeError
 
     try:
         asyncio.run(_until_signalled(run, on_hangup))
+    except ConfigError as error:
+        fail(str(error), MISUSED)
     except (KubeError, OSError) as error:
         fail(str(error))
     except KeyboardInterrupt:

@@ -26,7 +26,14 @@ def test_the_agents_options_default_to_its_settings() -> None:
 def test_the_schedulers_options_default_to_its_settings() -> None:
     options, settings, webhook = defaults(scheduler), SchedulerSettings(), WebhookSettings()
     assert options["namespace"] == settings.namespace
-    for name in ("bind_address", "port", "metrics_address", "metrics_port"):
+    for name in (
+        "webhook_address",
+        "webhook_port",
+        "extender_address",
+        "extender_port",
+        "metrics_address",
+        "metrics_port",
+    ):
         assert options[name] == getattr(settings.server, name), name
     policy = settings.policy
     assert (options["node_policy"], options["gpu_policy"]) == (policy.node, ",".join(policy.gpu))

@@ -203,9 +203,9 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
     ("text", "says"),
     [
         ("- a\n- b\n", "this is no object"),
-        ("a: [", "nvidia.yaml: "),
-        ("[" * 5000, "nested too deep"),
-        (None, "No such file"),
+        ("a: [", "nvidia.yaml cannot be read"),
+        ("[" * 5000, "nests deeper"),
+        (None, "nvidia.yaml cannot be read: No such file"),
     ],
     ids=["a list", "no YAML", "a deep one", "no file"],
 )

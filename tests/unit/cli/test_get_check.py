@@ -1,0 +1,101 @@
+"""`purser get grants --check` against an API server: what is left, and an exit code for scripts."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from purser.cli.output import FAILED
+from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, text_of
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION
+from purser.core.signing import sign
+from purser.kube import Client, ClusterConfig
+from purser.kube.resources import NODES, PODS
+from purser.lab.apiserver import ApiServer
+
+
+async def check(kubeconfig, *options):
+    return await get(kubeconfig, "grants", "--check", *options)
+
+
+async def get(kubeconfig, *words):
+    purser = Path(sys.executable).with_name("purser")
+    command = [purser, "get", *words, f"--kubeconfig={kubeconfig}"]
+    done = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await done.communicate()
+    return done.returncode, out.decode(), err.decode()
+
+
+async def bound_pod(client, name, memory=None):
+    limits = {"nvidia.com/gpu": "1"}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}
+    pod = await client.create(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-1", memory or 0, 0),))
+    grant = Grant(pod.metadata.uid, "default", name, "n1", (part,))
+    signed = sign(grant, Ed25519PrivateKey.generate()) if memory else {}
+    await client.bind("default", name, pod.metadata.uid, "n1", signed)
+    await client.patch_merge(PODS, name, {"status": {"phase": "Running"}}, "default", subresource="status")
+    return pod
+
+
+async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    async with ApiServer() as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            inventory = NodeInventory("n1", (Device("GPU-1", 0, "T4", 1000, slots=4),))
+            annotations = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode()}
+            await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
+            await bound_pod(client, "right", 600)
+            assert await check(kubeconfig) == (0, "", "All books agree.\n")
+            old = await bound_pod(client, "old")
+            held = HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-1",))
+            told = {DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", (held,)))}
+            await client.patch_merge(NODES, "n1", {"metadata": {"annotations": told}})
+            await bound_pod(client, "unheard-of")
+            await bound_pod(client, "late", 600)
+            code, out, err = await check(kubeconfig, "-o", "json")
+            assert (code, err) == (FAILED, "")
+            found = json.loads(out)
+            assert [(each["kind"], each["pod"]) for each in found] == [
+                ("granted-twice", ""),
+                ("not-reported", "default/unheard-of"),
+                ("stranger", "default/old"),
+            ]
+            assert all(each["settled_by"] for each in found)
+            code, out, err = await check(kubeconfig, "-n", "other", "-o", "wide")
+            assert (code, "default/late, default/right" in out, "default/old" in out) == (FAILED, True, False)
+
+
+async def test_tables_count_what_agents_tell_of_pods_without_a_grant(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    async with ApiServer() as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            cards = tuple(Device(f"GPU-{number}", number - 1, "T4", 1000, slots=4) for number in (1, 2, 3))
+            defaced, old = await bound_pod(client, "defaced"), await bound_pod(client, "old")
+            part = ContainerGrant("c", ContainerKind.APP, (DeviceShare("GPU-1", 600, 0),))
+            held = (
+                HeldPod("default", "defaced", defaced.metadata.uid, HeldReason.GRANT_MISSING, (part,)),
+                HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-2",)),
+            )
+            annotations = {
+                INVENTORY_ANNOTATION: msgspec.json.encode(NodeInventory("n1", cards)).decode(),
+                DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", held)),
+            }
+            await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
+            code, out, _ = await get(kubeconfig, "gpus", "-o", "json")
+            assert code == 0
+            found = [(each["held"]["memory_mib"], each["disputed"]) for each in json.loads(out)]
+            assert found == [(600, ""), (0, "pod default/old holds it without a grant"), (0, "")]
+            _, out, _ = await get(kubeconfig, "gpus")
+            assert [line.split()[3] for line in out.splitlines()[1:]] == ["Healthy", "Disputed", "Healthy"]
+            _, out, err = await get(kubeconfig, "grants", "-o", "json")
+            assert [(each["pod"], each["state"]) for each in json.loads(out)] == [("defaced", "running")]
+            assert "purser get grants --check" in err
