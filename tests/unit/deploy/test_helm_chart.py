@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "nodeSelector": {"control": "plane"},
             "tolerations": [{"operator": "Exists"}],
         },
-        "webhook": {"failurePolicy": "Fail"},
+        "webhook": {
+            "failurePolicy": "Fail",
+            "clientCA": {"configMap": "api-server-ca", "key": "ca.pem", "names": ["kube-apiserver", "other"]},
+        },
+        "networkPolicy": {
+            "webhookCIDRs": ["10.0.0.0/8", "fd00::/8"],
+            "metricsNamespaces": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+        },
     },
+    "without network policies": {"networkPolicy": {"enabled": False}},
     "with the operator": {"operator": {"enabled": True}},
     "with the operator, everything set": {
         "image": {"repository": "example.org/purser", "tag": "x", "pullPolicy": "Always"},
@@ -62,10 +71,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def render(values: dict[str, Any], kubernetes: str = "1.32") -> list[dict[str, Any]]:
     scheduler = {**values.get("scheduler", {}), "kubeScheduler": {"tag": f"v{kubernetes}.0"}}
+    texts = _rendered(json.dumps({**values, "scheduler": scheduler}, sort_keys=True))
+    return [document for text in texts for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
+
+
+@cache
+def _rendered(values: str) -> tuple[str, ...]:
+    """Rendered once, parsed by whoever asks: some tests write into what they get."""
     with helm_python.Chart.load(CHART) as chart:
-        files = chart.render({**values, "scheduler": scheduler}, name="purser", namespace="purser-system")
-    texts = [text for name, text in files.items() if name.endswith(".yaml")]
-    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+        files = chart.render(json.loads(values), name="purser", namespace="purser-system")
+    return tuple(text for name, text in files.items() if name.endswith(".yaml"))
 
 
 def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
@@ -109,6 +124,8 @@ def test_helm_lint_finds_nothing() -> None:
         pytest.param({"sheduler": {}}, id="a misspelt section"),
         pytest.param({"operator": {"enabled": "yes"}}, id="a text for a switch"),
         pytest.param({"clusterPolicy": {"name": "A b"}}, id="a name that is none"),
+        pytest.param({"webhook": {"clientCA": "ca"}}, id="a text for a CA's place"),
+        pytest.param({"networkPolicy": {"webhookCIDRs": ["10.0.0.1"]}}, id="an address for a network"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(values: dict[str, Any]) -> None:
@@ -146,6 +163,8 @@ def test_kube_scheduler_gets_a_configuration_that_its_version_reads(kubernetes: 
     configuration = yaml.safe_load(text)
     assert configuration["apiVersion"] == f"kubescheduler.config.k8s.io/{api}"
     assert configuration["percentageOfNodesToScore"] == 100
+    [profile] = configuration["profiles"]
+    assert ("pluginConfig" in profile) is (api == "v1beta1")  # of which 1.20 weighs one candidate, lest it crash
     assert configuration["extenders"][0]["nodeCacheCapable"] is True
     [image] = [
         c["image"]

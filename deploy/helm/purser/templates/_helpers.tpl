@@ -82,3 +82,20 @@ securityContext:
   {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The volume with the CA of the webhook's clients; empty where everybody is answered. */}}
+{{- define "purser.webhookClientCA" -}}
+{{- with .Values.webhook.clientCA }}
+{{- if and .configMap .secret }}{{ fail "webhook.clientCA: give a configMap or a secret, not both" }}{{ end }}
+{{- if .configMap }}configMap: {name: {{ .configMap }}}{{ else if .secret }}secret: {secretName: {{ .secret }}}
+{{- else if .names }}{{ fail "webhook.clientCA.names: give the CA of these clients as well" }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Who may read metrics, on that port. */}}
+{{- define "purser.metricsIngress" -}}
+- from:
+    - namespaceSelector: {{- toYaml .root.Values.networkPolicy.metricsNamespaces | nindent 8 }}
+  ports:
+    - {protocol: TCP, port: {{ .port }}}
+{{- end }}

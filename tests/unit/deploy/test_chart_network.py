@@ -1,0 +1,116 @@
+"""Who can connect to what of Purser, as the chart sets it up."""
+
+import helm_python
+import pytest
+import yaml
+
+from purser.operator.operands.device_plugin import METRICS_PORT
+
+from .test_helm_chart import VARIANTS, find, render
+
+OPERATOR = {"operator": {"enabled": True}}
+
+
+def policies(values):
+    return {d["metadata"]["name"]: d["spec"] for d in render(values) if d["kind"] == "NetworkPolicy"}
+
+
+def ports(spec):
+    return [[port["port"] for port in rule["ports"]] for rule in spec["ingress"]]
+
+
+def scheduler(values):
+    return find(render(values), "Deployment", "purser-scheduler")["spec"]["template"]
+
+
+def purser_container(values):
+    return next(c for c in scheduler(values)["spec"]["containers"] if c["name"] == "purser")
+
+
+def given(values):
+    return [tuple(argument.partition("=")[::2]) for argument in purser_container(values)["args"]]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kube_scheduler_asks_the_extender_on_loopback_and_nobody_else_can(variant):
+    values = VARIANTS[variant]
+    (text,) = find(render(values), "ConfigMap", "purser-kube-scheduler")["data"].values()
+    arguments = dict(given(values))
+    assert yaml.safe_load(text)["extenders"][0]["urlPrefix"] == f"https://127.0.0.1:{arguments['--extender-port']}"
+    assert "--extender-address" not in arguments  # the default is loopback
+    open_ports = {port["containerPort"] for port in purser_container(values)["ports"]}
+    assert int(arguments["--extender-port"]) not in open_ports
+
+
+def test_the_service_has_the_webhook_alone():
+    [port] = find(render({}), "Service", "purser-webhook")["spec"]["ports"]
+    names = {each["name"]: str(each["containerPort"]) for each in purser_container({})["ports"]}
+    assert (port["port"], names[port["targetPort"]]) == (443, dict(given({}))["--webhook-port"])
+
+
+def test_without_a_webhook_no_port_is_there_for_it():
+    values = {"webhook": {"enabled": False}}
+    assert [port["name"] for port in purser_container(values)["ports"]] == ["metrics"]
+    assert ports(policies(values)["purser-scheduler"]) == [[9401]]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, {"purser-scheduler": [[8443], [9401]], "purser-agents": [[9440]]}),
+        (
+            {"agent": {"metricsPort": 1}, "scheduler": {"metricsPort": 2}},
+            {"purser-scheduler": [[8443], [2]], "purser-agents": [[1]]},
+        ),
+        (
+            OPERATOR,
+            {"purser-scheduler": [[8443], [9401]], "purser-agents": [[METRICS_PORT]], "purser-operator": [[9402]]},
+        ),
+        ({"networkPolicy": {"enabled": False}}, {}),
+    ],
+    ids=["the chart's agent", "other ports", "operator", "none"],
+)
+def test_the_webhook_and_metrics_can_be_reached_and_nothing_else(values, wanted):
+    found = policies(values)
+    assert {name: ports(spec) for name, spec in found.items()} == wanted
+    assert all(spec["policyTypes"] == ["Ingress"] for spec in found.values())
+
+
+def test_policies_select_the_pods_that_they_are_for():
+    for values in ({}, OPERATOR):
+        documents = render(values)
+        pods = [
+            d["spec"]["template"]["metadata"]["labels"] for d in documents if d["kind"] in ("Deployment", "DaemonSet")
+        ]
+        for name, spec in policies(values).items():
+            wanted = spec["podSelector"]["matchLabels"].items()
+            chosen = [labels for labels in pods if wanted <= labels.items()]
+            assert len(chosen) == (0 if (name, values) == ("purser-agents", OPERATOR) else 1), name
+
+
+def test_where_callers_are_known_only_they_can_connect():
+    to_webhook, to_metrics = policies(VARIANTS["everything set"])["purser-scheduler"]["ingress"]
+    assert [peer["ipBlock"]["cidr"] for peer in to_webhook["from"]] == ["10.0.0.0/8", "fd00::/8"]
+    labels = to_metrics["from"][0]["namespaceSelector"]["matchLabels"]
+    assert labels == {"kubernetes.io/metadata.name": "monitoring"}
+    assert "from" not in policies({})["purser-scheduler"]["ingress"][0]
+
+
+@pytest.mark.parametrize(
+    ("place", "volume"),
+    [({"configMap": "a"}, {"configMap": {"name": "a"}}), ({"secret": "a"}, {"secret": {"secretName": "a"}})],
+)
+def test_the_webhooks_client_ca_is_where_the_process_looks_for_it(place, volume):
+    values = {"webhook": {"clientCA": {**place, "names": ["one", "two"]}}}
+    volumes = scheduler(values)["spec"]["volumes"]
+    assert {"name": "webhook-client-ca", **volume} in volumes
+    [mount] = [each for each in purser_container(values)["volumeMounts"] if each["name"] == "webhook-client-ca"]
+    arguments = given(values)
+    assert ("--webhook-client-ca-file", f"{mount['mountPath']}/ca.crt") in arguments
+    assert [value for name, value in arguments if name == "--webhook-client-name"] == ["one", "two"]
+
+
+@pytest.mark.parametrize("place", [{"configMap": "a", "secret": "b"}, {"names": ["a"]}])
+def test_a_client_ca_that_says_two_things_or_none_is_refused(place):
+    with pytest.raises(helm_python.HelmError):
+        render({"webhook": {"clientCA": place}})
