@@ -1,0 +1,61 @@
+"""docs/install.md against the chart and the code: values with their defaults, options, and words of grants."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from purser.cli import app
+from purser.core.disputes import read_disputes
+from purser.core.model import Enforcement
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "install.md").read_text()
+VALUES: dict[str, Any] = yaml.safe_load((ROOT / "deploy/helm/purser/values.yaml").read_text())
+
+
+def decided() -> Iterator[tuple[str, Any]]:
+    """Each value of the table, with the default that it names."""
+    table = PAGE.partition("<!-- table: values -->")[2].strip().partition("\n\n")[0]
+    for row in table.splitlines()[2:]:
+        names, default = (cell.strip() for cell in row.split("|")[1:3])
+        yield from ((name, yaml.safe_load(default.strip("`"))) for name in re.findall(r"`([^`]+)`", names))
+
+
+@pytest.mark.parametrize(("name", "default"), [pytest.param(*each, id=each[0]) for each in decided()])
+def test_a_value_to_decide_is_the_charts_with_its_default(name: str, default: object) -> None:
+    found: Any = VALUES
+    for part in name.split("."):
+        found = found[part]
+    assert found == default
+
+
+def test_every_value_that_the_page_sets_is_one_of_the_charts() -> None:
+    sections = "|".join(VALUES)
+    for name in set(re.findall(rf"`((?:{sections})\.[A-Za-z.]+)", PAGE)):
+        found: Any = VALUES
+        for part in name.split("."):
+            if found == {}:  # its content is checked elsewhere
+                break
+            found = found[part]
+
+
+def test_every_option_of_the_scheduler_that_the_page_names_is_there() -> None:
+    command = typer.main.get_command(app).commands["scheduler"]  # type: ignore[attr-defined]
+    known = {option for each in command.params for option in each.opts}
+    named = set(re.findall(r"--(?:webhook|extender)-[a-z-]+", PAGE))
+    assert named
+    assert named <= known
+
+
+def test_the_order_of_an_upgrade_names_words_that_older_agents_lack() -> None:
+    """What it rests on: a report with one word that is not known counts for nothing."""
+    section = PAGE.partition("## Upgrade")[2].partition("\n## ")[0]
+    assert all(f"`{word}`" in section for word in (Enforcement.HAMI_CORE_MEMORY, Enforcement.HAMI_CORE_ADVISORY))
+    held = '{"namespace": "a", "pod": "b", "uid": "c", "why": "%s"}'
+    assert read_disputes(f'{{"node": "n", "held": [{held % "stranger"}]}}', "n") is not None
+    assert read_disputes(f'{{"node": "n", "held": [{held % "not known yet"}]}}', "n") is None
