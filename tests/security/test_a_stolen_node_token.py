@@ -1,0 +1,145 @@
+"""Whoever is root on a node has the tokens there: they change their own node's keys of Purser's, and nothing else."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from cel_expr_python import cel
+
+from purser.core.node_writers import (
+    NODE_NAME_EXTRA,
+    NODE_WRITERS,
+    POD_NAME_EXTRA,
+    POD_UID_EXTRA,
+    NodeWrite,
+    refusal,
+)
+from purser.operator.operands.accounts import ACCOUNTS
+from purser.scheduler.node_policies import node_policies, user_of
+from purser.scheduler.node_webhook import NodeWrites
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook_review import decode_review
+
+from .node_writes import CASES, Case
+
+NAMESPACE = "purser-system"
+WRITERS = {each.account: each for each in NODE_WRITERS}
+POD = "agent-x"
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+
+
+@every_case
+def test_the_rule_says_so(case: Case) -> None:
+    write = NodeWrite(
+        writer=WRITERS[case.account],
+        node=case.node,
+        operation=case.operation,
+        resource=case.resource,
+        name=case.name,
+        new=case.new or {},
+        old=case.old or {},
+    )
+    assert (refusal(write) == "") is case.admitted, refusal(write)
+
+
+@every_case
+def test_the_api_servers_policy_says_so(case: Case) -> None:
+    assert admitted_by_policies(request_of(case)) is case.admitted
+
+
+@every_case
+def test_the_webhook_says_so(case: Case) -> None:
+    """As API servers before 1.30 ask: their tokens name a pod, whose node the scheduler knows."""
+    extra = {POD_NAME_EXTRA: [POD], POD_UID_EXTRA: ["uid-1"]} if case.node else {}
+    nodes = {(NAMESPACE, POD, "uid-1"): case.node}
+    webhook = Validation(node_writes=NodeWrites(NAMESPACE, lambda *pod: nodes.get(pod, "")))
+    decision = webhook.review(decode_review(json.dumps(review_of(request_of(case, extra))).encode()))
+    assert decision.allowed is case.admitted, decision.message
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {POD_NAME_EXTRA: [POD], POD_UID_EXTRA: ["uid-of-one-before"]},
+        {POD_NAME_EXTRA: ["another"], POD_UID_EXTRA: ["uid-1"]},
+        {POD_NAME_EXTRA: [POD]},
+        {POD_NAME_EXTRA: [], POD_UID_EXTRA: []},
+        {},
+    ],
+)
+def test_a_token_whose_pod_is_not_known_writes_nothing(extra: dict[str, list[str]] | None) -> None:
+    nodes = {(NAMESPACE, POD, "uid-1"): "n1"}
+    webhook = Validation(node_writes=NodeWrites(NAMESPACE, lambda *pod: nodes.get(pod, "")))
+    request = request_of(CASES[0], extra)
+    assert not webhook.review(decode_review(json.dumps(review_of(request)).encode())).allowed
+
+
+@pytest.mark.parametrize("user", ["kubernetes-admin", "system:node:n1", "system:serviceaccount:team:purser-agent"])
+def test_nobody_else_is_asked_about(user: str) -> None:
+    """Whatever they write, and however it reads: it is not looked at."""
+    request = {**request_of(CASES[0]), "userInfo": {"username": user}, "name": "n2"}
+    assert admitted_by_policies(request)
+    webhook = Validation(node_writes=NodeWrites(NAMESPACE))
+    assert webhook.review(decode_review(json.dumps(review_of({**request, "object": [1]})).encode())).allowed
+
+
+def test_every_account_that_may_write_nodes_is_a_writer_with_keys_of_its_own() -> None:
+    able = {
+        each.name
+        for each in ACCOUNTS
+        for rule in each.cluster
+        if {"nodes", "nodes/status"} & {*rule["resources"]} and {"patch", "update"} & {*rule["verbs"]}
+    }
+    assert able == WRITERS.keys()
+    reporting = {each.name for each in ACCOUNTS for rule in each.cluster if "events" in rule["resources"]}
+    assert reporting == {name for name, each in WRITERS.items() if each.reports}
+
+
+def request_of(case: Case, extra: dict[str, list[str]] | None = None) -> dict[str, Any]:
+    """What an API server says of the write, with Kubernetes 1.30's word of the node unless told otherwise."""
+    if extra is None:
+        extra = {NODE_NAME_EXTRA: [case.node]} if case.node else {}
+    return {
+        "uid": "r-1",
+        "operation": case.operation,
+        "resource": {"group": "", "version": "v1", "resource": case.resource},
+        "name": case.name,
+        "userInfo": {"username": user_of(WRITERS[case.account], NAMESPACE), **({"extra": extra} if extra else {})},
+        "object": case.new,
+        "oldObject": case.old,
+    }
+
+
+def review_of(request: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def admitted_by_policies(request: dict[str, Any]) -> bool:
+    """What the policies make of a request: all that match it have to admit it, an error refuses it."""
+    found = (each for each in node_policies(NAMESPACE) if each["kind"] == "ValidatingAdmissionPolicy")
+    return all(_admits(each["spec"], request) for each in found)
+
+
+def _admits(policy: dict[str, Any], request: dict[str, Any]) -> bool:
+    [rule] = policy["matchConstraints"]["resourceRules"]
+    if request["resource"]["resource"] not in rule["resources"] or request["operation"] not in rule["operations"]:
+        return True
+    if not all(_true(each["expression"], request) for each in policy["matchConditions"]):
+        return True
+    variables = {each["name"]: each["expression"] for each in policy["variables"]}
+    return all(_true(_put_in(each["expression"], variables), request) for each in policy["validations"])
+
+
+def _put_in(expression: str, variables: dict[str, str]) -> str:
+    """An API server evaluates variables when they are asked for, so that each stands for its expression."""
+    while found := re.search(r"variables\.(\w+)", expression):
+        expression = expression[: found.start()] + f"({variables[found.group(1)]})" + expression[found.end() :]
+    return expression
+
+
+def _true(expression: str, request: dict[str, Any]) -> bool:
+    names = dict.fromkeys(("request", "object", "oldObject"), cel.Type.DYN)
+    data = {"request": request, "object": request["object"], "oldObject": request["oldObject"]}
+    return cel.NewEnv(variables=names).compile(expression).eval(data=data).value() is True

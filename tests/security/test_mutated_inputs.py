@@ -1,0 +1,447 @@
+"""Every text that somebody else can write, mutated: one error that its reader announces, or a value, and nothing else.
+
+So many inputs as PURSER_FUZZ says, 10 000 without it, of a seed that PURSER_FUZZ_SEED changes. With PURSER_FUZZ the
+growth of memory is looked at, too, and what twice the text costs.
+"""
+
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from purser.agent.book import Book, BookedContainer, BookedPod, Checkpoint, CheckpointError, read_checkpoint
+from purser.core import signing
+from purser.core.decoding import UnreadableError
+from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, init_resources, parse, restored
+from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
+from purser.core.fleet import Fleet
+from purser.core.fleet.live import LiveArrays
+from purser.core.kubelet import errors as kubelet_errors
+from purser.core.kubelet.cpumanager import checkpoint as cpu_file
+from purser.core.kubelet.devicemanager import checkpoint as device_file
+from purser.core.kubelet.memorymanager import checkpoint as memory_file
+from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
+from purser.core.kubelet.topologymanager import policy_for
+from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceShare,
+    Enforcement,
+    Grant,
+    GrantState,
+    Link,
+    NodeInventory,
+    PcieLevel,
+)
+from purser.core.names import (
+    DISPUTES_ANNOTATION,
+    GRANT_ANNOTATION,
+    GRANT_SIGNATURE_ANNOTATION,
+    INIT_RESOURCES_ANNOTATION,
+    INVENTORY_ANNOTATION,
+)
+from purser.core.node_annotations import encode
+from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
+from purser.core.placement.shape import lead_shape
+from purser.core.quantities import QuantityError
+from purser.core.reconcile import PodBook
+from purser.kube.adapters import InventoryError, allocatable, inventory_of, pod_spec
+from purser.kube.codec import codec_of
+from purser.kube.errors import KubeError, error_from_response
+from purser.kube.login import parse_exec_credential
+from purser.kube.objects import Node, ObjectMeta
+from purser.kube.resources import NODES, PODS
+from purser.lab.apiserver import defaults as lab_defaults
+from purser.lab.apiserver import jsonio
+from purser.lab.apiserver.decode import Unknown
+from purser.lab.apiserver.decode import decode as decode_body
+from purser.lab.apiserver.errors import ApiError
+from purser.lab.apiserver.schema import builtin
+from purser.scheduler.arrivals import Arrivals
+from purser.scheduler.disputes import DisputeBook
+from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.noderooms import NodeRooms
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
+from purser.yaml_reading import read_all_yaml
+from tests.unit.scheduler.reviews import container, pod, review
+
+WANTED = int(os.environ.get("PURSER_FUZZ", "10000"))
+SEED = int(os.environ.get("PURSER_FUZZ_SEED", "1"))
+BY_HAND = "PURSER_FUZZ" in os.environ
+
+GRANT = Grant("u-1", "ns", "p", "n1", (ContainerGrant("main", ContainerKind.APP, (DeviceShare("GPU-1", 1000, 10),)),))
+GRANT_TEXT = msgspec.json.encode(GRANT).decode()
+KEY = Ed25519PrivateKey.generate()
+SIGNED = signing.sign(GRANT, KEY)
+INVENTORY = msgspec.json.encode(
+    NodeInventory(
+        "n1",
+        (
+            Device("GPU-1", 0, "A100", 8000, slots=4, numa_nodes=(0,), links=(Link("GPU-2", PcieLevel.SAME_CPU, 2),)),
+            Device("GPU-2", 1, "A100", 8000, slots=4, numa_nodes=(1,), links=(Link("GPU-1", PcieLevel.SAME_CPU, 2),)),
+        ),
+    )
+).decode()
+REPORT = json.dumps(
+    {
+        "format": 1,
+        "version": "v1.30.0",
+        "config": {"topology_policy": "restricted", "cpu_policy": "static", "memory_policy": "Static"},
+        "machine": {
+            "numa_nodes": [{"node": 0, "memory": {"memory": 1 << 34}, "distances": [10]}],
+            "cpus": [[0, 0, 0, "0-7", [[0, 4], [0, 4]]]],
+            "num_sockets": 1,
+        },
+        "resources": {"nvidia.com/gpu": {"groups": [[[0], True, [["GPU-1::", "0-9"]]]]}},
+        "cpus": {"default": "0-5", "reserved": "0"},
+        "memory": [[0, [0], 0, {"memory": [1 << 34, 1 << 30, 15 << 30, 0, 15 << 30]}]],
+        "held": [["u-1", "main", {"nvidia.com/gpu": [["GPU-1::", "3"]]}, "6-7", [[[0], "memory", 0]]]],
+    }
+)
+POD = pod(
+    container(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000", "cpu": "1500m", "memory": "2Gi"}),
+    init=[container("init", limits={"nvidia.com/gpu": "1", "nvidia.com/gpucores": 30})],
+    annotations={
+        "nvidia.com/use-gputype": "A100,H100",
+        "hami.io/device-scoring-weights": "slot=1,core=1,memory=3",
+        "purser.dev/node-policy": "binpack=3,spread=1",
+        "purser.dev/gpu-policy": "mutex,numa",
+        "nvidia.com/numa-bind": "true",
+    },
+    overhead={"cpu": "250m"},
+    priority=5,
+    schedulerName="purser-scheduler",
+)
+BOUND = POD | {
+    "metadata": {"name": "p", "namespace": "ns", "uid": "u-1", "resourceVersion": "7", "annotations": SIGNED},
+    "spec": POD["spec"] | {"nodeName": "n1"},
+}
+NODE = {
+    "metadata": {"name": "n1", "uid": "n", "annotations": {INVENTORY_ANNOTATION: INVENTORY}},
+    "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}, "nodeInfo": {"kubeletVersion": "v1.30"}},
+}
+DISPUTES = NodeDisputes(
+    "n1",
+    (
+        HeldPod("ns", "u-1", "u-1", HeldReason.GRANT_MISSING, GRANT.containers),
+        HeldPod("ns", "u-2", "u-2", HeldReason.STRANGER, uuids=("GPU-2",)),
+    ),
+    (RefusedPod("ns", "q", "u-3", "DeviceOvercommitted", ("GPU-1",), ("ns/u-1",)),),
+)
+METRICS = SchedulerMetrics()
+BOOK = Checkpoint("n1", (BookedPod(GRANT, {"main": BookedContainer(("GPU-1::0",), Enforcement.NONE)}),))
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value)
+
+
+def text_of(data: bytes) -> str:
+    """As a text comes from the API: valid UTF-8."""
+    return data.decode("utf-8", "replace")
+
+
+def grant(data: bytes) -> None:
+    annotations = {**SIGNED, GRANT_ANNOTATION: text_of(data)}
+    signing.verify(annotations, pod_uid="u-1", node="n1", keys=[KEY.public_key()])
+
+
+def signature(data: bytes) -> None:
+    annotations = {**SIGNED, GRANT_SIGNATURE_ANNOTATION: text_of(data)}
+    signing.verify(annotations, pod_uid="u-1", node="n1", keys=[KEY.public_key()])
+
+
+def inventory(data: bytes) -> None:
+    found = inventory_of(Node(metadata=ObjectMeta(name="n1", annotations={INVENTORY_ANNOTATION: text_of(data)})))
+    if found is not None:
+        fleet = Fleet()
+        fleet.set_inventory(found)
+        fleet.ledger.adopt(GRANT)
+        LiveArrays(fleet).refresh()
+        fleet.ledger.violations()
+
+
+def disputes(data: bytes) -> None:
+    """What a node tells of two pods that carry no grant, all the way to the arrays that placement reads."""
+    fleet = Fleet()
+    fleet.set_inventory(msgspec.json.decode(INVENTORY, type=NodeInventory))
+    book = DisputeBook(fleet, lambda uid: True, METRICS)
+    for uid in ("u-1", "u-2"):
+        book.put_ungranted("n1", PodBook("ns", uid, uid, started=True), GrantState.RUNNING)
+    book.put_node(Node(metadata=ObjectMeta(name="n1", annotations={DISPUTES_ANNOTATION: text_of(data)})))
+    LiveArrays(fleet).refresh()
+    fleet.ledger.violations()
+
+
+def register(data: bytes) -> None:
+    hami_codec.encode_node_register(hami_codec.decode_node_register(text_of(data)))
+
+
+def report(data: bytes) -> None:
+    found = decode(text_of(data))
+    node, state = node_of(found), state_of(found)
+    check_coherence(node, state)
+    policy_for(node.config, node.machine)
+    Fleet().set_kubelet("n1", node, state)
+
+
+def moved(data: bytes) -> None:
+    spec = pod_spec(codec_of(PODS).object(as_json(BOUND).encode()))
+    parse(msgspec.structs.replace(spec, annotations={INIT_RESOURCES_ANNOTATION: text_of(data)}))
+
+
+def any_pod(data: bytes) -> None:
+    found = codec_of(PODS).object(data)
+    arrivals, rooms = Arrivals("purser-scheduler"), NodeRooms(Fleet())
+    arrivals.put_pod(found)
+    rooms.put_pod(found)
+    decide(pod_spec(found))
+
+
+def decide(spec: Any) -> None:
+    if asks_for_devices(spec):
+        request = parse(spec)
+        if request is not None:
+            lead_shape(request)
+        restored(spec)
+        defaults(spec)
+        init_resources(spec)
+
+
+def node(data: bytes) -> None:
+    found = codec_of(NODES).object(data)
+    NodeRooms(Fleet()).put_node(found)
+    allocatable(found)
+
+
+def watch(data: bytes) -> None:
+    codec_of(PODS).event(data)
+    codec_of(PODS.raw()).event(data)
+
+
+def pages(data: bytes) -> None:
+    codec_of(PODS).page(data)
+    codec_of(NODES.raw()).page(data)
+
+
+def admit(webhook: Mutation | Validation) -> Callable[[bytes], None]:
+    def call(data: bytes) -> None:
+        request = decode_review(data)
+        encode_review(request, webhook.review(request))
+
+    return call
+
+
+def extend(data: bytes) -> None:
+    decide(pod_spec(decode_args(data).pod))
+
+
+def book(folder: Path) -> Callable[[bytes], None]:
+    def call(data: bytes) -> None:
+        (folder / "book").write_bytes(data)
+        Book(folder / "book", "n1", read_checkpoint(folder / "book", "n1"))
+
+    return call
+
+
+def body(kind: str) -> Callable[[bytes], None]:
+    """Of a pod, as the lab's API server reads it: up to what it would store."""
+
+    def call(data: bytes) -> None:
+        unknown = Unknown()
+        found = decode_body(jsonio.decode_object(data, kind), builtin("core.v1.Pod"), unknown)
+        unknown.messages()
+        lab_defaults.pod(found)
+
+    return call
+
+
+Entry = tuple[Callable[[bytes], Any], list[str | bytes], tuple[type[Exception], ...]]
+"""What reads the text, valid texts, and the errors that the reader announces."""
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    facts = encode(NodeFacts(os_id="ubuntu", os_version="22.04", gpus=(PciGpu("20b5"),)))
+    review_of_a_pod = as_json(review(POD))
+    change = as_json(review(BOUND, old=BOUND, operation="UPDATE"))
+    binding = as_json(review({"metadata": {"annotations": SIGNED}}, subresource="binding"))
+    state = memory_file.MemoryState({}, {})
+    file_error = (kubelet_errors.CheckpointError,)
+    keys = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    return {
+        "grant": (grant, [GRANT_TEXT], (signing.GrantError,)),
+        "signature": (signature, [SIGNED[GRANT_SIGNATURE_ANNOTATION]], (signing.GrantError,)),
+        "public keys": (lambda data: signing.parse_public_keys(text_of(data)), [keys], ()),
+        "node facts": (lambda data: decode_facts(text_of(data)), [facts], ()),
+        "MIG request": (lambda data: decode_request(text_of(data)), [encode(MigRequest("all", "7"))], ()),
+        "MIG result": (lambda data: decode_result(text_of(data)), [encode(MigResult("all", "7"))], ()),
+        "inventory": (inventory, [INVENTORY], (InventoryError,)),
+        "disputes": (disputes, [encode(DISPUTES)], ()),
+        "HAMi's devices": (
+            lambda data: hami_codec.decode_pod_devices(text_of(data)),
+            ["GPU-1,NVIDIA,1000,30:;;"],
+            (hami_codec.CodecError,),
+        ),
+        "HAMi's nodes": (
+            register,
+            [
+                '[{"id":"GPU-1","count":10,"devmem":8000,"devcore":100,"type":"A100","health":true}]',
+                "GPU-1,10,8000,100,A100,0,true,0,hami-core:",
+            ],
+            (hami_codec.CodecError,),
+        ),
+        "init resources": (moved, ['{"init":{"nvidia.com/gpucores":"30"}}'], (DialectError,)),
+        "kubelet's report": (report, [REPORT], (ReportError, kubelet_errors.StartError)),
+        "CPU state": (
+            lambda data: cpu_file.decode(data, "static"),
+            [cpu_file.encode(cpu_file.CpuState(255, 0, {}))],
+            file_error,
+        ),
+        "device state": (device_file.decode, [device_file.encode({}, {"nvidia.com/gpu": ("GPU-1",)})], file_error),
+        "memory state": (memory_file.decode, [memory_file.encode("Static", state)], file_error),
+        "the agent's book": (book(folder), [msgspec.json.encode(BOOK)], (CheckpointError,)),
+        "pod": (any_pod, [as_json(POD), as_json(BOUND)], (KubeError, DialectError)),
+        "node": (node, [as_json(NODE)], (KubeError, QuantityError)),
+        "watch": (watch, [as_json({"type": "ADDED", "object": BOUND})], (KubeError,)),
+        "list": (pages, [as_json({"metadata": {"resourceVersion": "1"}, "items": [BOUND, NODE]})], (KubeError,)),
+        "refusal": (
+            lambda data: error_from_response(409, data, text_of(data)).retry_after_s,
+            ['{"code":429,"reason":"X","details":{"retryAfterSeconds":3}}'],
+            (),
+        ),
+        "exec credential": (
+            lambda data: parse_exec_credential("x", data),
+            ['{"status":{"token":"x","expirationTimestamp":"2026-01-01T00:00:00Z"}}'],
+            (KubeError,),
+        ),
+        "YAML": (
+            lambda data: read_all_yaml(data, "x"),
+            ["a: &a [1, 2]\nb: *a\n---\nc: {d: !!str 1}\ne: |\n  f\n", yaml.safe_dump(POD)],
+            (UnreadableError,),
+        ),
+        "the lab's bodies": (body("application/json"), [as_json(BOUND)], (ApiError,)),
+        "the lab's YAML": (body("application/yaml"), [yaml.safe_dump(BOUND)], (ApiError,)),
+        "mutate": (admit(Mutation()), [review_of_a_pod], (ReviewError,)),
+        "validate": (admit(Validation()), [review_of_a_pod, change, binding], (ReviewError,)),
+        "filter": (extend, [as_json({"Pod": POD, "NodeNames": ["n1", "n2"]})], (WireError, DialectError)),
+        "bind": (
+            decode_binding,
+            [as_json({"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "n1"})],
+            (WireError,),
+        ),
+        "preempt": (
+            decode_preemption,
+            [as_json({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "u"}]}}})],
+            (WireError,),
+        ),
+    }
+
+
+NASTY = [
+    b"", b"null", b"true", b"[]", b"{}", b'""', b"0", b"-1", b"1e400", b"-1e400", b"1e-400", b"1.5", b"9" * 30,
+    b"9" * 5000, b"-" + b"9" * 25, b"[" * 200, b"[" * 2000 + b"]" * 2000, b'{"a":' * 300 + b"1" + b"}" * 300,
+    b'"\xff"', b'"\\ud800"', b'"\\u0000"', b'"\xed\xa0\x80"', b"\x00", b"\xff\xfe", b'"1e999"', b'"-1e30"', b'"9e99"',
+    '"²"'.encode(), '"é"'.encode(), '"١"'.encode(), b'"' + b"A" * 3000 + b'"', b'"1Ei"', b'"-1"', b'"0x10"', b"NaN",
+    b"Infinity", b'"a/b"', b'"::"', b'"0-99999999"', b'"4294967296"', b"[[[]]]", b"[null]", b'{"":null}', b"1" * 19,
+]  # fmt: skip
+_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null|[\[\]{},:;]')
+
+
+def mutated(valid: bytes, chance: random.Random) -> bytes:
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
+        spots = [found.span() for found in _VALUE.finditer(valid)] or [(0, len(valid))]
+        first, last = chance.choice(spots)
+        kind = chance.randrange(8)
+        if kind <= 3:
+            valid = valid[:first] + chance.choice(NASTY) + valid[last:]
+        elif kind == 4:
+            at = chance.randrange(len(valid) + 1)
+            valid = valid[:at] + bytes([chance.randrange(256)]) + valid[at + 1 :]
+        elif kind == 5:
+            other, end = chance.choice(spots)
+            valid = valid[:first] + valid[other:end] + valid[last:]
+        elif kind == 6:
+            valid = valid[:first] + valid[first : first + chance.randrange(200)] * 2 + valid[last:]
+        else:
+            valid = valid[: chance.randrange(len(valid) + 1)]
+        valid = valid[:100_000]
+    return valid
+
+
+def names(folder: Path = Path()) -> list[str]:
+    return list(entries(folder))
+
+
+@pytest.mark.parametrize("name", names())
+def test_whatever_is_written_is_a_value_or_the_one_error(name: str, tmp_path: Path) -> None:
+    read, valid, announced = entries(tmp_path)[name]
+    texts = [text.encode() if isinstance(text, str) else text for text in valid]
+    for text in texts:
+        read(text)  # it is valid
+    chance = random.Random(f"{SEED} {name}")
+    count = WANTED // len(names())
+    begun = _memory()
+    for number in range(count):
+        text = chance.randbytes(chance.randrange(64)) if number % 20 == 0 else mutated(chance.choice(texts), chance)
+        try:
+            read(text)
+        except announced as error:
+            assert len(str(error)) < 5000, f"a message of {len(str(error))} characters"
+        except Exception as error:
+            error.add_note(f"{name}: {text[:3000]!r}")
+            raise
+        if number == count // 5:
+            begun = _memory()
+    if BY_HAND and count > 10_000:
+        assert _memory() - begun < 64 << 20
+
+
+def _memory() -> int:
+    """Bytes that the process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+SHAPES = {
+    "lists": b"[" + b"[]," * 1000 + b"[]]",
+    "objects": b"[" + b'{"a":1},' * 1000 + b"0]",
+    "quotes": b'["' + b'\\"' * 1000 + b'"]',
+    "numbers": b"[" + b"1," * 1000 + b"1]",
+    "separators": b":" * 1000 + b";" * 1000 + b"," * 1000,
+    "open": b"{" * 1000,
+    "text": b'"' + b"a" * 3000 + b'"',
+}
+
+
+if BY_HAND:
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("name", names())
+    def test_twice_the_text_costs_about_twice(name: str, shape: str, tmp_path: Path) -> None:
+        read, _, announced = entries(tmp_path)[name]
+
+        def cost(times: int) -> float:
+            best = 1e9
+            for _ in range(5):
+                began = time.perf_counter()
+                with suppress(*announced):
+                    read(SHAPES[shape] * times)
+                best = min(best, time.perf_counter() - began)
+            return best
+
+        assert cost(16) < 6 * cost(8) + 0.002

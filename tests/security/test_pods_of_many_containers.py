@@ -1,0 +1,89 @@
+"""A pod of very many containers costs webhook and placement little."""
+
+import json
+
+import pytest
+
+from purser.core import dialects
+from purser.core.dialects import MAX_CONTAINERS
+from purser.kube.adapters import pod_spec
+from purser.scheduler.eligibility import objection
+from purser.scheduler.extender_wire import decode_args
+from purser.scheduler.validation import Validation
+from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook_review import decode_review
+from tests.unit.scheduler.reviews import container, pod, review
+
+VERY_MANY = 25_000
+SHARE, NONE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}, {"cpu": 1}
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """Names of the containers that a dialect was asked to read, and of those that one was asked to claim."""
+    read, claimed = [], []
+    parse_container, claims = dialects._parse_container, dialects.hami.claims
+
+    def reads(each, *rest):
+        read.append(each.name)
+        return parse_container(each, *rest)
+
+    def asks(each):
+        claimed.append(each.name)
+        return claims(each)
+
+    monkeypatch.setattr(dialects, "_parse_container", reads)
+    monkeypatch.setattr(dialects.hami, "claims", asks)
+    return read, claimed
+
+
+def body(count, limits):
+    return pod(*(container(f"c{n}", limits=limits) for n in range(count)), schedulerName="purser-scheduler")
+
+
+def ask(webhook, obj):
+    return webhook.review(decode_review(json.dumps(review(obj)).encode()))
+
+
+def placed(obj):
+    return pod_spec(decode_args(json.dumps({"Pod": obj, "NodeNames": ["a"]}).encode()).pod)
+
+
+@pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])
+def test_one_that_asks_for_gpus_is_refused_before_it_is_read(looked_at, webhook):
+    decision = ask(webhook, body(VERY_MANY, SHARE))
+    assert (decision.allowed, "may have 512" in decision.message) == (False, True)
+    assert looked_at[0] == []
+    assert len(looked_at[1]) < 20
+
+
+def test_one_that_kept_the_webhook_away_is_not_placed_either(looked_at):
+    assert "25000 containers" in objection(placed(body(VERY_MANY, SHARE)))
+    assert looked_at[0] == []
+
+
+@pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])
+def test_one_without_gpus_is_let_in_and_no_dialect_looks_at_its_containers(looked_at, webhook):
+    assert ask(webhook, body(VERY_MANY, NONE)).allowed
+    assert looked_at == ([], [])
+
+
+@pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])
+def test_as_many_as_are_allowed_are_read_once(looked_at, webhook):
+    assert ask(webhook, body(MAX_CONTAINERS, SHARE)).allowed
+    assert looked_at[0] == [f"c{n}" for n in range(MAX_CONTAINERS)]
+
+
+def test_placement_reads_them_once(looked_at):
+    spec = placed(body(MAX_CONTAINERS, SHARE))
+    assert objection(spec) == ""
+    assert dialects.parse(spec) is not None
+    assert len(looked_at[0]) == MAX_CONTAINERS
+
+
+def test_what_makes_no_sense_is_told_each_time_and_read_once(looked_at):
+    spec = placed(body(3, {"nvidia.com/gpumem": "16Gi"}))
+    for _ in range(3):
+        with pytest.raises(dialects.DialectError, match="write 16384"):
+            dialects.parse(spec)
+    assert len(looked_at[0]) == 3
