@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help setup lab test lint format cluster-test docs clean
+.PHONY: help setup setup-lab lab test lint format cluster-test docs clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -10,7 +10,10 @@ help:  ## Show these targets
 setup:
 	@scripts/setup
 
-lab: setup  ## Start a cluster on this machine: API server, nodes with simulated GPUs, Purser. ARGS="--help" shows options
+setup-lab:
+	@scripts/setup lab
+
+lab: setup-lab  ## Start a cluster on this machine: API server, nodes with simulated GPUs, Purser. ARGS="--help" shows options
 	@$(BIN)/purser lab $(ARGS)
 
 test: setup  ## Run the fast test suite (no root, no Kubernetes needed)

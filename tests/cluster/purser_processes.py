@@ -24,6 +24,7 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "purser"
 PURSER = Path(sys.executable).with_name("purser")
 PROFILE = "a100-40gb-8"
 LOOPBACK = "127.0.0.1"
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
 class Purser:
@@ -33,7 +34,8 @@ class Purser:
         self.cluster = cluster
         self.folder = Path(tempfile.mkdtemp(prefix="purser-", dir="/tmp"))
         self.driver = SimulatedDriver.create(self.folder / "driver", cluster.node_name, PROFILE)
-        self.https_port, self.scheduler_metrics, self.agent_metrics, kube_port, kube_http = free_ports(5)
+        self.webhook_port, self.extender_port, *metrics, kube_port, kube_http = free_ports(6)
+        self.scheduler_metrics, self.agent_metrics = metrics
         self._objects = _render(cluster.version)
         self._install()
         self.agent = self._process("purser-agent", self._agent_arguments())
@@ -68,8 +70,17 @@ class Purser:
 
     def _install(self) -> None:
         self.cluster.create_namespace(DEFAULT_NAMESPACE)
-        kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+        kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *POLICIES)
         self.cluster.apply(*(each for each in self._objects if each["kind"] in kinds))
+        webhooks = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        self.cluster.apply(*(self._reached(each) for each in self._objects if each["kind"] in webhooks))
+
+    def _reached(self, configuration: dict[str, Any]) -> dict[str, Any]:
+        """A webhook configuration for a process of this machine, where no Service leads."""
+        where = {each["name"]: each["clientConfig"]["service"]["path"] for each in configuration["webhooks"]}
+        urls = {name: {"url": f"https://{LOOPBACK}:{self.webhook_port}{path}"} for name, path in where.items()}
+        webhooks = [{**each, "clientConfig": urls[each["name"]]} for each in configuration["webhooks"]]
+        return {**configuration, "webhooks": webhooks}
 
     def _process(self, name: str, arguments: list[str]) -> Process:
         return Process(name, [str(PURSER), *arguments], self.cluster.logs, env={"PYTHONUNBUFFERED": "1"})
@@ -78,7 +89,7 @@ class Purser:
         return [
             "agent",
             f"--node-name={self.cluster.node_name}",
-            f"--kubeconfig={self._account('purser-agent')}",
+            f"--kubeconfig={self._account('purser-agent', self.cluster.node_name)}",
             f"--driver-library={self.driver.library}",
             f"--sysfs-root={self.driver.sysfs_root}",
             f"--state-dir={self.folder / 'agent'}",
@@ -90,12 +101,13 @@ class Purser:
         return [
             "scheduler",
             f"--kubeconfig={self._account('purser-scheduler')}",
-            f"--bind-address={LOOPBACK}",
-            f"--port={self.https_port}",
+            f"--webhook-address={LOOPBACK}",
+            f"--webhook-port={self.webhook_port}",
+            f"--extender-port={self.extender_port}",
             f"--metrics-address={LOOPBACK}",
             f"--metrics-port={self.scheduler_metrics}",
             f"--follow-lease={DEFAULT_NAMESPACE}/purser-kube-scheduler",
-            f"--webhook-url={LOOPBACK}:{self.https_port}",
+            f"--webhook-url={LOOPBACK}:{self.webhook_port}",
             f"--webhook-scheduler-user=system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler",
         ]
 
@@ -109,7 +121,7 @@ class Purser:
         account = str(self._account("purser-scheduler"))
         config["clientConnection"] = {"kubeconfig": account, "qps": 500, "burst": 1000}
         [extender] = config["extenders"]
-        extender["urlPrefix"] = f"https://{LOOPBACK}:{self.https_port}"
+        extender["urlPrefix"] = f"https://{LOOPBACK}:{self.extender_port}"
         if self.cluster.version < (1, 22):
             address = f"{LOOPBACK}:{http_port}"
             config |= {"healthzBindAddress": address, "metricsBindAddress": address}
@@ -127,8 +139,8 @@ class Purser:
             f"--authorization-kubeconfig={account}",
         ]
 
-    def _account(self, name: str) -> Path:
-        return self.cluster.service_account_kubeconfig(DEFAULT_NAMESPACE, name)
+    def _account(self, name: str, node: str = "") -> Path:
+        return self.cluster.service_account_kubeconfig(DEFAULT_NAMESPACE, name, node)
 
 
 def _render(version: tuple[int, int]) -> list[dict[str, Any]]:

@@ -20,7 +20,8 @@ from purser.lab.controlplane.real import pods_allowed
 from purser.lab.settings import LabSettings, node_choices
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import check_environment, create, running
-from tests.scenarios.pods import pod, share
+from tests.scenarios.pods import pod, share, whole
+from tests.scenarios.preemption import preempt_one
 from tests.scenarios.suite import *  # noqa: F403
 
 from .kubernetes.binaries import Binaries, MissingBinariesError, built_folder
@@ -110,6 +111,23 @@ async def test_stand_ins_do_the_rest_on_an_api_server_alone(tmp_path: Path, quie
         await create(cluster, pod(cluster, "shared", share(4000)), pod(cluster, "plain", None, nodeSelector={}))
         found = await running(cluster, ["shared", "plain"])
         await check_environment(cluster, found["shared"])
+
+
+@pytest.mark.parametrize("slots", [10, 1])
+@pytest.mark.parametrize("limits", [share(9000, 0), whole()], ids=["by memory", "whole cards"])
+async def test_preemption_takes_exactly_who_has_to_go_and_comes_to_rest(
+    assets: Path, quiet_logs: None, slots: int, limits: dict[str, str]
+) -> None:
+    """With ten slots kube-scheduler's dry run finds nobody who would have to go, with one it does."""
+    settings = LabSettings(node_choices(["t4-4"]), programs=Programs.find(assets), slots=slots, probe_interval_s=0.1)
+    async with Lab(settings) as lab:
+        async with asyncio.timeout(120):
+            await lab.ready()
+        cluster = RealLabCluster(lab, "preempted")
+        await cluster.set_up()
+        # 1.20 never asks its extenders about preemption.
+        asked = slots > 1 or int((await lab.client.version())["minor"].rstrip("+")) > 20
+        await preempt_one(cluster, limits, asked=asked)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

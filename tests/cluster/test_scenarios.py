@@ -50,4 +50,4 @@ async def test_kubectl_prints_the_warning_about_more_devices_than_any_node_has(
     command = [real.binaries.path("kubectl"), f"--kubeconfig={real.kubeconfig}", "create", "-f", "-"]
     result = await asyncio.to_thread(subprocess.run, command, input=body, capture_output=True, text=True)
     assert result.returncode == 0
-    assert "Warning: a container asks for 9 GPUs and the largest node has 8" in result.stderr
+    assert "Warning: a container requests 9 GPUs, but the largest node has 8" in result.stderr

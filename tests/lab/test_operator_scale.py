@@ -7,6 +7,8 @@ import asyncio
 import time
 from collections import Counter
 
+import pytest
+
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -22,6 +24,7 @@ from tests.lab import IS_LONG
 POLICIES = CLUSTER_POLICIES.raw()
 COUNT = 1000 if IS_LONG else 30
 DEADLINE_S = 600 if COUNT > 100 else 90
+pytestmark = pytest.mark.timeout(DEADLINE_S + 120)
 WRITES_PER_NODE = 8
 """One as it is found, and one for each operand that becomes ready; the rest is room for what comes between."""
 POLICY = {

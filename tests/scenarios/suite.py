@@ -107,8 +107,8 @@ async def test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears
     await create(cluster, *(pod(cluster, name, share(memory=30000, cores=10)) for name in holders))
     await running(cluster, holders)
     await create(cluster, pod(cluster, "late", share(memory=20000, cores=10)))
-    message = await event(cluster, "late", "FailedScheduling", "nodes are available", "CardInsufficientMemory")
-    assert "8/8 CardInsufficientMemory" in message
+    message = await event(cluster, "late", "FailedScheduling", "nodes are available", "no suitable GPU")
+    assert "8 GPUs on 1 node have less than 20000 MiB of memory free" in message
     late = await pod_named(cluster, "late")
     assert late["status"]["phase"] == "Pending"
     assert grant_of(late) is None

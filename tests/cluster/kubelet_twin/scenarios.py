@@ -245,9 +245,21 @@ DEVICES = (
         Start("gpu", FOUR),
         Add("one", (c(1),), runs=True),
         Restart(edit=corrupt),
-        Add("away", (c(1),)),
+        # It runs before the plugin is back: a container that starts later gets devices all the same.
+        Add("away", (c(1),), runs=True),
         Start("gpu", FOUR),
         Add("twice", (c(1),)),
+    ),
+    scenario(
+        "a plugin that registers between the admission of a pod and the start of its container",
+        Restart(edit=Path.unlink),
+        Start("nic", replace(TWO_NICS, pre_start=True, pre_start_error="cannot reset")),
+        Add("early", (c(1, nic=1),), blocked=True),
+        Start("gpu", FOUR),
+        together(change("nic", pre_start_error=""), Runs("early")),
+        Add("next", (c(1),), runs=True),
+        remove("early"),
+        Add("all", (c(3),)),
     ),
     scenario(
         # Its socket is left: where nothing is, it is chance whether kubelet sets the node's devices to 0.

@@ -266,6 +266,7 @@ class Restart:
     """What to do to the device manager's checkpoint in between."""
 
     async def do(self, side: Side) -> None:
+        await side.until("done with reporting plugins that are gone", lambda: self._settled(side))
         await side.kubelet.stop()
         for plugin in side.plugins.values():
             await plugin.stop()
@@ -273,6 +274,10 @@ class Restart:
             self.edit(side.kubelet.folder / CHECKPOINT)
         await side.kubelet.start()
         await side.until("aware of its pods again", lambda: self._listed(side))
+
+    async def _settled(self, side: Side) -> bool:
+        """Of what an earlier scenario left: kubelet never corrects its last report of a resource that it forgets."""
+        return all(offer[1] <= 0 for name, offer in (await side.offers()).items() if name not in side.plugins)
 
     async def _listed(self, side: Side) -> bool:
         return {pod["metadata"]["name"] for pod in await side.pods()} == {pod.name for pod in await side.listed()}

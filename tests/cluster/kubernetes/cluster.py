@@ -147,9 +147,11 @@ class RealCluster:
         path = self.folder / f"{user.name.replace(':', '-').replace('/', '-')}.kubeconfig"
         return write_kubeconfig(path, self.server, self.files.ca.cert, user.token)
 
-    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """Kubeconfig with a fresh token of a service account that exists."""
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    def service_account_kubeconfig(self, namespace: str, name: str, node: str = "") -> Path:
+        """Kubeconfig with a fresh token of an account that exists; bound to a node, where API servers do that."""
+        bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        spec = bound if node and self.version >= (1, 31) else {}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         reply = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
         return self.kubeconfig_for(User(reply["status"]["token"], f"{namespace}/{name}"))

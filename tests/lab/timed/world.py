@@ -23,15 +23,18 @@ from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.informer import Informer
 from purser.kube.objects import Pod
-from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, VALIDATING_WEBHOOKS
 from purser.lab import profile
+from purser.lab.controllers.scheduling.claims import CLAIMS
 from purser.lab.controllers.scheduling.extender import HttpExtender
 from purser.lab.controllers.scheduling.queue import MAX_BACKOFF_S
 from purser.lab.controllers.scheduling.scheduler import Scheduler
 from purser.lab.controlplane.plane import ADMIN, EmbeddedControlPlane
 from purser.scheduler import run as purser_scheduler
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.run import Addresses
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
+from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
 from tests.unit.kube.servers import ManualClock
 
 _LOCALHOST = "127.0.0.1"
@@ -92,24 +95,40 @@ async def cluster(
         caches, port = _listen_in(stack), asyncio.get_running_loop().create_future()
         spawn = (await stack.enter_async_context(_tasks())).create_task
         settings = _settings(Policy(node, gpu, Authority.EXCLUSIVE))
-        spawn(purser_scheduler.run(settings, config, asyncio.Event(), lambda at: port.set_result(at.https)))
-        pods, nodes = Informer(client, PODS.raw()), Informer(client, NODES.raw())
+        spawn(
+            purser_scheduler.run(
+                settings,
+                config,
+                asyncio.Event(),
+                lambda at: port.set_result(at.extender),
+                lambda at: _bring_webhooks(admin, settings.webhook, at),
+            )
+        )
+        pods, nodes, claims = (Informer(client, resource) for resource in (PODS.raw(), NODES.raw(), CLAIMS))
         patient = replace(profile.extender(await port), timeout_s=_DEADLINE_S)
         extender = HttpExtender(patient, session, _trusting())
         clock = ManualClock()
-        world = World(admin, Scheduler(SCHEDULER_NAME, client, pods, nodes, [extender], clock), pods, clock)
+        scheduler = Scheduler(SCHEDULER_NAME, client, pods, nodes, claims, [extender], clock)
+        world = World(admin, scheduler, pods, clock)
         world.cache = caches[0]
         seen = Informer(admin, PODS)
         seen.add_handler(on_update=world.pod_changed)
-        for part in (pods, nodes, seen):
+        for part in (pods, nodes, claims, seen):
             spawn(part.run())
             await part.synced()
         spawn(world._kube_scheduler.run())
         yield world
 
 
+async def _bring_webhooks(client: Client, webhook: WebhookSettings, addresses: Addresses) -> None:
+    """In place of the Helm chart."""
+    target = webhook.target_at(addresses.webhook)
+    await client.apply(MUTATING_WEBHOOKS, mutating_configuration(webhook, target), force=True)
+    await client.apply(VALIDATING_WEBHOOKS, validating_configuration(webhook, target), force=True)
+
+
 def _settings(policy: Policy) -> SchedulerSettings:
-    server = ServerSettings(_LOCALHOST, 0, _LOCALHOST, 0)
+    server = ServerSettings(_LOCALHOST, 0, extender_port=0, metrics_address=_LOCALHOST, metrics_port=0)
     webhook = WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=_SCHEDULER_USER)
     return SchedulerSettings(policy=policy, server=server, webhook=webhook)
 
@@ -119,8 +138,8 @@ def _listen_in(stack: AsyncExitStack) -> list[ClusterCache]:
     made: list[ClusterCache] = []
 
     class Told(ClusterCache):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             made.append(self)
 
     stack.enter_context(mock.patch.object(purser_scheduler, "ClusterCache", Told))

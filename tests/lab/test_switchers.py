@@ -1,0 +1,319 @@
+"""What people bring along from HAMi, Volcano, NVIDIA's stack and others works as there, or is told what to write.
+
+The manifests in ``switchers/`` use the fields that those systems document. Each is applied as it is, to a lab whose
+administrator has listed Volcano's scheduler and not HAMi's or KAI's.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from purser.lab.cluster import Lab
+from purser.lab.settings import LabSettings, node_choices
+from tests.contract.client import Answer, Api, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MANIFESTS = Path(__file__).parent / "switchers"
+T4_NODE, A100_NODE = "t4-4-0", "a100-40gb-8-0"
+T4, A100 = range(4), range(4, 12)
+PATHS = {"Pod": "api/v1/{}/pods", "Deployment": "apis/apps/v1/{}/deployments", "Job": "apis/batch/v1/{}/jobs"}
+Raw = dict[str, Any]
+
+ADVISORY = "limits of GPU shares are advisory: no node has HAMi-core's library"
+INSTEAD = "ask for nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
+OTHERS = 'its schedulerName is "{}", so Purser does not place it: remove schedulerName'
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A pod that runs."""
+
+    cards: int
+    env: dict[str, str] = field(default_factory=dict)
+    """Its limits; whoever has cards alone has none."""
+    among: range = range(12)
+    """The cards of both nodes, T4 first."""
+    told: tuple[str, ...] = ()
+    """Warnings beside that of advisory limits."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A pod that cannot run, whose author was told what to do."""
+
+    told: tuple[str, ...]
+    pending: str = ""
+    """Out of kube-scheduler's event; empty where the pod names a scheduler that is not there."""
+
+
+def memory(*mib: int) -> dict[str, str]:
+    return {f"CUDA_DEVICE_MEMORY_LIMIT_{place}": f"{each}m" for place, each in enumerate(mib)}
+
+
+PLACED = {
+    "hami/default": Placed(1, {**memory(3000), "CUDA_DEVICE_SM_LIMIT": "30"}),
+    "hami/legacy": Placed(2),
+    "hami/exclusive": Placed(2),
+    "hami/fraction": Placed(2, memory(7680, 7680)),
+    "hami/type-used": Placed(1, among=T4),
+    "hami/type-registered": Placed(1, among=A100),
+    "hami/uuid-used": Placed(1, among=range(1, 2)),
+    "hami/uuid-not-used": Placed(3, among=T4),
+    "hami/policies": Placed(1),
+    "hami/numa": Placed(2, among=T4),
+    "hami/index-used": Placed(1, told=("name the GPUs by uuid, in nvidia.com/use-gpuuuid",)),
+    "hami/tensor-parallel": Placed(2, {**memory(4608, 4608), "CUDA_DEVICE_SM_LIMIT": "30"}),
+    "volcano/number": Placed(2),
+    "nvidia/first": Placed(1),
+    "nvidia/operator-test": Placed(1),
+    "nvidia/batch": Placed(1),
+}
+
+NO_MIG = "asks for GPUs in mode mig, and no node has one (there: hami-core): the pod waits"
+NO_VGPU = "Purser serves volcano.sh/gpu-memory and volcano.sh/gpu-number"
+
+WAITING = {
+    "hami/dynamic-mig": Waits((NO_MIG, ADVISORY), "mode mig (there: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"),
+    "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
+    "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "less than 999999 MiB of memory free (most: "),
+    "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
+    "volcano/vgpu": Waits((NO_VGPU, NO_VGPU, NO_VGPU)),
+    "volcano/training": Waits((NO_VGPU,)),
+    "nvidia/time-slicing": Waits(("without -SHARED; for a share " + INSTEAD,), "didn't match Pod's node affinity"),
+    "nvidia/shared": Waits((INSTEAD,), "2 Insufficient nvidia.com/gpu.shared"),
+    "nvidia/mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-1g.5gb"),
+    "others/kai-fraction": Waits(("ask for nvidia.com/gpu: 1 with nvidia.com/gpumem-percentage",)),
+    "others/kai-memory": Waits(("ask for nvidia.com/gpu: 1 with nvidia.com/gpumem",)),
+    "others/kai-whole": Waits((OTHERS.format("kai-scheduler"),)),
+    "others/aliyun": Waits((INSTEAD,), "2 Insufficient aliyun.com/gpu-mem"),
+    "others/sr-iov": Waits((), "2 Insufficient intel.com/intel_sriov_netdevice"),
+    "others/sr-iov-with-gpu": Waits((), "2 Insufficient nvidia.com/hostdev"),
+}
+
+REFUSED = {
+    "hami/in-bytes": 'nvidia.com/gpumem "16Gi" is not a plain number of MiB: write 16384',
+    "nvidia/all-devices": "remove it and ask for GPUs with nvidia.com/gpu in the limits",
+    "nvidia/named-node": "use a node selector or node affinity instead",
+}
+
+OTHER_VENDORS = [
+    "amd.com/gpu", "aws.amazon.com/neuron", "cambricon.com/vmlu", "enflame.com/vgcu", "huawei.com/Ascend910B",
+    "hygon.com/dcunum", "iluvatar.ai/vgpu", "kunlunxin.com/xpu", "metax-tech.com/sgpu", "mthreads.com/vgpu",
+    "vastaitech.com/va",
+]  # fmt: skip
+
+
+class Switch:
+    """The lab, as somebody with kubectl has it."""
+
+    def __init__(self, lab: Lab, api: Api) -> None:
+        self.lab, self.api = lab, api
+        self.uuids = [*lab.nodes[T4_NODE].driver.uuids, *lab.nodes[A100_NODE].driver.uuids]
+        self.manifests = {f"{path.stem}/{doc['metadata']['name']}": doc for path, doc in self._read()}
+
+    def _read(self) -> Iterator[tuple[Path, Raw]]:
+        for path in MANIFESTS.glob("*.yaml"):
+            text = path.read_text().replace("UUID", self.uuids[1]).replace("NODE", T4_NODE)
+            for doc in yaml.safe_load_all(text):
+                yield path, {"apiVersion": "v1", **doc}
+
+    async def apply(self, *names: str) -> list[Answer]:
+        return [await self.create(self.manifests[name]) for name in names]
+
+    async def create(self, doc: Raw) -> Answer:
+        namespace = f"namespaces/{doc['metadata'].get('namespace', 'default')}"
+        return await self.api.post("/" + PATHS[doc["kind"]].format(namespace), doc)
+
+    async def pods(self, namespace: str = "default") -> list[Raw]:
+        return list((await self.api.get(f"/api/v1/namespaces/{namespace}/pods")).ok().body["items"])
+
+    async def running(self, count: int, namespace: str = "default") -> list[Raw]:
+        async def probe() -> list[Raw] | None:
+            found = await self.pods(namespace)
+            assert not any(pod["status"].get("phase") == "Failed" for pod in found), found
+            up = [pod for pod in found if pod["status"].get("phase") == "Running"]
+            return up if len(up) == count else None
+
+        return list(await until("pods run", probe))
+
+    def env(self, pod: Raw, container: str = "main") -> dict[str, str]:
+        record = self.lab.nodes[pod["spec"]["nodeName"]].container(pod["metadata"]["uid"], container)
+        assert record is not None
+        return dict(record.env)
+
+    def cards(self, pod: Raw, container: str = "main") -> list[int]:
+        visible = self.env(pod, container).get("NVIDIA_VISIBLE_DEVICES", "")
+        return sorted(self.uuids.index(uuid) for uuid in visible.split(",") if uuid)
+
+    async def events(self, pod: Raw) -> list[Raw]:
+        place = f"/api/v1/namespaces/{pod['metadata']['namespace']}/events"
+        listed = await self.api.get(place, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
+        return list(listed.ok().body["items"])
+
+    async def pending(self) -> str:
+        """What kube-scheduler says of the one pod, in one event and in the condition alike."""
+
+        async def probe() -> str | None:
+            (pod, *_) = await self.pods() or [{}]
+            conditions = pod.get("status", {}).get("conditions", ())
+            said = [each["message"] for each in conditions if each["type"] == "PodScheduled" and each.get("message")]
+            events = [(each["reason"], each["message"]) for each in await self.events(pod)] if said else []
+            assert len(events) <= 1, events
+            return said[0] if events == [("FailedScheduling", said[0] if said else "")] else None
+
+        return str(await until("kube-scheduler says why", probe))
+
+    async def clean(self, *namespaces: str) -> None:
+        for namespace in namespaces:
+            for path in PATHS.values():
+                place = "/" + path.format(f"namespaces/{namespace}")
+                await self.api.delete(place, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+
+        async def gone() -> bool:
+            return not any([await self.pods(namespace) for namespace in namespaces])
+
+        await until("all pods are gone", gone)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lab():
+    nodes = node_choices(["t4-4", "a100-40gb-8"])
+    settings = LabSettings(nodes, probe_interval_s=0.1, adopted_scheduler_names=("volcano",))
+    async with Lab(settings) as lab, asyncio.timeout(240):
+        await lab.ready()
+        yield lab
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def switch(lab):
+    api = Api(lab.kubeconfig, embedded=True)
+    await api.connect()
+    switch = Switch(lab, api)
+    yield switch
+    await switch.clean("default", "purser-system")
+    await api.close()
+
+
+def warnings(answer: Answer) -> list[str]:
+    return [text.replace('\\"', '"') for text in answer.ok().headers.getall("Warning", [])]
+
+
+def check_told(answer: Answer, wanted: tuple[str, ...]) -> None:
+    said = warnings(answer)
+    assert len(said) == len(wanted), said
+    for part, text in zip(wanted, said, strict=True):
+        assert part in text
+
+
+@pytest.mark.parametrize("name", PLACED)
+async def test_placed_as_the_original_would(switch, name):
+    wanted = PLACED[name]
+    (answer,) = await switch.apply(name)
+    check_told(answer, (*wanted.told, *([ADVISORY] if wanted.env else [])))
+    (pod,) = await switch.running(1)
+    held, env = switch.cards(pod), switch.env(pod)
+    assert len(held) == wanted.cards
+    assert set(held) <= set(wanted.among)
+    assert {key: value for key, value in env.items() if key.startswith("CUDA_")} == wanted.env
+    assert env["PURSER_GPU_ENFORCEMENT"] == ("none" if wanted.env else "whole-device")
+    if wanted.env:
+        await until("Granted says it", lambda: says(switch, pod, "Granted", "limits of container main are advisory"))
+
+
+async def says(switch, pod, reason, part):
+    return any(each["reason"] == reason and part in each["message"] for each in await switch.events(pod))
+
+
+@pytest.mark.parametrize(("system", "mib"), [("hami", {6144, 9216}), ("volcano", {1024})])
+async def test_two_shares_meet_on_one_card(switch, system, mib):
+    for answer in await switch.apply(f"{system}/sharing-1", f"{system}/sharing-2"):
+        check_told(answer, (ADVISORY,))
+    found = await switch.running(2)
+    assert len({tuple(switch.cards(pod)) for pod in found}) == 1
+    assert {switch.env(pod)["CUDA_DEVICE_MEMORY_LIMIT_0"] for pod in found} == {f"{each}m" for each in mib}
+
+
+@pytest.mark.parametrize("name", WAITING)
+async def test_what_cannot_run_is_told_what_to_write(switch, name):
+    wanted, doc = WAITING[name], switch.manifests[name]
+    (answer,) = await switch.apply(name)
+    check_told(answer, wanted.told)
+    if wanted.pending:
+        assert wanted.pending in await switch.pending()
+    elif doc["kind"] == "Pod":
+        assert answer.body["spec"]["schedulerName"] == doc["spec"]["schedulerName"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_never_could_run_is_refused_with_what_to_write(switch, name):
+    (answer,) = await switch.apply(name)
+    assert (answer.status, answer.reason) == (403, "Forbidden")
+    assert REFUSED[name] in answer.message
+
+
+async def test_a_deployment_is_warned_of_what_its_pods_will_be_refused_for(switch):
+    (answer,) = await switch.apply("hami/in-bytes-deployed")
+    check_told(answer, ("pods of this Deployment will be refused: ",))
+    assert "write 16384" in warnings(answer)[0]
+
+
+async def test_other_vendors_cards_are_nobodys_here(switch):
+    for number, resource in enumerate(OTHER_VENDORS):
+        main = {"name": "main", "image": "busybox", "resources": {"limits": {resource: 1}}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}, "spec": {"containers": [main]}}
+        check_told(
+            await switch.create(pod), (f"no node offers {resource}, so the pod waits: Purser serves only NVIDIA",)
+        )
+
+
+async def test_the_pods_of_nvidias_validator_run_on_the_node_that_they_name_though_it_is_cordoned(switch):
+    node = f"/api/v1/nodes/{T4_NODE}"
+    (await switch.api.patch(node, {"spec": {"unschedulable": True}})).ok()
+    for answer in await switch.apply("nvidia/plugin-validator", "nvidia/cuda-validator"):
+        check_told(answer, ())
+    found = {pod["metadata"]["name"]: pod for pod in await switch.running(2, "purser-system")}
+    assert {pod["spec"]["nodeName"] for pod in found.values()} == {T4_NODE}
+    assert len(switch.cards(found["plugin-validator"], "check")) == 1
+    (await switch.api.patch(node, {"spec": {"unschedulable": None}})).ok()
+
+
+def whole(name: str, count: int, **annotations: str) -> Raw:
+    main = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": count}}}
+    named = {f"nvidia.com/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    metadata = {"name": name, "annotations": {"nvidia.com/use-gputype": "T4", **named}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [main]}}
+
+
+OTHER_MODEL = "8 GPUs on 1 node are not what the pod wants: a model with T4 (there: NVIDIA A100-SXM4-40GB)"
+
+
+async def test_numa_nodes_that_are_too_small_are_what_a_pod_waits_for(switch):
+    (await switch.create(whole("three", 3, numa_bind="true"))).ok()
+    said = await switch.pending()
+    assert f"{OTHER_MODEL}; 4 GPUs on 1 node are available, but 3 are needed on one NUMA node" in said
+
+
+async def test_cards_in_use_are_what_a_pod_waits_for_that_wants_them_whole(switch):
+    (await switch.create(whole("first", 4))).ok()
+    await switch.running(1)
+    (await switch.create(whole("a-second", 1))).ok()
+    assert f"{OTHER_MODEL}; 4 GPUs on 1 node are in use, and the pod wants whole GPUs" in await switch.pending()
+
+
+async def test_a_card_with_an_xid_is_told_by_index_and_number(switch):
+    """The last one: the card is well again only after a reset."""
+    switch.lab.inject_xid(T4_NODE, 3, 79)
+
+    async def known() -> bool:
+        return "Xid 79" in str((await switch.api.get(f"/api/v1/nodes/{T4_NODE}")).ok().body["metadata"]["annotations"])
+
+    await until("the inventory has it", known)
+    (await switch.create(whole("four", 4))).ok()
+    assert "1 GPU on 1 node is unhealthy (GPU 3: Xid 79 (GPU has fallen off the bus" in await switch.pending()
