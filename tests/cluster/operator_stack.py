@@ -20,8 +20,9 @@ import yaml
 from purser.kube import Client, ClusterConfig, Informer
 from purser.kube.racing import until
 from purser.kube.resources import NODES, PODS, Raw
-from purser.lab.controlplane.process import Process, answers_ok, free_ports
+from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
+from purser.lab.ports import free_ports
 from purser.operator.names import DEPLOY_PREFIX, OPERAND_LABEL
 
 from .kubernetes import BUSYBOX_IMAGE

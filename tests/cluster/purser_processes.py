@@ -15,8 +15,9 @@ import helm_python
 import yaml
 
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.lab.controlplane.process import Process, answers_ok, free_ports
+from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.driver.node import SimulatedDriver
+from purser.lab.ports import free_ports
 
 from .kubernetes.cluster import RealCluster
 

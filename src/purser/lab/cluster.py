@@ -31,13 +31,13 @@ from purser.lab.apiserver import LogOptions
 from purser.lab.components import Component
 from purser.lab.controllers.manager import run_controllers, run_scheduler
 from purser.lab.controlplane.plane import ADMIN, ControlPlane, EmbeddedControlPlane
-from purser.lab.controlplane.process import free_ports
 from purser.lab.controlplane.programs import CONTROLLER_MANAGER, Programs
 from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlPlane, SchedulerProcess
 from purser.lab.faults import follow_annotations
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.operatorpart import OPERATOR_USER, run_operator
+from purser.lab.ports import free_ports
 from purser.lab.progress import Say
 from purser.lab.settings import LabSettings
 from purser.operator.defining import define

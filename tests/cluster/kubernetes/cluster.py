@@ -21,7 +21,8 @@ from purser.lab.controlplane.credentials import (
     write_signing_keys,
     write_token_file,
 )
-from purser.lab.controlplane.process import Process, answers_ok, free_ports, listens
+from purser.lab.controlplane.process import Process, answers_ok, listens
+from purser.lab.ports import free_ports
 
 from . import kubelet, network
 from .binaries import Binaries

@@ -10,6 +10,8 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from purser.lab.ports import free_ports
+
 from . import bootstrap, definitions
 from .cluster import ADMIN, Cluster, PodLogs, User, Webhooks
 from .errors import Obj
@@ -71,9 +73,11 @@ class ApiServer:
             self._frontend.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True
         )
         await self._runner.setup()
+        if not self._port:
+            # It is to be had again after a stop: clients that dial it meanwhile must not be given it for themselves.
+            [self._port] = free_ports(1)
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._identity.server_context())
         await site.start()
-        self._port = self._runner.addresses[0][1]
         self._frontend.address = f"{self._host}:{self._port}"
 
     async def stop(self) -> None:

@@ -89,15 +89,6 @@ class Process:
             self._child = None
 
 
-def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports of the loopback address that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def answers_ok(url: str, ca_file: Path | None = None, token: str | None = None) -> bool:
     """Whether a GET is answered with 200."""
     context = ssl.create_default_context(cafile=ca_file) if url.startswith("https") else None

@@ -26,8 +26,9 @@ from purser.lab.controlplane.credentials import (
     write_token_file,
 )
 from purser.lab.controlplane.plane import ADMIN
-from purser.lab.controlplane.process import Process, answers_ok, free_ports
+from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER, Programs
+from purser.lab.ports import free_ports
 
 CONTROLLERS_USER = "system:kube-controller-manager"
 MASTERS = ("system:masters",)

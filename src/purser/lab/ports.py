@@ -1,0 +1,42 @@
+"""TCP ports of the loopback address for servers that others must know before they listen, or that come back."""
+
+import contextlib
+import random
+import socket
+from pathlib import Path
+
+_LOOPBACK = "127.0.0.1"
+_FIRST = 20_000
+"""Well-known servers of a cluster's machine (etcd, API server, kubelet, exporters) have theirs below."""
+_FEW = 1_000
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct ports where nobody listens now.
+
+    The kernel gives none of them to a connection: a port that it gave for an empty bind may be some client's by the
+    time that its server listens, or listens again. Raises OSError where there are not so many.
+    """
+    candidates = server_ports(_RANGE.read_text() if _RANGE.exists() else "")
+    random.shuffle(candidates)
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        while len(found) < count:
+            if not candidates:
+                raise OSError(f"no {count} free TCP ports on {_LOOPBACK}")
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind((_LOOPBACK, candidates.pop()))
+                found.append(one.getsockname()[1])
+        return found
+
+
+def server_ports(local_port_range: str) -> list[int]:
+    """Ports that the kernel gives to no connection, by the text of ip_local_port_range (empty: unknown, Linux' own).
+
+    Where an administrator left too few, any: each stands for "whatever the kernel gives" as 0.
+    """
+    first, last = (int(word) for word in (local_port_range or "32768 60999").split())
+    apart = [*range(_FIRST, first), *range(max(last + 1, _FIRST), 65_536)]
+    return apart if len(apart) >= _FEW else [0] * _FEW
