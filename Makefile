@@ -1,6 +1,7 @@
 # Everything a newcomer needs: `make lab`, `make test`. Both set themselves up in .venv, without root, as often as called.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+export KUBERNETES
 
 .PHONY: help setup setup-lab lab test lint format cluster-test docs clean
 
@@ -29,7 +30,7 @@ format: setup  ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 12 minutes)
+cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 12 minutes). KUBERNETES=1.36.3 names another release
 	$(BIN)/python -m tests.cluster.kubernetes.build
 	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster $(ARGS)
 

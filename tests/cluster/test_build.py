@@ -1,7 +1,10 @@
-"""How the build finds Debian's sources: from the package lists the machine has already."""
+"""Which release is built, and how the build finds Debian's sources: from the package lists the machine has already."""
+
+from pathlib import Path
 
 import pytest
 
+from .kubernetes import releases
 from .kubernetes.apt import source_lines, source_stanzas
 
 STANZAS = """\
@@ -54,3 +57,44 @@ def test_other_vendors_and_disabled_stanzas_are_left_out() -> None:
 )
 def test_one_line_entries(line: str, expected: str) -> None:
     assert source_lines(line, "bookworm") == expected
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for version in ("1.20.2", "1.32.9", "1.32.13"):
+        releases.folder("kubernetes", version).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("asked", "release"),
+    [
+        ("", "1.20.2"),
+        ("1.33.4", "1.33.4"),
+        ("v1.33.4", "1.33.4"),
+        ("1.32.x", "1.32.13"),  # of those that were built
+        ("1.31.x", "1.31.x"),  # the module proxy is to be asked
+    ],
+)
+def test_a_release_is_chosen(cache: Path, monkeypatch: pytest.MonkeyPatch, asked: str, release: str) -> None:
+    monkeypatch.setenv("KUBERNETES", asked)
+    assert releases.wanted() == release
+
+
+def test_of_its_minor_version_the_pinned_release_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = releases.pinned("kubernetes")
+    monkeypatch.setenv("KUBERNETES", f"1.{releases.minor_of(pinned)}.x")
+    assert releases.wanted() == pinned
+
+
+@pytest.mark.parametrize("asked", ["1.36", "latest", "2.0.0", "1.36.3-rc.1", "1.36.3 "])
+def test_no_release_is_an_error_that_says_what_to_write(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setenv("KUBERNETES", asked)
+    with pytest.raises(releases.ReleaseError, match="write a release, as 1"):
+        releases.wanted()
+
+
+def test_what_runs_beside_a_release_is_of_its_time(cache: Path) -> None:
+    assert list(releases.folders("1.20.2")) == ["kubernetes"]
+    assert list(releases.folders("1.36.3")) == ["kubernetes", "etcd", "containerd"]

@@ -24,7 +24,7 @@ from tests.scenarios.pods import pod, share, whole
 from tests.scenarios.preemption import preempt_one
 from tests.scenarios.suite import *  # noqa: F403
 
-from .kubernetes.binaries import Binaries, MissingBinariesError, built_folder
+from .kubernetes.binaries import Binaries, MissingBinariesError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,7 +38,7 @@ _numbers = count(1)
 
 def folder_of(path: Path, names: tuple[str, ...]) -> Path:
     """As KUBEBUILDER_ASSETS names one."""
-    binaries = Binaries(Path(os.environ.get("KUBEBUILDER_ASSETS") or built_folder()))
+    binaries = Binaries.chosen()
     path.mkdir()
     try:
         for name in names:

@@ -5,7 +5,6 @@ They speak protobuf, run informers on everything, lead by leases, and stop at th
 
 import asyncio
 import contextlib
-import os
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any
 import pytest
 
 from purser.lab.apiserver import ApiServer
-from tests.cluster.kubernetes.binaries import built_folder
+from tests.cluster.kubernetes.binaries import Binaries
 
 from .client import STRATEGIC, Api, until
 from .objects import deployment
 
-FOLDER = Path(os.environ.get("KUBEBUILDER_ASSETS") or built_folder())
+FOLDER = Binaries.chosen().folders[0]
 PROGRAMS = {
     "kube-scheduler": [],
     "kube-controller-manager": ["--controllers=*,-nodeipam,-cloud-node-lifecycle,-nodelifecycle,-service,-route"],

@@ -6,15 +6,18 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from .progress import OTHERWISE
 
 APT = Path("/etc/apt")
 POLICY = Path("/usr/sbin/policy-rc.d")
 
+OLD_PACKAGES = {"etcd-server": "etcd", "containerd": "ctr"}
+"""What releases before CRI v1 run with: newer ones have theirs built beside them."""
+
 RUN_PACKAGES = {
-    "etcd-server": "etcd",
-    "containerd": "ctr",
     "runc": "runc",
     "containernetworking-plugins": "/usr/lib/cni/bridge",
     "busybox-static": "/usr/share/doc/busybox-static/copyright",
@@ -39,9 +42,9 @@ class AptError(RuntimeError):
     """A package tool failed or the machine is not one that this can work on."""
 
 
-def missing_packages(*, for_build: bool) -> list[str]:
-    """Packages to install before the cluster can run or, `for_build`, be built."""
-    wanted = RUN_PACKAGES | (BUILD_PACKAGES if for_build else {})
+def missing_packages(*groups: Mapping[str, str]) -> list[str]:
+    """Packages of RUN_PACKAGES and further groups that are to be installed."""
+    wanted = RUN_PACKAGES | {package: proof for group in groups for package, proof in group.items()}
     return [package for package, proof in wanted.items() if not _is_there(proof)]
 
 
@@ -114,12 +117,9 @@ def _write_source_lists(private: Path) -> None:
 def _require_debian() -> None:
     release = _os_release()
     if release.get("ID") != "debian" or release.get("VERSION_ID") != "12":
-        raise AptError(f"this is {release.get('PRETTY_NAME')}; the packages are those of Debian 12. {_OTHERWISE}")
+        raise AptError(f"this is {release.get('PRETTY_NAME')}; the packages are those of Debian 12. {OTHERWISE}")
     if os.geteuid() != 0:
-        raise AptError(f"installing packages needs root. {_OTHERWISE}")
-
-
-_OTHERWISE = "Elsewhere, put the programs into a folder and name it in KUBEBUILDER_ASSETS."
+        raise AptError(f"installing packages needs root. {OTHERWISE}")
 
 
 def _os_release() -> dict[str, str]:

@@ -14,8 +14,7 @@ from .binaries import Binaries
 from .image import write_image
 from .manifests import BUSYBOX_IMAGE, PAUSE_IMAGE
 
-_CONFIG = """\
-version = 2
+_COMMON = """\
 root = "{folder}/root"
 state = "{folder}/state"
 # There is no systemd to hand the score to, and nothing may be taken from the tests' own process.
@@ -27,6 +26,10 @@ oom_score = 0
 [plugins."io.containerd.internal.v1.opt"]
   path = "{folder}/opt"
 
+"""
+_CONFIG_1 = """\
+version = 2
+{common}
 [plugins."io.containerd.grpc.v1.cri"]
   # Nothing can be pulled: the sandbox runs the image that was imported.
   sandbox_image = "{pause}"
@@ -44,6 +47,31 @@ oom_score = 0
         BinaryName = "{runc}"
         Root = "{folder}/runc"
 """
+"""Of containerd 1.6."""
+
+_CONFIG_2 = """\
+version = 3
+{common}
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "{snapshotter}"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{pause}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  cdi_spec_dirs = ["{folder}/cdi", "/var/run/cdi"]
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{cni_bin}"]
+    conf_dir = "{cni_conf}"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    # Another containerd's shim may be on the PATH.
+    runtime_path = "{shim}"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      BinaryName = "{runc}"
+      Root = "{folder}/runc"
+"""
+"""Of containerd 2, for the same reasons."""
 
 _POD = "io.kubernetes.pod.name"
 _NAMESPACE = "io.kubernetes.pod.namespace"
@@ -60,8 +88,10 @@ class Containerd:
         self._folder = folder
         self.socket = folder / "containerd.sock"
         config = folder / "config.toml"
+        containerd = Path(binaries.path("containerd"))
+        text = (_CONFIG_1 if binaries.containerd_major < 2 else _CONFIG_2).replace("{common}", _COMMON)
         config.write_text(
-            _CONFIG.format(
+            text.format(
                 folder=folder,
                 socket=self.socket,
                 pause=PAUSE_IMAGE,
@@ -69,9 +99,10 @@ class Containerd:
                 cni_conf=cni[1],
                 snapshotter=_snapshotter(folder),
                 runc=binaries.path("runc"),
+                shim=containerd.with_name("containerd-shim-runc-v2"),
             )
         )
-        self.process = Process("containerd", [binaries.path("containerd"), f"--config={config}"], logs)
+        self.process = Process("containerd", [str(containerd), f"--config={config}"], logs)
 
     def start(self) -> None:
         """Start it and import the images on the first start."""

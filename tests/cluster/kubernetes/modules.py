@@ -1,0 +1,141 @@
+"""Build programs from Go modules: any release of Kubernetes that the module proxy serves, and what runs beside it.
+
+k8s.io/kubernetes is a module whose go.mod replaces its staging modules by folders of its own tree. Whoever requires it
+replaces them by what was published of them, v0.36.3 for v1.36.3, and can build its programs as any dependency's.
+Compiled packages stay in a cache folder: a build that was interrupted goes on where it was.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import releases
+from .progress import OTHERWISE, BuildError, heartbeat, say
+
+_GO = (1, 26)
+"""What the pinned release wants, and no newer one: with 1.27, its API server serves broken schemas."""
+
+_KUBERNETES = "k8s.io/kubernetes"
+_PROGRAMS = {
+    "etcd": {"etcd": "go.etcd.io/etcd/server/v3"},
+    "containerd": {
+        name: f"github.com/containerd/containerd/v2/cmd/{name}"
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    },
+}
+"""Packages by program; Kubernetes' have the names of its programs."""
+
+_STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+"""Packages whose variables say the version: without them a program says v0.0.0."""
+
+
+def newest(minor: int) -> str:
+    """The newest release of a minor version that the module proxy lists. Raises BuildError."""
+    listed = _go(["list", "-m", "-versions", _KUBERNETES], releases.cache_folder()).split()
+    found = [int(match[1]) for each in listed if (match := re.fullmatch(rf"v1\.{minor}\.(\d+)", each))]
+    if not found:
+        raise BuildError(
+            f"the Go module proxy lists no release 1.{minor}; it may serve one all the same: name it, as in "
+            f"{releases.VARIABLE}=1.{minor}.15"
+        )
+    return f"1.{minor}.{max(found)}"
+
+
+def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready: Path) -> None:
+    """Fill `ready` with the programs of a module; `work` is an empty folder. Raises BuildError."""
+    _require_go()
+    packages = _PROGRAMS.get(name) or {each: f"{_KUBERNETES}/cmd/{each}" for each in programs}
+    if version == releases.pinned(name):
+        module = releases.module_folder(name)
+    else:
+        module = work / "module"
+        _write_module(version, packages, module)
+    _build(f"{name} {version}", module, packages, _ldflags(version) if name == "kubernetes" else "-s -w", ready)
+
+
+def _write_module(version: str, packages: Mapping[str, str], module: Path) -> None:
+    """go.mod and go.sum of a release that is not pinned here; the checksum database vouches for them."""
+    say(f"resolving the modules of {version}")
+    module.mkdir()
+    tree = json.loads(_go(["mod", "download", "-json", f"{_KUBERNETES}@v{version}"], module))["Dir"]
+    text = (Path(tree) / "go.mod").read_text()
+    header = [match[0] for match in re.finditer(r"^(go|godebug) .*$", text, re.MULTILINE)]
+    staging = re.findall(r"^\s+(k8s\.io/\S+) => \./staging/", text, re.MULTILINE)
+    published = f"v0.{version.removeprefix('1.')}"
+    lines = [
+        "module purser.dev/tests/kubernetes",
+        *header,
+        f"require {_KUBERNETES} v{version}",
+        *(f"replace {each} => {each} {published}" for each in staging),
+    ]
+    (module / "go.mod").write_text("\n".join(lines) + "\n")
+    _go(["list", "-mod=mod", "-deps", *packages.values()], module)
+
+
+def _build(title: str, module: Path, packages: Mapping[str, str], ldflags: str, ready: Path) -> None:
+    total = len(_go(["list", "-deps", *packages.values()], module).split())
+    compiled = 0
+
+    def progress() -> str:
+        return f"building {title}, {compiled} of at most {total} packages"
+
+    say(f"building {title}: {', '.join(packages)}")
+    with heartbeat(progress):
+        for program, package in packages.items():
+            output = ready / program
+            command = ["go", "build", "-v", "-trimpath", "-p=2", f"-ldflags={ldflags}", f"-o={output}", package]
+            with subprocess.Popen(
+                command, cwd=module, env=_environment(), stderr=subprocess.PIPE, text=True
+            ) as running:
+                assert running.stderr is not None
+                said = []
+                for line in running.stderr:
+                    # With -v it prints the path of every package that it compiles, and nothing else where all is well.
+                    said.append(line)
+                    compiled += 1
+            if running.returncode != 0:
+                raise BuildError(f"go build {package} ended with {running.returncode}:\n{''.join(said[-20:])}")
+
+
+def _go(arguments: Sequence[str], folder: Path) -> str:
+    result = subprocess.run(["go", *arguments], cwd=folder, env=_environment(), capture_output=True, text=True)
+    if result.returncode != 0:
+        raise BuildError(f"go {arguments[0]} ended with {result.returncode}:\n{result.stderr[-2000:]}")
+    return result.stdout
+
+
+def _require_go() -> None:
+    if shutil.which("go") is None:
+        raise BuildError(f"go is not on the PATH: install Go {_GO[0]}.{_GO[1]}. {OTHERWISE}")
+    said = _go(["env", "GOVERSION"], releases.cache_folder())
+    match = re.match(r"go(\d+)\.(\d+)", said)
+    if match is None or (int(match[1]), int(match[2])) != _GO:
+        raise BuildError(f"this is {said.strip()}: install Go {_GO[0]}.{_GO[1]}. {OTHERWISE}")
+
+
+def _environment() -> Mapping[str, str]:
+    cache = releases.cache_folder()
+    own = {
+        "GOMODCACHE": f"{cache}/go-mod",
+        "GOCACHE": f"{cache}/go-build",
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-buildvcs=false",
+    }
+    return {**os.environ, **own, "GOWORK": "off"}
+
+
+def _ldflags(version: str) -> str:
+    major, minor, _ = version.split(".")
+    values = {
+        "gitVersion": f"v{version}",
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitCommit": "0" * 40,
+        "gitTreeState": "clean",
+    }
+    stamps = [f"-X {package}.{key}={value}" for package in _STAMPED for key, value in values.items()]
+    return " ".join(["-s -w", *stamps])

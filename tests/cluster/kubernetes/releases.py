@@ -1,0 +1,88 @@
+"""Which release of Kubernetes the tests run, and the folders where programs that are built once per machine lie.
+
+`KUBERNETES` names it: `1.36.3`, or `1.32.x` for the newest of a minor version. Debian's stands for nothing else: it is
+built from Debian's source package, every other from Go modules. The newest that tests know, and the etcd and containerd
+beside it, are pinned in `modules/*/go.mod`, and nowhere else.
+"""
+
+import os
+import re
+from pathlib import Path
+
+VARIABLE = "KUBERNETES"
+DEBIAN = "1.20.2"
+"""The version in Debian 12's source package `kubernetes`."""
+
+PINNED = {
+    "kubernetes": "k8s.io/kubernetes",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "containerd": "github.com/containerd/containerd/v2",
+}
+"""Module by folder of `modules`."""
+
+CRI_V1 = (1, 26)
+"""Since then kubelet speaks CRI v1, which is all that containerd 2 does."""
+
+_MODULES = Path(__file__).parent / "modules"
+
+
+class ReleaseError(ValueError):
+    """`KUBERNETES` names no release; the message says what it may name."""
+
+
+def cache_folder() -> Path:
+    """Folder for what is built once per machine."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "purser"
+
+
+def module_folder(name: str) -> Path:
+    """Where go.mod and go.sum of a module lie."""
+    return _MODULES / name
+
+
+def pinned(name: str) -> str:
+    """Version of a module, e.g. `1.36.3`."""
+    text = (module_folder(name) / "go.mod").read_text()
+    match = re.search(rf"^require {re.escape(PINNED[name])} v(\S+)$", text, re.MULTILINE)
+    assert match, f"{module_folder(name)}/go.mod requires no {PINNED[name]}"
+    return match[1]
+
+
+def wanted() -> str:
+    """The release to run; ends in `.x` where nobody asked yet which the newest is. Raises ReleaseError."""
+    text = os.environ.get(VARIABLE) or DEBIAN
+    match = re.fullmatch(r"v?1\.(\d+)\.(\d+|x)", text)
+    if match is None:
+        raise ReleaseError(
+            f"{VARIABLE}={text}: write a release, as {pinned('kubernetes')}, or a minor version, as 1.32.x"
+        )
+    minor, patch = match.groups()
+    if patch != "x":
+        return f"1.{minor}.{patch}"
+    newest = pinned("kubernetes")
+    return newest if minor_of(newest) == int(minor) else newest_built(int(minor)) or f"1.{minor}.x"
+
+
+def newest_built(minor: int) -> str | None:
+    """The newest release of a minor version that was built on this machine."""
+    built = (path.name.removeprefix("kube-") for path in cache_folder().glob(f"kube-1.{minor}.*") if path.is_dir())
+    return max(built, key=lambda version: int(version.rsplit(".", 1)[1]), default=None)
+
+
+def minor_of(version: str) -> int:
+    """20 of 1.20.2."""
+    return int(version.split(".")[1])
+
+
+def folder(name: str, version: str) -> Path:
+    """Where the programs of one build lie."""
+    return cache_folder() / f"{'kube' if name == 'kubernetes' else name}-{version}"
+
+
+def folders(version: str) -> dict[str, Path]:
+    """By module, what a release runs with; what is not in them comes from Debian."""
+    found = {"kubernetes": folder("kubernetes", version)}
+    if (1, minor_of(version)) >= CRI_V1:
+        found |= {name: folder(name, pinned(name)) for name in ("etcd", "containerd")}
+    return found
