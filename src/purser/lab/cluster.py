@@ -132,8 +132,12 @@ class Lab:
             await self._operator_ready.wait()
             return
         self._say("Waiting for the nodes' GPUs")
-        async with self.client.watch(NODES, resource_version="0") as events:
-            waiting = set(self.nodes)
+        # Listed first: a watch that begins with what there is wants a newer etcd than Debian's.
+        found = await self.client.list(NODES)
+        waiting = set(self.nodes) - {node.metadata.name for node in found.items if _offers_devices(node)}
+        if not waiting:
+            return
+        async with self.client.watch(NODES, resource_version=found.resource_version) as events:
             async for event in events:
                 if isinstance(event, Change) and _offers_devices(event.object):
                     waiting.discard(event.object.metadata.name)
