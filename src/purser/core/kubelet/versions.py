@@ -1,7 +1,7 @@
 """What differs between kubelets, in one table: a `Behaviour` for each version.
 
 Boundaries are those at which upstream's change was released: each field names the pull request or the enhancement
-(KEP), or between which versions the difference was seen where neither is known.
+(KEP), or the release in whose source the difference stands first where neither is known.
 """
 
 import re
@@ -37,8 +37,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     any_numa_node_aligns: bool
     """A device on several NUMA nodes is aligned when any of them is in the mask (PR 101893; 1.22)."""
     needs_a_node_for_topology: bool
-    """A device has a topology only if that names a node. Older ones count an empty topology as one (seen in 1.20.2, not
-    in 1.36.2; the release between is a guess)."""
+    """A device has a topology only if that names a node. Older ones count an empty topology as one (read in the source:
+    1.26)."""
     checks_health_of_held_devices: bool
     """Unregistered and unhealthy devices are errors before all else (PRs 114640, 116376; 1.25.10, 1.26.5, 1.27.2)."""
     wants_devices_for_zero: bool
@@ -53,14 +53,14 @@ class Behaviour(msgspec.Struct, frozen=True):
     guards_memory_groups: bool
     """The memory manager refuses to allocate from nodes that break its groups (PR 123443; 1.32)."""
     enumerates_bearing_nodes_only: bool
-    """Device hints name only NUMA nodes that hold the resource (PR 138244; 2026, seen in 1.36.2)."""
+    """Device hints name only NUMA nodes that hold the resource (PR 138244; 1.36)."""
     has_sidecars: bool
     """Init containers with restartPolicy Always keep what they hold (KEP-753; 1.28)."""
     merges_cdi_devices: bool
     """CDI devices of Allocate responses reach the runtime (KEP-4009; 1.28 alpha, on since 1.29)."""
     was_rejected_prefix: bool
-    """status.message starts with ``Pod was rejected: `` instead of ``Pod `` (seen in 1.36.2, not in 1.20.2; the release
-    between is a guess, and nothing but the text depends on it)."""
+    """status.message starts with ``Pod was rejected: `` instead of ``Pod `` (read in the source: 1.26). Nothing but the
+    text depends on it."""
     has_allocatable_resources: bool
     """PodResources has GetAllocatableResources (KEP-2403; 1.21 alpha, on by default since 1.23)."""
     has_pod_resources_get: bool
@@ -68,11 +68,11 @@ class Behaviour(msgspec.Struct, frozen=True):
     lists_active_pods_only: bool
     """PodResources lists active pods only (gate KubeletPodResourcesListUseActivePods; 1.34)."""
     lists_exclusive_cpus_only: bool
-    """PodResources lists exclusive CPUs only; older ones list the shared pool for the other containers (seen in
-    1.20.2, not in 1.36.2; the release between is a guess)."""
-    keeps_unknown_sockets: bool
-    """At its start kubelet removes only sockets from the plugin folder; 1.20 every file but the checkpoint (seen in
-    1.36.2 and 1.20.2; the release between is a guess)."""
+    """PodResources lists exclusive CPUs only; older ones list the shared pool for the other containers (read in the
+    source: 1.23)."""
+    keeps_unknown_files: bool
+    """At its start kubelet removes only sockets from the plugin folder; older ones every file but the checkpoint (read
+    in the source: 1.33)."""
     keeps_cpus_of_siblings: bool
     """A removed container gives back no CPU that another one of its pod still holds (PR 104837; 1.23)."""
     checks_free_physical_cpus: bool
@@ -80,8 +80,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     names_exhausted_physical_cpus: bool
     """Its error says so even when none is free (PR 127959; 1.32)."""
     counts_cpus_in_errors: bool
-    """``not enough cpus available`` says how many were asked for and are there (seen in 1.32; the exact
-    release is a guess)."""
+    """``not enough cpus available`` says how many were asked for and are there (read in the source:
+    1.29)."""
     takes_odd_uncore_parts: bool
     """prefer-align-cpus-by-uncorecache fits odd remainders into one cache too (PR 131850; 1.34)."""
     cpu_policy_options: frozenset[str]
@@ -108,26 +108,26 @@ def behaviour(version: Version) -> Behaviour:
         has_max_allowable_numa_nodes=version >= (1, 31, 0),
         registers_synchronously=version >= (1, 25, 0),
         any_numa_node_aligns=version >= (1, 22, 0),
-        needs_a_node_for_topology=version >= (1, 22, 0),
+        needs_a_node_for_topology=version >= (1, 26, 0),
         checks_health_of_held_devices=_has_reboot_checks(version),
         wants_devices_for_zero=version < (1, 21, 0),
         no_topology_key=-1 if version >= (1, 23, 0) else 0,
         packs_by_numa=version >= (1, 22, 0),
         has_memory_manager=version >= (1, 21, 0),
         guards_memory_groups=version >= (1, 32, 0),
-        enumerates_bearing_nodes_only=version >= (1, 36, 2),
+        enumerates_bearing_nodes_only=version >= (1, 36, 0),
         has_sidecars=version >= (1, 28, 0),
         merges_cdi_devices=version >= (1, 28, 0),
-        was_rejected_prefix=version >= (1, 22, 0),
+        was_rejected_prefix=version >= (1, 26, 0),
         has_allocatable_resources=version >= (1, 23, 0),
         has_pod_resources_get=version >= (1, 34, 0),
         lists_active_pods_only=version >= (1, 34, 0),
-        lists_exclusive_cpus_only=version >= (1, 22, 0),
-        keeps_unknown_sockets=version >= (1, 22, 0),
+        lists_exclusive_cpus_only=version >= (1, 23, 0),
+        keeps_unknown_files=version >= (1, 33, 0),
         keeps_cpus_of_siblings=version >= (1, 23, 0),
         checks_free_physical_cpus=version >= (1, 27, 0),
         names_exhausted_physical_cpus=version >= (1, 32, 0),
-        counts_cpus_in_errors=version >= (1, 31, 0),
+        counts_cpus_in_errors=version >= (1, 29, 0),
         takes_odd_uncore_parts=version >= (1, 34, 0),
         cpu_policy_options=frozenset(name for name, since in _CPU_POLICY_OPTIONS.items() if version >= since),
     )

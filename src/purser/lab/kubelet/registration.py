@@ -35,7 +35,7 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         """Empty the folder as kubelet does at every start, and serve."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.iterdir():
-            if path.is_socket() or not (self._behaviour.keeps_unknown_sockets or path.is_dir() or self._is_kept(path)):
+            if path.is_socket() or not (self._behaviour.keeps_unknown_files or path.is_dir() or self._is_kept(path)):
                 path.unlink()
         self._server = grpc.aio.server()
         api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
