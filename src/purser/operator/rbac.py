@@ -1,6 +1,6 @@
 """What the operator itself may do. Also all that it grants to operands: nobody may grant what they may not do.
 
-``scripts/generate_operator_manifests.py`` writes the rules into the Helm chart; a test compares the two.
+``scripts/generate_chart.py`` writes the rules into the Helm chart; a test compares the two.
 """
 
 from collections.abc import Iterable

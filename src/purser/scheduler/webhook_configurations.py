@@ -1,6 +1,6 @@
 """The webhook configurations that Purser needs: what the API server asks its webhooks about, and what not.
 
-The one place that says so. The Helm chart ships what ``scripts/generate_scheduler_manifests.py`` writes from here,
+The one place that says so. The Helm chart ships what ``scripts/generate_chart.py`` writes from here,
 ``purser webhook manifest`` prints it, and the scheduler compares it with what is there.
 """
 

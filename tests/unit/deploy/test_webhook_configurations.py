@@ -16,7 +16,7 @@ from purser.scheduler.webhook_configurations import NODES_WEBHOOK, mutating_conf
 
 from .test_helm_chart import CHART, find, render
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "generate_scheduler_manifests.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "generate_chart.py"
 TARGET = ServiceTarget("purser-system", "purser-webhook")
 KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
@@ -27,12 +27,13 @@ def wanted(failure_policy: str = "Ignore") -> list[dict[str, Any]]:
 
 
 def test_the_charts_files_are_what_the_script_makes() -> None:
-    spec = importlib.util.spec_from_file_location("generate_scheduler_manifests", SCRIPT)
+    spec = importlib.util.spec_from_file_location("generate_chart", SCRIPT)
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    for path, made in script.manifests().items():
-        assert yaml.safe_load((CHART / path).read_text()) == made, "run scripts/generate_scheduler_manifests.py"
+    for files in script.manifests().values():
+        for path, made in files.items():
+            assert yaml.safe_load((CHART / path).read_text()) == made, "run scripts/generate_chart.py"
 
 
 @pytest.mark.parametrize("policy", ["Ignore", "Fail"])

@@ -1,6 +1,6 @@
 """The CustomResourceDefinition of ClusterPolicy, made from its types.
 
-``scripts/generate_operator_manifests.py`` writes it into the Helm chart; a test compares the two. Rules in CEL work
+``scripts/generate_chart.py`` writes it into the Helm chart; a test compares the two. Rules in CEL work
 from Kubernetes 1.25 on; older API servers leave them out, and the operator says in the policy's status what is wrong.
 """
 

@@ -42,7 +42,7 @@ def at(path: str) -> dict[str, Any]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_chart_has_what_is_made(path: str, made: Callable[[], Any]) -> None:
-    assert yaml.safe_load((CHART / path).read_text()) == made(), "run scripts/generate_operator_manifests.py"
+    assert yaml.safe_load((CHART / path).read_text()) == made(), "run scripts/generate_chart.py"
 
 
 def every_field(found: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
