@@ -34,7 +34,7 @@ async def test_they_are_added_behind_their_own_endpoint_and_nothing_else_is(api:
     assert body["status"]["phase"] == "Pending"
     assert len((await api.patch(path, debugging("two"), STRATEGIC)).ok().body["spec"]["ephemeralContainers"]) == 2
     read = (await api.get(path)).ok().body
-    assert [each["name"] for each in read["spec"]["ephemeralContainers"]].sort() == ["one", "two"].sort()
+    assert {each["name"] for each in read["spec"]["ephemeralContainers"]} == {"one", "two"}
     read["spec"]["ephemeralContainers"].append({"name": "three", "image": "busybox"})
     assert len((await api.put(path, read)).ok().body["spec"]["ephemeralContainers"]) == 3
 
