@@ -33,9 +33,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def server_ports(local_port_range: str) -> list[int]:
-    """Ports that the kernel gives to no connection, by the text of ip_local_port_range (empty: unknown, Linux' own).
+    """Ports that the kernel gives to no connection, by the text of ip_local_port_range (empty: Linux' default).
 
-    Where an administrator left too few, any: each stands for "whatever the kernel gives" as 0.
+    Where an administrator left too few of them all are 0: any port that the kernel gives.
     """
     first, last = (int(word) for word in (local_port_range or "32768 60999").split())
     apart = [*range(_FIRST, first), *range(max(last + 1, _FIRST), 65_536)]

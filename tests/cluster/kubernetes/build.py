@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from purser.lab.driver.compile import cache_folder
+
 from . import apt, debian, modules, releases
 from .binaries import BUILT, Binaries, MissingBinariesError
 from .progress import BuildError, say
@@ -40,7 +42,7 @@ def ensure_programs() -> None:
     with _lock():
         version = releases.wanted()
         if version.endswith(".x") and not assets:
-            version = modules.newest(releases.minor_of(version))
+            version = modules.newest(releases.minor_of(version), PROGRAMS)
         wanted = releases.folders(version)
         absent = {} if assets else {name: path for name, path in wanted.items() if not path.exists()}
         from_debian = version == releases.DEBIAN and bool(absent)
@@ -68,7 +70,7 @@ def _filling(target: Path) -> Iterator[tuple[Path, Path]]:
     """Folders to work in and to fill; the second becomes the target at the end, in one step."""
     _remove_dead_builds()
     # Beside the target, so that the last step is a rename.
-    work = Path(tempfile.mkdtemp(prefix="build-", dir=releases.cache_folder()))
+    work = Path(tempfile.mkdtemp(prefix="build-", dir=cache_folder()))
     try:
         ready = work / "ready"
         ready.mkdir()
@@ -80,7 +82,7 @@ def _filling(target: Path) -> Iterator[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    folder = releases.cache_folder()
+    folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "build.lock").open("a") as lock:
         try:
@@ -93,7 +95,7 @@ def _lock() -> Iterator[None]:
 
 def _remove_dead_builds() -> None:
     """Whoever holds the lock is the only one building: other work folders were left by builds that were killed."""
-    for leftover in releases.cache_folder().glob("build-*"):
+    for leftover in cache_folder().glob("build-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -10,8 +10,11 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from purser.lab.driver.compile import cache_folder
 
 from . import releases
 from .progress import OTHERWISE, BuildError, heartbeat, say
@@ -19,13 +22,10 @@ from .progress import OTHERWISE, BuildError, heartbeat, say
 _GO = (1, 26)
 """What the pinned release wants, and no newer one: with 1.27, its API server serves broken schemas."""
 
-_KUBERNETES = "k8s.io/kubernetes"
+_KUBERNETES, _CONTAINERD = releases.PINNED["kubernetes"], releases.PINNED["containerd"]
 _PROGRAMS = {
-    "etcd": {"etcd": "go.etcd.io/etcd/server/v3"},
-    "containerd": {
-        name: f"github.com/containerd/containerd/v2/cmd/{name}"
-        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
-    },
+    "etcd": {"etcd": releases.PINNED["etcd"]},
+    "containerd": {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
 }
 """Packages by program; Kubernetes' have the names of its programs."""
 
@@ -33,28 +33,41 @@ _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 """Packages whose variables say the version: without them a program says v0.0.0."""
 
 
-def newest(minor: int) -> str:
-    """The newest release of a minor version that the module proxy lists. Raises BuildError."""
-    listed = _go(["list", "-m", "-versions", _KUBERNETES], releases.cache_folder()).split()
-    found = [int(match[1]) for each in listed if (match := re.fullmatch(rf"v1\.{minor}\.(\d+)", each))]
-    if not found:
-        raise BuildError(
-            f"the Go module proxy lists no release 1.{minor}; it may serve one all the same: name it, as in "
-            f"{releases.VARIABLE}=1.{minor}.15"
-        )
-    return f"1.{minor}.{max(found)}"
+def newest(minor: int, programs: tuple[str, ...]) -> str:
+    """The newest release of a minor version that the module proxy serves with all of its modules. Raises BuildError."""
+    _require_go()
+    listed = _go(["list", "-m", "-versions", _KUBERNETES], cache_folder()).split()
+    found = {int(match[1]) for each in listed if (match := re.fullmatch(rf"v1\.{minor}\.(\d+)", each))}
+    # A minor version's first release is served more often than it is listed.
+    for patch in sorted(found | {0}, reverse=True):
+        release = f"1.{minor}.{patch}"
+        with tempfile.TemporaryDirectory() as work:
+            try:
+                _write_module(release, _packages("kubernetes", programs), Path(work) / "module")
+            except BuildError as error:
+                say(f"{release} is not served: {str(error).splitlines()[-1].strip()}")
+            else:
+                return release
+    raise BuildError(
+        f"the Go module proxy serves no release of 1.{minor} that it lists; name one, as in "
+        f"{releases.VARIABLE}=1.{minor}.2"
+    )
 
 
 def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready: Path) -> None:
     """Fill `ready` with the programs of a module; `work` is an empty folder. Raises BuildError."""
     _require_go()
-    packages = _PROGRAMS.get(name) or {each: f"{_KUBERNETES}/cmd/{each}" for each in programs}
+    packages = _packages(name, programs)
     if version == releases.pinned(name):
         module = releases.module_folder(name)
     else:
         module = work / "module"
         _write_module(version, packages, module)
     _build(f"{name} {version}", module, packages, _ldflags(version) if name == "kubernetes" else "-s -w", ready)
+
+
+def _packages(name: str, programs: tuple[str, ...]) -> Mapping[str, str]:
+    return _PROGRAMS.get(name) or {each: f"{_KUBERNETES}/cmd/{each}" for each in programs}
 
 
 def _write_module(version: str, packages: Mapping[str, str], module: Path) -> None:
@@ -111,14 +124,14 @@ def _go(arguments: Sequence[str], folder: Path) -> str:
 def _require_go() -> None:
     if shutil.which("go") is None:
         raise BuildError(f"go is not on the PATH: install Go {_GO[0]}.{_GO[1]}. {OTHERWISE}")
-    said = _go(["env", "GOVERSION"], releases.cache_folder())
+    said = _go(["env", "GOVERSION"], cache_folder())
     match = re.match(r"go(\d+)\.(\d+)", said)
     if match is None or (int(match[1]), int(match[2])) != _GO:
         raise BuildError(f"this is {said.strip()}: install Go {_GO[0]}.{_GO[1]}. {OTHERWISE}")
 
 
 def _environment() -> Mapping[str, str]:
-    cache = releases.cache_folder()
+    cache = cache_folder()
     own = {
         "GOMODCACHE": f"{cache}/go-mod",
         "GOCACHE": f"{cache}/go-build",

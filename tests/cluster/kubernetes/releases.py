@@ -1,13 +1,15 @@
 """Which release of Kubernetes the tests run, and the folders where programs that are built once per machine lie.
 
-`KUBERNETES` names it: `1.36.3`, or `1.32.x` for the newest of a minor version. Debian's stands for nothing else: it is
-built from Debian's source package, every other from Go modules. The newest that tests know, and the etcd and containerd
+`KUBERNETES` names it: `1.36.3`, or `1.32.x` for the newest of a minor version; by default 1.20.2. That one is built
+from Debian's source package, every other from Go modules. The newest that tests know, and the etcd and containerd
 beside it, are pinned in `modules/*/go.mod`, and nowhere else.
 """
 
 import os
 import re
 from pathlib import Path
+
+from purser.lab.driver.compile import cache_folder
 
 VARIABLE = "KUBERNETES"
 DEBIAN = "1.20.2"
@@ -28,12 +30,6 @@ _MODULES = Path(__file__).parent / "modules"
 
 class ReleaseError(ValueError):
     """`KUBERNETES` names no release; the message says what it may name."""
-
-
-def cache_folder() -> Path:
-    """Folder for what is built once per machine."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "purser"
 
 
 def module_folder(name: str) -> Path:
