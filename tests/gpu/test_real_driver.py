@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
 from purser.agent.nvml import Driver, open_driver
 
-pytestmark = pytest.mark.gpu
+KERNEL_MODULE = Path("/proc/driver/nvidia/version")
+"""A test before these may have loaded the simulated library, which answers to the real one's name from then on."""
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not KERNEL_MODULE.exists(), reason="no NVIDIA driver on this machine"),
+]
 
 
 @pytest.fixture
 def driver() -> Iterator[Driver]:
     driver = open_driver()
     try:
-        if absent := driver.info().absent:
-            pytest.skip(f"no NVIDIA driver on this machine: {absent}")
+        assert driver.info().absent is None
         yield driver
     finally:
         driver.close()
