@@ -3,7 +3,7 @@
 BIN := .venv/bin
 export KUBERNETES
 
-.PHONY: help setup setup-lab lab test lint format cluster-test docs clean
+.PHONY: help setup setup-lab lab test lint format cluster-test image image-lock docs clean
 
 help:  ## Show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,12 @@ format: setup  ## Rewrite the code in the house format
 cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 12 minutes). KUBERNETES=1.36.3 names another release
 	$(BIN)/python -m tests.cluster.kubernetes.build
 	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster $(ARGS)
+
+image: setup-lab  ## Build the image into dist/, without Docker or root, on Debian 12. ARGS="--help" shows options
+	@$(BIN)/python -m deploy.image $(ARGS)
+
+image-lock: setup-lab  ## Write the newest versions of Debian's packages into the image's lock
+	@$(BIN)/python -m deploy.image --renew-lock
 
 docs: setup  ## Build the documentation site into site/
 	$(BIN)/mkdocs build --strict

@@ -11,7 +11,7 @@ import grpc
 from purser.lab.controlplane.process import Process, listens
 
 from .binaries import Binaries
-from .image import write_image
+from .image import write_busybox
 from .manifests import BUSYBOX_IMAGE, PAUSE_IMAGE
 
 _COMMON = """\
@@ -111,9 +111,13 @@ class Containerd:
         for name, command in ((PAUSE_IMAGE, ["sleep", "2147483647"]), (BUSYBOX_IMAGE, ["sh"])):
             archive = self._folder / "image.tar"
             if name not in self._ctr("images", "ls", "-q").split():
-                write_image(archive, name, command)
+                write_busybox(archive, name, command)
                 self._ctr("images", "import", str(archive))
                 archive.unlink()
+
+    def import_image(self, archive: Path) -> None:
+        """Have an image, which its archive names, for pods with `imagePullPolicy: Never` or `IfNotPresent`."""
+        self._ctr("images", "import", str(archive))
 
     def remove_pods(self) -> None:
         """Stop and remove every pod, with its network, by the calls kubelet itself would use."""
