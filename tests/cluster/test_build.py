@@ -97,4 +97,4 @@ def test_no_release_is_an_error_that_says_what_to_write(monkeypatch: pytest.Monk
 
 def test_what_runs_beside_a_release_is_of_its_time(cache: Path) -> None:
     assert list(releases.folders("1.20.2")) == ["kubernetes"]
-    assert list(releases.folders("1.36.3")) == ["kubernetes", "etcd", "containerd"]
+    assert list(releases.folders("1.36.3")) == ["kubernetes", "etcd", "containerd", "helm"]

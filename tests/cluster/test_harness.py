@@ -1,11 +1,15 @@
 """The cluster itself: what the other tests of this folder take for granted."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from purser.lab.controlplane.commands import SERVICE_ADDRESS
+
 from .kubernetes import RealCluster, User, busybox_pod
+from .kubernetes.releases import CRI_V1
 
 
 @pytest.fixture
@@ -40,6 +44,18 @@ def test_a_pod_in_the_host_network_runs(cluster: RealCluster) -> None:
     cluster.create(busybox_pod("host", hostNetwork=True))
     assert cluster.wait_pod("host")["status"]["podIP"] == cluster.get("pod", "host")["status"]["hostIP"]
     cluster.delete("pod", "host")
+
+
+def test_a_service_is_reached_from_pods_and_from_this_machine(cluster: RealCluster) -> None:
+    if cluster.version < CRI_V1:
+        pytest.skip("no kube-proxy is built of this release")
+    cluster.start_services()
+    command = ("sh", "-c", "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null")
+    cluster.create(busybox_pod("client", command=command))
+    cluster.wait_pod("client", phase="Succeeded")
+    with socket.create_connection((SERVICE_ADDRESS, 443), timeout=10):
+        pass
+    cluster.delete("pod", "client")
 
 
 def test_a_pod_that_ends_succeeds(cluster: RealCluster) -> None:

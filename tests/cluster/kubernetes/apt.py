@@ -22,6 +22,7 @@ RUN_PACKAGES = {
     "containernetworking-plugins": "/usr/lib/cni/bridge",
     "busybox-static": "/usr/share/doc/busybox-static/copyright",
     "iproute2": "ip",
+    "iptables": "iptables",
     "mount": "mount",
 }
 """Packages by what shows that they are there: a command on the PATH, which may be another vendor's (containerd of

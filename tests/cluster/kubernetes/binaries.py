@@ -19,6 +19,9 @@ from . import releases
 BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 """Programs that Debian ships as source only."""
 
+PROXY = "kube-proxy"
+"""Built beside them but for the oldest release; whoever asks for Services needs it, and nobody else."""
+
 PACKAGED = ("etcd", "containerd", "ctr", "runc")
 CNI_PLUGINS = Path("/usr/lib/cni")
 BUSYBOX = Path("/bin/busybox")

@@ -1,6 +1,6 @@
 """Build Kubernetes and what runs beside it: `python -m tests.cluster.kubernetes.build`, as root on Debian 12.
 
-`releases.py` says which release. Each build is kept in the cache folder, and a second call returns at once. Programs
+`releases.py` says which release. What is built is kept in the cache folder, and a second call returns at once. Programs
 named by `KUBEBUILDER_ASSETS` make all of it needless.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from purser.lab.driver.compile import cache_folder
 
 from . import apt, debian, modules, releases
-from .binaries import BUILT, Binaries, MissingBinariesError
+from .binaries import BUILT, PROXY, Binaries, MissingBinariesError
 from .progress import BuildError, say
 
 PROGRAMS = (*BUILT, "kubectl")
@@ -44,18 +44,26 @@ def ensure_programs() -> None:
         if version.endswith(".x") and not assets:
             version = modules.newest(releases.minor_of(version), PROGRAMS)
         wanted = releases.folders(version)
-        absent = {} if assets else {name: path for name, path in wanted.items() if not path.exists()}
+        absent = {} if assets else {name: found for name, path in wanted.items() if (found := _absent(name, path))}
         from_debian = version == releases.DEBIAN and bool(absent)
         _install(
             {} if "etcd" in wanted else apt.OLD_PACKAGES,
             apt.BUILD_PACKAGES if from_debian else {},
         )
-        for name, target in absent.items():
+        for name, programs in absent.items():
+            target = wanted[name]
             with _filling(target) as (work, ready):
                 if from_debian:
-                    debian.build(PROGRAMS, work, ready)
+                    debian.build(programs, work, ready)
                 else:
-                    modules.build(name, target.name.split("-", 1)[1], PROGRAMS, work, ready)
+                    modules.build(name, target.name.split("-", 1)[1], programs, work, ready)
+
+
+def _absent(name: str, folder: Path) -> tuple[str, ...]:
+    """Programs that are to be built into a folder. Of 1.20 there is no kube-proxy: no test asks for one."""
+    proxy = () if folder == releases.folder("kubernetes", releases.DEBIAN) else (PROXY,)
+    programs = (*PROGRAMS, *proxy) if name == "kubernetes" else modules.programs(name)
+    return tuple(each for each in programs if not (folder / each).exists())
 
 
 def _install(*groups: dict[str, str]) -> None:
@@ -67,7 +75,7 @@ def _install(*groups: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _filling(target: Path) -> Iterator[tuple[Path, Path]]:
-    """Folders to work in and to fill; the second becomes the target at the end, in one step."""
+    """Folders to work in and to fill; what is in the second goes to the target at the end, each program in one step."""
     _remove_dead_builds()
     # Beside the target, so that the last step is a rename.
     work = Path(tempfile.mkdtemp(prefix="build-", dir=cache_folder()))
@@ -75,7 +83,9 @@ def _filling(target: Path) -> Iterator[tuple[Path, Path]]:
         ready = work / "ready"
         ready.mkdir()
         yield work, ready
-        ready.rename(target)
+        target.mkdir(exist_ok=True)
+        for each in ready.iterdir():
+            each.rename(target / each.name)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

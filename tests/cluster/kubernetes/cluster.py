@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -25,9 +26,9 @@ from purser.lab.controlplane.process import Process, answers_ok, listens
 from purser.lab.ports import free_ports
 
 from . import kubelet, network
-from .binaries import Binaries
+from .binaries import PROXY, Binaries
 from .containers import Containerd
-from .host import ensure_cgroups, machine_lock
+from .host import ensure_cgroups, ensure_shared_mounts, machine_lock
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ _SYSTEM_USERS = {
     "admin": ("admin", ("system:masters",)),
     "kube-controller-manager": ("system:kube-controller-manager", ()),
     "kube-scheduler": ("system:kube-scheduler", ()),
+    "kube-proxy": ("system:kube-proxy", ()),
 }
 
 
@@ -55,7 +57,8 @@ class RealCluster:
     logs: folder for the log files; below `folder`, and gone with it, when not given.
     wait_seconds: how long to wait for another cluster on this machine to end; there can be one at a time.
 
-    `processes` has them by name: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd, kubelet.
+    `processes` has them by name: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd, kubelet,
+    and after `start_services` kube-proxy.
     """
 
     device_plugin_dir = kubelet.DEVICE_PLUGIN_FOLDER
@@ -105,6 +108,7 @@ class RealCluster:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             stack.enter_context(machine_lock(self.folder, self._wait_seconds))
             ensure_cgroups()
+            ensure_shared_mounts()
             network.create_bridge()
             self._prepare()
             stack.callback(self._stop_processes)
@@ -135,6 +139,26 @@ class RealCluster:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await asyncio.to_thread(self.stop)
+
+    def start_services(self) -> None:
+        """Run kube-proxy, if it does not run yet: from then on Services are reached, from pods and from this machine.
+
+        Raises MissingBinariesError, and StartError on a kernel without netfilter.
+        """
+        if "kube-proxy" in self.processes:
+            return
+        healthz, metrics = free_ports(2)
+        config = self.folder / "kube-proxy.json"
+        kubeconfig = self._kubeconfigs["kube-proxy"]
+        config.write_text(json.dumps(network.proxy_config(kubeconfig, self.node_name, healthz, metrics)))
+        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+        argv = [self.binaries.path(PROXY), f"--config={config}"]
+        process = self.processes["kube-proxy"] = Process("kube-proxy", argv, self.logs, env={"PATH": path})
+        cleanup = [argv[0], "--cleanup"]
+        self._cleanup.callback(subprocess.run, cleanup, env={"PATH": path}, capture_output=True, timeout=60)
+        self._cleanup.callback(process.stop)
+        process.start()
+        process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{healthz}/healthz"))
 
     # -- access --------------------------------------------------------------------------------------------------------
 
@@ -304,7 +328,9 @@ class RealCluster:
         if {"nodelifecycle", "node-lifecycle-controller"} & set(self._disabled_controllers):
             # The plugin taints new nodes as not ready; only that controller would ever take the taint away.
             disabled_admission.append("TaintNodesByCondition")
-        self._run("kube-apiserver", commands.apiserver_arguments(self.files, self.ports, disabled_admission))
+        arguments = commands.apiserver_arguments(self.files, self.ports, disabled_admission)
+        # Pods come by the bridge, to the address that the Service `kubernetes` publishes.
+        self._run("kube-apiserver", [*arguments, "--bind-address=0.0.0.0", "--endpoint-reconciler-type=lease"])
 
     def _start_controller_manager(self) -> None:
         arguments = commands.controller_manager_arguments(

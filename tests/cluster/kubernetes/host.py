@@ -29,9 +29,16 @@ CGROUPS_V1 = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio
 """kubelet asks for the first four, runc for the others."""
 
 _MARKER = KUBELET_FOLDER / ".purser-cluster"
-_OURS = ("etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "containerd", "containerd-shim", "kubelet")
-
-
+_OURS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller",
+    "kube-scheduler",
+    "kube-proxy",
+    "containerd",
+    "containerd-shim",
+    "kubelet",
+)
 _NETWORKS = Path("/run/netns")
 
 
@@ -84,6 +91,13 @@ def ensure_cgroups() -> None:
         if str(target.resolve()) not in mounted:
             target.mkdir(exist_ok=True)
             _run("mount", "-t", "cgroup", "-o", name, "cgroup", str(target))
+
+
+def ensure_shared_mounts() -> None:
+    """Let mounts be seen across mount namespaces, as systemd does: `mountPropagation` of pods needs it."""
+    [root] = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
+    if not any(field.startswith("shared:") for field in root[6 : root.index("-")]):
+        _run("mount", "--make-rshared", "/")
 
 
 def clear_leftovers(run: Run) -> None:

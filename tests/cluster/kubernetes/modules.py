@@ -26,11 +26,12 @@ _KUBERNETES, _CONTAINERD = releases.PINNED["kubernetes"], releases.PINNED["conta
 _PROGRAMS = {
     "etcd": {"etcd": releases.PINNED["etcd"]},
     "containerd": {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+    "helm": {"helm": f"{releases.PINNED['helm']}/cmd/helm"},
 }
 """Packages by program; Kubernetes' have the names of its programs."""
 
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-"""Packages whose variables say the version: without them a program says v0.0.0."""
+"""Packages whose variables say the version: without them a program of Kubernetes says v0.0.0."""
 
 
 def newest(minor: int, programs: tuple[str, ...]) -> str:
@@ -54,8 +55,13 @@ def newest(minor: int, programs: tuple[str, ...]) -> str:
     )
 
 
+def programs(name: str) -> tuple[str, ...]:
+    """What is built of a module, but for Kubernetes', of which whoever builds it says it."""
+    return tuple(_PROGRAMS.get(name, ()))
+
+
 def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready: Path) -> None:
-    """Fill `ready` with the programs of a module; `work` is an empty folder. Raises BuildError."""
+    """Fill `ready` with programs of a module; `work` is an empty folder. Raises BuildError."""
     _require_go()
     packages = _packages(name, programs)
     if version == releases.pinned(name):
@@ -63,11 +69,12 @@ def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready:
     else:
         module = work / "module"
         _write_module(version, packages, module)
-    _build(f"{name} {version}", module, packages, _ldflags(version) if name == "kubernetes" else "-s -w", ready)
+    _build(f"{name} {version}", module, packages, _ldflags(name, version), ready)
 
 
 def _packages(name: str, programs: tuple[str, ...]) -> Mapping[str, str]:
-    return _PROGRAMS.get(name) or {each: f"{_KUBERNETES}/cmd/{each}" for each in programs}
+    known = _PROGRAMS.get(name, {})
+    return {each: known.get(each, f"{_KUBERNETES}/cmd/{each}") for each in programs}
 
 
 def _write_module(version: str, packages: Mapping[str, str], module: Path) -> None:
@@ -141,7 +148,11 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, **own, "GOWORK": "off"}
 
 
-def _ldflags(version: str) -> str:
+def _ldflags(name: str, version: str) -> str:
+    if name == "helm":
+        return f"-s -w -X {releases.PINNED['helm']}/internal/version.version=v{version}"
+    if name != "kubernetes":
+        return "-s -w"
     major, minor, _ = version.split(".")
     values = {
         "gitVersion": f"v{version}",

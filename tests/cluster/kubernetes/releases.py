@@ -1,7 +1,7 @@
 """Which release of Kubernetes the tests run, and the folders where programs that are built once per machine lie.
 
 `KUBERNETES` names it: `1.36.3`, or `1.32.x` for the newest of a minor version; by default 1.20.2. That one is built
-from Debian's source package, every other from Go modules. The newest that tests know, and the etcd and containerd
+from Debian's source package, every other from Go modules. The newest that tests know, and the etcd, containerd and helm
 beside it, are pinned in `modules/*/go.mod`, and nowhere else.
 """
 
@@ -19,6 +19,7 @@ PINNED = {
     "kubernetes": "k8s.io/kubernetes",
     "etcd": "go.etcd.io/etcd/server/v3",
     "containerd": "github.com/containerd/containerd/v2",
+    "helm": "helm.sh/helm/v4",
 }
 """Module by folder of `modules`."""
 
@@ -80,5 +81,5 @@ def folders(version: str) -> dict[str, Path]:
     """By module, what a release runs with; what is not in them comes from Debian."""
     found = {"kubernetes": folder("kubernetes", version)}
     if (1, minor_of(version)) >= CRI_V1:
-        found |= {name: folder(name, pinned(name)) for name in ("etcd", "containerd")}
+        found |= {name: folder(name, pinned(name)) for name in ("etcd", "containerd", "helm")}
     return found
