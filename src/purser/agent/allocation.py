@@ -15,16 +15,23 @@ from purser.core.model import ContainerGrant, Device, Enforcement, Grant, Librar
 
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")
 _DEVICES_DIR = PurePath("/var/run/nvidia-container-devices")
+_CDI_KIND = "nvidia.com/gpu"
+"""In the specification that NVIDIA's container toolkit writes, where devices have their uuids among their names."""
+_CDI_ANNOTATION = "cdi.k8s.io/purser.dev_gpu"
 _CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
 
 class DeviceList(StrEnum):
-    """How a container's devices are named to NVIDIA's container toolkit; the words are NVIDIA's device plugin's."""
+    """How a container's devices are named to what adds them; the words are NVIDIA's device plugin's."""
 
     VARIABLE = "envvar"
     """The variable NVIDIA_VISIBLE_DEVICES alone, which a container's own variables replace."""
     MOUNTS = "volume-mounts"
     """Mounts as well, which the toolkit heeds first (``accept-nvidia-visible-devices-as-volume-mounts``)."""
+    CDI_ANNOTATIONS = "cdi-annotations"
+    """CDI's names as well, in an annotation of the container, which containerd 1.7 and CRI-O 1.23 read."""
+    CDI_CRI = "cdi-cri"
+    """CDI's names as well, in kubelet's own field for them: kubelet 1.29 and a runtime that reads it."""
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -59,22 +66,29 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Environment, mounts and device files of one container."""
+    """Environment, mounts, device files and CDI devices of one container."""
 
     environment: Mapping[str, str]
     mounts: tuple[Mount, ...] = ()
     device_nodes: tuple[str, ...] = ()
     """Names in /dev, same path in the container, to read and write."""
+    annotations: Mapping[str, str] = {}
+    """For the container runtime."""
+    cdi_devices: tuple[str, ...] = ()
+    """Full names, as ``nvidia.com/gpu=GPU-...``."""
 
 
 def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts) -> Answer:
     """The answer for one container of a pod."""
     enforcement = enforcement_of(part, container.hold, node.enforcement)
     library = _mounts(grant, part, node) if enforcement.has_library else ()
+    cdi_names = tuple(f"{_CDI_KIND}={uuid}" for uuid in part.uuids)
     return Answer(
         environment=_environment(grant, part, container, node, enforcement),
         mounts=(*library, *_named_by_mounts(part, node)),
         device_nodes=_device_nodes(part, node),
+        annotations={_CDI_ANNOTATION: ",".join(cdi_names)} if node.device_list is DeviceList.CDI_ANNOTATIONS else {},
+        cdi_devices=cdi_names if node.device_list is DeviceList.CDI_CRI else (),
     )
 
 
@@ -129,7 +143,7 @@ def _mounts(grant: Grant, part: ContainerGrant, node: NodeFacts) -> tuple[Mount,
 
 def _named_by_mounts(part: ContainerGrant, node: NodeFacts) -> tuple[Mount, ...]:
     """A mount of /dev/null per device: NVIDIA's toolkit takes these before any variable, where it is told to."""
-    if node.device_list is DeviceList.VARIABLE:
+    if node.device_list is not DeviceList.MOUNTS:
         return ()
     return tuple(Mount(f"{_DEVICES_DIR}/{uuid}", "/dev/null") for uuid in part.uuids)
 

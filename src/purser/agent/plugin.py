@@ -170,6 +170,8 @@ def container_response(answer: Answer) -> api_pb2.ContainerAllocateResponse:
             api_pb2.DeviceSpec(container_path=f"/dev/{name}", host_path=f"/dev/{name}", permissions="rw")
             for name in answer.device_nodes
         ],
+        annotations=dict(answer.annotations),
+        cdi_devices=[api_pb2.CDIDevice(name=name) for name in answer.cdi_devices],
     )
 
 

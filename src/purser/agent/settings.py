@@ -61,8 +61,8 @@ class AgentSettings:
     containers that lose their GPUs on ``systemctl daemon-reload``."""
 
     device_list: DeviceList = DeviceList.VARIABLE
-    """How NVIDIA's container toolkit is told which devices a container gets. ``volume-mounts`` is out of pods' reach,
-    and needs the toolkit set up for it; else they would be ignored."""
+    """How it is told which devices a container gets. All but ``envvar`` are out of pods' reach, and want a node that is
+    set up for them: NVIDIA's container toolkit for ``volume-mounts``, its CDI specification for the two of CDI."""
 
     xid_policy: XidPolicy = field(default_factory=XidPolicy)
     """Which Xid errors make a card unhealthy."""

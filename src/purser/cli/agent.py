@@ -66,8 +66,9 @@ def agent(
     device_list_strategy: Annotated[
         str,
         typer.Option(
-            help="How NVIDIA's container toolkit is told of a container's devices: envvar, or volume-mounts as well, "
-            "which no pod can replace (the toolkit has to accept them)."
+            help="How it is told which devices a container gets: envvar, or what no pod can replace as well: "
+            "volume-mounts (the container toolkit has to accept them), cdi-annotations or cdi-cri (the runtime needs "
+            "the toolkit's CDI specification)."
         ),
     ] = "envvar",
     metrics_address: MetricsAddress = "0.0.0.0",

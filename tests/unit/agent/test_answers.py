@@ -129,6 +129,22 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
             ),
             id="devices named by mounts, out of the container's reach",
         ),
+        pytest.param(
+            given(A, B, cores_percent=100, device_list=DeviceList.CDI_ANNOTATIONS),
+            Answer(
+                {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
+                annotations={"cdi.k8s.io/purser.dev_gpu": f"nvidia.com/gpu={A},nvidia.com/gpu={B}"},
+            ),
+            id="devices named by CDI to the runtime",
+        ),
+        pytest.param(
+            given(A, B, cores_percent=100, device_list=DeviceList.CDI_CRI),
+            Answer(
+                {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
+                cdi_devices=(f"nvidia.com/gpu={A}", f"nvidia.com/gpu={B}"),
+            ),
+            id="devices named by CDI to kubelet",
+        ),
     ],
 )
 def test_a_container_gets(actual, expected):

@@ -35,8 +35,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "passDeviceSpecs": True,
             "kubeletDir": "/var/lib/k0s/kubelet",
             "kubeletConfig": "/etc/kubernetes/kubelet.yaml",
+            "affinity": {"nodeAffinity": {}},
         },
         "scheduler": {
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+            ],
             "nodePolicy": "fragmentation=3,spread=0.5",
             "gpuPolicy": "numa,spread",
             "authority": "exclusive",
@@ -70,7 +74,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def render(values: dict[str, Any], kubernetes: str = "1.32") -> list[dict[str, Any]]:
-    scheduler = {**values.get("scheduler", {}), "kubeScheduler": {"tag": f"v{kubernetes}.0"}}
+    given = values.get("scheduler", {})
+    scheduler = {**given, "kubeScheduler": {**given.get("kubeScheduler", {}), "tag": f"v{kubernetes}.0"}}
     texts = _rendered(json.dumps({**values, "scheduler": scheduler}, sort_keys=True))
     return [document for text in texts for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
@@ -213,6 +218,32 @@ def test_the_agent_is_root_and_nothing_else_is() -> None:
     assert agent["securityContext"]["runAsUser"] == 0
     scheduler = find(render({}), "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
     assert scheduler["securityContext"]["runAsNonRoot"] is True
+
+
+def test_kubelets_folder_for_plugins_is_where_every_kubelet_has_it() -> None:
+    spec = find(render(VARIANTS["everything set"]), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+    assert paths["device-plugins"] == "/var/lib/kubelet/device-plugins"
+    assert paths["pod-resources"] == "/var/lib/k0s/kubelet/pod-resources"
+
+
+def test_without_agents_the_chart_brings_nothing_of_theirs() -> None:
+    documents = render({"agent": {"enabled": False}})
+    assert not [d for d in documents if d["kind"] == "DaemonSet" or d["metadata"]["name"] == "purser-agent"]
+
+
+def test_a_digest_counts_instead_of_the_tag() -> None:
+    digest = f"sha256:{'0' * 64}"
+    documents = render({"image": {"digest": digest}, "scheduler": {"kubeScheduler": {"digest": digest}}})
+    spec = find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
+    images = [each["image"] for each in spec["containers"]]
+    assert images == [f"purser@{digest}", f"registry.k8s.io/kube-scheduler@{digest}"]
+
+
+def test_an_affinity_of_ones_own_replaces_the_charts() -> None:
+    affinity = {"nodeAffinity": {}}
+    spec = find(render({"scheduler": {"affinity": affinity}}), "Deployment", "purser-scheduler")["spec"]
+    assert spec["template"]["spec"]["affinity"] == affinity
 
 
 def test_roles_have_no_wildcards() -> None:

@@ -1,10 +1,12 @@
 """docs/install.md against the chart and the code: values with their defaults, options, and words of grants."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import typer.main
 import yaml
@@ -42,6 +44,15 @@ def test_every_value_that_the_page_sets_is_one_of_the_charts() -> None:
             if found == {}:  # its content is checked elsewhere
                 break
             found = found[part]
+
+
+def test_paths_of_other_distributions_are_values_that_the_chart_takes() -> None:
+    schema = json.loads((ROOT / "deploy/helm/purser/values.schema.json").read_text())
+    table = PAGE.partition("<!-- table: distributions -->")[2].strip().partition("\n\n")[0]
+    rows = [re.findall(r"`(/[^`]+)`", row) for row in table.splitlines()[2:]]
+    assert len(rows) == 5
+    for paths in rows:
+        jsonschema.validate({"agent": dict(zip(("kubeletDir", "kubeletConfig"), paths, strict=False))}, schema)
 
 
 def test_every_option_of_the_scheduler_that_the_page_names_is_there() -> None:

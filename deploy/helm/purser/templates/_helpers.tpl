@@ -12,7 +12,52 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "purser.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image }}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "purser.kubeSchedulerImage" -}}
+{{- with .Values.scheduler.kubeScheduler }}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ include "purser.kubernetesVersion" $ }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The agents of the chart's own, which the operator brings otherwise. */}}
+{{- define "purser.hasAgent" -}}
+{{- if and .Values.agent.enabled (not .Values.operator.enabled) }}yes{{ end }}
+{{- end }}
+
+{{/* Where a component's pods may go, of its section of the values. */}}
+{{- define "purser.placing" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What the Pod Security Standard `restricted` wants of a pod, and of its containers. */}}
+{{- define "purser.restrictedPod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "purser.restrictedContainer" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
 {{- end }}
 
 {{/* The version of kube-scheduler to run, and with it the cluster's: as given, else what Helm was told by the API server. */}}
@@ -40,16 +85,8 @@ priorityClassName: {{ .Values.operator.priorityClassName }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.operator.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.operator.tolerations }}
-tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
+{{- include "purser.placing" .Values.operator }}
+{{ include "purser.restrictedPod" . }}
 {{- end }}
 
 {{/* Before anything else of the chart, in the order of the given weights; gone again once it is done. */}}
@@ -62,10 +99,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- define "purser.operatorContainer" -}}
 image: {{ include "purser.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+{{ include "purser.restrictedContainer" . }}
 {{- end }}
 
 {{/* How operands that run Purser's image get it: as the chart says it for its own pods. NVIDIA's device plugin is none of them. */}}
