@@ -21,6 +21,9 @@ USER = 65532
 
 SBOM = "usr/share/doc/purser/purser.spdx.json"
 
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""mig-worker finds the host's programs by it, too."""
+
 _COMMAND = f"""\
 #!/usr/bin/python{wheels.PYTHON} -Iu
 import sys
@@ -84,7 +87,11 @@ def build(output: Path, extras: Sequence[str] = (), *, newest: bool = False, cac
 def _config(labels: Mapping[str, str]) -> Mapping[str, object]:
     return {
         "User": f"{USER}:{USER}",
-        "Env": ["PATH=/usr/local/bin:/usr/bin", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"],
+        "Env": [
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG=C.UTF-8",
+            "PYTHONUNBUFFERED=1",
+        ],
         "Entrypoint": ["purser"],
         "WorkingDir": "/",
         "Labels": dict(labels),

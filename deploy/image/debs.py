@@ -66,7 +66,7 @@ LEFT_OUT = (
 )
 """Of these packages: patterns of paths."""
 
-_KEPT = ("etc/debian_version", "etc/ld.so.conf.d/*", "etc/python3.11/*", "usr/share/doc/*/copyright")
+_KEPT = ("etc/debian_version", "etc/os-release", "etc/ld.so.conf.d/*", "etc/python3.11/*", "usr/share/doc/*/copyright")
 _MERGED = ("bin", "lib", "lib64", "sbin")
 """Folders that Debian has below /usr since 12, whatever packages say."""
 

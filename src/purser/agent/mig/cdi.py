@@ -5,6 +5,7 @@ Nothing is done where the toolkit uses no CDI: then there is no such specificati
 """
 
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from purser.agent.nvml.library import find_library
 SPEC = Path("run/cdi/management.nvidia.com-gpu.yaml")
 """Below the host's root; the toolkit says /var/run, which is a link that only the host itself can follow."""
 TIMEOUT_S = 120.0
+CHROOT = (
+    *(sys.executable, "-I", "-S", "-c"),
+    "import os, sys; os.chroot(sys.argv[1]); os.chdir('/'); os.execvp(sys.argv[2], sys.argv[2:])",
+)
+"""What `chroot ROOT PROGRAM...` does: the image has no program of that name. Needs CAP_SYS_CHROOT."""
 _DISTRIBUTIONS = Path("/usr/bin")
 _SMI = ("usr/bin/nvidia-smi", "bin/nvidia-smi", "usr/sbin/nvidia-smi", "sbin/nvidia-smi")
 
@@ -39,8 +45,9 @@ def _toolkit(host_root: Path, toolkit_dir: Path) -> Path:
 
 
 def _commands(host_root: Path, place: DriverPlace, toolkit: Path) -> Iterator[list[str]]:
-    """nvidia-smi has the nodes of MIG's capabilities made; nvidia-ctk makes those of the driver's control devices."""
-    host = ["chroot", str(host_root)]
+    """A root, and what is run in it: nvidia-smi has the nodes of MIG's capabilities made; nvidia-ctk makes those of the
+    driver's control devices."""
+    host = [str(host_root)]
     ctk = [*host, str(toolkit / "nvidia-ctk")]
     yield _smi(host_root, place)
     yield [*ctk, "system", "create-device-nodes", "--control-devices", f"--dev-root={place.dev_root}"]
@@ -62,16 +69,16 @@ def _smi(host_root: Path, place: DriverPlace) -> list[str]:
     """In the driver's root where that is a whole one; a folder with nothing but the driver is used from the host's."""
     root = host_root / place.root.lstrip("/")
     if place.root == place.dev_root:
-        return ["chroot", str(root), "nvidia-smi"]
+        return [str(root), "nvidia-smi"]
     found = next((each for each in _SMI if (root / each).exists()), _SMI[0])
     library = find_library((root,)) or ""
     preload = f"LD_PRELOAD=/{Path(library).relative_to(host_root)}" if library else "LD_PRELOAD="
-    return ["chroot", str(host_root), "env", preload, str(Path(place.root) / found)]
+    return [str(host_root), "env", preload, str(Path(place.root) / found)]
 
 
 def _run(command: Sequence[str]) -> None:
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+        subprocess.run([*CHROOT, *command], check=True, capture_output=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
         raise HardwareError(

@@ -1,13 +1,16 @@
 """After a MIG change the toolkit on the host writes the CDI specification of all GPUs anew, where there is one."""
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.unit.agent.mig.fake_gpus import Gpus
 
 from purser.agent.driver_roots import DriverPlace, driver_roots, find_place, read_place
-from purser.agent.mig.cdi import SPEC, renew_management_spec
+from purser.agent.mig import cdi
+from purser.agent.mig.cdi import CHROOT, SPEC, renew_management_spec
 from purser.agent.mig.hardware import HardwareError, Layout
 from purser.agent.mig.worker import answer
 from purser.core.mig_messages import MigRequest
@@ -25,13 +28,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for each in (SPEC, TOOLKIT.relative_to("/") / "nvidia-ctk", library):
         (found / each).parent.mkdir(parents=True, exist_ok=True)
         (found / each).touch()
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    chroot = programs / "chroot"
+    chroot = tmp_path / "chroot"
     fails = f"[ ! -e {tmp_path}/broken ] || {{ echo no GPU >&2; exit 3; }}"
     chroot.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\n{fails}\n')
     chroot.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(cdi, "CHROOT", (str(chroot),))
     return found
 
 
@@ -79,6 +80,16 @@ def test_what_goes_wrong_is_told_with_the_layout_that_is_there(host: Path, lacki
             None if lacking == "driver" else IN_CONTAINER,
             Path("/nowhere") if lacking == "toolkit" else TOOLKIT,
         )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root enters another root")
+def test_programs_run_in_the_hosts_root(tmp_path: Path) -> None:
+    ldconfig = Path("/sbin/ldconfig")  # a static program that writes below the root that it runs in
+    for folder in ("etc", "sbin"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ldconfig, tmp_path / "sbin")
+    subprocess.run([*CHROOT, tmp_path, ldconfig], check=True)
+    assert (tmp_path / "etc/ld.so.cache").exists()
 
 
 def test_it_comes_after_the_layout_and_not_after_a_question(tmp_path: Path) -> None:
