@@ -246,6 +246,24 @@ def test_an_affinity_of_ones_own_replaces_the_charts() -> None:
     assert spec["template"]["spec"]["affinity"] == affinity
 
 
+@pytest.mark.parametrize("operator", [False, True])
+def test_every_port_for_metrics_is_found_by_annotations_and_by_the_pod_monitor(operator: bool) -> None:
+    monitor = {"enabled": True, "labels": {"release": "prometheus"}}
+    documents = render({"metrics": {"podMonitor": monitor}, "operator": {"enabled": operator}})
+    found = find(documents, "PodMonitor", "purser")
+    assert found["metadata"]["labels"]["release"] == "prometheus"
+    [endpoint] = found["spec"]["podMetricsEndpoints"]
+    templates = [d["spec"]["template"] for d in documents if d["kind"] in ("Deployment", "DaemonSet")]
+    assert len(templates) == 2
+    for template in templates:
+        labels, annotations = template["metadata"]["labels"], template["metadata"]["annotations"]
+        assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        ports = [port for container in template["spec"]["containers"] for port in container.get("ports", [])]
+        [number] = [port["containerPort"] for port in ports if port["name"] == endpoint["port"]]
+        assert annotations["prometheus.io/scrape"] == "true"
+        assert annotations["prometheus.io/port"] == str(number)
+
+
 def test_roles_have_no_wildcards() -> None:
     documents = [*render({}), *render({"operator": {"enabled": True}})]
     rules = [rule for d in documents if d["kind"] in ("ClusterRole", "Role") for rule in d["rules"]]
