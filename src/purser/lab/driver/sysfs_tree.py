@@ -11,6 +11,7 @@ _GPU_CLASS = "0x030200"
 _SWITCH_CLASS = "0x068000"
 _NVIDIA = "0x10de"
 _SWITCH_DEVICE = "0x22a3"
+_SWITCH_SUBSYSTEM = "0x0000"
 
 
 def write_sysfs(root: Path, profile: Profile) -> None:
@@ -18,16 +19,17 @@ def write_sysfs(root: Path, profile: Profile) -> None:
     for index in range(len(profile.gpus)):
         write_gpu(root, profile, index)
     for address in profile.nvswitch.pci if profile.nvswitch else ():
-        _write(root, address, _SWITCH_CLASS, _SWITCH_DEVICE, None, "")
+        _write(root, address, _SWITCH_CLASS, (_SWITCH_DEVICE, _SWITCH_SUBSYSTEM), None, "")
 
 
 def write_gpu(root: Path, profile: Profile, index: int) -> None:
     """Write what the kernel tells of one GPU."""
     gpu = profile.gpus[index]
-    device = f"0x{profile.model_of(gpu).pci_device_id >> 16:04x}"
+    model = profile.model_of(gpu)
+    ids = f"0x{model.pci_device_id >> 16:04x}", f"0x{model.pci_subsystem_id >> 16:04x}"
     cpus = {each.node: each.cpus for each in profile.numa}
     nearest = cpus.get(gpu.numa_node, "") if gpu.numa_node is not None else ""
-    _write(root, gpu.pci, _GPU_CLASS, device, gpu.numa_node, nearest)
+    _write(root, gpu.pci, _GPU_CLASS, ids, gpu.numa_node, nearest)
 
 
 def remove_device(root: Path, address: str) -> None:
@@ -35,12 +37,16 @@ def remove_device(root: Path, address: str) -> None:
     shutil.rmtree(root / "bus/pci/devices" / pci_address(address), ignore_errors=True)
 
 
-def _write(root: Path, address: str, device_class: str, device: str, numa_node: int | None, cpus: str) -> None:
+def _write(root: Path, address: str, device_class: str, ids: tuple[str, str], numa_node: int | None, cpus: str) -> None:
+    """``ids``: of the device, and of its subsystem."""
+    device, subsystem = ids
     folder = root / "bus/pci/devices" / pci_address(address)
     folder.mkdir(parents=True, exist_ok=True)
     attributes = {
         "vendor": _NVIDIA,
         "device": device,
+        "subsystem_vendor": _NVIDIA,
+        "subsystem_device": subsystem,
         "class": device_class,
         "numa_node": str(-1 if numa_node is None else numa_node),
         "local_cpulist": cpus,

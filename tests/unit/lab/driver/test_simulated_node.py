@@ -63,6 +63,7 @@ def test_a_removed_gpu_leaves_the_bus(node: SimulatedDriver) -> None:
     assert (folder / "numa_node").read_text() == "0\n"
     assert (folder / "vendor").read_text() == "0x10de\n"
     assert (folder / "device").read_text() == "0x1eb8\n"
+    assert (folder / "subsystem_device").read_text() == "0x12a2\n"
     node.remove_gpu(1)
     assert not folder.exists()
     node.restore_gpu(1)
