@@ -97,4 +97,20 @@ def test_no_release_is_an_error_that_says_what_to_write(monkeypatch: pytest.Monk
 
 def test_what_runs_beside_a_release_is_of_its_time(cache: Path) -> None:
     assert list(releases.folders("1.20.2")) == ["kubernetes"]
-    assert list(releases.folders("1.36.3")) == ["kubernetes", "etcd", "containerd", "helm"]
+    assert list(releases.folders("1.32.13")) == ["kubernetes", "etcd", "containerd", "helm"]
+    assert list(releases.folders(releases.pinned("kubernetes"))) == [
+        "kubernetes",
+        "etcd",
+        "containerd",
+        "helm",
+        *releases.NEIGHBOURS,
+    ]
+
+
+@pytest.mark.parametrize("name", releases.NEIGHBOURS)
+def test_neighbours_are_built_of_the_packages_that_kubernetes_is_built_of(name: str) -> None:
+    def replaced(module: str) -> set[str]:
+        lines = (releases.module_folder(module) / "go.mod").read_text().splitlines()
+        return {line.strip() for line in lines if " => k8s.io/" in line}
+
+    assert replaced(name) == replaced("kubernetes")

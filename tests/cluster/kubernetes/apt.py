@@ -24,6 +24,7 @@ RUN_PACKAGES = {
     "iproute2": "ip",
     "iptables": "iptables",
     "mount": "mount",
+    "prometheus": "promtool",
 }
 """Packages by what shows that they are there: a command on the PATH, which may be another vendor's (containerd of
 Docker's repository, say: Debian's would conflict with it), or a file. A busybox that is not static is no use."""

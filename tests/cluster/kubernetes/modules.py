@@ -23,10 +23,12 @@ _GO = (1, 26)
 """What the pinned release wants, and no newer one: with 1.27, its API server serves broken schemas."""
 
 _KUBERNETES, _CONTAINERD = releases.PINNED["kubernetes"], releases.PINNED["containerd"]
+_NFD = releases.PINNED["nfd"]
 _PROGRAMS = {
     "etcd": {"etcd": releases.PINNED["etcd"]},
     "containerd": {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     "helm": {"helm": f"{releases.PINNED['helm']}/cmd/helm"},
+    "nfd": {name: f"{_NFD}/cmd/{name}" for name in ("nfd-master", "nfd-worker")},
 }
 """Packages by program; Kubernetes' have the names of its programs."""
 
@@ -69,7 +71,16 @@ def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready:
     else:
         module = work / "module"
         _write_module(version, packages, module)
-    _build(f"{name} {version}", module, packages, _ldflags(name, version), ready)
+    _build(f"{name} {version}", module, packages, _ldflags(_variables(name, version)), ready)
+
+
+def source(name: str) -> Path:
+    """The tree of a module as it was published, with the manifests that it is installed by. Raises BuildError."""
+    return _source(releases.PINNED[name], releases.module_folder(name))
+
+
+def _source(module: str, folder: Path) -> Path:
+    return Path(json.loads(_go(["mod", "download", "-json", module], folder))["Dir"])
 
 
 def _packages(name: str, programs: tuple[str, ...]) -> Mapping[str, str]:
@@ -81,8 +92,7 @@ def _write_module(version: str, packages: Mapping[str, str], module: Path) -> No
     """go.mod and go.sum of a release that is not pinned here; the checksum database vouches for them."""
     say(f"resolving the modules of {version}")
     module.mkdir()
-    tree = json.loads(_go(["mod", "download", "-json", f"{_KUBERNETES}@v{version}"], module))["Dir"]
-    text = (Path(tree) / "go.mod").read_text()
+    text = (_source(f"{_KUBERNETES}@v{version}", module) / "go.mod").read_text()
     header = [match[0] for match in re.finditer(r"^(go|godebug) .*$", text, re.MULTILINE)]
     staging = re.findall(r"^\s+(k8s\.io/\S+) => \./staging/", text, re.MULTILINE)
     published = f"v0.{version.removeprefix('1.')}"
@@ -148,11 +158,15 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, **own, "GOWORK": "off"}
 
 
-def _ldflags(name: str, version: str) -> str:
+def _variables(name: str, version: str) -> Mapping[str, str]:
     if name == "helm":
-        return f"-s -w -X {releases.PINNED['helm']}/internal/version.version=v{version}"
+        return {f"{releases.PINNED['helm']}/internal/version.version": f"v{version}"}
+    if name == "nfd":
+        # Its image has /host- there: where the host's /sys and /etc are mounted. With a relative path the folder that
+        # the worker is started in decides.
+        return {f"{_NFD}/pkg/version.version": f"v{version}", f"{_NFD}/pkg/utils/hostpath.pathPrefix": "host/"}
     if name != "kubernetes":
-        return "-s -w"
+        return {}
     major, minor, _ = version.split(".")
     values = {
         "gitVersion": f"v{version}",
@@ -161,5 +175,8 @@ def _ldflags(name: str, version: str) -> str:
         "gitCommit": "0" * 40,
         "gitTreeState": "clean",
     }
-    stamps = [f"-X {package}.{key}={value}" for package in _STAMPED for key, value in values.items()]
-    return " ".join(["-s -w", *stamps])
+    return {f"{package}.{key}": value for package in _STAMPED for key, value in values.items()}
+
+
+def _ldflags(variables: Mapping[str, str]) -> str:
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])

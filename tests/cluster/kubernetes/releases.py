@@ -20,8 +20,13 @@ PINNED = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "containerd": "github.com/containerd/containerd/v2",
     "helm": "helm.sh/helm/v4",
+    "nfd": "sigs.k8s.io/node-feature-discovery",
 }
 """Module by folder of `modules`."""
+
+NEIGHBOURS = ("nfd",)
+"""What runs beside Purser in many clusters. Each go.mod is that of `kubernetes` with one requirement more, so that the
+packages which both need are compiled once: half a minute where the module's own versions take six."""
 
 CRI_V1 = (1, 26)
 """Since then kubelet speaks CRI v1, which is all that containerd 2 does."""
@@ -82,4 +87,6 @@ def folders(version: str) -> dict[str, Path]:
     found = {"kubernetes": folder("kubernetes", version)}
     if (1, minor_of(version)) >= CRI_V1:
         found |= {name: folder(name, pinned(name)) for name in ("etcd", "containerd", "helm")}
+    if version == pinned("kubernetes"):
+        found |= {name: folder(name, pinned(name)) for name in NEIGHBOURS}
     return found

@@ -1,0 +1,34 @@
+"""Programs of other projects that run beside Purser in many clusters, with the accounts that their manifests give them.
+
+Manifests come out of their modules, as they were released.
+"""
+
+import os
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+import yaml
+
+from purser.lab.controlplane.programs import ASSETS_VARIABLE
+
+from .kubernetes import MissingBinariesError, RealCluster
+from .kubernetes.modules import source
+
+ACCOUNTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+
+
+def program(cluster: RealCluster, name: str) -> str:
+    """Path of a program; skips the test where programs are somebody else's, or another release's, without it."""
+    try:
+        return cluster.binaries.path(name)
+    except MissingBinariesError as error:
+        if os.environ.get("PURSER_CLUSTER") == "1" and not os.environ.get(ASSETS_VARIABLE):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+def manifests(cluster: RealCluster, module: str, overlay: str, kinds: Collection[str]) -> list[dict[str, Any]]:
+    """What kustomize makes of a folder of a module, of these kinds."""
+    text = cluster.kubectl("kustomize", str(source(module) / overlay))
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and each["kind"] in kinds]
