@@ -82,6 +82,14 @@ def scheduler(
     authority: Annotated[
         str, typer.Option(help="shared: kube-scheduler's scores count too; exclusive: best node only.")
     ] = "shared",
+    nodes_to_score: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How many of the nodes that fit a pod kube-scheduler scores, the best ones; 0: all, as always for "
+            "pods that say which nodes they would rather have.",
+        ),
+    ] = 100,
     follow_lease: Annotated[
         str | None,
         typer.Option(
@@ -121,7 +129,7 @@ def scheduler(
 
     settings = SchedulerSettings(
         namespace=namespace,
-        policy=_policy(node_policy, gpu_policy, authority),
+        policy=_policy(node_policy, gpu_policy, authority, nodes_to_score),
         server=ServerSettings(
             webhook_address=webhook_address,
             webhook_port=webhook_port,
@@ -160,7 +168,7 @@ def scheduler(
         fail(str(error))
 
 
-def _policy(node: str, gpu: str, authority: str) -> "Policy":
+def _policy(node: str, gpu: str, authority: str, nodes_to_score: int = 100) -> "Policy":
     from purser.core.placement import Authority, Policy
     from purser.core.policy_words import canonical_node_policy, gpu_policies
 
@@ -168,6 +176,7 @@ def _policy(node: str, gpu: str, authority: str) -> "Policy":
         _read("--node-policy", canonical_node_policy, node),
         _read("--gpu-policy", gpu_policies, gpu),
         Authority(one_of("--authority", authority, [*Authority])),
+        nodes_to_score,
     )
 
 

@@ -8,6 +8,8 @@ value. Fields are named as in the API, in snake case.
 They are for reading only: sending one back would drop every field that it does not know. What is written is a dict.
 """
 
+from typing import Any
+
 import msgspec
 
 from purser.core.podspec import EnvFrom, EnvVar, PodVolume, VolumeDevice, VolumeMount
@@ -97,6 +99,9 @@ class PodSpec(_Slim, frozen=True, gc=False):
     scheduler_name: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[PodToleration, ...] = ()
+    affinity: Any = None
+    """As it came; like the next one, nobody here needs it but for a question: see `eligibility.prefers_nodes`."""
+    topology_spread_constraints: Any = None
     priority: int = 0
     preemption_policy: str = ""
     """``Never``: no other pod is to go for this one."""

@@ -6,15 +6,15 @@ pods there are, in the order in which the API server lists them.
 
 from contextlib import suppress
 
-from purser.core.dialects import DialectError, asks_for_devices, parse
+from purser.core.dialects import DialectError, asks_for_devices
 from purser.core.placement.mix import LearnedMix
 from purser.core.placement.shape import PodShape, lead_shape
 from purser.core.pod_resources import pod_resources
-from purser.core.podspec import PodSpec
 from purser.core.quantities import QuantityError
 from purser.kube import Informer
-from purser.kube.adapters import is_terminal, pod_spec
+from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
+from purser.scheduler.readings import Reading, Readings
 
 
 class Arrivals:
@@ -22,6 +22,8 @@ class Arrivals:
 
     def __init__(self, scheduler_name: str) -> None:
         self.mix = LearnedMix()
+        self.readings = Readings()
+        """What the pods were found to ask for, for whoever is asked about them next."""
         self._scheduler_name = scheduler_name
         self._known: set[str] = set()
 
@@ -35,18 +37,19 @@ class Arrivals:
         if uid in self._known or is_terminal(pod):
             return
         self._known.add(uid)
-        if shape := self._shape(pod_spec(pod)):
+        if shape := self._shape(self.readings.of(pod)):
             self.mix.arrived(shape)
 
     def remove_pod(self, pod: Pod) -> None:
         """It is gone; that it came still counts."""
         self._known.discard(pod.metadata.uid)
 
-    def _shape(self, pod: PodSpec) -> PodShape | None:
+    def _shape(self, reading: Reading) -> PodShape | None:
         """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""
+        pod = reading.spec
         with suppress(DialectError, QuantityError):
             if asks_for_devices(pod):
-                request = parse(pod)
+                request = reading.request()
                 return lead_shape(request) if request is not None else None
             if pod.scheduler_name == self._scheduler_name:
                 asked = pod_resources(pod)

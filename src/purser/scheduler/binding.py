@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from purser.core.dialects import DialectError, grant_annotations, parse
+from purser.core.dialects import DialectError, grant_annotations
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import SCHEDULER_NAME
@@ -25,14 +25,15 @@ from purser.kube import (
     ServerError,
     ref_of,
 )
-from purser.kube.adapters import is_terminal, pod_spec, ref_of_grant
+from purser.kube.adapters import is_terminal, ref_of_grant
 from purser.kube.objects import Pod
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.eligibility import barred, is_of_others, names_devices, objection
+from purser.scheduler.eligibility import barred, is_of_others, names_devices
 from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys
+from purser.scheduler.readings import Readings
 from purser.scheduler.unsettled import Truth, UnsettledBindings
 
 RESOLVE_EVERY_S = 2.0
@@ -62,6 +63,7 @@ class Binder:
         fence: Fence,
         clock: Clock,
         events: EventRecorder,
+        readings: Readings,
         scheduler_name: str = SCHEDULER_NAME,
     ):
         self._client = client
@@ -69,6 +71,7 @@ class Binder:
         self._keys = keys
         self._evaluator = evaluator
         self._events = events
+        self._readings = readings
         self._scheduler_name = scheduler_name
         self._fence = fence
         self._attempts: dict[str, asyncio.Task[None]] = {}
@@ -111,7 +114,7 @@ class Binder:
             return self._check_bound(pod, args)
         self._check_pod(pod)
         await self._check_node(pod, args.node)
-        request = _request(pod)
+        request = self._request(pod)
         if request is None:
             return await self._post(args, {}, None)
         earlier = await self._earlier(args)
@@ -142,12 +145,13 @@ class Binder:
 
     def _check_pod(self, pod: Pod) -> None:
         """What holds of every pod that is placed; whoever asks may not have asked ``filter`` before."""
-        spec = pod_spec(pod)
+        reading = self._readings.of(pod)
+        spec = reading.spec
         if message := is_of_others(spec, self._scheduler_name):
             raise BindError("not-ours", message)
         if not names_devices(spec):
             raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
-        if message := objection(spec):
+        if message := reading.objection:
             raise BindError("refused", message)
 
     async def _check_node(self, pod: Pod, name: str) -> None:
@@ -178,8 +182,14 @@ class Binder:
             granted = self._cache.trusted_grant(pod) is not None
         except GrantError as error:
             raise BindError("bound-otherwise", f"the pod is bound with a grant that does not count: {error}") from error
-        if not granted and _request(pod) is not None:
+        if not granted and self._request(pod) is not None:
             raise BindError("bound-otherwise", "the pod was bound without a grant by somebody else")
+
+    def _request(self, pod: Pod) -> PodRequest | None:
+        try:
+            return self._readings.of(pod).request()
+        except DialectError as error:
+            raise BindError("request", str(error)) from error
 
     async def _earlier(self, args: ExtenderBindingArgs) -> Grant | None:
         """The grant of an attempt whose outcome is, or was until now, unknown.
@@ -213,7 +223,7 @@ class Binder:
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
         node = self._cache.fleet.node(args.node)
-        compat = {} if node is None else grant_annotations(pod_spec(pod), grant, node.inventory)
+        compat = {} if node is None else grant_annotations(self._readings.of(pod).spec, grant, node.inventory)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:
@@ -262,10 +272,3 @@ def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
     if not advisory:
         return said
     return f"{said}; limits of container{'s' if len(advisory) > 1 else ''} {', '.join(advisory)} are advisory"
-
-
-def _request(pod: Pod) -> PodRequest | None:
-    try:
-        return parse(pod_spec(pod))
-    except DialectError as error:
-        raise BindError("request", str(error)) from error

@@ -9,6 +9,7 @@ from purser.core.taints import KEEPING_AWAY, Taint
 from purser.kube.objects import Node, Pod
 from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
 
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """As kube-scheduler takes a cordon: pods may put up with it."""
 
@@ -33,6 +34,16 @@ def objection(pod: PodSpec) -> str:
     """Why a pod is placed nowhere, in a sentence; empty where nothing is in the way."""
     decision = first_objection(pod, PLACEMENT_RULES)
     return decision.message if decision else ""
+
+
+def prefers_nodes(pod: Pod) -> bool:
+    """Whether the pod itself says which of the nodes that it may have it would rather have: only scores tell."""
+    affinity, spreads = pod.spec.affinity, pod.spec.topology_spread_constraints
+    kinds = affinity.values() if isinstance(affinity, dict) else ()
+    return any(isinstance(each, dict) and each.get(_PREFERRED) for each in kinds) or any(
+        isinstance(each, dict) and each.get("whenUnsatisfiable") == "ScheduleAnyway"
+        for each in (spreads if isinstance(spreads, list) else ())
+    )
 
 
 def barred(pod: Pod, node: Node) -> str:

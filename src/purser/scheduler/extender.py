@@ -2,8 +2,8 @@
 
 Room that is being made for a pod is kept from pods of the same and of lower priority (`nominations`).
 
-``filter`` and ``prioritize`` write nothing and return every node that fits, so that kube-scheduler's own scores keep
-their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
+``filter`` and ``prioritize`` write nothing and return the best of the nodes that fit, so many that kube-scheduler's own
+scores keep their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
 """
 
 from collections import Counter
@@ -11,35 +11,38 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import compress
 
+import msgspec
 import structlog
 
 from purser.core.decoding import brief
-from purser.core.dialects import DialectError, asks_for_devices, parse
+from purser.core.dialects import DialectError, asks_for_devices
 from purser.core.ledger import Usage
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import (
     PROMISED,
+    Authority,
     Evaluation,
     Evaluator,
     Placement,
     Policy,
     Refusal,
+    best,
     explain,
+    foremost,
     place,
     rank,
     tally,
 )
 from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
 from purser.kube import Client, Clock, EventRecorder, KubeError, SystemClock
-from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, node_ref
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.binding import RESOLVE_EVERY_S, Binder, BindError
 from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.eligibility import is_of_others, objection
+from purser.scheduler.eligibility import is_of_others, prefers_nodes
 from purser.scheduler.extender_api import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -88,7 +91,10 @@ class KubeExtender:
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._fence = Fence(may_bind, self._catch_up)
-        self._binder = Binder(client, cache, keys, evaluator, self._fence, self._clock, events, scheduler_name)
+        self._readings = arrivals.readings
+        self._binder = Binder(
+            client, cache, keys, evaluator, self._fence, self._clock, events, self._readings, scheduler_name
+        )
         self._preemptor = Preemptor(
             cache,
             client,
@@ -166,14 +172,14 @@ class KubeExtender:
             await self._fence.passed()
         except FencedError as error:
             return ExtenderFilterResult(error=str(error))
-        pod = pod_spec(args.pod)
-        if message := is_of_others(pod, self._scheduler_name):
+        reading = self._readings.of(args.pod)
+        if message := is_of_others(reading.spec, self._scheduler_name):
             return _fits_nowhere(names, message)
-        if not asks_for_devices(pod):
+        if not asks_for_devices(reading.spec):
             return ExtenderFilterResult(node_names=names)
         with self._metrics.stage("filter", "parse"):
-            message = objection(pod)
-            request = None if message else parse(pod)
+            message = reading.objection
+            request = None if message else reading.request()
         if message:
             return _fits_nowhere(names, message)
         if request is None:
@@ -182,22 +188,25 @@ class KubeExtender:
             self._arrivals.put_pod(known)
         with self._metrics.stage("filter", "evaluate"):
             evaluation = self._evaluate(request, names)
-        self._latest = (request, evaluation)
         self._count(evaluation.refusals.values())
         if evaluation.fits:
             self._wakeups.forget(request.uid)
             self._preemptor.forget(request.uid)
-        elif await self._is_there(args.pod):
+            told = self._worth_telling(args.pod, evaluation)
+            self._latest = (request, told)
+            return _filter_result(told)
+        self._latest = None
+        if await self._is_there(args.pod):
             self._wakeups.refused(request, names)
             self._preemptor.refused(request, evaluation.refusals)
-        return _filter_result(evaluation, "" if evaluation.fits else self._explain(request, evaluation))
+        return _filter_result(evaluation, self._explain(request, evaluation))
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """0 to 10 for every node asked about; 0 where the pod does not fit or asks for nothing."""
         names = args.node_names or []
         try:
             with self._metrics.stage("prioritize", "parse"):
-                request = parse(pod_spec(args.pod))
+                request = self._readings.of(args.pod).request()
         except DialectError:
             request = None
         if request is None:
@@ -225,7 +234,7 @@ class KubeExtender:
         proposed = args.node_name_to_meta_victims or {}
         await self._fence.passed()
         try:
-            request = parse(pod_spec(args.pod))
+            request = self._readings.of(args.pod).request()
         except DialectError:
             return ExtenderPreemptionResult()
         if request is None:
@@ -256,7 +265,7 @@ class KubeExtender:
             if pod.spec.scheduler_name == self._scheduler_name:
                 # Told when it is asked about.
                 with self._failures.guard(PODS, pod), suppress(DialectError):
-                    if request := parse(pod_spec(pod)):
+                    if request := self._readings.of(pod).request():
                         self._wakeups.refused(request, names)
 
     async def _catch_up(self) -> None:
@@ -289,6 +298,19 @@ class KubeExtender:
         kept = [name not in promised for name in found.fits]
         refusals = {**found.refusals, **dict.fromkeys(promised, PROMISED)}
         return Evaluation(list(compress(found.fits, kept)), found.scores[kept], refusals)
+
+    def _worth_telling(self, pod: Pod, found: Evaluation) -> Evaluation:
+        """What kube-scheduler is told of where a pod fits: it scores every node that it is told of, by plugins and by a
+        question for each, and reads a reason only where there is no node. It samples likewise, but before extenders are
+        asked, when nobody knows which nodes fit."""
+        policy = self._evaluator.policy
+        if not policy.nodes_to_score:
+            return found
+        if policy.authority is Authority.EXCLUSIVE:
+            return Evaluation([name for name in (best(found),) if name], found.scores.max(keepdims=True), {})
+        if not prefers_nodes(pod):
+            found = foremost(found, policy.nodes_to_score)
+        return msgspec.structs.replace(found, refusals={})
 
     def _held(self, node: str, request: PodRequest) -> Mapping[str, Usage]:
         return self._cache.nominations.held(node, request, self._evaluator.policy)
@@ -345,7 +367,7 @@ def _fits_nowhere(names: list[str], message: str) -> ExtenderFilterResult:
     return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
 
 
-def _filter_result(evaluation: Evaluation, why: str) -> ExtenderFilterResult:
+def _filter_result(evaluation: Evaluation, why: str = "") -> ExtenderFilterResult:
     """``why`` is what all nodes are refused with where none fits: kube-scheduler counts nodes by text. Each of them is
     among the failed then, for kube-scheduler 1.20 reads nothing else."""
     failed: dict[str, str] = {}

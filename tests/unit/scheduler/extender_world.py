@@ -54,7 +54,9 @@ class Clock(SystemClock):
 class World:
     """One scheduler replica and the cluster around it."""
 
-    def __init__(self, api: ApiServer, client: Client, keys: GrantKeys, may_bind: Callable[[], bool]) -> None:
+    def __init__(
+        self, api: ApiServer, client: Client, keys: GrantKeys, may_bind: Callable[[], bool], policy: Policy = BINPACK
+    ) -> None:
         self.api, self.client, self.keys = api, client, keys
         self.metrics, self.clock = SchedulerMetrics(), Clock()
         self.events = EventRecorder(client, "purser-scheduler", "here")
@@ -69,7 +71,7 @@ class World:
             client,
             keys,
             self.arrivals,
-            BINPACK,
+            policy,
             self.metrics,
             self.events,
             may_bind=may_bind,
@@ -96,6 +98,7 @@ class World:
         priority: int = 0,
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
+        spec: dict[str, Any] | None = None,
         wait: bool = True,
         **limits: str,
     ) -> Pod:
@@ -112,6 +115,7 @@ class World:
                 "schedulerName": "purser-scheduler",
                 "priorityClassName": await self._priority_class(priority),
                 "containers": [{"name": "c", "image": "i", "resources": {"limits": {**asked, **limits}}}],
+                **(spec or {}),
             },
         }
         pod = await self.client.create(PODS, body)
@@ -161,11 +165,14 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @contextlib.asynccontextmanager
 async def replica(
-    api: ApiServer, client_class: type[Client] = Client, may_bind: Callable[[], bool] = lambda: True
+    api: ApiServer,
+    client_class: type[Client] = Client,
+    may_bind: Callable[[], bool] = lambda: True,
+    policy: Policy = BINPACK,
 ) -> AsyncIterator[World]:
     """A scheduler process, from start to its sudden end."""
     async with _client(api, client_class) as client:
-        world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind)
+        world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind, policy)
         running = [world.pods, world.nodes, world.quotas, world.events]
         tasks = [asyncio.create_task(part.run()) for part in running]
         tasks.append(asyncio.create_task(world.budgets.follow(client)))

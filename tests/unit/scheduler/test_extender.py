@@ -1,21 +1,28 @@
 """What kube-scheduler is told: all nodes that fit, reasons for the others, scores, victims, and events for people."""
 
 import pytest
+from msgspec.structs import replace
 
 from purser.core.model import GrantState
+from purser.core.placement import Authority
 from purser.kube.resources import PODS
 from purser.scheduler.extender_api import (
     ExtenderArgs,
+    ExtenderFilterResult,
     ExtenderPreemptionArgs,
     MetaPod,
     MetaVictims,
 )
 
-from .extender_world import eventually, replica, server
+from .extender_world import BINPACK, eventually, replica, server
+
+TERM = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 
 
-async def test_filter_returns_every_node_that_fits_and_a_reason_for_every_other():
-    async with server() as api, replica(api) as world:
+async def test_filter_can_return_every_node_that_fits_and_a_reason_for_every_other():
+    async with server() as api, replica(api, policy=replace(BINPACK, nodes_to_score=0)) as world:
         for name, memory in (("large-1", 8000), ("large-2", 8000), ("busy", 1500), ("small", 500)):
             await world.add_node(name, memory=memory)
         assert await world.bind(await world.add_pod("other"), "busy") == ""
@@ -29,6 +36,30 @@ async def test_filter_returns_every_node_that_fits_and_a_reason_for_every_other(
             "cpu-only": "node unregistered",
         }
         assert api.resource_version == written
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec", "told"),
+    [
+        (replace(BINPACK, nodes_to_score=2), {}, ["b", "d"]),
+        (replace(BINPACK, nodes_to_score=3), {}, ["a", "b", "d"]),
+        (replace(BINPACK, nodes_to_score=2), {"affinity": PREFERRED}, ["a", "b", "c", "d"]),
+        (replace(BINPACK, nodes_to_score=2), {"topologySpreadConstraints": [SPREAD]}, ["a", "b", "c", "d"]),
+        (replace(BINPACK, authority=Authority.EXCLUSIVE), {"affinity": PREFERRED}, ["d"]),
+    ],
+    ids=["the best", "the first among equals", "all for an affinity", "all for a spread", "the best alone"],
+)
+async def test_kube_scheduler_is_told_of_the_best_nodes_and_of_no_reasons_where_a_pod_fits(policy, spec, told):
+    async with server() as api, replica(api, policy=policy) as world:
+        for name in ("a", "b", "c", "d", "small"):
+            await world.add_node(name, memory=500 if name == "small" else 8000)
+        for name, node, memory in (("x", "b", 1000), ("y", "d", 2000)):
+            await world.bind(await world.add_pod(name, memory), node)
+        pod = await world.add_pod("p", spec=spec)
+        result = await world.filter(pod, "a", "b", "c", "d", "small")
+        assert result == ExtenderFilterResult(told)
+        scores = {s.host: s.score for s in await world.extender.prioritize(ExtenderArgs(pod, told))}
+        assert max(scores, key=scores.get) == "d"
 
 
 async def test_prioritize_prefers_the_fuller_node_over_the_whole_range():

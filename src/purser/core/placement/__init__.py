@@ -24,7 +24,7 @@ from purser.core.placement.explain import explain
 from purser.core.placement.grants import to_grant
 from purser.core.placement.place import ContainerPlacement, Fit, Placement, decide, place, placement_of
 from purser.core.placement.policy import Authority, Policy
-from purser.core.placement.rank import MAX_SCORE, best, rank
+from purser.core.placement.rank import MAX_SCORE, best, foremost, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "best",
     "decide",
     "explain",
+    "foremost",
     "place",
     "placement_of",
     "rank",

@@ -6,6 +6,9 @@ import msgspec
 
 from purser.core.model import GpuPolicy, NodePolicy, PodRequest
 
+NODES_TO_SCORE = 100
+"""What kube-scheduler samples at least by itself, however many nodes there are (minFeasibleNodesToFind)."""
+
 
 class Authority(StrEnum):
     """How much say kube-scheduler's own scores keep."""
@@ -23,6 +26,8 @@ class Policy(msgspec.Struct, frozen=True):
     """As `purser.core.policy_words.canonical_node_policy` writes it."""
     gpu: tuple[GpuPolicy, ...] = (GpuPolicy.PURSER,)
     authority: Authority = Authority.SHARED
+    nodes_to_score: int = NODES_TO_SCORE
+    """How many of the nodes where a pod fits kube-scheduler is told of at the most, the best ones; 0: of all."""
 
     def node_policy(self, request: PodRequest) -> str:
         """The pod's own, else the default."""

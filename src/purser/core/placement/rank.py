@@ -4,10 +4,14 @@ Nodes with equal scores are ranked alike for kube-scheduler's own scores to deci
 named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
 """
 
+from itertools import compress
+
 import numpy as np
 
 from purser.core.placement.evaluate import Evaluation
+from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policy import DEFAULT_POLICY, Authority, Policy
+from purser.core.placement.verdicts import Bools
 
 MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""
@@ -29,6 +33,22 @@ def best(evaluation: Evaluation) -> str | None:
         return None
     places = (evaluation.scores == evaluation.scores.max()).nonzero()[0]
     return min(map(evaluation.fits.__getitem__, map(int, places)))
+
+
+def foremost(evaluation: Evaluation, most: int) -> Evaluation:
+    """So many of the nodes that fit: the best, in their order, the first among equals."""
+    if len(evaluation.fits) <= most:
+        return evaluation
+    kept = _highest(evaluation.scores, most)
+    return Evaluation(list(compress(evaluation.fits, kept.tolist())), evaluation.scores[kept], evaluation.refusals)
+
+
+def _highest(scores: Floats, most: int) -> Bools:
+    """Which of the scores are the highest; of those that are equal to the last one the first ones."""
+    least = np.partition(scores, -most)[-most]
+    kept: Bools = scores > least
+    kept[(scores == least).nonzero()[0][: most - int(kept.sum())]] = True
+    return kept
 
 
 def _spread_out(levels: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
