@@ -128,13 +128,13 @@ class _Python:
         self._root = root
         libraries = root / "usr/lib/x86_64-linux-gnu"
         self._command = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries)]
-        self._command += [str(root / f"usr/bin/python{wheels.PYTHON}"), "-S"]
+        self._command += [str(root / f"usr/bin/python{wheels.PYTHON}"), "-S", "-B"]
 
     def compiled(self, tree: oci.Tree) -> dict[str, File]:
         """Bytecode of the modules of a tree, which lies below the root: a container may not write it."""
         modules = sorted(path for path in tree if path.endswith(".py") and "/bin/" not in path)
         names = "".join(f"{self._root / path}\n" for path in modules)
-        options = ["-q", "--invalidation-mode=unchecked-hash", f"-s{self._root}", "-p/", "-i-"]
+        options = ["-q", "-f", "--invalidation-mode=unchecked-hash", f"-s{self._root}", "-p/", "-i-"]
         self._run(["-m", "compileall", *options], names.encode())
         tag = f"cpython-{wheels.PYTHON.replace('.', '')}"
         made = (str(Path(path).parent / "__pycache__" / f"{Path(path).stem}.{tag}.pyc") for path in modules)

@@ -109,7 +109,8 @@ class Deb:
                 elif member.islnk():
                     found[path] = found[_merged(member.linkname)]
                 elif member.isreg():
-                    found[path] = File(tar.extractfile(member).read(), member.mode & 0o755)  # type: ignore[union-attr]
+                    mode = 0o644 if path.endswith(".py") else member.mode & 0o755  # some modules are scripts, too
+                    found[path] = File(tar.extractfile(member).read(), mode)  # type: ignore[union-attr]
         return found
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from .kubernetes.fixtures import cluster, real_cluster
+from .purser_image import purser_archive, purser_image
 
-__all__ = ["cluster", "real_cluster"]
+__all__ = ["cluster", "purser_archive", "purser_image", "real_cluster"]
 
 _HERE = Path(__file__).parent
 
