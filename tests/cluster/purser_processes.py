@@ -84,7 +84,9 @@ class Purser:
         return {**configuration, "webhooks": webhooks}
 
     def _process(self, name: str, arguments: list[str]) -> Process:
-        return Process(name, [str(PURSER), *arguments], self.cluster.logs, env={"PYTHONUNBUFFERED": "1"})
+        command = [str(PURSER), *arguments]
+        on_node = self.cluster.node.command(command) if name == "purser-agent" else command
+        return Process(name, on_node, self.cluster.logs, env={"PYTHONUNBUFFERED": "1"})
 
     def _agent_arguments(self) -> list[str]:
         return [

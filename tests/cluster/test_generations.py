@@ -11,6 +11,7 @@ from .kubernetes.kubelet import KubeletPorts, kubelet_arguments, kubelet_config
 
 OLD, NEW = (1, 20), (1, 36)
 PORTS = KubeletPorts(1, 2)
+ADDRESS = "198.18.1.1"
 SOCKET = Path("/c/containerd.sock")
 
 
@@ -21,19 +22,20 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_the_old_kubelet_is_told_its_runtime_by_flags(files: Files) -> None:
-    arguments = kubelet_arguments(OLD, Path("/c"), Path("/k"), "node", SOCKET, Path("/f"))
+    arguments = kubelet_arguments(OLD, Path("/c"), Path("/k"), "node", ADDRESS, SOCKET, Path("/f"))
     assert {"--container-runtime=remote", "--container-runtime-endpoint=unix:///c/containerd.sock"} <= set(arguments)
-    assert not {"containerRuntimeEndpoint", "failCgroupV1"} & kubelet_config(OLD, files, PORTS, SOCKET, {}).keys()
+    config = kubelet_config(OLD, files, ADDRESS, PORTS, SOCKET, {})
+    assert not {"containerRuntimeEndpoint", "failCgroupV1"} & config.keys()
 
 
 def test_the_new_kubelet_is_told_its_runtime_by_its_file_and_accepts_cgroup_v1(files: Files) -> None:
-    arguments = kubelet_arguments(NEW, Path("/c"), Path("/k"), "node", SOCKET, Path("/f"))
+    arguments = kubelet_arguments(NEW, Path("/c"), Path("/k"), "node", ADDRESS, SOCKET, Path("/f"))
     assert not [each for each in arguments if "runtime" in each or "infra" in each]
-    config = kubelet_config(NEW, files, PORTS, SOCKET, {})
+    config = kubelet_config(NEW, files, ADDRESS, PORTS, SOCKET, {})
     assert config["containerRuntimeEndpoint"] == "unix:///c/containerd.sock"
     assert config["failCgroupV1"] is False
 
 
 def test_what_the_caller_wants_of_kubelet_wins(files: Files) -> None:
-    config = kubelet_config(OLD, files, PORTS, SOCKET, {"cpuManagerPolicy": "static", "failSwapOn": True})
+    config = kubelet_config(OLD, files, ADDRESS, PORTS, SOCKET, {"cpuManagerPolicy": "static", "failSwapOn": True})
     assert (config["cpuManagerPolicy"], config["failSwapOn"]) == ("static", True)

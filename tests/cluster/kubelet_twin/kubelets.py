@@ -17,7 +17,6 @@ from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
 from tests.cluster.kubernetes import RealCluster
-from tests.cluster.kubernetes.host import KUBELET_FOLDER
 
 CPU_STATE = "cpu_manager_state"
 CHECKPOINT = Path("device-plugins/kubelet_internal_checkpoint")
@@ -58,10 +57,9 @@ class NodeKubelet(Protocol):
 class RealKubelet:
     """The one of the cluster."""
 
-    folder = KUBELET_FOLDER
-
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
+        self.folder = cluster.kubelet_folder
         self.node = cluster.node_name
 
     async def stop(self) -> None:

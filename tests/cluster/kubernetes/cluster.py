@@ -22,13 +22,13 @@ from purser.lab.controlplane.credentials import (
     write_signing_keys,
     write_token_file,
 )
-from purser.lab.controlplane.process import Process, answers_ok, listens
+from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.ports import free_ports
 
-from . import kubelet, network
+from . import keeper, machine, network
 from .binaries import PROXY, Binaries
 from .containers import Containerd
-from .host import ensure_cgroups, ensure_shared_mounts, machine_lock
+from .node import Node
 
 T = TypeVar("T")
 
@@ -41,11 +41,12 @@ _SYSTEM_USERS = {
 
 
 class RealCluster:
-    """A control plane and one node on this machine, from `start` to `stop`; also a context manager, sync and async.
+    """A control plane and nodes on this machine, from `start` to `stop`; also a context manager, sync and async.
 
     Everything is plain processes and blocking calls; from a coroutine: `await asyncio.to_thread(cluster.method, ...)`.
 
-    node_name: name of the node that kubelet registers.
+    node_name: name of the first node, the one that methods mean where they name none.
+    nodes: how many there are; the others are called real-1 and so on. `add_node` adds one later.
     users: extra identities; `kubeconfig_for(user)` gives their kubeconfig. RBAC is on, they may do nothing at first.
     scheduler: fields of KubeSchedulerConfiguration (profiles, extenders, percentageOfNodesToScore ...); stock if empty.
     kubelet_config: fields of KubeletConfiguration to replace, e.g. {"cpuManagerPolicy": "static"}.
@@ -55,21 +56,17 @@ class RealCluster:
         in the API only stay Ready; give "15s" to see a dead node noticed.
     extra_args: more flags by process name, e.g. {"kube-apiserver": ["--v=4"]}; a repeated flag wins.
     logs: folder for the log files; below `folder`, and gone with it, when not given.
-    wait_seconds: how long to wait for another cluster on this machine to end; there can be one at a time.
 
-    `processes` has them by name: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd, kubelet,
-    and after `start_services` kube-proxy.
+    `processes` has them by name: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, the first node's
+    containerd and kubelet, and after `start_services` kube-proxy. `nodes` has every node by name. The process that
+    starts a cluster moves to a network of its own (`machine.enter`), where there is one cluster at a time.
     """
-
-    device_plugin_dir = kubelet.DEVICE_PLUGIN_FOLDER
-    kubelet_socket = kubelet.KUBELET_SOCKET
-    device_checkpoint = kubelet.DEVICE_CHECKPOINT
-    pod_resources_socket = kubelet.POD_RESOURCES_SOCKET
 
     def __init__(
         self,
         *,
         node_name: str = "real-0",
+        nodes: int = 1,
         users: Sequence[User] = (),
         scheduler: Mapping[str, Any] | None = None,
         kubelet_config: Mapping[str, Any] | None = None,
@@ -78,12 +75,14 @@ class RealCluster:
         node_grace: str = "1h",
         extra_args: Mapping[str, Sequence[str]] | None = None,
         logs: Path | None = None,
-        wait_seconds: float = 900,
     ) -> None:
         self.node_name = node_name
         self.binaries = Binaries.find()
         self.version = self.binaries.version
         self.processes: dict[str, Process] = {}
+        self.nodes: dict[str, Node] = {}
+        self._names = [node_name, *(f"real-{number}" for number in range(1, network.MOST_NODES))]
+        self._count = nodes
         self._users = tuple(users)
         self._scheduler = dict(scheduler or {})
         self._kubelet_config = dict(kubelet_config or {})
@@ -92,7 +91,6 @@ class RealCluster:
         self._node_grace = node_grace
         self._extra_args = dict(extra_args or {})
         self._logs = logs
-        self._wait_seconds = wait_seconds
         self._cleanup = contextlib.ExitStack()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -100,23 +98,24 @@ class RealCluster:
     def start(self) -> Self:
         """Start everything; returns when the node is Ready and pods can be created in `default`.
 
-        Raises StartError with the tail of a log, TimeoutError when the machine is taken, ForeignKubeletError.
+        Raises StartError with the tail of a log, NamespacesError where a cluster cannot be kept apart.
         """
-        # Short, because the path of a unix socket may have 107 characters.
-        self.folder = Path(tempfile.mkdtemp(prefix="purser-cluster-", dir="/tmp"))
+        self._run_name = machine.enter()
+        self.folder = Path(tempfile.mkdtemp(prefix=self._run_name, dir=keeper.FOLDERS))
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            stack.enter_context(machine_lock(self.folder, self._wait_seconds))
-            ensure_cgroups()
-            ensure_shared_mounts()
-            network.create_bridge()
+            network.create_bridge(0)
+            stack.callback(network.delete_bridge)
             self._prepare()
             stack.callback(self._stop_processes)
-            self._start_containerd()
+            stack.callback(self._stop_nodes)
+            for name in self._names[: self._count]:
+                self._start_node(name)
             self._start_etcd()
             self._start_apiserver()
             # Already now: kubelet 1.20 looks for Docker for five seconds before it needs the API server.
-            self._run_kubelet()
+            for node in self.nodes.values():
+                self._run_kubelet(node)
             self._wait_process("kube-apiserver")
             self._start_controller_manager()
             self._start_scheduler()
@@ -135,6 +134,7 @@ class RealCluster:
         self.stop()
 
     async def __aenter__(self) -> Self:
+        machine.enter()  # not in another thread
         return await asyncio.to_thread(self.start)
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -154,18 +154,75 @@ class RealCluster:
         path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
         argv = [self.binaries.path(PROXY), f"--config={config}"]
         process = self.processes["kube-proxy"] = Process("kube-proxy", argv, self.logs, env={"PATH": path})
+        # Another cluster of this process has the same network.
         cleanup = [argv[0], "--cleanup"]
         self._cleanup.callback(subprocess.run, cleanup, env={"PATH": path}, capture_output=True, timeout=60)
         self._cleanup.callback(process.stop)
         process.start()
         process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{healthz}/healthz"))
 
+    def add_node(self) -> Node:
+        """Start another node; returns when it is Ready. Raises StartError."""
+        node = self._start_node(next(name for name in self._names if name not in self.nodes))
+        try:
+            self._run_kubelet(node)
+            self._wait_node(node)
+        except BaseException:
+            self.remove_node(node)
+            raise
+        return node
+
+    def remove_node(self, node: Node) -> None:
+        """End a node and everything on it, and remove it from the cluster with its pods."""
+        del self.nodes[node.name]
+        node.stop()
+        self.delete("node", node.name)
+        self.kubectl(
+            *("delete", "pods", "--all-namespaces", f"--field-selector=spec.nodeName={node.name}"),
+            *("--force", "--grace-period=0", "--wait=true"),
+        )
+
     # -- access --------------------------------------------------------------------------------------------------------
 
     @property
+    def node(self) -> Node:
+        """The first one."""
+        return self.nodes[self.node_name]
+
+    @property
+    def containerd(self) -> Containerd:
+        """The first node's."""
+        return self.node.containerd
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """What the first node calls /var/lib/kubelet; what the following name lies in it."""
+        return self.node.kubelet_folder
+
+    @property
+    def device_plugin_dir(self) -> Path:
+        """Where plugins put their sockets."""
+        return self.node.device_plugin_dir
+
+    @property
+    def kubelet_socket(self) -> Path:
+        """Where plugins register."""
+        return self.node.kubelet_socket
+
+    @property
+    def device_checkpoint(self) -> Path:
+        """What kubelet remembers of devices."""
+        return self.node.device_checkpoint
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Who has which devices."""
+        return self.node.pod_resources_socket
+
+    @property
     def server(self) -> str:
-        """URL of the API server."""
-        return f"https://{LOOPBACK}:{self.ports.apiserver}"
+        """URL of the API server, from every node as well."""
+        return f"https://{network.NODE_ADDRESS}:{self.ports.apiserver}"
 
     def kubeconfig_for(self, user: User) -> Path:
         """Kubeconfig of one of the users given at construction, or of any token the API server takes."""
@@ -247,7 +304,8 @@ class RealCluster:
 
     def container_spec(self, namespace: str, pod: str, container: str = "main") -> Any:
         """OCI runtime spec of the newest incarnation: process, mounts, linux.devices ..., as the runtime got it."""
-        return self.containerd.info(self._container_id(namespace, pod, container))["Spec"]
+        containerd, found = self._container(namespace, pod, container)
+        return containerd.info(found)["Spec"]
 
     def container_env(self, namespace: str, pod: str, container: str = "main") -> dict[str, str]:
         """Environment the container was started with."""
@@ -256,7 +314,8 @@ class RealCluster:
 
     def container_pid(self, namespace: str, pod: str, container: str = "main") -> int:
         """Process id, on this machine, of a running container's first process."""
-        return self.containerd.pid(self._container_id(namespace, pod, container))
+        containerd, found = self._container(namespace, pod, container)
+        return containerd.pid(found)
 
     # -- faults and changes --------------------------------------------------------------------------------------------
 
@@ -268,22 +327,23 @@ class RealCluster:
         self._start_scheduler()
         self._wait_process("kube-scheduler")
 
-    def restart_kubelet(self, kubelet_config: Mapping[str, Any] | None = None) -> None:
+    def restart_kubelet(self, kubelet_config: Mapping[str, Any] | None = None, node: str = "") -> None:
         """Restart kubelet; running pods stay. A new configuration also drops the state of CPU and memory manager."""
-        self.processes["kubelet"].stop()
-        self.start_kubelet(kubelet_config)
+        self._node(node).processes["kubelet"].stop()
+        self.start_kubelet(kubelet_config, node)
 
-    def kill_kubelet(self) -> None:
+    def kill_kubelet(self, node: str = "") -> None:
         """kill -9, without a restart."""
-        self.processes["kubelet"].kill()
+        self._node(node).processes["kubelet"].kill()
 
-    def start_kubelet(self, kubelet_config: Mapping[str, Any] | None = None) -> None:
+    def start_kubelet(self, kubelet_config: Mapping[str, Any] | None = None, node: str = "") -> None:
         """Start kubelet after `kill_kubelet`; returns when it is healthy and takes device plugins again."""
+        found = self._node(node)
         if kubelet_config is not None:
-            self._kubelet_config = dict(kubelet_config)
-            kubelet.forget_policies()
-        self._run_kubelet()
-        self._wait_kubelet()
+            found.kubelet_config = dict(kubelet_config)
+            found.forget_policies()
+        self._run_kubelet(found)
+        found.wait_kubelet()
 
     def restart(self, name: str) -> None:
         """Restart etcd, kube-apiserver, kube-controller-manager or containerd, and wait until it answers."""
@@ -297,21 +357,20 @@ class RealCluster:
     def _prepare(self) -> None:
         self.logs = self._logs or self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(8)
-        self.ports, self.kubelet_ports = Ports(*ports[:6]), kubelet.KubeletPorts(*ports[6:])
+        self.ports = Ports(*free_ports(6))
         self.authority = Authority(self.folder)
-        names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", self.node_name]
+        names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", *self._names]
+        addresses = map(network.node_address, range(network.MOST_NODES))
         self.files = Files(
             folder=self.folder,
             ca=self.authority.files,
-            serving=self.authority.serving(
-                "serving", names, [LOOPBACK, network.NODE_ADDRESS, commands.SERVICE_ADDRESS]
-            ),
+            serving=self.authority.serving("serving", names, [LOOPBACK, *addresses, commands.SERVICE_ADDRESS]),
             kubelet_client=self.authority.client("kube-apiserver-kubelet-client", ["system:masters"]),
             signing=write_signing_keys(self.folder),
             token_file=self.folder / "tokens.csv",
         )
-        known = dict(_SYSTEM_USERS) | {"kubelet": (f"system:node:{self.node_name}", ("system:nodes",))}
+        # The API server reads the tokens once: those of nodes to come are among them.
+        known = dict(_SYSTEM_USERS) | {each: (f"system:node:{each}", ("system:nodes",)) for each in self._names}
         identities = {key: User(secrets.token_hex(16), name, groups) for key, (name, groups) in known.items()}
         write_token_file(self.files.token_file, [*identities.values(), *self._users])
         self._kubeconfigs = {key: self.kubeconfig_for(user) for key, user in identities.items()}
@@ -329,7 +388,7 @@ class RealCluster:
             # The plugin taints new nodes as not ready; only that controller would ever take the taint away.
             disabled_admission.append("TaintNodesByCondition")
         arguments = commands.apiserver_arguments(self.files, self.ports, disabled_admission)
-        # Pods come by the bridge, to the address that the Service `kubernetes` publishes.
+        # Nodes and their pods come by the bridge, to the address that the Service `kubernetes` publishes.
         self._run("kube-apiserver", [*arguments, "--bind-address=0.0.0.0", "--endpoint-reconciler-type=lease"])
 
     def _start_controller_manager(self) -> None:
@@ -350,43 +409,51 @@ class RealCluster:
         config.write_text(json.dumps(wanted))
         self._run("kube-scheduler", commands.scheduler_arguments(self.files, self.ports, config))
 
-    def _start_containerd(self) -> None:
-        cni = network.write_cni_config(self.folder / "cni")
-        self.containerd = Containerd(self.binaries, self.folder / "containerd", self.logs, cni)
-        self.processes["containerd"] = self.containerd.process
-        self.containerd.start()
+    def _start_node(self, name: str) -> Node:
+        number = self._names.index(name)
+        node = self.nodes[name] = Node(number, name, self._run_name, self.folder / name, self.logs, self.binaries)
+        node.kubelet_config = self._kubelet_config
+        try:
+            node.start()
+        except BaseException:
+            del self.nodes[name]
+            node.stop()
+            raise
+        if number == 0:
+            self.processes["containerd"] = node.processes["containerd"]
+        return node
 
     def _wait_everything(self) -> None:
         self._wait_process("kube-controller-manager")
         self._wait_process("kube-scheduler")
-        self._wait_kubelet()
         self._wait_default_account("default")
-        self.wait_until(f"node {self.node_name} is Ready", self._node_is_ready)
+        for node in self.nodes.values():
+            self._wait_node(node)
 
-    def _run_kubelet(self) -> None:
-        config = self.folder / "kubelet.json"
-        runtime = self.containerd.socket
-        settings = kubelet.kubelet_config(self.version, self.files, self.kubelet_ports, runtime, self._kubelet_config)
-        config.write_text(json.dumps(settings))
-        arguments = kubelet.kubelet_arguments(
-            self.version, config, self._kubeconfigs["kubelet"], self.node_name, runtime, self.folder
-        )
-        self._run("kubelet", arguments)
+    def _wait_node(self, node: Node) -> None:
+        node.wait_kubelet()
+        self.wait_until(f"node {node.name} is Ready", lambda: self._node_is_ready(node.name))
+
+    def _run_kubelet(self, node: Node) -> None:
+        extra = self._extra_args.get("kubelet", ())
+        node.run_kubelet(self.version, self.files, self._kubeconfigs[node.name], extra)
+        if node.name == self.node_name:
+            self.processes["kubelet"] = node.processes["kubelet"]
 
     def _run(self, name: str, arguments: Sequence[str]) -> None:
         argv = [self.binaries.path(name), *arguments, *self._extra_args.get(name, ())]
         self.processes[name] = Process(name, argv, self.logs)
         self.processes[name].start()
 
+    def _stop_nodes(self) -> None:
+        for node in self.nodes.values():
+            node.stop()
+        self.nodes.clear()
+
     def _stop_processes(self) -> None:
-        order = ("kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
-        for name in order:
-            if name in self.processes:
-                self.processes[name].stop()
-        if "containerd" in self.processes:
-            if self.processes["containerd"].pid is not None:
-                self.containerd.remove_pods()
-            self.processes["containerd"].stop()
+        """Nothing of theirs is needed any more."""
+        for process in self.processes.values():
+            process.kill()
 
     def _wait_process(self, name: str) -> None:
         ports = self.ports
@@ -395,16 +462,12 @@ class RealCluster:
             "kube-apiserver": lambda: answers_ok(f"{self.server}/readyz", self.ca_file, self.admin_token),
             "kube-controller-manager": lambda: self._healthy(ports.controller_manager),
             "kube-scheduler": lambda: self._healthy(ports.scheduler),
-            "containerd": lambda: self.containerd.answers(),
+            "containerd": lambda: self.node.containerd.answers(),
         }
         self.processes[name].wait_ready(probes[name])
 
     def _healthy(self, port: int) -> bool:
         return answers_ok(f"https://{LOOPBACK}:{port}/healthz", self.ca_file)
-
-    def _wait_kubelet(self) -> None:
-        healthz = f"http://{LOOPBACK}:{self.kubelet_ports.healthz}/healthz"
-        self.processes["kubelet"].wait_ready(lambda: listens(self.kubelet_socket) and answers_ok(healthz))
 
     def _wait_default_account(self, namespace: str) -> None:
         """A pod is refused until its namespace has the service account `default`, before 1.24 also with its token."""
@@ -416,17 +479,21 @@ class RealCluster:
 
         self.wait_until(f"namespace {namespace} has its default service account", usable)
 
-    def _node_is_ready(self) -> bool:
-        nodes = [each for each in self.get("nodes")["items"] if each["metadata"]["name"] == self.node_name]
+    def _node_is_ready(self, name: str) -> bool:
+        nodes = [each for each in self.get("nodes")["items"] if each["metadata"]["name"] == name]
         conditions = nodes[0]["status"].get("conditions", []) if nodes else []
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
         return ready and not nodes[0]["spec"].get("taints")
 
-    def _container_id(self, namespace: str, pod: str, container: str) -> str:
-        ids = self.containerd.container_ids(namespace, pod, container)
-        if not ids:
-            raise LookupError(f"no container {container} of pod {namespace}/{pod} on this node")
-        return ids[-1]
+    def _node(self, name: str) -> Node:
+        return self.nodes[name or self.node_name]
+
+    def _container(self, namespace: str, pod: str, container: str) -> tuple[Containerd, str]:
+        """Where a container is, and its id there."""
+        for node in self.nodes.values():
+            if ids := node.containerd.container_ids(namespace, pod, container):
+                return node.containerd, ids[-1]
+        raise LookupError(f"no container {container} of pod {namespace}/{pod} on {', '.join(self.nodes)}")
 
 
 def _as_list(manifests: Sequence[Mapping[str, Any]]) -> str:

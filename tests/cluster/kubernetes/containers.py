@@ -3,10 +3,9 @@
 import json
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import grpc
 
 from purser.lab.controlplane.process import Process, listens
 
@@ -80,9 +79,21 @@ _KIND = "io.cri-containerd.kind"
 
 
 class Containerd:
-    """A containerd with folders of its own; pods outlive it, as they do on a real node, until `remove_pods`."""
+    """A containerd with folders of its own; pods outlive it, as they do on a real node.
 
-    def __init__(self, binaries: Binaries, folder: Path, logs: Path, cni: tuple[Path, Path]) -> None:
+    name: of its log file.
+    command: makes of a command line one that runs on the node.
+    """
+
+    def __init__(
+        self,
+        binaries: Binaries,
+        folder: Path,
+        logs: Path,
+        cni: tuple[Path, Path],
+        name: str,
+        command: Callable[[Sequence[str]], list[str]],
+    ) -> None:
         folder.mkdir()
         self._binaries = binaries
         self._folder = folder
@@ -102,7 +113,7 @@ class Containerd:
                 shim=containerd.with_name("containerd-shim-runc-v2"),
             )
         )
-        self.process = Process("containerd", [str(containerd), f"--config={config}"], logs)
+        self.process = Process(name, command([str(containerd), f"--config={config}"]), logs)
 
     def start(self) -> None:
         """Start it and import the images on the first start."""
@@ -118,15 +129,6 @@ class Containerd:
     def import_image(self, archive: Path) -> None:
         """Have an image, which its archive names, for pods with `imagePullPolicy: Never` or `IfNotPresent`."""
         self._ctr("images", "import", str(archive))
-
-    def remove_pods(self) -> None:
-        """Stop and remove every pod, with its network, by the calls kubelet itself would use."""
-        with grpc.insecure_channel(
-            f"unix://{self.socket}", options=[("grpc.default_authority", "localhost")]
-        ) as channel:
-            for sandbox in self._ctr("containers", "ls", "-q", f'labels."{_KIND}"==sandbox').split():
-                _call_with_sandbox_id(channel, "StopPodSandbox", sandbox)
-                _call_with_sandbox_id(channel, "RemovePodSandbox", sandbox)
 
     def container_ids(self, namespace: str, pod: str, container: str) -> list[str]:
         """Ids of a container's incarnations, the newest last."""
@@ -160,13 +162,6 @@ class Containerd:
     def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [self._binaries.path("ctr"), f"--address={self.socket}", "--namespace=k8s.io", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def _call_with_sandbox_id(channel: grpc.Channel, method: str, sandbox: str) -> None:
-    """Call a CRI method whose request has one field, `pod_sandbox_id = 1`: too little to keep stubs for."""
-    raw = sandbox.encode()
-    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")
-    call(b"\x0a" + bytes([len(raw)]) + raw, timeout=60)
 
 
 def _snapshotter(folder: Path) -> str:

@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from purser.lab.controlplane.commands import LOOPBACK, Files, Version
+from purser.lab.controlplane.commands import Files, Version
 
-from .host import KUBELET_FOLDER
 from .manifests import PAUSE_IMAGE
-from .network import CLUSTER_DNS, NODE_ADDRESS
+from .network import CLUSTER_DNS
 
-DEVICE_PLUGIN_FOLDER = KUBELET_FOLDER / "device-plugins"
-KUBELET_SOCKET = DEVICE_PLUGIN_FOLDER / "kubelet.sock"
-DEVICE_CHECKPOINT = DEVICE_PLUGIN_FOLDER / "kubelet_internal_checkpoint"
-POD_RESOURCES_SOCKET = KUBELET_FOLDER / "pod-resources" / "kubelet.sock"
+FOLDER = Path("/var/lib/kubelet")
+"""On its node; the folder for device plugins below it is compiled in."""
 
-_POLICY_STATE = (KUBELET_FOLDER / "cpu_manager_state", KUBELET_FOLDER / "memory_manager_state")
+POLICY_STATE = ("cpu_manager_state", "memory_manager_state")
+"""Files below it."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +26,15 @@ class KubeletPorts:
 
 
 def kubelet_arguments(
-    version: Version, config: Path, kubeconfig: Path, node_name: str, runtime: Path, folder: Path
+    version: Version, config: Path, kubeconfig: Path, node_name: str, address: str, runtime: Path, folder: Path
 ) -> list[str]:
     """Flags: what the configuration file of that generation cannot say."""
     arguments = [
         f"--config={config}",
         f"--kubeconfig={kubeconfig}",
         f"--hostname-override={node_name}",
-        f"--node-ip={NODE_ADDRESS}",
-        f"--root-dir={KUBELET_FOLDER}",
+        f"--node-ip={address}",
+        f"--root-dir={FOLDER}",
         f"--cert-dir={folder / 'kubelet-certs'}",
         "--v=2",
     ]
@@ -50,7 +48,12 @@ def kubelet_arguments(
 
 
 def kubelet_config(
-    version: Version, files: Files, ports: KubeletPorts, runtime: Path, overrides: Mapping[str, Any]
+    version: Version,
+    files: Files,
+    address: str,
+    ports: KubeletPorts,
+    runtime: Path,
+    overrides: Mapping[str, Any],
 ) -> dict[str, Any]:
     """KubeletConfiguration; `overrides` replaces whole fields."""
     resolv_conf = files.folder / "resolv.conf"
@@ -58,10 +61,10 @@ def kubelet_config(
     config: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": NODE_ADDRESS,
+        "address": address,
         "port": ports.api,
         "readOnlyPort": 0,
-        "healthzBindAddress": LOOPBACK,
+        "healthzBindAddress": address,
         "healthzPort": ports.healthz,
         "authentication": {
             "anonymous": {"enabled": False},
@@ -91,9 +94,3 @@ def kubelet_config(
     if version >= (1, 31):
         config["failCgroupV1"] = False
     return config | dict(overrides)
-
-
-def forget_policies() -> None:
-    """Remove the state of CPU and memory manager: kubelet refuses to start when their policy has changed."""
-    for path in _POLICY_STATE:
-        path.unlink(missing_ok=True)

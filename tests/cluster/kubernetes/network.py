@@ -1,7 +1,8 @@
-"""Addresses of the cluster and the bridge its pods hang on.
+"""Addresses of the cluster, and the bridges its nodes and pods hang on.
 
-The node's address is the bridge's own: kubelet refuses a loopback address, and a test machine need not have any other.
-The range is the one reserved for benchmarks (RFC 2544), which nobody routes.
+Every node has a bridge with the node's address, for its pods. The first node's lies in the network of the control
+plane; those of the others lie in networks of their own and are plugged into it. All is one range, and nothing is
+routed. The range is part of the one reserved for benchmarks (RFC 2544), which nobody routes.
 """
 
 import json
@@ -14,43 +15,68 @@ from purser.lab.controlplane.commands import ADVERTISED_ADDRESS, LOOPBACK, SERVI
 from .binaries import CNI_PLUGINS
 
 BRIDGE = "purser0"
-NODE_ADDRESS = ADVERTISED_ADDRESS
-POD_CIDR = "198.19.53.0/24"
+MOST_NODES = 8
+POD_CIDR = "198.18.0.0/16"
 CLUSTER_DNS = "198.19.54.10"
 
 
-def create_bridge() -> None:
-    """Make the bridge with the node's address, and the way that Services' addresses take where kube-proxy runs."""
-    delete_bridge()
-    for command in (
-        ["link", "add", BRIDGE, "type", "bridge"],
-        ["address", "add", f"{NODE_ADDRESS}/{POD_CIDR.partition('/')[2]}", "dev", BRIDGE],
+def node_address(number: int) -> str:
+    """Address of the nth node; the API server's as well, for the first."""
+    return f"198.18.{number}.1"
+
+
+NODE_ADDRESS = node_address(0)
+assert NODE_ADDRESS == ADVERTISED_ADDRESS
+
+
+def create_bridge(number: int, command: tuple[str, ...] = ()) -> None:
+    """Make a node's bridge; `command` runs what follows it in the node's network."""
+    # A bridge without an address of its own takes that of a port, another one with every pod that comes.
+    hardware = f"02:00:c6:12:{number:02x}:01"
+    for arguments in (
+        ["link", "add", BRIDGE, "address", hardware, "type", "bridge"],
+        ["address", "add", f"{node_address(number)}/{POD_CIDR.partition('/')[2]}", "dev", BRIDGE],
         ["link", "set", BRIDGE, "up"],
-        ["route", "add", SERVICE_CIDR, "dev", BRIDGE],
+        # The way that Services' addresses take: kube-proxy runs beside the control plane.
+        ["route", "add", SERVICE_CIDR, *(["via", NODE_ADDRESS] if number else ["dev", BRIDGE])],
     ):
-        subprocess.run(["ip", *command], check=True, capture_output=True)
+        subprocess.run([*command, "ip", *arguments], check=True, capture_output=True)
+
+
+def plug_in(number: int, pid: int, command: tuple[str, ...]) -> None:
+    """Connect the bridge in the network of a process to the one here."""
+    port = f"node{number}"
+    for prefix, arguments in (
+        ((), ["link", "add", port, "type", "veth", "peer", "name", "uplink", "netns", str(pid)]),
+        ((), ["link", "set", port, "master", BRIDGE, "up"]),
+        (command, ["link", "set", "uplink", "master", BRIDGE, "up"]),
+        (command, ["link", "set", "lo", "up"]),
+    ):
+        subprocess.run([*prefix, "ip", *arguments], check=True, capture_output=True)
 
 
 def delete_bridge() -> None:
-    """Remove the bridge, also one that a crashed run left."""
-    if Path(f"/sys/class/net/{BRIDGE}").exists():
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=True, capture_output=True)
+    """Remove the first node's bridge."""
+    subprocess.run(["ip", "link", "delete", BRIDGE], check=True, capture_output=True)
 
 
-def write_cni_config(folder: Path) -> tuple[Path, Path]:
-    """Write the plugin chain below `folder`; returns CNI's bin_dir and conf_dir.
+def write_cni_config(folder: Path, number: int) -> tuple[Path, Path]:
+    """Write the nth node's plugin chain below `folder`; returns CNI's bin_dir and conf_dir.
 
     No masquerading and no port mapping: both need netfilter, which a small kernel lacks, and no test needs a way out of
     the machine.
     """
     conf_dir = folder / "net.d"
     conf_dir.mkdir(parents=True)
+    gateway = node_address(number)
+    first, last = (f"{gateway.rpartition('.')[0]}.{host}" for host in (2, 254))
+    pods = {"subnet": POD_CIDR, "rangeStart": first, "rangeEnd": last, "gateway": gateway}
     bridge = {
         "type": "bridge",
         "bridge": BRIDGE,
         "isDefaultGateway": True,
         "ipMasq": False,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": POD_CIDR}]], "dataDir": str(folder / "ipam")},
+        "ipam": {"type": "host-local", "ranges": [[pods]], "dataDir": str(folder / "ipam")},
     }
     conflist = {"cniVersion": "0.4.0", "name": BRIDGE, "plugins": [bridge]}
     (conf_dir / "10-purser.conflist").write_text(json.dumps(conflist))

@@ -14,7 +14,7 @@ from purser.lab.controlplane.credentials import KeyPair
 Version = tuple[int, int]
 
 LOOPBACK = "127.0.0.1"
-ADVERTISED_ADDRESS = "198.19.53.1"
+ADVERTISED_ADDRESS = "198.18.0.1"
 """What kube-apiserver calls its own address: it must not be loopback, and need not exist.
 
 Of the range that is reserved for benchmarks (RFC 2544), which nobody routes.

@@ -1,0 +1,85 @@
+"""A machine of its own for the process that runs clusters: a network that no other run shares, and an orderly end.
+
+The network namespace holds the control plane, the bridge of the nodes, and what a test starts; addresses and the
+bridge's name are therefore the same in every run, and several runs work side by side. What the process starts is in a
+cgroup of its own, which `keeper.py` clears when the process ends, killed or not.
+"""
+
+import atexit
+import ctypes
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from . import cgroups, keeper
+
+_NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET; Python has os.unshare since 3.12."""
+
+
+class NamespacesError(RuntimeError):
+    """This machine lets nobody make namespaces or cgroups, as in a container without privileges."""
+
+
+_name = ""
+
+
+def why_not() -> str | None:
+    """Why a run can have no machine of its own here; None if it can."""
+    if os.geteuid() != 0:
+        return "a real cluster needs root: kubelet mounts, and containerd makes namespaces and cgroups"
+    tried = subprocess.run(
+        ["unshare", "--net", "--mount", "--cgroup", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+        capture_output=True,
+        text=True,
+    )
+    if tried.returncode == 0:
+        return None
+    said = f"{tried.stderr.strip()} (a container must be privileged)"
+    return f"a real cluster needs network, mount and cgroup namespaces, and mounts: {said}"
+
+
+def enter() -> str:
+    """Move this process to its own network and cgroup; returns the name of the run. Later calls change nothing.
+
+    The network is that of the calling thread and of the threads it starts: the first call must be the main thread's.
+    Raises NamespacesError.
+    """
+    global _name
+    if _name:
+        return _name
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("machine.enter() is to be called by the main thread first")
+    if reason := why_not():
+        raise NamespacesError(reason)
+    name = f"purser-cluster-{secrets.token_hex(4)}-"
+    try:
+        hierarchy = cgroups.tracking()
+        before, mine = cgroups.own(hierarchy), hierarchy.mount / f"{name}run"
+        _start_keeper(name, before)
+        mine.mkdir()
+        (mine / "cgroup.procs").write_text("0")
+    except OSError as error:
+        raise NamespacesError(f"a real cluster needs cgroups: {error}") from error
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_NETWORK):
+        raise NamespacesError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    _name = name
+    return name
+
+
+def _start_keeper(name: str, before: Path) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-S", "-E", keeper.__file__, name], stdin=subprocess.PIPE, start_new_session=True
+    )
+
+    def end() -> None:
+        # Out of what it kills.
+        (before / "cgroup.procs").write_text("0")
+        running.communicate()
+
+    atexit.register(end)
