@@ -8,6 +8,7 @@ import typer
 
 from purser.cli import (
     agent,
+    clean_up,
     conformance,
     discover,
     get,
@@ -40,6 +41,7 @@ app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
+app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)
 app.command("version", help=version.HELP)(version.version)
 
 

@@ -8,7 +8,7 @@ from purser.cli import app
 
 @pytest.mark.parametrize(
     "command",
-    ["agent", "scheduler", "discover", "mig-worker", "get", "get grants", "webhook manifest"],
+    ["agent", "scheduler", "discover", "mig-worker", "clean-up", "get", "get grants", "webhook manifest"],
     ids=lambda command: command,
 )
 def test_help_has_an_example_and_exit_codes(command: str) -> None:

@@ -96,6 +96,13 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
+{{/* After all else of the chart has gone. */}}
+{{- define "purser.cleanUpHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- define "purser.operatorContainer" -}}
 image: {{ include "purser.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}

@@ -2,6 +2,7 @@
 
 - ``uninstalling``: rounds until nothing is left.
 - ``agents``: what agents wrote on nodes.
+- ``leavings``: what a release of the chart leaves, with the operator or without it.
 - ``remaining``: what is still to go, as people read it.
 - ``showing``: all that would go, before anything does.
 

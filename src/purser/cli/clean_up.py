@@ -1,0 +1,45 @@
+"""`purser clean-up`: what a release of the chart leaves behind."""
+
+from typing import Annotated
+
+import typer
+
+from purser.cli.options import Context, Kubeconfig
+from purser.cli.output import fail
+from purser.cli.serving import LogLevel
+from purser.core.names import DEFAULT_NAMESPACE
+
+HELP = """Remove what Purser left in a cluster that it was uninstalled from, and what Helm does not know of.
+
+That is what agents wrote on nodes, kube-scheduler's lease, the certificates and, once no pod with a grant is there any
+more, the keys of grants. The chart has it done after `helm uninstall`.
+
+Exit code: 0 nothing is left, but keys that it named; 1 the cluster did not answer, or refused it, or pods of Purser's
+have not gone in time; 2 wrong usage.
+
+Example: purser clean-up --namespace purser-system
+"""
+
+
+def clean_up(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[str, typer.Option(help="The release's namespace.")] = DEFAULT_NAMESPACE,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for Purser's pods to go.")] = 60.0,
+) -> None:
+    """Remove it, and print each thing."""
+    import asyncio
+
+    from purser.cli.serving import configure_logs
+    from purser.kube import Client, ClusterConfig, KubeError
+    from purser.operator.uninstall.leavings import clean_up as remove
+
+    async def main() -> None:
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            await remove(client, namespace, timeout_s=timeout, say=print)
+
+    configure_logs(LogLevel.ERROR)
+    try:
+        asyncio.run(main())
+    except KubeError as error:
+        fail(str(error))
