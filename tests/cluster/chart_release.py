@@ -1,0 +1,171 @@
+"""The chart as a user installs it: by Helm, from the image, with the simulated driver where its values say."""
+
+import json
+import os
+import subprocess
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deploy.image import oci, wheels
+
+from purser.core.names import DEFAULT_NAMESPACE
+from purser.lab.driver.node import SimulatedDriver
+
+from .kubernetes import BUSYBOX_IMAGE, RealCluster
+from .kubernetes.image import write_program
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "purser"
+IMAGE = "docker.io/library/purser"
+PROFILE = "a100-40gb-8"
+NAMESPACE = DEFAULT_NAMESPACE
+GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
+SLOTS = 20
+_PACKAGE = f"{wheels.SITE}/purser"
+
+
+class Release:
+    """The release `purser` in its namespace, on a cluster that has its images, a driver and CDI's specification."""
+
+    def __init__(self, cluster: RealCluster, archive: Path, folder: Path) -> None:
+        self.cluster = cluster
+        self.helm_program = cluster.binaries.path("helm")
+        cluster.start_services()
+        version = cluster.get("nodes")["items"][0]["status"]["nodeInfo"]["kubeletVersion"]
+        scheduler = folder / "kube-scheduler.tar"
+        write_program(
+            scheduler, f"registry.k8s.io/kube-scheduler:{version}", Path(cluster.binaries.path("kube-scheduler"))
+        )
+        for each in (archive, scheduler):
+            cluster.containerd.import_image(each)
+        self.driver_root = folder / "driver"
+        self.driver = SimulatedDriver.create(self.driver_root / "usr" / "lib64", cluster.node_name, PROFILE)
+        _write_cdi_specification(cluster.containerd.cdi_folder, self.driver.uuids)
+        self.values = [f"--set=agent.driverRoot={self.driver_root}", f"--set=agent.slots={SLOTS}"]
+
+    def helm(self, *arguments: str) -> str:
+        """What Helm prints; raises RuntimeError with all that it said."""
+        environment = {"HOME": str(self.cluster.folder), "PATH": os.environ["PATH"]}
+        command = [self.helm_program, *arguments, f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment)
+        if done.returncode != 0:
+            pods = self.cluster.kubectl("get", "pods,events", f"-n{NAMESPACE}", "-owide")
+            raise RuntimeError(f"helm {' '.join(arguments)}: {done.stdout}{done.stderr}\n{pods}")
+        return done.stdout
+
+    def purser(self, *arguments: str) -> str:
+        """A command of Purser's own, in the scheduler's pod; raises RuntimeError where it fails."""
+        where = (f"-n{NAMESPACE}", "exec", "deploy/purser-scheduler", "-cpurser", "--", "purser")
+        return self.cluster.kubectl(*where, *arguments)
+
+    def pods(self, component: str) -> list[Any]:
+        """Purser's own pods that are not on their way out."""
+        selector = f"--selector=app.kubernetes.io/component={component}"
+        found = json.loads(self.cluster.kubectl("get", "pods", f"-n{NAMESPACE}", selector, "-ojson"))["items"]
+        return [each for each in found if "deletionTimestamp" not in each["metadata"]]
+
+    def books(self) -> set[tuple[str, ...]]:
+        """Who holds how much of which GPU, once all books of all parts agree."""
+        self.cluster.wait_until("the books agree", self._agree, 30)
+        grants = json.loads(self.purser("get", "grants", "-ojson"))
+        return {tuple(sorted(map(str, each.items()))) for each in grants}
+
+    def _agree(self) -> bool:
+        try:
+            return "agree" in self.purser("get", "grants", "--check")
+        except RuntimeError:
+            return False
+
+    def wait_running(self, namespace: str, count: int, seconds: float = 180) -> list[Any]:
+        """The namespace's pods, once all run; at once a TimeoutError where one was refused."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.cluster.get("pods", namespace=namespace)["items"]
+            phases = [each["status"].get("phase") for each in found]
+            if len(found) == count and set(phases) == {"Running"}:
+                return list(found)
+            if "Failed" in phases or time.monotonic() > deadline:
+                odd = [each for each in found if each["status"].get("phase") != "Running"]
+                events = self.cluster.kubectl("get", "events", f"-n{namespace}", "--field-selector=type=Warning")
+                raise TimeoutError(f"{count} pods should run; not so {json.dumps(odd[:2], indent=1)}\n{events}")
+            time.sleep(0.3)
+
+
+def gpu_pod(name: str, namespace: str, limits: dict[str, int]) -> dict[str, Any]:
+    """A pod that prints its environment and stays; in the host's network, which costs no CNI plugin."""
+    container = {
+        "name": "main",
+        "image": BUSYBOX_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", "env; exec sleep 36000"],
+        "resources": {"limits": limits},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [container], "hostNetwork": True, "terminationGracePeriodSeconds": 0},
+    }
+
+
+def from_before(commit: str, archive: Path, folder: Path) -> tuple[Path, Path]:
+    """The chart of a commit, and an image with the Purser of that commit, tagged `before`. Raises LookupError where
+    this clone does not reach back so far."""
+    tar = folder / "before.tar"
+    command = ["git", "archive", f"--output={tar}", commit, "deploy/helm/purser", "src/purser"]
+    if subprocess.run(command, cwd=ROOT, capture_output=True).returncode != 0:
+        raise LookupError(f"this clone has no commit {commit}: fetch the history")
+    with tarfile.open(tar) as opened:
+        opened.extractall(folder / "before", filter="data")
+    source = folder / "before" / "src" / "purser"
+    files = {
+        f"{_PACKAGE}/{path.relative_to(source)}": oci.File(path.read_bytes())
+        for path in source.rglob("*")
+        if path.is_file()
+    }
+    older = folder / "purser-before.tar"
+    # OCI's mark of a folder of which nothing from below is to be seen.
+    top = oci.layer({f"{_PACKAGE}/.wh..wh..opq": oci.File(b""), **files})
+    layers, config = _read(archive)
+    oci.write_archive(older, oci.Image([*layers, top], config["architecture"], config["config"]), f"{IMAGE}:before")
+    return folder / "before" / "deploy" / "helm" / "purser", older
+
+
+def _read(archive: Path) -> tuple[Sequence[oci.Layer], Any]:
+    """Layers and configuration of an archive in OCI layout."""
+    with tarfile.open(archive) as tar:
+
+        def blob(described: Any) -> bytes:
+            file = tar.extractfile(f"blobs/{described['digest'].replace(':', '/')}")
+            assert file is not None
+            return file.read()
+
+        index = tar.extractfile("index.json")
+        assert index is not None
+        manifest = json.loads(blob(json.load(index)["manifests"][0]))
+        config = json.loads(blob(manifest["config"]))
+        ids = config["rootfs"]["diff_ids"]
+        layers = [
+            oci.Layer(blob(each), diff_id, each["mediaType"])
+            for each, diff_id in zip(manifest["layers"], ids, strict=True)
+        ]
+        return layers, config
+
+
+def _write_cdi_specification(folder: Path, uuids: Sequence[str]) -> None:
+    """As `nvidia-ctk cdi generate` writes it, of what matters here: a device node each, and those of all."""
+
+    def edits(name: str) -> dict[str, Any]:
+        return {"deviceNodes": [{"path": f"/dev/{name}", "hostPath": "/dev/null", "type": "c", "major": 1, "minor": 3}]}
+
+    specification = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [{"name": uuid, "containerEdits": edits(f"nvidia{place}")} for place, uuid in enumerate(uuids)],
+        "containerEdits": {**edits("nvidiactl"), "env": ["NVIDIA_VISIBLE_DEVICES=void"]},
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "nvidia.json").write_text(json.dumps(specification))

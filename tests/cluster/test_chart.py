@@ -1,0 +1,149 @@
+"""The chart on a real cluster: Helm installs it, pods of the image do the work, and nothing is left of it."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deploy.image.build import build
+
+from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, from_before, gpu_pod
+from .kubernetes import RealCluster
+from .kubernetes.releases import CRI_V1
+
+BEFORE = "00b6d53"
+"""The last commit at which nobody had run the chart on a server."""
+
+PODS = "gpu-pods"
+
+
+@pytest.fixture(scope="module")
+def archive(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if real_cluster.version < CRI_V1:
+        pytest.skip("neither kube-proxy nor CDI beside this release")
+    folder = tmp_path_factory.mktemp("image")
+    build(folder, newest=True)
+    return next(folder.glob("*.oci.tar"))
+
+
+@pytest.fixture(scope="module")
+def release(real_cluster: RealCluster, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    release = Release(real_cluster, archive, tmp_path_factory.mktemp("release"))
+    for namespace, level in ((NAMESPACE, "privileged"), (PODS, "privileged")):
+        real_cluster.create_namespace(namespace)
+        real_cluster.kubectl("label", "namespace", namespace, f"pod-security.kubernetes.io/enforce={level}")
+    try:
+        yield release
+    finally:
+        real_cluster.delete("namespace", NAMESPACE, PODS)
+
+
+@pytest.fixture(scope="module")
+def installed(release: Release) -> Iterator[Release]:
+    release.helm(
+        "install",
+        "purser",
+        str(CHART),
+        *release.values,
+        "--set=agent.deviceListStrategy=cdi-cri",
+        "--wait",
+        "--timeout=3m",
+    )
+    try:
+        yield release
+    finally:
+        release.cluster.delete("pods", "--all", f"-n{PODS}")
+        release.helm("uninstall", "purser", "--wait")
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "cards"), [("share", {GPU: 1, MEMORY: 4000}, 1), ("whole", {GPU: 2}, 2)], ids=["share", "whole"]
+)
+def test_a_pod_runs_with_its_environment_and_its_devices(
+    installed: Release, name: str, limits: dict[str, int], cards: int
+) -> None:
+    cluster = installed.cluster
+    cluster.create(gpu_pod(name, PODS, limits))
+    pod = cluster.wait_pod(name, PODS)
+    assert pod["spec"]["schedulerName"] == "purser-scheduler", "the API server did not reach the webhook's Service"
+    granted = json.loads(pod["metadata"]["annotations"]["purser.dev/grant"])
+    uuids = [each["uuid"] for part in granted["containers"] for each in part["shares"]]
+    places = sorted(installed.driver.uuids.index(each) for each in uuids)
+    listed = cluster.kubectl("exec", f"-n{PODS}", name, "--", "ls", "/dev").split()
+    assert sorted(each for each in listed if each.startswith("nvidia")) == [
+        *(f"nvidia{n}" for n in places),
+        "nvidiactl",
+    ]
+    assert len(places) == cards
+    environment = cluster.container_env(PODS, name)
+    assert environment.get("CUDA_DEVICE_MEMORY_LIMIT_0") == ("4000m" if MEMORY in limits else None)
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"  # of CDI's specification: nothing is added twice
+
+
+def test_every_book_agrees(installed: Release) -> None:
+    assert len(installed.books()) == len(installed.cluster.get("pods", namespace=PODS)["items"])
+
+
+def test_running_gpu_pods_outlive_upgrade_and_rollback_under_load(
+    release: Release, archive: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    try:
+        chart, older = from_before(BEFORE, archive, tmp_path_factory.mktemp("before"))
+    except LookupError as error:
+        pytest.skip(str(error))
+    cluster = release.cluster
+    cluster.containerd.import_image(older)
+    release.helm("install", "purser", str(chart), *release.values, "--set=image.tag=before", "--wait", "--timeout=3m")
+    cluster.create(*(gpu_pod(f"running-{n}", PODS, {GPU: 1, MEMORY: 3000}) for n in range(30)))
+    before = started(release.wait_running(PODS, 30))
+    books = release.books()
+
+    with arriving(cluster, 60):
+        release.helm(
+            *("upgrade", "purser", str(CHART), "--reset-then-reuse-values", "--set=image.tag=null"),
+            *("--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m"),
+        )
+    after = started(release.wait_running(PODS, 90))
+    assert {name: after[name] for name in before} == before
+    assert books <= release.books()
+    assert {each["spec"]["containers"][0]["image"] for each in release.pods("agent")} == {"purser:0.1.0"}
+
+    books = release.books()
+    release.helm("rollback", "purser", "1", "--wait", "--timeout=3m")
+    assert started(release.wait_running(PODS, 90)) == after
+    assert release.books() == books
+    cluster.delete("pods", "--all", f"-n{PODS}", "--grace-period=0")
+    release.helm("uninstall", "purser", "--wait")
+
+
+def started(pods: list[Any]) -> dict[str, tuple[Any, ...]]:
+    """Of each pod what changes when it is made or started again."""
+    return {
+        pod["metadata"]["name"]: (pod["metadata"]["uid"], status["containerID"], status["restartCount"])
+        for pod in pods
+        for status in pod["status"]["containerStatuses"]
+    }
+
+
+@contextmanager
+def arriving(cluster: RealCluster, count: int) -> Iterator[None]:
+    """Pods come in while the block runs, the rest of them at its end."""
+    stop = threading.Event()
+
+    def create() -> None:
+        for number in range(0, count, 4):
+            stop.wait(1)
+            cluster.create(
+                *(gpu_pod(f"arriving-{each}", PODS, {GPU: 1, MEMORY: 1000}) for each in range(number, number + 4))
+            )
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
