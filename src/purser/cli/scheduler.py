@@ -49,6 +49,13 @@ def scheduler(
     namespace: Annotated[str, typer.Option(help="Where Purser keeps its Secrets and ConfigMaps.")] = DEFAULT_NAMESPACE,
     webhook_address: Annotated[str, typer.Option(help="Address of the webhook.")] = "0.0.0.0",
     webhook_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the webhook; 0: any free one.")] = 8443,
+    certificate_folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Serve the certificate in this folder (tls.crt, tls.key and ca.crt, which somebody else renews); "
+            "default: one of its own making."
+        ),
+    ] = None,
     webhook_client_ca_file: Annotated[
         Path | None, typer.Option(help="Have the webhook answer only clients with a certificate by this CA.")
     ] = None,
@@ -133,6 +140,7 @@ def scheduler(
         server=ServerSettings(
             webhook_address=webhook_address,
             webhook_port=webhook_port,
+            certificate_folder=certificate_folder,
             webhook_client_ca_file=webhook_client_ca_file,
             webhook_client_names=tuple(webhook_client_name or ()),
             extender_address=extender_address,

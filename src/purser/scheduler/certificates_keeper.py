@@ -16,7 +16,7 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from purser.kube.resources import SECRETS
-from purser.scheduler.certificates import Material, check, expires_at, is_valid_at, renewed
+from purser.scheduler.certificates import KeyPair, Material, check, expires_at, is_valid_at, renewed
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -26,6 +26,9 @@ LOOK_S = 15.0
 """Between two looks whether what is served still holds: a clock that jumped is noticed before the next refresh."""
 
 RETRY_S = 5.0
+GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
+"""Of a certificate that somebody else makes, as cert-manager names them."""
+
 _KEY = "material.json"
 _ATTEMPTS = 5
 
@@ -47,6 +50,9 @@ class LostRaceError(Exception):
 class CertificateStore(Protocol):
     """Keeps material so that all replicas have the same."""
 
+    is_given: bool
+    """Whether somebody else makes and renews it: then it is only loaded."""
+
     async def load(self) -> Stored:
         """What is there."""
         ...
@@ -58,6 +64,8 @@ class CertificateStore(Protocol):
 
 class MemoryStore:
     """Keeps material as long as the process lives: for tests, and where there is no webhook to register."""
+
+    is_given = False
 
     def __init__(self) -> None:
         self._stored = Stored(None)
@@ -73,8 +81,39 @@ class MemoryStore:
         self._stored = Stored(material, str(int(version or "0") + 1))
 
 
+class FolderStore:
+    """Material that somebody else keeps, such as cert-manager: a mounted Secret with ``tls.crt``, ``tls.key`` and
+    ``ca.crt``."""
+
+    is_given = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def load(self) -> Stored:
+        """What the files hold. Raises `KubeError` for files that are no certificate with its key and its CA."""
+        # Of a mounted Secret kubelet changes all files at once, by one link: those of one version are read.
+        versions = self._folder / "..data"
+        folder = versions.resolve() if versions.exists() else self._folder
+        paths = [folder / name for name in GIVEN_FILES]
+        try:
+            chain, key, bundle = (path.read_bytes().rstrip() + b"\n" for path in paths)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(paths[0], paths[1])
+            context.load_verify_locations(paths[2])
+        except OSError as error:  # which SSLError is
+            raise KubeError(f"{self._folder} should hold {', '.join(GIVEN_FILES)} that go together: {error}") from error
+        return Stored(Material((KeyPair(bundle, b""),), KeyPair(chain, key)))
+
+    async def save(self, material: Material, version: str) -> None:
+        """Never asked for."""
+        raise KubeError(f"{self._folder} is somebody else's to write")
+
+
 class SecretStore:
     """Keeps material in a Secret."""
+
+    is_given = False
 
     def __init__(self, client: Client, namespace: str, name: str = SECRET_NAME) -> None:
         self._client = client
@@ -158,6 +197,9 @@ class CertificateKeeper:
         """Load what is kept, renew what is due, and serve it from now on. Raises `KubeError`."""
         for _ in range(_ATTEMPTS):
             stored = await self._store.load()
+            if self._store.is_given and stored.material is not None:
+                self._take(stored.material)
+                return
             material = renewed(stored.material, self._names, self._clock.now())
             try:
                 if material != stored.material:

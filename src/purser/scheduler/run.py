@@ -28,7 +28,13 @@ from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
-from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore, SecretStore
+from purser.scheduler.certificates_keeper import (
+    CertificateKeeper,
+    CertificateStore,
+    FolderStore,
+    MemoryStore,
+    SecretStore,
+)
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.double_grants import DoubleGrants
 from purser.scheduler.extender import KubeExtender
@@ -193,11 +199,16 @@ async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
 
 
 async def _start_keeper(settings: SchedulerSettings, client: Client, spawn: Spawn) -> CertificateKeeper:
-    store = SecretStore(client, settings.namespace) if settings.webhook else MemoryStore()
-    keeper = CertificateKeeper(store, _server_names(settings.webhook))
+    keeper = CertificateKeeper(_store(settings, client), _server_names(settings.webhook))
     spawn(client.failures.keep_going("certificates", keeper.run))
     await keeper.served()
     return keeper
+
+
+def _store(settings: SchedulerSettings, client: Client) -> CertificateStore:
+    if settings.server.certificate_folder is not None:
+        return FolderStore(settings.server.certificate_folder)
+    return SecretStore(client, settings.namespace) if settings.webhook else MemoryStore()
 
 
 async def _answer(

@@ -44,6 +44,9 @@ class ServerSettings:
     webhook_port: int = 8443
     webhook_client_ca_file: Path | None = None
     """Where set, the webhook answers only clients with a certificate by this CA: API servers told to show one."""
+    certificate_folder: Path | None = None
+    """Where set, ``tls.crt``, ``tls.key`` and ``ca.crt`` in it are what webhook and extender serve, and somebody else
+    renews them. Else the scheduler makes its own."""
     webhook_client_names: tuple[str, ...] = ()
     """Where set, of these only those with one of these common names."""
     extender_address: str = "127.0.0.1"

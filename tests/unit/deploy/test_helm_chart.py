@@ -240,6 +240,28 @@ def test_a_digest_counts_instead_of_the_tag() -> None:
     assert images == [f"purser@{digest}", f"registry.k8s.io/kube-scheduler@{digest}"]
 
 
+@pytest.mark.parametrize(
+    ("certificate", "secret"),
+    [
+        ({"secret": "mine"}, "mine"),
+        ({"issuerRef": {"name": "internal", "kind": "ClusterIssuer"}}, "purser-webhook-tls"),
+    ],
+    ids=["a Secret", "cert-manager"],
+)
+def test_a_certificate_of_somebody_elses_is_mounted_and_served(certificate: dict[str, Any], secret: str) -> None:
+    documents = render({"webhook": {"certificate": certificate}})
+    spec = find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
+    assert {"name": "certificate", "secret": {"secretName": secret}} in spec["volumes"]
+    [purser, _] = spec["containers"]
+    assert_parses(purser["args"])
+    [folder] = [each.partition("=")[2] for each in purser["args"] if each.startswith("--certificate-folder=")]
+    assert [each["mountPath"] for each in purser["volumeMounts"] if each["name"] == "certificate"] == [folder]
+    made = [each["spec"] for each in documents if each["kind"] == "Certificate"]
+    assert [(each["secretName"], each["dnsNames"]) for each in made] == (
+        [(secret, ["purser-webhook.purser-system.svc"])] if "issuerRef" in certificate else []
+    )
+
+
 def test_an_affinity_of_ones_own_replaces_the_charts() -> None:
     affinity = {"nodeAffinity": {}}
     spec = find(render({"scheduler": {"affinity": affinity}}), "Deployment", "purser-scheduler")["spec"]

@@ -18,7 +18,7 @@ from purser.scheduler.certificates import (
     make_serving,
     renewed,
 )
-from purser.scheduler.certificates_keeper import LOOK_S, CertificateKeeper, MemoryStore
+from purser.scheduler.certificates_keeper import GIVEN_FILES, LOOK_S, CertificateKeeper, FolderStore, MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("purser-webhook.purser-system.svc", "127.0.0.1", "::1")
@@ -129,6 +129,33 @@ async def test_replicas_share_what_one_of_them_made():
     await asyncio.gather(*(keeper.refresh() for keeper in keepers))
     assert len({keeper.ca_bundle for keeper in keepers}) == 1
     assert all(keeper.is_valid for keeper in keepers)
+
+
+def given(folder, authority, serving):
+    for name, content in zip(GIVEN_FILES, (serving.certificate, serving.key, authority.certificate), strict=True):
+        (folder / name).write_bytes(content)
+
+
+async def test_a_certificate_of_somebody_elses_is_served_and_loaded_again_never_renewed(tmp_path):
+    authority = make_authority(NOW)
+    first, second = (make_serving(authority, NAMES, NOW) for _ in range(2))
+    clock = HandClock(NOW)
+    keeper = CertificateKeeper(FolderStore(tmp_path), NAMES, clock)
+    given(tmp_path, authority, first)
+    await keeper.refresh()
+    assert keeper.is_valid
+    assert trusts(keeper.ca_bundle, first, NOW)
+    changes = []
+    keeper.on_change(lambda: changes.append(keeper.ca_bundle))
+    clock.time += SERVING_LIFETIME + DAY
+    await keeper.refresh()
+    assert (keeper.is_valid, changes) == (False, [])
+    given(tmp_path, authority, make_serving(authority, NAMES, clock.time))
+    await keeper.refresh()
+    assert keeper.is_valid
+    given(tmp_path, authority, KeyPair(second.certificate, first.key))
+    with pytest.raises(KubeError, match="that go together"):
+        await keeper.refresh()
 
 
 async def test_who_loses_a_race_takes_the_winners():

@@ -133,6 +133,14 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 {{- end }}
 
+{{/* The Secret with the certificate that somebody else makes; empty where the scheduler does. */}}
+{{- define "purser.certificateSecret" -}}
+{{- with .Values.webhook.certificate }}
+{{- if and .secret .issuerRef }}{{ fail "webhook.certificate: give a secret or an issuerRef, not both" }}{{ end }}
+{{- .secret | default (ternary "purser-webhook-tls" "" (not (empty .issuerRef))) }}
+{{- end }}
+{{- end }}
+
 {{/* Who may read metrics, on that port. */}}
 {{- define "purser.metricsIngress" -}}
 - from:
