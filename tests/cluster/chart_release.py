@@ -5,9 +5,9 @@ import os
 import subprocess
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deploy.image import oci, wheels
 
@@ -25,6 +25,15 @@ NAMESPACE = DEFAULT_NAMESPACE
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SLOTS = 20
 _PACKAGE = f"{wheels.SITE}/purser"
+
+
+class Standing(NamedTuple):
+    """All that stands in a cluster, but for events and what each node or pod renews by itself."""
+
+    objects: set[tuple[str, str, str]]
+    """Kind, namespace and name."""
+    on_nodes: set[tuple[str, str]]
+    """Annotations, labels, conditions and capacity of nodes, by name."""
 
 
 class Release:
@@ -50,16 +59,43 @@ class Release:
         """What Helm prints; raises RuntimeError with all that it said."""
         environment = {"HOME": str(self.cluster.folder), "PATH": os.environ["PATH"]}
         command = [self.helm_program, *arguments, f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment)
         if done.returncode != 0:
             pods = self.cluster.kubectl("get", "pods,events", f"-n{NAMESPACE}", "-owide")
             raise RuntimeError(f"helm {' '.join(arguments)}: {done.stdout}{done.stderr}\n{pods}")
         return done.stdout
 
+    def tag(self, reference: str) -> None:
+        """Have nodes know the image by another name, as if they had pulled it from there."""
+        self.cluster.containerd.tag_image(f"{IMAGE}:{reference.rpartition(':')[2]}", reference)
+
     def purser(self, *arguments: str) -> str:
         """A command of Purser's own, in the scheduler's pod; raises RuntimeError where it fails."""
         where = (f"-n{NAMESPACE}", "exec", "deploy/purser-scheduler", "-cpurser", "--", "purser")
         return self.cluster.kubectl(*where, *arguments)
+
+    def enforce(self, level: str) -> None:
+        """The Pod Security Standard of the release's namespace."""
+        label = f"pod-security.kubernetes.io/enforce={level}"
+        self.cluster.kubectl("label", "--overwrite", "namespace", NAMESPACE, label)
+
+    def standing(self) -> Standing:
+        """Once no pod is on its way out any more."""
+        pods = ("get", "pods", f"-n{NAMESPACE}", "-oname")
+        self.cluster.wait_until("Purser's pods are gone", lambda: not self.cluster.kubectl(*pods))
+        kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-oname").split()
+        wanted = ",".join(each for each in kinds if each.partition(".")[0] not in ("events", "componentstatuses"))
+        columns = "-ocustom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
+        lines = self.cluster.kubectl("get", wanted, "-A", "--no-headers", "--ignore-not-found", columns).splitlines()
+        found = {tuple("" if word == "<none>" else word for word in line.split()) for line in lines}
+        return Standing(found, set(self._on_nodes()))  # type: ignore[arg-type]
+
+    def _on_nodes(self) -> Iterator[tuple[str, str]]:
+        for node in self.cluster.get("nodes")["items"]:
+            for field in ("annotations", "labels"):
+                yield from ((field, name) for name in node["metadata"].get(field, {}))
+            yield from (("conditions", each["type"]) for each in node["status"]["conditions"])
+            yield from (("capacity", name) for name in node["status"]["capacity"])
 
     def pods(self, component: str) -> list[Any]:
         """Purser's own pods that are not on their way out."""

@@ -3,14 +3,14 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deploy.image.build import build
 
-from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, from_before, gpu_pod
+from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, from_before, gpu_pod
+from .documented import follow
 from .kubernetes import RealCluster
 from .kubernetes.releases import CRI_V1
 
@@ -21,20 +21,14 @@ PODS = "gpu-pods"
 
 
 @pytest.fixture(scope="module")
-def archive(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(
+    real_cluster: RealCluster, purser_archive: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Release]:
     if real_cluster.version < CRI_V1:
         pytest.skip("neither kube-proxy nor CDI beside this release")
-    folder = tmp_path_factory.mktemp("image")
-    build(folder, newest=True)
-    return next(folder.glob("*.oci.tar"))
-
-
-@pytest.fixture(scope="module")
-def release(real_cluster: RealCluster, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    release = Release(real_cluster, archive, tmp_path_factory.mktemp("release"))
-    for namespace, level in ((NAMESPACE, "privileged"), (PODS, "privileged")):
-        real_cluster.create_namespace(namespace)
-        real_cluster.kubectl("label", "namespace", namespace, f"pod-security.kubernetes.io/enforce={level}")
+    release = Release(real_cluster, purser_archive, tmp_path_factory.mktemp("release"))
+    real_cluster.create_namespace(PODS)
+    follow(release, "Pod Security")
     try:
         yield release
     finally:
@@ -42,21 +36,18 @@ def release(real_cluster: RealCluster, archive: Path, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="module")
-def installed(release: Release) -> Iterator[Release]:
-    release.helm(
-        "install",
-        "purser",
-        str(CHART),
-        *release.values,
-        "--set=agent.deviceListStrategy=cdi-cri",
-        "--wait",
-        "--timeout=3m",
-    )
+def before(release: Release) -> Standing:
+    return release.standing()
+
+
+@pytest.fixture(scope="module")
+def installed(release: Release, before: Standing) -> Iterator[Release]:
+    follow(release, "Install", *release.values, "--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m")
     try:
         yield release
     finally:
         release.cluster.delete("pods", "--all", f"-n{PODS}")
-        release.helm("uninstall", "purser", "--wait")
+        release.helm("uninstall", "purser", "--ignore-not-found", "--wait")
 
 
 @pytest.mark.parametrize(
@@ -87,14 +78,34 @@ def test_every_book_agrees(installed: Release) -> None:
     assert len(installed.books()) == len(installed.cluster.get("pods", namespace=PODS)["items"])
 
 
+def test_nothing_is_left_after_uninstall(installed: Release, before: Standing) -> None:
+    installed.cluster.delete("pods", "--all", f"-n{PODS}")
+    follow(installed, "Uninstall")
+    # Kubernetes collects what the release's objects owned by and by.
+    with suppress(TimeoutError):
+        installed.cluster.wait_until("nothing is left", lambda: installed.standing().objects == before.objects, 30)
+    after = installed.standing()
+    assert after.objects == before.objects
+    assert after.on_nodes - before.on_nodes == {("capacity", GPU)}, "kubelet's own, which it lists as 0 by and by"
+
+
+def test_scheduler_and_operator_run_where_pods_are_restricted(release: Release, before: Standing) -> None:
+    release.enforce("restricted")
+    options = ("--set=operator.enabled=true", "--set=clusterPolicy.create=false", "--wait", "--timeout=3m")
+    release.helm("install", "purser", str(CHART), *options)
+    assert (len(release.pods("scheduler")), len(release.pods("operator"))) == (2, 1)
+    release.helm("uninstall", "purser", "--wait")
+
+
 def test_running_gpu_pods_outlive_upgrade_and_rollback_under_load(
-    release: Release, archive: Path, tmp_path_factory: pytest.TempPathFactory
+    release: Release, purser_archive: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     try:
-        chart, older = from_before(BEFORE, archive, tmp_path_factory.mktemp("before"))
+        chart, older = from_before(BEFORE, purser_archive, tmp_path_factory.mktemp("before"))
     except LookupError as error:
         pytest.skip(str(error))
     cluster = release.cluster
+    release.enforce("privileged")
     cluster.containerd.import_image(older)
     release.helm("install", "purser", str(chart), *release.values, "--set=image.tag=before", "--wait", "--timeout=3m")
     cluster.create(*(gpu_pod(f"running-{n}", PODS, {GPU: 1, MEMORY: 3000}) for n in range(30)))

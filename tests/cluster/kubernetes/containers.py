@@ -131,6 +131,10 @@ class Containerd:
         """Have an image, which its archive names, for pods with `imagePullPolicy: Never` or `IfNotPresent`."""
         self._ctr("images", "import", str(archive))
 
+    def tag_image(self, name: str, other: str) -> None:
+        """Have an image that is there by another name as well."""
+        self._ctr("images", "tag", "--force", name, other)
+
     def container_ids(self, namespace: str, pod: str, container: str) -> list[str]:
         """Ids of a container's incarnations, the newest last."""
         wanted = {_NAMESPACE: namespace, _POD: pod, _CONTAINER: container, _KIND: "container"}

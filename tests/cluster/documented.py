@@ -1,0 +1,72 @@
+"""The installation page as it is followed: its commands, on a cluster of this machine.
+
+    python -m tests.cluster.documented
+
+starts a cluster, carries out the commands of docs/install.md, runs examples/share.yaml and prints its environment and
+devices. Where a registry would be, nodes have the image already; the driver is the simulated one.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .chart_release import ROOT, Release
+from .kubernetes import BUSYBOX_IMAGE, RealCluster
+
+PAGE = ROOT / "docs" / "install.md"
+REGISTRY = "registry.test"
+VERSION = "0.1.0"
+
+
+def commands(heading: str) -> list[str]:
+    """The commands of the first block of a section of the page, with the registry's name put in."""
+    section = re.split(r"^#+ ", PAGE.read_text().partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    block = section.partition("```console\n")[2].partition("```")[0]
+    found = [line.removeprefix("$ ").partition("   #")[0] for line in block.splitlines() if line.startswith("$ ")]
+    assert found, f"there are no commands under {heading}"
+    return [each.replace("REGISTRY", REGISTRY).replace("VERSION", VERSION) for each in found]
+
+
+def follow(release: Release, heading: str, *options: str) -> None:
+    """Carry out a section's commands; ``options`` are added where Helm installs. Raises RuntimeError, LookupError."""
+    for command in commands(heading):
+        words = command.split()
+        match words:
+            case ["make", "image"]:
+                continue  # who made the release has made it
+            case ["skopeo", "copy", source, target] if source.startswith("oci-archive:"):
+                release.tag(target.removeprefix("docker://"))
+            case ["helm", "install", *_]:
+                release.helm(*words[1:], *options)
+            case ["helm", *arguments]:
+                release.helm(*arguments)
+            case ["kubectl", *arguments]:
+                release.cluster.kubectl(*arguments)
+            case _:
+                raise LookupError(f"{PAGE.name}: nobody knows how to follow: {command}")
+
+
+def main() -> int:
+    """From what `make image` made to one share pod; prints what its container has."""
+    subprocess.run(["make", "image"], cwd=ROOT, check=True)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, RealCluster() as cluster:
+        release = Release(cluster, ROOT / "dist" / f"purser-{VERSION}.oci.tar", Path(folder))
+        options = (*release.values, "--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m")
+        follow(release, "Pod Security")
+        follow(release, "Install", *options)
+        manifest = (ROOT / "examples" / "share.yaml").read_text().replace("image: busybox", f"image: {BUSYBOX_IMAGE}")
+        cluster.kubectl("apply", "-f", "-", stdin=manifest)
+        cluster.wait_pod("share")
+        print(
+            cluster.kubectl("exec", "share", "--", "sh", "-c", "env | grep -E 'NVIDIA|CUDA|PURSER'; ls -l /dev/nvidia*")
+        )
+        print(release.purser("get", "grants"))
+        cluster.kubectl("delete", "pod", "share")
+        follow(release, "Uninstall")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
