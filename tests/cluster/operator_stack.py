@@ -108,7 +108,7 @@ class Stack:
     def _remove(self) -> None:
         """Also where a test failed in between: what nobody would clean up any more is freed."""
         labels = [f"{key}-" for key in NFD]
-        self.cluster.kubectl("label", "node", self.cluster.node_name, *labels)
+        self.cluster.kubectl("label", "node", *self.cluster.nodes, *labels)
         for policy in self.cluster.get("clusterpolicies.purser.dev")["items"]:
             free = '--patch={"metadata":{"finalizers":null}}'
             self.cluster.kubectl(
@@ -127,8 +127,8 @@ class Stack:
             each["metadata"]["annotations"] |= annotations
             self.cluster.create(each)
 
-    def label_real_node(self) -> None:
-        self.cluster.kubectl("label", "node", self.cluster.node_name, *(f"{key}={value}" for key, value in NFD.items()))
+    def label_real_nodes(self) -> None:
+        self.cluster.kubectl("label", "node", *self.cluster.nodes, *(f"{key}={value}" for key, value in NFD.items()))
 
     def annotate(self, node: str, *annotations: str) -> None:
         self.cluster.kubectl("annotate", "--overwrite", "node", node, *annotations)

@@ -20,27 +20,55 @@ from purser.lab.driver.node import SimulatedDriver
 from purser.lab.ports import free_ports
 
 from .kubernetes.cluster import RealCluster
+from .kubernetes.node import Node
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "purser"
 PURSER = Path(sys.executable).with_name("purser")
 PROFILE = "a100-40gb-8"
 LOOPBACK = "127.0.0.1"
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
+class Agent:
+    """The agent of one node, with eight simulated cards."""
+
+    def __init__(self, cluster: RealCluster, node: Node, folder: Path, kubeconfig: Path) -> None:
+        self.node = node
+        self.driver = SimulatedDriver.create(folder / "driver", node.name, PROFILE)
+        [port] = free_ports(1)
+        arguments = [
+            f"--node-name={node.name}",
+            f"--kubeconfig={kubeconfig}",
+            f"--driver-library={self.driver.library}",
+            f"--sysfs-root={self.driver.sysfs_root}",
+            f"--state-dir={folder / 'agent'}",
+            f"--metrics-port={port}",
+            f"--metrics-address={node.address}",
+        ]
+        name = "purser-agent" if node is cluster.node else f"purser-agent-{node.name}"
+        self.process = Process(name, node.command([str(PURSER), "agent", *arguments]), cluster.logs, env=UNBUFFERED)
+        self._ready = f"http://{node.address}:{port}/readyz"
+
+    def wait(self) -> None:
+        """Until it is ready: kubelet knows its devices."""
+        self.process.wait_ready(lambda: answers_ok(self._ready))
+
+
 class Purser:
-    """One agent with eight simulated cards on the cluster's node, one scheduler, and a kube-scheduler beside it."""
+    """One agent on the cluster's first node, one scheduler, and a kube-scheduler beside it."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self.cluster = cluster
         self.folder = Path(tempfile.mkdtemp(prefix="purser-", dir="/tmp"))
-        self.driver = SimulatedDriver.create(self.folder / "driver", cluster.node_name, PROFILE)
-        self.webhook_port, self.extender_port, *metrics, kube_port, kube_http = free_ports(6)
-        self.scheduler_metrics, self.agent_metrics = metrics
+        self.webhook_port, self.extender_port, self.scheduler_metrics, kube_port, kube_http = free_ports(5)
         self._objects = _render(cluster.version)
         self._install()
-        self.agent = self._process("purser-agent", self._agent_arguments())
-        self.scheduler = self._process("purser-scheduler", self._scheduler_arguments())
+        first = self._agent(cluster.node)
+        self.agents = [first]
+        self.agent, self.driver = first.process, first.driver
+        scheduler = [str(PURSER), *self._scheduler_arguments()]
+        self.scheduler = Process("purser-scheduler", scheduler, cluster.logs, env=UNBUFFERED)
         self.kube_scheduler = Process(
             "purser-kube-scheduler", self._kube_scheduler_argv(kube_port, kube_http), cluster.logs
         )
@@ -56,25 +84,41 @@ class Purser:
         self.wait_agent()
 
     def stop(self) -> None:
-        """Stop what runs and remove the folder with the simulated driver and the agent's checkpoint."""
-        for process in (self.kube_scheduler, self.agent, self.scheduler):
+        """Stop what runs, and leave nothing in the cluster nor on the machine."""
+        for process in (self.kube_scheduler, *(each.process for each in self.agents), self.scheduler):
             process.stop()
         shutil.rmtree(self.folder)
+        installed = json.dumps({"apiVersion": "v1", "kind": "List", "items": self._installed})
+        self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=installed)
+        self.cluster.delete("namespace", DEFAULT_NAMESPACE)
+
+    def add_agent(self, node: Node) -> Agent:
+        """Start an agent on another node; returns when it is ready."""
+        agent = self._agent(node)
+        self.agents.append(agent)
+        agent.process.start()
+        agent.wait()
+        return agent
 
     def wait_scheduler(self) -> None:
         """Until the scheduler is ready: it knows the cluster, and its webhook is registered."""
-        self.scheduler.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{self.scheduler_metrics}/readyz"))
+        ready = f"http://{LOOPBACK}:{self.scheduler_metrics}/readyz"
+        # Where it never ran before it compiles its kernels first.
+        self.scheduler.wait_ready(lambda: answers_ok(ready), 180)
 
     def wait_agent(self) -> None:
-        """Until the agent is ready: kubelet knows its devices."""
-        self.agent.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{self.agent_metrics}/readyz"))
+        """Until the first agent is ready."""
+        self.agents[0].wait()
 
     def _install(self) -> None:
         self.cluster.create_namespace(DEFAULT_NAMESPACE)
         kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *POLICIES)
-        self.cluster.apply(*(each for each in self._objects if each["kind"] in kinds))
         webhooks = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-        self.cluster.apply(*(self._reached(each) for each in self._objects if each["kind"] in webhooks))
+        self._installed = [
+            *(each for each in self._objects if each["kind"] in kinds),
+            *(self._reached(each) for each in self._objects if each["kind"] in webhooks),
+        ]
+        self.cluster.apply(*self._installed)
 
     def _reached(self, configuration: dict[str, Any]) -> dict[str, Any]:
         """A webhook configuration for a process of this machine, where no Service leads."""
@@ -83,22 +127,8 @@ class Purser:
         webhooks = [{**each, "clientConfig": urls[each["name"]]} for each in configuration["webhooks"]]
         return {**configuration, "webhooks": webhooks}
 
-    def _process(self, name: str, arguments: list[str]) -> Process:
-        command = [str(PURSER), *arguments]
-        on_node = self.cluster.node.command(command) if name == "purser-agent" else command
-        return Process(name, on_node, self.cluster.logs, env={"PYTHONUNBUFFERED": "1"})
-
-    def _agent_arguments(self) -> list[str]:
-        return [
-            "agent",
-            f"--node-name={self.cluster.node_name}",
-            f"--kubeconfig={self._account('purser-agent', self.cluster.node_name)}",
-            f"--driver-library={self.driver.library}",
-            f"--sysfs-root={self.driver.sysfs_root}",
-            f"--state-dir={self.folder / 'agent'}",
-            f"--metrics-port={self.agent_metrics}",
-            f"--metrics-address={LOOPBACK}",
-        ]
+    def _agent(self, node: Node) -> Agent:
+        return Agent(self.cluster, node, self.folder / node.name, self._account("purser-agent", node.name))
 
     def _scheduler_arguments(self) -> list[str]:
         return [

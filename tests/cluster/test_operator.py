@@ -52,7 +52,7 @@ def assert_order(stack: Stack) -> None:
 def test_from_nothing_to_ready_in_order_and_a_driver_that_fails_on_one_node_holds_up_no_other(stack: Stack) -> None:
     stack.add_nodes(HollowNodes(name="good", count=2))
     stack.add_nodes(HollowNodes(name="bad"), **{FAILING_PODS_ANNOTATION: "driver"})
-    stack.label_real_node()
+    stack.label_real_nodes()
     stack.create_policy("policy", {})
 
     def others_are_complete() -> bool:

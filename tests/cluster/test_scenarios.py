@@ -3,29 +3,18 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 
 import pytest
 
 from purser.kube import Client, ClusterConfig
-from tests.cluster.kubernetes import RealCluster
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster
 from tests.scenarios.pods import pod, whole
 from tests.scenarios.suite import *  # noqa: F403
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def purser(real_cluster: RealCluster) -> Iterator[Purser]:
-    purser = Purser(real_cluster)
-    try:
-        purser.start()
-        yield purser
-    finally:
-        purser.stop()
 
 
 @pytest.fixture

@@ -236,7 +236,7 @@ class RealCluster:
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         reply = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
-        return self.kubeconfig_for(User(reply["status"]["token"], f"{namespace}/{name}"))
+        return self.kubeconfig_for(User(reply["status"]["token"], "/".join(filter(None, (namespace, name, node)))))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl, as the administrator unless told otherwise; raises RuntimeError with what it printed."""
