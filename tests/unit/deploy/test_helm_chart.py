@@ -131,6 +131,10 @@ def test_helm_lint_finds_nothing() -> None:
         pytest.param({"clusterPolicy": {"name": "A b"}}, id="a name that is none"),
         pytest.param({"webhook": {"clientCA": "ca"}}, id="a text for a CA's place"),
         pytest.param({"networkPolicy": {"webhookCIDRs": ["10.0.0.1"]}}, id="an address for a network"),
+        pytest.param(
+            {"scheduler": {"kubeScheduler": {"extenders": [{"urlPrefix": "https://o", "bindVerb": "bind"}]}}},
+            id="a second extender that binds",
+        ),
     ],
 )
 def test_values_that_make_no_sense_are_refused(values: dict[str, Any]) -> None:
@@ -177,6 +181,14 @@ def test_kube_scheduler_gets_a_configuration_that_its_version_reads(kubernetes: 
         if c["name"] == "kube-scheduler"
     ]
     assert image.endswith(f":v{kubernetes}.0")
+
+
+def test_further_extenders_are_asked_before_pursers_which_binds() -> None:
+    others = {"profiles": [{"schedulerName": "other"}], "extenders": [{"urlPrefix": "https://example.org"}]}
+    documents = render({"scheduler": {"kubeScheduler": others}})
+    configuration = yaml.safe_load(find(documents, "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
+    assert [each["schedulerName"] for each in configuration["profiles"]] == ["purser-scheduler", "other"]
+    assert [each.get("bindVerb") for each in configuration["extenders"]] == [None, "bind"]
 
 
 @pytest.mark.parametrize(("authority", "weight"), [("shared", 1), ("exclusive", 100)])
