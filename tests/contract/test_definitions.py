@@ -156,7 +156,8 @@ async def test_replacing_needs_a_version_and_strategic_patches_are_refused(api: 
     (await api.post(things, thing(things, {"size": 1}))).ok()
     answer = await api.put(f"{things}/a", thing(things, {"size": 2}))
     assert answer.status == 422
-    assert "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update" in answer.message
+    none = "0x0" if api.minor < 34 else "0"
+    assert f"metadata.resourceVersion: Invalid value: {none}: must be specified for an update" in answer.message
     answer = await api.patch(f"{things}/a", {"spec": {"size": 2}}, STRATEGIC)
     assert (answer.status, answer.reason) == (415, "UnsupportedMediaType")
 

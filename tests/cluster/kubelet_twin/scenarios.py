@@ -177,17 +177,26 @@ DEVICES = (
     scenario(
         "a limit of zero where PreStartContainer is wanted",
         Start("gpu", PRE_START),
-        Add("zero", (c(0),), blocked=True),
+        Add("zero", (c(0),), starts=True),
     ),
     scenario(
         "a plugin starts again with other devices and other options",
         Start("gpu", FOUR),
         Add("before", (c(2),)),
+        Stop("gpu"),
         Start("gpu", Script(healthy=gpus(0, 1, 2), preferred=False)),
         Add("more", (c(2),), refused=NOT_ALLOCATED),
         Add("last", (c(1),)),
+    ),
+    scenario(
+        # Newer kubelets end the second plugin when the first one ends.
+        "a plugin registers before the one before it has ended",
         Start("gpu", FOUR),
-        Add("back", (c(1),)),
+        Add("before", (c(1),)),
+        Start("gpu", Script(healthy=gpus(0, 1, 2))),
+        Add("more", (c(4),), refused=NOT_ALLOCATED),
+        Start("gpu", FOUR),
+        Add("rest", (c(3),)),
     ),
     scenario(
         "a plugin that went away and comes back",
@@ -217,8 +226,8 @@ DEVICES = (
         Add("away", (c(1),), refused=NOT_ALLOCATED),
     ),
     scenario(
-        "registrations that are refused, and calls that this version does not have",
-        Start("gpu", FOUR),
+        "registrations that are refused, and calls that not every version has",
+        Start("gpu", Script(healthy=gpus(0, 1, 2), unhealthy=gpus(3))),
         Register("twin.test/gpu", version="v1"),
         Register("gpu"),
         Register("kubernetes.io/gpu"),
@@ -230,7 +239,7 @@ DEVICES = (
         "kubelet starts again while pods run",
         Start("gpu", FOUR),
         Add("one", (c(1),), runs=True),
-        Add("two", (c(2),), init=(c(1),), runs=True),
+        Add("two", (c(2),), runs=True),
         Add("full", (c(2),), refused=NOT_ALLOCATED),
         Restart(),
         Add("away", (c(1),), refused=NOT_ALLOCATED),
@@ -239,6 +248,15 @@ DEVICES = (
         Add("late", (c(1),), refused=NOT_ALLOCATED),
         remove("one"),
         Add("again", (c(1),), runs=True),
+    ),
+    scenario(
+        # Newer kubelets refuse the pod: an init container that has ended does not run.
+        "kubelet starts again while a pod runs whose init container held a device",
+        Start("gpu", FOUR),
+        Add("main", (c(1),), init=(c(1),), runs=True),
+        Restart(),
+        Start("gpu", FOUR),
+        Add("next", (c(1),)),
     ),
     scenario(
         "kubelet starts again with a corrupt checkpoint",
@@ -341,7 +359,7 @@ def restarted(reason: str) -> Scenario:
     return scenario(
         "kubelet starts again while aligned pods run",
         Start("gpu", FOUR),
-        Add("one", (c(2, cpu="1"), c(1)), init=(c(1, cpu="1"),), runs=True),
+        Add("one", (c(2, cpu="1"), c(1)), runs=True),
         Restart(),
         Add("away", (c(1),), refused=NOT_ALLOCATED),
         Start("gpu", FOUR),

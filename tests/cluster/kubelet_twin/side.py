@@ -111,7 +111,7 @@ class Side:
             for container in status.get(kind) or ()
             if container["state"].get("waiting", {}).get("reason") == "CreateContainerConfigError"
         }
-        return {"admitted": bool(status.get("startTime"))} | ({"cannot be created": waiting} if waiting else {})
+        return {"admitted": is_decided(status)} | ({"cannot be created": waiting} if waiting else {})
 
     def _message(self, message: str) -> str:
         """Without what is another one for each pod, and without the fields of its endpoint, pointers and all, that
@@ -159,6 +159,13 @@ class Side:
         entries = found.get("entries") or {}
         found["entries"] = {self.uids[uid]: entries[uid] for uid in entries if uid in self.uids}
         return found
+
+
+def is_decided(status: Raw) -> bool:
+    """Whether kubelet has admitted or refused a pod. Soon after their start newer ones report what they refuse as
+    Pending, with a start time and without conditions, until they know that nothing of it can run."""
+    has_conditions = any(each["type"] == "Ready" for each in status.get("conditions") or ())
+    return status.get("phase") == "Failed" or has_conditions
 
 
 def _listed_containers(pod: api_pb2.PodResources) -> Raw:

@@ -1,7 +1,8 @@
 """What differs between kubelets, in one table: a `Behaviour` for each version.
 
-Boundaries are those at which upstream's change was released: each field names the pull request or the enhancement
-(KEP), or the release in whose source the difference stands first where neither is known.
+Boundaries are those at which upstream's change was released, and where a gate holds it, at which that is on by default:
+each field names the pull request or the enhancement (KEP), or the release in whose source the difference stands first
+where neither is known. All were looked up in the sources of the releases beside them.
 """
 
 import re
@@ -34,6 +35,9 @@ class Behaviour(msgspec.Struct, frozen=True):
     """One of them is max-allowable-numa-nodes (KEP-4622; 1.31)."""
     registers_synchronously: bool
     """Register dials the plugin and asks for its options before it answers (PR 109016; 1.25)."""
+    ends_newest_plugin: bool
+    """The end of any plugin of a resource ends the one that registered last, be it another one (runClient since PR
+    109016; 1.25). Seen on 1.36.3."""
     any_numa_node_aligns: bool
     """A device on several NUMA nodes is aligned when any of them is in the mask (PR 101893; 1.22)."""
     needs_a_node_for_topology: bool
@@ -44,6 +48,9 @@ class Behaviour(msgspec.Struct, frozen=True):
     wants_devices_for_zero: bool
     """A container that asks for 0 of a resource cannot be created where the plugin wants PreStartContainer (until PR
     96781; 1.21)."""
+    prints_empty_answers: bool
+    """Its error about an Allocate answer without containers shows that answer; protobuf prints nothing instead of it,
+    gogo did something (the generated API in k8s.io/kubelet; until 1.34). Seen on 1.20.2 and 1.36.3."""
     no_topology_key: int
     """Where the checkpoint has devices without topology: 0, since 1.23 -1 (PR 103289)."""
     packs_by_numa: bool
@@ -55,7 +62,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     enumerates_bearing_nodes_only: bool
     """Device hints name only NUMA nodes that hold the resource (PR 138244; 1.36)."""
     has_sidecars: bool
-    """Init containers with restartPolicy Always keep what they hold (KEP-753; 1.28)."""
+    """Init containers with restartPolicy Always keep what they hold (KEP-753; 1.28 alpha, on since 1.29)."""
     merges_cdi_devices: bool
     """CDI devices of Allocate responses reach the runtime (KEP-4009; 1.28 alpha, on since 1.29)."""
     was_rejected_prefix: bool
@@ -74,7 +81,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     """At its start kubelet removes only sockets from the plugin folder; older ones every file but the checkpoint (read
     in the source: 1.33)."""
     keeps_cpus_of_siblings: bool
-    """A removed container gives back no CPU that another one of its pod still holds (PR 104837; 1.23)."""
+    """A removed container gives back no CPU that another one of its pod still holds (PR 104837; 1.24)."""
     checks_free_physical_cpus: bool
     """full-pcpus-only counts free CPUs without the siblings of reserved ones (PR 114114; 1.27)."""
     names_exhausted_physical_cpus: bool
@@ -107,24 +114,26 @@ def behaviour(version: Version) -> Behaviour:
         has_policy_options=version >= (1, 26, 0),
         has_max_allowable_numa_nodes=version >= (1, 31, 0),
         registers_synchronously=version >= (1, 25, 0),
+        ends_newest_plugin=version >= (1, 25, 0),
         any_numa_node_aligns=version >= (1, 22, 0),
         needs_a_node_for_topology=version >= (1, 26, 0),
         checks_health_of_held_devices=_has_reboot_checks(version),
         wants_devices_for_zero=version < (1, 21, 0),
+        prints_empty_answers=version < (1, 34, 0),
         no_topology_key=-1 if version >= (1, 23, 0) else 0,
         packs_by_numa=version >= (1, 22, 0),
         has_memory_manager=version >= (1, 21, 0),
         guards_memory_groups=version >= (1, 32, 0),
         enumerates_bearing_nodes_only=version >= (1, 36, 0),
-        has_sidecars=version >= (1, 28, 0),
-        merges_cdi_devices=version >= (1, 28, 0),
+        has_sidecars=version >= (1, 29, 0),
+        merges_cdi_devices=version >= (1, 29, 0),
         was_rejected_prefix=version >= (1, 26, 0),
         has_allocatable_resources=version >= (1, 23, 0),
         has_pod_resources_get=version >= (1, 34, 0),
         lists_active_pods_only=version >= (1, 34, 0),
         lists_exclusive_cpus_only=version >= (1, 23, 0),
         keeps_unknown_files=version >= (1, 33, 0),
-        keeps_cpus_of_siblings=version >= (1, 23, 0),
+        keeps_cpus_of_siblings=version >= (1, 24, 0),
         checks_free_physical_cpus=version >= (1, 27, 0),
         names_exhausted_physical_cpus=version >= (1, 32, 0),
         counts_cpus_in_errors=version >= (1, 29, 0),

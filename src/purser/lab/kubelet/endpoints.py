@@ -2,6 +2,10 @@
 
 What plugins tell goes into the `Books`. How they are found is none of this module's business: by Register
 (`purser.lab.kubelet.registration`) or by a socket that appears (`purser.lab.kubelet.pluginwatcher`).
+
+Of two plugins of one resource kubelet asks the one that registered last, and believes the lists of both. It never ends
+the older one. When that ends by itself, kubelets before 1.25 think no more of it; newer ones end whichever plugin
+registered last (`versions.Behaviour.ends_newest_plugin`), and the node is without until a plugin registers again.
 """
 
 import asyncio
@@ -28,8 +32,8 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
-_NO_CONTAINERS = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
-"""The empty answer as kubelet prints it."""
+_EMPTY_ANSWER = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
+"""As older kubelets print it; newer ones print nothing."""
 
 Answer = TypeVar("Answer")
 
@@ -65,42 +69,52 @@ class _Endpoint:
 
 
 class Endpoints:
-    """Every plugin that registered, by resource: the newest registration of one replaces the one before."""
+    """Every plugin that registered."""
 
     def __init__(self, books: Books, clock: Clock, on_change: Callable[[], None]) -> None:
         self._books = books
         self._clock = clock
         self._on_change = on_change
+        self._open: set[_Endpoint] = set()
+        self._newest: dict[str, _Endpoint] = {}
+        """By resource: who registered last, its dial included; nobody once that one was ended."""
         self._endpoints: dict[str, _Endpoint] = {}
+        """By resource: who is asked."""
 
     async def connect(self, resource: str, path: Path, options: api_pb2.DevicePluginOptions | None) -> None:
         """Dial a plugin and follow its devices; ``options`` None: ask for them first. Raises `PluginError`."""
         channel = grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS)
         endpoint = _Endpoint(resource, path, channel, api_pb2_grpc.DevicePluginStub(channel))
+        self._newest[resource] = endpoint
         try:
-            async with asyncio.timeout(DIAL_S):
-                await channel.channel_ready()
-            options = options or await endpoint.stub.GetDevicePluginOptions(api_pb2.Empty())
-        except (TimeoutError, grpc.aio.AioRpcError) as error:
-            await channel.close()
-            detail = "context deadline exceeded" if isinstance(error, TimeoutError) else go_error(error)
-            raise PluginError(f"failed to dial device plugin: {detail}") from error
+            await _dial(channel)
+            found = options or await _options_of(endpoint)
         except BaseException:
+            # As kubelet does it: also if it was another one by now, and without a way back to the one before.
+            self._newest.pop(resource, None)
             await channel.close()
             raise
-        await self._adopt(endpoint, options)
+        self._endpoints[resource] = endpoint
+        wanted = PluginOptions(found.pre_start_required, found.get_preferred_allocation_available)
+        self._books.tell(devicemanager.register(self._books.devices, resource, wanted))
+        self._open.add(endpoint)
+        endpoint.task = asyncio.create_task(self._watch(endpoint), name=f"list-and-watch {resource}")
 
-    async def disconnect(self, resource: str, path: Path) -> None:
-        """A plugin's socket is gone: its devices are unhealthy, unless another one took over the resource."""
-        endpoint = self._endpoints.get(resource)
-        if endpoint is not None and endpoint.path == path and not endpoint.is_stopped:
-            await self._close(endpoint)
-            self._stopped(endpoint)
+    async def disconnect(self, resource: str) -> None:
+        """The socket of a plugin is gone: kubelet ends the one of its resource that it asks, whichever that is."""
+        if self._books.behaviour.ends_newest_plugin:
+            await self._end_newest(resource)
+        elif (asked := self._endpoints.get(resource)) is not None:
+            asked.is_stopped = True
+            await asked.channel.close()
 
     async def close(self) -> None:
         """As when kubelet's process ends: streams break, nothing is told to the plugins."""
-        for endpoint in self._endpoints.values():
-            await self._close(endpoint)
+        for endpoint in list(self._open):
+            if endpoint.task is not None:
+                endpoint.task.cancel()
+                await asyncio.gather(endpoint.task, return_exceptions=True)
+            await endpoint.channel.close()
 
     async def preferred(
         self, resource: str, available: Collection[str], must_include: Collection[str], size: int
@@ -119,7 +133,8 @@ class Endpoints:
         message = api_pb2.AllocateRequest(container_requests=[request])
         answer = await self._ask(resource, lambda stub: stub.Allocate(message))
         if not answer.container_responses:
-            raise EmptyResponse(f"no containers return in allocation response {_NO_CONTAINERS}")
+            printed = _EMPTY_ANSWER if self._books.behaviour.prints_empty_answers else ""
+            raise EmptyResponse(f"no containers return in allocation response {printed}")
         return answer.container_responses[0]
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
@@ -142,51 +157,70 @@ class Endpoints:
         except grpc.aio.AioRpcError as error:
             raise RpcFailed(go_error(error)) from error
         except asyncio.CancelledError as error:
-            # grpc cancels the calls of a channel that is closed, here because the plugin registered anew: that must
-            # not be taken for the end of whoever asked.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_cancelled():
                 raise
             raise RpcFailed("rpc error: code = Canceled desc = grpc: the client connection is closing") from error
-
-    async def _adopt(self, endpoint: _Endpoint, options: api_pb2.DevicePluginOptions) -> None:
-        before = self._endpoints.get(endpoint.resource)
-        self._endpoints[endpoint.resource] = endpoint
-        wanted = PluginOptions(options.pre_start_required, options.get_preferred_allocation_available)
-        self._books.tell(devicemanager.register(self._books.devices, endpoint.resource, wanted))
-        endpoint.task = asyncio.create_task(self._watch(endpoint), name=f"list-and-watch {endpoint.resource}")
-        if before is not None:
-            await self._close(before)
 
     async def _watch(self, endpoint: _Endpoint) -> None:
         try:
             async for message in endpoint.stub.ListAndWatch(api_pb2.Empty()):
-                if self._endpoints.get(endpoint.resource) is endpoint:
-                    listed = [_device(device) for device in message.devices]
-                    self._books.tell(devicemanager.update(self._books.devices, endpoint.resource, listed))
-                    self._books.checkpoint()
-                    self._on_change()
+                listed = [_device(device) for device in message.devices]
+                self._books.tell(devicemanager.update(self._books.devices, endpoint.resource, listed))
+                self._books.checkpoint()
+                self._on_change()
         except grpc.aio.AioRpcError as error:
             _log.info("the device plugin's stream ended", resource=endpoint.resource, error=go_error(error))
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
         except Exception:
             _log.exception("what a device plugin tells cannot be taken in", resource=endpoint.resource)
-        endpoint.is_stopped = True
-        self._stopped(endpoint)
+        self._open.discard(endpoint)
         await endpoint.channel.close()
+        await self._ended(endpoint)
 
-    def _stopped(self, endpoint: _Endpoint) -> None:
-        """An endpoint that ends after it was replaced changes nothing."""
-        if self._endpoints.get(endpoint.resource) is endpoint:
-            now = self._clock.monotonic()
-            self._books.tell(devicemanager.stop(self._books.devices, endpoint.resource, now))
-            self._on_change()
-
-    async def _close(self, endpoint: _Endpoint) -> None:
+    async def _ended(self, endpoint: _Endpoint) -> None:
+        """The stream of a plugin is over."""
         endpoint.is_stopped = True
-        if endpoint.task is not None:
-            endpoint.task.cancel()
-            await asyncio.gather(endpoint.task, return_exceptions=True)
-        await endpoint.channel.close()
+        if self._books.behaviour.ends_newest_plugin:
+            await self._end_newest(endpoint.resource)
+        elif self._endpoints.get(endpoint.resource) is endpoint:
+            self._without(endpoint.resource)
+
+    async def _end_newest(self, resource: str) -> None:
+        newest = self._newest.pop(resource, None)
+        if newest is not None:
+            await newest.channel.close()
+            if (asked := self._endpoints.get(resource)) is not None:
+                asked.is_stopped = True
+                self._without(resource)
+
+    def _without(self, resource: str) -> None:
+        now = self._clock.monotonic()
+        self._books.tell(devicemanager.stop(self._books.devices, resource, now))
+        self._on_change()
+
+
+async def _dial(channel: grpc.aio.Channel) -> None:
+    try:
+        async with asyncio.timeout(DIAL_S):
+            await channel.channel_ready()
+    except TimeoutError as error:
+        raise PluginError("failed to dial device plugin: context deadline exceeded") from error
+
+
+async def _options_of(endpoint: _Endpoint) -> api_pb2.DevicePluginOptions:
+    try:
+        return await endpoint.stub.GetDevicePluginOptions(api_pb2.Empty())
+    except grpc.aio.AioRpcError as error:
+        raise PluginError(f"failed to get device plugin options: {go_error(error)}") from error
+
+
+def _is_cancelled() -> bool:
+    """Whether the task is to end. It is not where grpc cancels the calls of a channel that is closed, here because
+    kubelet is done with the plugin: that must not be taken for the end of whoever asked."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _device(device: api_pb2.Device) -> PluginDevice:

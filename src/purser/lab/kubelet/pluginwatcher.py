@@ -42,7 +42,6 @@ class _Socket:
     identity: Identity
     task: asyncio.Task[None] | None = None
     resource: str = ""
-    service: Path = Path()
 
 
 class PluginWatcher:
@@ -83,7 +82,7 @@ class PluginWatcher:
             socket.task.cancel()
             await asyncio.gather(socket.task, return_exceptions=True)
         if socket.resource:
-            await self._endpoints.disconnect(socket.resource, socket.service)
+            await self._endpoints.disconnect(socket.resource)
 
     async def _register(self, socket: _Socket) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -119,7 +118,7 @@ class PluginWatcher:
             return f"RegisterPlugin error -- {error}"
         except PluginError as error:
             return f"RegisterPlugin error -- plugin registration failed with err: {error}"
-        socket.resource, socket.service = info.name, service
+        socket.resource = info.name
         return ""
 
 

@@ -79,12 +79,12 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
     async def GetAllocatableResources(
         self, request: api_pb2.AllocatableResourcesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> api_pb2.AllocatableResourcesResponse:
-        """What can be given out: every registered device, healthy or not, and what the static policies manage."""
+        """What can be given out: every healthy device, and what the static policies manage."""
         if not self._books.behaviour.has_allocatable_resources:
             await _unknown(context, "GetAllocatableResources")
         state = self._books.state
         return api_pb2.AllocatableResourcesResponse(
-            devices=list(_registered(state)),
+            devices=list(_allocatable_devices(state)),
             cpu_ids=cpus_of(self._books.node.machine.all_cpus & ~state.cpus.reserved) if state.cpus else (),
             memory=list(_allocatable_memory(state)),
         )
@@ -121,8 +121,8 @@ def _devices(state: NodeState, key: ContainerKey) -> Iterator[api_pb2.ContainerD
             yield api_pb2.ContainerDevices(resource_name=resource, device_ids=ids, topology=_topology((node,)))
 
 
-def _registered(state: NodeState) -> Iterator[api_pb2.ContainerDevices]:
-    for resource, devices in devicemanager.devices(state.devices).items():
+def _allocatable_devices(state: NodeState) -> Iterator[api_pb2.ContainerDevices]:
+    for resource, devices in devicemanager.allocatable(state.devices).items():
         for device in devices:
             topology = _topology(device.numa_nodes or ())
             yield api_pb2.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology)

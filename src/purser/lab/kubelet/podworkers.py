@@ -218,7 +218,7 @@ class PodWorkers:
         if is_finished(pod):
             return
         try:
-            running = {view.name for view in containers_of(pod) if self._record_of(pod, view) is not None}
+            running = {view.name for view in containers_of(pod) if not view.is_init and self._record_of(pod, view)}
             async with self._holdings:
                 await admit(self._books, self._endpoints, pod, self._active(), running)
             check_room(pod, self._others(uid), capacity_of(self._settings)[1])

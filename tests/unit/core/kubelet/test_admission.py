@@ -190,7 +190,7 @@ def test_app_containers_have_what_init_containers_had(policy: str) -> None:
     assert taken == 9 << 30, "8 GiB once, and 1 GiB for the container beside"
 
 
-@pytest.mark.parametrize(("version", "taken"), [("v1.27.16", 2), ("v1.28.0", 4)])
+@pytest.mark.parametrize(("version", "taken"), [("v1.28.15", 2), ("v1.29.0", 4)])
 def test_a_sidecar_keeps_its_devices_where_kubelet_has_sidecars(version: str, taken: int) -> None:
     on = node("none", version=version)
     outcome = decide(on, fresh(on), pod("a", container("proxy", gpus=2, kind=SIDECAR), container(gpus=2)))
@@ -336,7 +336,7 @@ def test_34_numa_nodes_of_which_two_hold_anything(version: str) -> None:
     [
         pytest.param(ContainerKind.INIT, (1, 36, 2), True, id="init container"),
         pytest.param(ContainerKind.APP, (1, 36, 2), False, id="app container"),
-        pytest.param(ContainerKind.SIDECAR, (1, 28, 0), False, id="sidecar"),
+        pytest.param(ContainerKind.SIDECAR, (1, 29, 0), False, id="sidecar"),
         pytest.param(ContainerKind.SIDECAR, (1, 27, 9), True, id="sidecar of a kubelet without sidecars"),
     ],
 )

@@ -74,7 +74,7 @@ def run(on: Node, of: Iterable[Step]) -> Iterator[tuple[NodeState, KubeletPod, d
 
 def longest_lived(on: Node, active: dict[str, KubeletPod]) -> list[ContainerKey]:
     """The containers whose holdings none other may have: init containers leave theirs to others of their pod."""
-    sidecars = {ContainerKind.SIDECAR} if on.config.parsed_version >= (1, 28, 0) else set()
+    sidecars = {ContainerKind.SIDECAR} if on.config.parsed_version >= (1, 29, 0) else set()
     kinds = {ContainerKind.APP} | sidecars
     return [(uid, each.name) for uid, one in active.items() for each in one.containers if each.kind in kinds]
 

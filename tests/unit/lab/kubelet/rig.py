@@ -37,6 +37,7 @@ class Plugin(api_pb2_grpc.DevicePluginServicer):
         self.calls = []
         self.during_allocate = None
         self.failure = None
+        self.answer = None
 
     async def GetDevicePluginOptions(self, request, context):
         self.calls.append(("options",))
@@ -61,6 +62,8 @@ class Plugin(api_pb2_grpc.DevicePluginServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.failure)
         if self.during_allocate:
             await self.during_allocate()
+        if self.answer is not None:
+            return self.answer
         env = {"VISIBLE": ",".join(ids)}
         return api_pb2.AllocateResponse(container_responses=[api_pb2.ContainerAllocateResponse(envs=env)])
 

@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, Node, Plugin, container, register, running, serving
+from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, Node, Plugin, container, devices, register, running, serving
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.kubelet import devicemanager
 from purser.lab.kubelet.admission import AdmissionError, allocate_at_creation, lacks_devices, run_options
 from purser.lab.kubelet.endpoints import PluginError
 from purser.lab.kubelet.pods import containers_of
+
+BOTH = pytest.mark.parametrize("version", ["v1.20.2", "v1.36.3"])
 
 
 async def test_kubelet_asks_for_options_before_it_answers_register(node):
@@ -146,19 +149,72 @@ async def test_an_old_kubelet_empties_the_plugin_folder_of_every_file(folder, ve
         assert {path.name for path in node.plugin_folder.iterdir()} == {"kept", "kubelet.sock", *left}
 
 
-async def test_an_allocation_under_way_fails_when_the_plugin_registers_anew(node, plugin):
-    async def register_anew():
-        plugin.devices = asyncio.Queue()
-        plugin.devices.put_nowait([api_pb2.Device(ID="a", health="Healthy")])
+@asynccontextmanager
+async def two_plugins(node):
+    """The older and the newer plugin of one resource."""
+    async with serving(node, Plugin()) as older:
         await register(node)
-        await asyncio.Event().wait()
+        await node.until_capacity(3)
+        async with serving(node, Plugin(("n",)), node.plugin_folder / "newer.sock") as newer:
+            await register(node, endpoint="newer.sock")
+            await node.until_capacity(1)
+            yield older, newer
 
-    plugin.during_allocate = register_anew
-    with pytest.raises(AdmissionError, match="code = Canceled"):
-        await node.admit("u1", container("c", 1))
-    plugin.during_allocate = None
-    await node.until_capacity(1)
-    await node.admit("u2", container("c", 1))
+
+@BOTH
+async def test_of_two_plugins_of_a_resource_both_tell_and_the_newer_one_is_asked(folder, version):
+    async with running(Node(folder, version)) as node, two_plugins(node) as (older, newer):
+        older.devices.put_nowait(devices(("x", "y")))
+        await node.until_capacity(2)
+        await node.admit("u1", container("c", 2))
+        assert newer.calls[-1] == ("allocate", ["x", "y"])
+
+
+async def test_the_end_of_the_older_plugin_ends_the_newer_one_and_what_it_is_asked(node):
+    async with two_plugins(node) as (older, newer):
+
+        async def older_ends():
+            older.devices.put_nowait(None)
+            await asyncio.Event().wait()
+
+        newer.during_allocate = older_ends
+        with pytest.raises(AdmissionError, match="code = Canceled desc = grpc: the client connection is closing"):
+            await node.admit("u1", container("c", 1))
+        await node.until_capacity(0, listed=1)
+        await register(node, endpoint="newer.sock")
+        newer.during_allocate = None
+        newer.devices.put_nowait(devices(("n",)))
+        await node.until_capacity(1)
+        await node.admit("u2", container("c", 1))
+
+
+async def test_an_old_kubelet_minds_the_end_of_the_newest_plugin_only(folder):
+    async with running(Node(folder, "v1.24.17")) as node, two_plugins(node) as (older, newer):
+        older.devices.put_nowait(None)
+        newer.devices.put_nowait(devices(("n", "m")))
+        await node.until_capacity(2)
+        await node.admit("u1", container("c", 2))
+        newer.devices.put_nowait(None)
+        await node.until_capacity(0, listed=2)
+
+
+@pytest.mark.parametrize(
+    ("version", "printed"),
+    [
+        ("v1.33.13", "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"),
+        ("v1.34.0", ""),
+    ],
+)
+async def test_an_answer_without_containers_is_told_as_the_version_prints_it(folder, version, printed):
+    async with running(Node(folder, version)) as node, serving(node, Plugin()) as plugin:
+        plugin.answer = api_pb2.AllocateResponse()
+        await register(node)
+        await node.until_capacity(3)
+        with pytest.raises(AdmissionError) as caught:
+            await node.admit("u1", container("c", 1))
+        assert caught.value.message == (
+            f"Allocate failed due to no containers return in allocation response {printed}, which is unexpected"
+        )
 
 
 async def test_a_pod_for_a_forgotten_resource_is_out_of_it(node, plugin):

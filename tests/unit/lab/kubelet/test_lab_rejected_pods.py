@@ -42,9 +42,11 @@ class Cluster:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def pod(self, name, **limits):
+    async def pod(self, name, has_init=False, **limits):
         container = {"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}
         spec = {"containers": [container], "nodeName": "n1"}
+        if has_init:
+            spec["initContainers"] = [{**container, "name": "i"}]
         return await self.client.create(PODS.raw(), {"metadata": {"name": name}, "spec": spec}, "default")
 
     async def until(self, probe):
@@ -153,6 +155,34 @@ async def test_pods_keep_what_they_hold_over_a_restart_and_give_it_back_when_the
         await cluster.gone("first")
         await cluster.pod("third", cpu="94", memory="1Gi", **{GPU: "4"})
         assert (await cluster.settled("third"))["status"]["phase"] == "Running"
+
+
+NO_HEALTHY = f"no healthy devices present; cannot allocate unhealthy devices {GPU}"
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("v1.36.3", f"Pod was rejected: Allocate failed due to {NO_HEALTHY}, which is unexpected"),
+        ("v1.25.10", f"Pod Allocate failed due to {NO_HEALTHY}, which is unexpected"),
+        ("v1.25.9", None),
+    ],
+)
+async def test_started_without_its_plugin_kubelet_refuses_pods_whose_init_container_held_a_gpu(
+    cluster, version, message
+):
+    async with cluster.kubelet("a100-40gb-8", version=version), serving(cluster, Plugin()):
+        await register(cluster)
+        await cluster.offers(3)
+        await cluster.pod("plain", **{GPU: "1"})
+        await cluster.settled("plain")
+        await cluster.pod("prepared", has_init=True, **{GPU: "1"})
+        await cluster.settled("prepared")
+    async with cluster.kubelet("a100-40gb-8", version=version):
+        await cluster.pod("next", memory="1Ki")
+        await cluster.settled("next")
+        assert (await cluster.settled("plain"))["status"]["phase"] == "Running"
+        assert (await cluster.settled("prepared"))["status"].get("message") == message
 
 
 async def test_the_node_says_what_its_machine_has_and_what_of_it_is_for_pods(cluster):

@@ -11,7 +11,7 @@ def remove(node: Node, state: CpuState | None, container: ContainerKey) -> CpuSt
     """The state without one container; as it is where that has no CPUs of its own.
 
     What another container of the pod holds too (an app container has them from an init container) stays with it; up to
-    1.22 it went back to the shared pool nevertheless."""
+    1.23 it went back to the shared pool nevertheless."""
     if state is None or container not in state.exclusive:
         return state
     exclusive = {key: cpus for key, cpus in state.exclusive.items() if key != container}

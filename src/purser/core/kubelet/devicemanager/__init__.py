@@ -14,8 +14,8 @@ from purser.core.kubelet.devicemanager.allocation import allocate, left_before
 from purser.core.kubelet.devicemanager.holdings import free_all_but, held_by
 from purser.core.kubelet.devicemanager.plugins import (
     Capacity,
+    allocatable,
     capacity,
-    devices,
     is_device_resource,
     register,
     registered,
@@ -30,9 +30,9 @@ from purser.core.kubelet.devicemanager.topologyhints import Reusable, hints, pod
 __all__ = [
     "Capacity",
     "Reusable",
+    "allocatable",
     "allocate",
     "capacity",
-    "devices",
     "free_all_but",
     "held_by",
     "hints",

@@ -93,9 +93,14 @@ def is_device_resource(state: DeviceState, resource: str) -> bool:
     return (known is not None and known.is_listed) or resource in state.allocated
 
 
-def devices(state: DeviceState) -> dict[str, tuple[PluginDevice, ...]]:
-    """Every device of every resource, healthy or not, as GetAllocatableResources lists them."""
-    return {name: tuple(known.devices.values()) for name, known in state.resources.items() if known.is_listed}
+def allocatable(state: DeviceState) -> dict[str, tuple[PluginDevice, ...]]:
+    """The healthy devices of every resource, held or not, as GetAllocatableResources lists them (GetAllocatableDevices,
+    of healthy ones since 1.23, when that call was on by default)."""
+    listed = {name: known for name, known in state.resources.items() if known.is_listed}
+    return {
+        name: tuple(device for device in known.devices.values() if device.id in known.healthy)
+        for name, known in listed.items()
+    }
 
 
 def registered(state: DeviceState) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ HELD = CpuState(
 )
 
 
-@pytest.mark.parametrize(("version", "default"), [("v1.22.0", 0b1000_1111), ("v1.23.0", 0b1000_1001)])
+@pytest.mark.parametrize(("version", "default"), [("v1.23.17", 0b1000_1111), ("v1.24.0", 0b1000_1001)])
 def test_what_another_container_of_the_pod_holds_stays_since_1_23(version: str, default: int) -> None:
     after = remove(node(machine(), version=version), HELD, ("a", "init"))
     assert after is not None

@@ -280,7 +280,7 @@ def test_the_shortage_of_a_container_that_reuses_devices_counts_without_them_and
 
 def test_a_sidecar_keeps_its_devices_where_kubelet_knows_sidecars() -> None:
     side = container("side", ContainerKind.SIDECAR, gpu=1)
-    assert Given(having(gpus(0)), side, on=node("v1.28.0")).reusable == {GPU: frozenset()}
+    assert Given(having(gpus(0)), side, on=node("v1.29.0")).reusable == {GPU: frozenset()}
     assert Given(having(gpus(0)), side, on=node("v1.27.16")).reusable == {GPU: {"gpu0"}}
 
 

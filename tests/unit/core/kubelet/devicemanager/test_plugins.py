@@ -2,8 +2,8 @@
 
 from purser.core.kubelet.devicemanager import (
     Capacity,
+    allocatable,
     capacity,
-    devices,
     is_device_resource,
     register,
     registered,
@@ -32,7 +32,7 @@ def test_healthy_and_unhealthy_devices_are_capacity_and_only_healthy_ones_alloca
     state = having([*gpus(0, 0), PluginDevice("ill", healthy=False)])
     assert said(state) == Capacity({GPU: 3}, {GPU: 2}, ())
     assert registered(state) == {GPU: ("gpu0", "gpu1")}
-    assert [device.id for device in devices(state)[GPU]] == ["gpu0", "gpu1", "ill"]
+    assert [device.id for device in allocatable(state)[GPU]] == ["gpu0", "gpu1"]
 
 
 def test_a_list_replaces_the_one_before() -> None:
@@ -56,7 +56,7 @@ def test_after_the_grace_the_resource_is_said_to_be_zero_and_forgotten() -> None
     state, after = capacity(stop(having(gpus(0, 0)), GPU, now=100.0), 100.5 + GRACE_S)
     assert after == Capacity({GPU: 0}, {GPU: 0}, (GPU,))
     assert not is_device_resource(state, GPU)
-    assert devices(state) == registered(state) == {}
+    assert allocatable(state) == registered(state) == {}
     assert said(state, 5_000.0) == after
 
 

@@ -158,7 +158,7 @@ def test_a_sidecar_adds_to_the_init_containers_after_it_where_kubelet_knows_side
         container("app", gpu=1),
     )
     state = having(gpus(0, 0, 1, 1))
-    assert pod_request(behaviour((1, 28, 0)), state, asked) == {GPU: 4}
+    assert pod_request(behaviour((1, 29, 0)), state, asked) == {GPU: 4}
     assert pod_request(behaviour((1, 27, 0)), state, asked) == {GPU: 2}
 
 
