@@ -22,6 +22,9 @@ NOT_ALLOCATED = "UnexpectedAdmissionError"
 NOT_ALIGNED = "TopologyAffinityError"
 NOT_CREATED = "CreateContainerConfigError"
 _NUDGE_S = 0.5
+_HOUSEKEEPING_S = 2.5
+"""kubelet goes through all pods two seconds after its start. What newer ones refuse before that, they report as refused
+ten seconds later only."""
 
 _ABSENT_VOLUME = {"name": "absent", "configMap": {"name": "absent"}}
 """Keeps a pod from its start: kubelet admits it, and then waits for the volume."""
@@ -118,6 +121,8 @@ class Add:
         }
         if not (self.blocked or self.runs or self.starts):
             spec["volumes"] = [_ABSENT_VOLUME]
+            for container in (*spec["containers"], *spec["initContainers"]):
+                container["volumeMounts"] = [{"name": _ABSENT_VOLUME["name"], "mountPath": "/absent"}]
         return {"metadata": {"name": self.name, "namespace": side.namespace}, "spec": spec}
 
 
@@ -288,6 +293,7 @@ class Restart:
             self.edit(side.kubelet.folder / CHECKPOINT)
         await side.kubelet.start()
         await side.until("aware of its pods again", lambda: self._listed(side))
+        await asyncio.sleep(_HOUSEKEEPING_S)
 
     async def _settled(self, side: Side) -> bool:
         """Of what an earlier scenario left: kubelet never corrects its last report of a resource that it forgets."""
