@@ -5,6 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
+from purser.core.recent import Recent
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
 from purser.kube.objects import Pod
@@ -19,6 +20,9 @@ from purser.scheduler.extender_api import (
 
 T = TypeVar("T")
 
+MOST_KEPT = 1024 * 1024
+"""Bytes of names that are kept for the next question: some 30 000 names."""
+
 
 class WireError(ValueError):
     """A body that is not what kube-scheduler sends; the message says where."""
@@ -26,7 +30,7 @@ class WireError(ValueError):
 
 class _Args(msgspec.Struct, frozen=True, rename="pascal"):
     pod: msgspec.Raw = msgspec.Raw(b"null")
-    node_names: list[str] | None = None
+    node_names: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
@@ -36,16 +40,20 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 _NAME = "what an extender is sent"
 _args = JsonReader(_Args, _NAME, max_bytes=EXTENDER_BODIES.each)
+_names = JsonReader(list[str], "NodeNames", max_bytes=EXTENDER_BODIES.each)
+_known_names: Recent[bytes, list[str]] = Recent(8)
+"""By their text: from one pod to the next the same nodes are asked about, thousands in large clusters."""
 _bindings = JsonReader(ExtenderBindingArgs, _NAME, max_bytes=EXTENDER_BODIES.each)
 _preemptions = JsonReader(_PreemptionArgs, _NAME, max_bytes=EXTENDER_BODIES.each)
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
-    """What ``filter`` and ``prioritize`` are asked. Raises `WireError`."""
+    """What ``filter`` and ``prioritize`` are asked; the names are to be read only. Raises `WireError`."""
     args = _decode(_args, body)
-    if args.node_names is None:
+    names = _node_names(bytes(args.node_names))
+    if names is None:
         raise WireError("NodeNames is missing: set nodeCacheCapable to true in kube-scheduler's extender configuration")
-    return ExtenderArgs(_pod(args.pod), args.node_names)
+    return ExtenderArgs(_pod(args.pod), names)
 
 
 def decode_binding(body: bytes) -> ExtenderBindingArgs:
@@ -71,6 +79,15 @@ def _decode(reader: JsonReader[T], body: bytes) -> T:
         return reader.read(body)
     except UnreadableError as error:
         raise WireError(str(error)) from error
+
+
+def _node_names(text: bytes) -> list[str] | None:
+    if text == b"null":
+        return None
+    if len(text) > MOST_KEPT:
+        return _decode(_names, text)
+    known = _known_names.get(text)
+    return _known_names.put(text, _decode(_names, text)) if known is None else known
 
 
 def _pod(data: msgspec.Raw) -> Pod:

@@ -164,7 +164,11 @@ async def test_the_names_of_very_many_nodes_are_taken(served):
         ("validate", review(pod(container()), operation="UPDATE"), "no oldObject"),
         ("validate", review({"metadata": {"annotations": 5}}, subresource="binding"), "the Binding"),
         ("filter", {"Pod": POD, "Nodes": {"items": []}}, "nodeCacheCapable"),
-        ("prioritize", {"Pod": POD, "NodeNames": [1]}, "$.NodeNames[0]"),
+        (
+            "prioritize",
+            {"Pod": POD, "NodeNames": [1]},
+            "NodeNames cannot be read: Expected `str`, got `int` - at `$[0]`",
+        ),
         ("filter", {"NodeNames": []}, "Pod is missing"),
         ("filter", {"Pod": {"spec": []}, "NodeNames": []}, "Pod cannot be read"),
         ("bind", {"PodName": "p"}, "must all be there"),

@@ -100,6 +100,8 @@ class FleetArrays:
     def __init__(self) -> None:
         self.clock = 0
         """Grows with every change."""
+        self.moves = 0
+        """Grows whenever a node comes to a row, or leaves it."""
         self.names: list[str] = []
         """Of the rows; empty for a row that is no node."""
         self.models: tuple[Model, ...] = ()
@@ -139,6 +141,7 @@ class FleetArrays:
             row = self._spare.pop() if self._spare else self._new_row()
             self._row_of[node.name] = row
             self.names[row] = node.name
+            self.moves += 1
         if row >= len(self.live) or len(node.gpus) > len(self.memory_mib):
             self._outgrow(len(node.gpus), row)
         if not self.live[row] or self.rank[row] != rank:
@@ -153,6 +156,7 @@ class FleetArrays:
         row = self._row_of.pop(name, None)
         if row is not None:
             self.names[row] = ""
+            self.moves += 1
             self._clear(row)
             self._spare.append(row)
             self._order = None

@@ -24,6 +24,7 @@ class LiveArrays:
         self._nodes_with: dict[str, set[str]] = defaultdict(set)
         self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether it is known of the node's kubelet what it may refuse."""
+        self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
         fleet.take_changed()  # all of it is read now
         self._write(fleet.names())
 
@@ -33,7 +34,17 @@ class LiveArrays:
         return self.arrays
 
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
-        """The row of each of these nodes, -1 for one that is not here."""
+        """The row of each of these nodes, -1 for one that is not here; to be read only.
+
+        From one pod to the next the same nodes are asked about.
+        """
+        moves, asked, found = self._asked
+        if moves != self.arrays.moves or asked != names:
+            found = self._look_up(names)
+            self._asked = self.arrays.moves, names.copy(), found
+        return found
+
+    def _look_up(self, names: list[str]) -> npt.NDArray[np.intp]:
         known = self.arrays.rows
         try:
             return np.array(list(map(known.__getitem__, names)), np.intp)

@@ -101,7 +101,8 @@ class Evaluator:
         """
         found = self._answered(request, names, left, own)
         scores = self._table(request).scores(lead_shape(request))[found.rows[found.fits]]
-        return Evaluation(list(compress(found.names, found.fits.tolist())), scores, found.refusals)
+        fits = found.names if found.fits.all() else list(compress(found.names, found.fits.tolist()))
+        return Evaluation(fits, scores, found.refusals)
 
     def has_room(
         self, request: PodRequest, names: Sequence[str], left: Room = UNLIMITED, own: Grant | None = None

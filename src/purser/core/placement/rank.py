@@ -4,8 +4,6 @@ Nodes with equal scores are ranked alike for kube-scheduler's own scores to deci
 named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
 """
 
-from itertools import compress
-
 import numpy as np
 
 from purser.core.placement.evaluate import Evaluation
@@ -40,7 +38,8 @@ def foremost(evaluation: Evaluation, most: int) -> Evaluation:
     if len(evaluation.fits) <= most:
         return evaluation
     kept = _highest(evaluation.scores, most)
-    return Evaluation(list(compress(evaluation.fits, kept.tolist())), evaluation.scores[kept], evaluation.refusals)
+    names = list(map(evaluation.fits.__getitem__, kept.nonzero()[0].tolist()))
+    return Evaluation(names, evaluation.scores[kept], evaluation.refusals)
 
 
 def _highest(scores: Floats, most: int) -> Bools:

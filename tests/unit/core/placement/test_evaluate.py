@@ -18,7 +18,7 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, Reason, best, rank
+from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, Reason, best, foremost, rank
 from purser.core.placement.mix import Mix
 from purser.core.placement.shape import lead_shape
 from purser.core.quota import Room
@@ -110,6 +110,33 @@ def test_nodes_on_which_one_container_has_no_room_need_not_be_looked_at(decided:
         "n1": "d",
         "n2": "d",
     }
+
+
+def test_the_same_question_is_answered_anew_where_nodes_have_come_and_gone() -> None:
+    state = fleet(3)
+    evaluator, asked = Evaluator(state, BINPACK), ["n0", "n1", "n2", "n3"]
+    assert evaluator.evaluate(pod(), asked).fits == ["n0", "n1", "n2"]
+    moved = fleet(4).node("n3")
+    assert moved is not None
+    state.remove_node("n0")
+    state.set_inventory(moved.inventory)  # in the row that n0 had
+    assert evaluator.evaluate(pod(), asked).fits == ["n1", "n2", "n3"]
+    asked.remove("n1")
+    assert evaluator.evaluate(pod(), asked).fits == ["n2", "n3"]
+
+
+def test_the_best_of_many_are_told_apart_by_their_order_where_they_are_equal() -> None:
+    state = fleet(5)
+    for node, memory in (("n1", 2048), ("n4", 4096)):
+        use(state, node, memory)
+    found = evaluate(state, pod(), ["n3", "n4", "n2", "n1", "n0"])
+    assert [foremost(found, most).fits for most in (1, 2, 3, 4, 9)] == [
+        ["n4"],
+        ["n4", "n1"],
+        ["n3", "n4", "n1"],
+        ["n3", "n4", "n2", "n1"],
+        ["n3", "n4", "n2", "n1", "n0"],
+    ]
 
 
 def test_another_request_is_another_verdict() -> None:
