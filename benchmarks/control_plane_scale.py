@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -41,9 +42,10 @@ import msgspec
 from purser.core.model import Device, NodeInventory
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement.policy import NODES_TO_SCORE
-from purser.kube import Client, ClusterConfig, Informer
+from purser.kube import Client, ClusterConfig, Informer, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.resources import NAMESPACES, NODES, PODS, Raw
+from purser.kube.transport import Call, Transport
 from purser.lab.controlplane import commands
 from purser.lab.controlplane.commands import Ports
 from purser.lab.controlplane.plane import ADMIN
@@ -92,7 +94,13 @@ def cases(extender_port: int) -> list[Case]:
 
 
 def nodes(count: int) -> Iterator[Raw]:
-    resources = {"nvidia.com/gpu": str(GPUS * SLOTS)}
+    amounts = {
+        "nvidia.com/gpu": GPUS * SLOTS,
+        "nvidia.com/gpumem": GPUS * MEMORY_MIB,
+        "nvidia.com/gpucores": GPUS * 100,
+        "volcano.sh/gpu-memory": GPUS * MEMORY_MIB,
+    }
+    resources = {name: str(amount) for name, amount in amounts.items()}
     for node in manifests(HollowNodes(name="gpu", count=count, gpus=GPUS)):
         name = node["metadata"]["name"]
         cards = tuple(
@@ -154,6 +162,12 @@ class Cluster:
             name = min(missing)
             why = (await self.client.get(PODS.raw(), name, "default"))["status"]
             raise TimeoutError(f"{len(missing)} pods are not bound, such as {name}: {json.dumps(why)}") from None
+
+    async def api_metrics(self) -> bytes:
+        """Of the API server."""
+        config = ClusterConfig.load(self.plane.kubeconfig(ADMIN))
+        async with Transport(config, user_agent="benchmark", timeout=30.0, clock=SystemClock()) as transport:
+            return await transport.request(Call("GET", "/metrics"))
 
     async def clear(self) -> None:
         """Delete all pods."""
@@ -285,6 +299,16 @@ def parts(before: bytes, after: bytes, metric: str, labels: tuple[str, ...], pod
     return {name: round(value, 3) for name, value in sorted(spent.items()) if value >= 0.001}
 
 
+def requests(exposition: bytes) -> Counter[str]:
+    """How many requests the API server answered, by verb and resource."""
+    found: Counter[str] = Counter()
+    for text, value in re.findall(r"^apiserver_request_total\{(.*)\} (\S+)$", exposition.decode(), re.MULTILINE):
+        said = dict(re.findall(r'(\w+)="([^"]*)"', text))
+        what = "/".join(filter(None, (said["resource"], said["subresource"])))
+        found[f"{said['verb']} {what}"] += int(float(value))
+    return found
+
+
 def percentile(values: list[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
@@ -307,10 +331,12 @@ async def measure(
         pids = processes(cluster, extra)
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
         seen = scheduler.get("/metrics"), purser.metrics() if purser else b""
+        asked = requests(await cluster.api_metrics())
         profiling = asyncio.create_task(profile(scheduler, case, options.profile))
         took, times = await burst(cluster, case, "burst", options.pods)
         cpu = {name: round(1000 * (cpu_seconds(pid) - before[name]) / options.pods, 2) for name, pid in pids.items()}
         seen_after = scheduler.get("/metrics"), purser.metrics() if purser else b""
+        asked = requests(await cluster.api_metrics()) - asked
         await profiling
         steady = await at_a_rate(cluster, case, options.steady_rate, options.steady_s)
         books = await check_books(cluster) if purser else ""
@@ -331,6 +357,9 @@ async def measure(
         "steady_p50_ms": round(1000 * percentile(steady, 50), 1),
         "steady_p99_ms": round(1000 * percentile(steady, 99), 1),
         "cpu_ms_per_pod": cpu,
+        "requests_per_pod": {
+            what: round(count / options.pods, 2) for what, count in asked.most_common() if count > options.pods / 50
+        },
         "kube_scheduler_ms_per_pod": stages
         | parts(seen[0], seen_after[0], "scheduler_scheduling_algorithm_duration_seconds", (), options.pods),
         "purser_ms_per_pod": parts(
