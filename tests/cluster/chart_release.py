@@ -111,9 +111,10 @@ class Release:
 
     def _agree(self) -> bool:
         try:
-            return "agree" in self.purser("get", "grants", "--check")
+            self.purser("get", "grants", "--check")
         except RuntimeError:
             return False
+        return True
 
     def wait_running(self, namespace: str, count: int, seconds: float = 180) -> list[Any]:
         """The namespace's pods, once all run; at once a TimeoutError where one was refused."""

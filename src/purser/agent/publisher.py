@@ -2,6 +2,7 @@
 Node: on change only, and again when somebody removed one. The last is a Node condition as well, for people."""
 
 import asyncio
+import contextlib
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,6 +38,13 @@ KUBELET_FIRST_S = 1.0
 a card which kubelet does not offer yet is refused for good."""
 
 
+LEAVING = "its agent is being replaced"
+"""Why the cards of a node are not to be had while nobody serves its kubelet."""
+
+TOLD_S = 2.0
+"""How long an agent that leaves waits for the scheduler to be told of it."""
+
+
 class Publisher:
     """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet.
 
@@ -58,6 +66,7 @@ class Publisher:
         self._disputes = disputes
         self._clock = SystemClock()
         self._look = asyncio.Event()
+        self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
         self.nodes.add_handler(
@@ -77,6 +86,16 @@ class Publisher:
             tasks.create_task(self._follow(self._disputes.told))
             tasks.create_task(self.nodes.failures.keep_going("publishing", self._publish_forever))
 
+    async def leave(self) -> None:
+        """Tell the scheduler, and it alone, that no card is to be had any more; returns once that is published, or
+        nobody takes it. kubelet goes on knowing them: it asks for pods that are bound already."""
+        self._is_leaving = True
+        self._look.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_S):
+                while self._published_healthy():  # noqa: ASYNC110  the store has no event for it
+                    await asyncio.sleep(PAUSE_S)
+
     async def _follow(self, latest: Latest[T]) -> None:
         value = latest.value
         while True:
@@ -87,7 +106,7 @@ class Publisher:
         while True:
             await self._look.wait()
             self._look.clear()
-            if _healthy(self._inventory.value) - self._published_healthy():
+            if not self._is_leaving and _healthy(self._inventory.value) - self._published_healthy():
                 await asyncio.sleep(KUBELET_FIRST_S)
             try:
                 await self._publish_now()
@@ -117,6 +136,8 @@ class Publisher:
         inventory, report = self._inventory.value, self._kubelet_report.value
         if inventory is None or report is None:
             return {}
+        if self._is_leaving:
+            inventory = _to_be_had_no_more(inventory)
         wanted = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode(), KUBELET_ANNOTATION: report or None}
         if told is not None:  # what an agent before this one told holds until this one has looked
             wanted[DISPUTES_ANNOTATION] = None if told.is_empty else text_of(told)
@@ -167,6 +188,15 @@ class Publisher:
             await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
         except KubeError as error:
             log.warning("cannot write the node's condition", condition=DISPUTED_CONDITION, error=str(error))
+
+
+def _to_be_had_no_more(inventory: NodeInventory) -> NodeInventory:
+    """The same with no card that is healthy; those that were not keep their reason."""
+    replace = msgspec.structs.replace
+    devices = (
+        replace(each, healthy=False, unhealthy_reason=LEAVING) if each.healthy else each for each in inventory.devices
+    )
+    return replace(inventory, devices=tuple(devices))
 
 
 def _healthy(inventory: NodeInventory | None) -> set[str]:

@@ -72,7 +72,7 @@ async def run(
         EventRecorder(client, COMPONENT, settings.node_name) as recorder,
     ):
         agent = Agent(settings, client, driver, kubelet, recorder, find_driver)
-        await until(agent.run(reload or asyncio.Event(), on_port), stop.wait())
+        await until(agent.run(reload or asyncio.Event(), on_port), agent.leave(stop))
         log.info("the agent has stopped", node=settings.node_name)
 
 
@@ -127,6 +127,16 @@ class Agent:
                 tasks.create_task(self._pods.key_maps.run())
                 tasks.create_task(self._failures.keep_going("advertising", self._advertise_forever))
                 tasks.create_task(self._serve_kubelet())
+
+    async def leave(self, stop: asyncio.Event) -> None:
+        """Return when the agent may go: once it was told to, and kubelet has asked for what was bound by then.
+
+        kubelet reports only by and by that nobody serves its devices, and refuses for good what is bound meanwhile.
+        """
+        await stop.wait()
+        if self._registration.connection.value.streams:
+            await self._publisher.leave()
+            await asyncio.sleep(self._settings.in_flight_s)
 
     async def _serve_kubelet(self) -> None:
         """Once the book is right and there is something to hand out."""

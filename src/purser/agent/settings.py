@@ -84,6 +84,10 @@ class AgentSettings:
     stream_timeout_s: float = 15.0
     """Without a ListAndWatch stream for so long, the agent registers again. kubelet's own dial takes up to 10 s."""
 
+    in_flight_s: float = 2.0
+    """How long an agent that was told to stop still answers kubelet, after the scheduler has been told to send no more:
+    pods that are bound already reach kubelet meanwhile."""
+
     retry_initial_s: float = 0.5
     """First pause after a failed registration; doubles up to `retry_cap_s`."""
 

@@ -121,6 +121,7 @@ class World:
             "resolve_timeout_s": 0.5,
             "retry_initial_s": 0.05,
             "retry_cap_s": 0.2,
+            "in_flight_s": 0.0,
         }
 
     async def prepare(self):

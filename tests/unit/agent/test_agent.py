@@ -14,6 +14,7 @@ from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.nvml import NullDriver
+from purser.agent.publisher import LEAVING
 from purser.kube.resources import NODES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -423,6 +424,29 @@ async def test_reload_enumerates_cards_anew(world, kubelet):
         world.driver.restore_gpu(removed)
         agent.reload.set()
         await eventually(lambda: len(kubelet.devices) == 16)
+
+
+async def test_an_agent_that_leaves_tells_the_scheduler_first_and_answers_for_what_is_bound(world, kubelet):
+    ready, go = asyncio.Event(), asyncio.Event()
+
+    async def one():
+        async with world.agent(in_flight_s=1.0) as agent:
+            await eventually(agent.ready)
+            ready.set()
+            await go.wait()
+
+    running = asyncio.create_task(one())
+    await ready.wait()
+    await world.pod("bound", part("main", world.uuids[0]))
+    go.set()
+    await eventually(lambda: _in_inventory(world, LEAVING))
+    assert (await world.inventory_text()).count('"healthy":false') == len(world.uuids)
+    assert {each.health for each in kubelet.devices.values()} == {"Healthy"}
+    await kubelet.admit("default/bound", [("main", 1)])
+    await running
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await eventually(lambda: _not_in_inventory(world, LEAVING))
 
 
 async def test_stopping_leaves_no_socket_and_an_agent_can_start_again(world, kubelet):
