@@ -8,6 +8,7 @@ import msgspec
 
 from purser.core.model import Device, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
+from purser.core.node_amounts import listed_amounts
 from purser.kube.client import Client
 from purser.kube.resources import NODES
 
@@ -41,6 +42,7 @@ async def _make(client: Client, name: str, memory_mib: int) -> None:
     card = Device(uuid=f"GPU-{name}", index=0, model="Hollow", memory_mib=memory_mib, slots=_SLOTS)
     inventory = NodeInventory(node=name, devices=(card,))
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(_SLOTS)}
+    amounts |= {resource: str(amount) for resource, amount in listed_amounts(inventory, ()).items()}
     await client.create(
         NODES,
         {

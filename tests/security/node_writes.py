@@ -86,6 +86,8 @@ def _annotation(key: str, value: str | None = "x") -> dict[str, Any]:
 
 _OTHER_NODE = changed(NODE, {"metadata|name": "n2"})
 _CONDITIONS = NODE["status"]["conditions"]
+FIELDS = ("capacity", "allocatable")
+_LISTED = changed(NODE, {f"status|{field}|nvidia.com/gpumem": "16k" for field in FIELDS})
 _DISPUTED = [_CONDITIONS[0], {"type": "PurserGpuDisputed", "status": "True"}]
 
 CASES = (
@@ -129,7 +131,18 @@ CASES = (
     _update(
         "an owner", False, {"metadata|ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}
     ),
+    _update("amounts that it lists", True, {f"status|{field}|nvidia.com/gpumem": "16k" for field in FIELDS}),
+    _update("a node's first amount", True, {"status|allocatable": {"volcano.sh/gpu-memory": "9"}}, BARE),
+    _update("another value of one", True, {"status|capacity|nvidia.com/gpumem": "0"}, _LISTED),
+    _update("one away", True, {"status|capacity|nvidia.com/gpumem": None}, _LISTED),
+    _update("the last one away", True, {"status|allocatable": None}, _LISTED),
+    _update("an amount of another node", False, {"status|capacity|nvidia.com/gpumem": "1"}, _OTHER_NODE, name="n2"),
     _update("capacity", False, {"status|capacity": {"nvidia.com/gpu": "800"}}),
+    _update("all capacity away", False, {"status|capacity": None}),
+    _update("what pods can have of kubelet's devices", False, {"status|allocatable|nvidia.com/gpu": "800"}),
+    _update("CPUs", False, {"status|capacity|cpu": "800"}),
+    _update("an amount and CPUs", False, {"status|capacity|nvidia.com/gpumem": "1", "status|capacity|cpu": "8"}),
+    _update("a word that begins like an amount", False, {"status|capacity|nvidia.com/gpumem2": "1"}),
     _update("addresses", False, {"status|addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}),
     _update(
         "another's condition", False, {"status|conditions": [{"type": "Ready", "status": "False"}, _CONDITIONS[1]]}
@@ -141,6 +154,7 @@ CASES = (
     Case("its node away", False, operation="DELETE", old=NODE),
     _update("discovery: its facts", True, _annotation("purser.dev/node-facts"), account=DISCOVERY),
     _update("discovery: the agent's inventory", False, _annotation("purser.dev/inventory"), account=DISCOVERY),
+    _update("discovery: an amount", False, {"status|capacity|nvidia.com/gpumem": "1"}, account=DISCOVERY),
     _update("discovery: a condition", False, {"status|conditions": _DISPUTED}, account=DISCOVERY),
     _update("MIG: its result", True, _annotation("purser.dev/mig-result"), account=MIG),
     _update("MIG: the operator's request", False, _annotation("purser.dev/mig-wanted"), account=MIG),

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from purser.agent.book import Book, BookedContainer, BookedPod, Checkpoint, CheckpointError, read_checkpoint
 from purser.core import signing
 from purser.core.decoding import UnreadableError
-from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, init_resources, parse, restored
+from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
 from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
@@ -221,7 +221,6 @@ def decide(spec: Any) -> None:
             lead_shape(request)
         restored(spec)
         defaults(spec)
-        init_resources(spec)
 
 
 def node(data: bytes) -> None:

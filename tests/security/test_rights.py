@@ -45,12 +45,21 @@ def test_nobody_can_raise_his_rights_or_act_for_others() -> None:
 def test_accounts_on_nodes_write_what_the_page_says() -> None:
     words = {True: "yes", False: "no"}
     rows = [
-        (w.account, list(w.annotations), list(w.label_prefixes), list(w.conditions), words[w.cordons], words[w.reports])
+        (
+            w.account,
+            list(w.annotations),
+            list(w.label_prefixes),
+            list(w.conditions),
+            list(w.amounts),
+            words[w.cordons],
+            words[w.reports],
+        )
         for w in NODE_WRITERS
     ]
     page = table("writers")
     assert rows == [
-        (a.strip("`"), listed(b), listed(c), listed(d), cordon, events) for a, b, c, d, cordon, events in page
+        (a.strip("`"), listed(b), listed(c), listed(d), listed(e), cordon, events)
+        for a, b, c, d, e, cordon, events in page
     ]
 
 

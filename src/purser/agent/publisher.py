@@ -1,5 +1,6 @@
 """Publishes the node's inventory, what its kubelet does, and what pods hold beyond their grants, as annotations on its
-Node: on change only, and again when somebody removed one. The last is a Node condition as well, for people."""
+Node, and the amounts that it lists, as its capacity: on change only, and again when somebody removed one. What pods
+hold beyond their grants is a Node condition as well, for people."""
 
 import asyncio
 import contextlib
@@ -13,6 +14,7 @@ from purser.agent.latest import Latest
 from purser.core.disputes import NodeDisputes, sentence, text_of
 from purser.core.model import NodeInventory
 from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.node_amounts import Amounts, differing
 from purser.kube.adapters import InventoryError, inventory_of
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
@@ -46,7 +48,8 @@ TOLD_S = 2.0
 
 
 class Publisher:
-    """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet.
+    """Keeps the annotations of one Node equal to the inventory and to the report of its kubelet, and what it lists of
+    the amounts to these.
 
     The report's text is empty where there must be none, and None as long as nobody knows.
     """
@@ -58,9 +61,11 @@ class Publisher:
         inventory: Latest[NodeInventory | None],
         kubelet_report: Latest[str | None],
         disputes: DisputeWatch,
+        amounts: Latest[Amounts | None],
     ) -> None:
         self._client = client
         self._node = node
+        self._amounts = amounts
         self._inventory = inventory
         self._kubelet_report = kubelet_report
         self._disputes = disputes
@@ -68,6 +73,7 @@ class Publisher:
         self._look = asyncio.Event()
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
+        self._listing_backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
         self.nodes.add_handler(
             on_add=lambda _: self._look.set(),
@@ -76,6 +82,8 @@ class Publisher:
         )
         self.problem = "the inventory has not been published yet"
         """Why the annotations are not what they should be; empty when they are."""
+        self.unlisted = "the amounts that the node has have not been listed yet"
+        """Why the node does not list the amounts that it should; empty when it does."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -84,6 +92,7 @@ class Publisher:
             tasks.create_task(self._follow(self._inventory))
             tasks.create_task(self._follow(self._kubelet_report))
             tasks.create_task(self._follow(self._disputes.told))
+            tasks.create_task(self._follow(self._amounts))
             tasks.create_task(self.nodes.failures.keep_going("publishing", self._publish_forever))
 
     async def leave(self) -> None:
@@ -123,6 +132,7 @@ class Publisher:
             self.problem = f"there is no Node {self._node} yet"
             return
         await self._publish(wanted, node)
+        await self._list_amounts(node)
         if told is not None and not self.problem:
             self._disputes.published(told)
             await self._publish_condition(told, node)
@@ -169,6 +179,32 @@ class Publisher:
             delay = self._backoff.next()
             self.problem = f"cannot publish what the node has: {error}"
             log.warning("cannot publish what the node has", error=str(error), retry_in_s=round(delay, 2))
+            await asyncio.sleep(delay)
+            self._look.set()
+
+    async def _list_amounts(self, node: Node) -> None:
+        """After the inventory: what is listed wakes kube-scheduler, which asks the scheduler about the cards then.
+
+        kubelet makes the allocatable amounts of the capacity, but not before its next report, and pods would wait.
+        """
+        amounts = self._amounts.value
+        if amounts is None:
+            return
+        there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
+        changes = {field: differing(amounts, listed) for field, listed in there.items()}
+        if not any(changes.values()):
+            self.unlisted = ""
+            self._listing_backoff.reset()
+            return
+        try:
+            await self._client.patch_merge(NODES, self._node, {"status": changes}, subresource="status")
+            self.unlisted = ""
+            log.info("listed what the node has", node=self._node, **changes["capacity"])
+            await asyncio.sleep(PAUSE_S)
+        except KubeError as error:
+            delay = self._listing_backoff.next()
+            self.unlisted = f"cannot list what the node has: {error}"
+            log.warning("cannot list what the node has", error=str(error), retry_in_s=round(delay, 2))
             await asyncio.sleep(delay)
             self._look.set()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from purser.agent.allocation import NodeFacts
+from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book, CheckpointError, read_checkpoint
 from purser.agent.disputes import DisputeWatch
@@ -102,8 +103,14 @@ class Agent:
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
+        self._amounts = NodeAmounts(self._pods, self._monitor.inventory)
         self._publisher = Publisher(
-            client, settings.node_name, self._monitor.inventory, self._facts.report, self._disputes
+            client,
+            settings.node_name,
+            self._monitor.inventory,
+            self._facts.report,
+            self._disputes,
+            self._amounts.listed,
         )
         self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
@@ -120,6 +127,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._publisher.run())
+                tasks.create_task(self._amounts.run())
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
                 tasks.create_task(self._failures.keep_going("disputes", self._tell_of_disputes))
@@ -195,7 +203,8 @@ class Agent:
         )
 
     def _problems(self) -> tuple[str, ...]:
-        found = (self._monitor.trouble, self._publisher.problem, self._registration.connection.value.problem)
+        published = (self._publisher.problem, self._publisher.unlisted)
+        found = (self._monitor.trouble, *published, self._registration.connection.value.problem)
         return tuple(problem for problem in found if problem)
 
     def _on_node(self, node: Node) -> None:

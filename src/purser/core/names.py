@@ -25,7 +25,7 @@ PROTECTED_POD_ANNOTATIONS = (GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION)
 """Only a Binding may bring these; the webhook refuses them from anybody on create and any change of them on update."""
 
 INIT_RESOURCES_ANNOTATION = "purser.dev/init-resources"
-"""On a pod, written by the webhook: what its init containers ask for in words that kubelet must not see."""
+"""On a pod of before nodes listed amounts: what its init containers ask for (`purser.core.dialects.init_resources`)."""
 
 FIXED_POD_ANNOTATIONS = (*PROTECTED_POD_ANNOTATIONS, INIT_RESOURCES_ANNOTATION)
 """The webhook refuses any change of these on update."""

@@ -18,6 +18,7 @@ from purser.core.names import (
     MIG_RESULT_ANNOTATION,
     NODE_FACTS_ANNOTATION,
 )
+from purser.core.node_amounts import AMOUNTS
 
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 """In a user's extra, Kubernetes 1.30 and newer: the node of the pod that its token is for."""
@@ -25,6 +26,9 @@ NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 POD_NAME_EXTRA = "authentication.kubernetes.io/pod-name"
 POD_UID_EXTRA = "authentication.kubernetes.io/pod-uid"
 """In a user's extra where tokens are bound to pods, as kubelet's are by default since Kubernetes 1.21."""
+
+AMOUNT_FIELDS = ("capacity", "allocatable")
+"""Of a node's status: what it lists of each resource."""
 
 Json = Mapping[str, Any]
 
@@ -40,6 +44,8 @@ class NodeWriter(msgspec.Struct, frozen=True, kw_only=True):
     """Of its node: labels that begin so."""
     conditions: tuple[str, ...] = ()
     """Of its node's status: of these types."""
+    amounts: tuple[str, ...] = ()
+    """Of its node's status: how much there is of these, in `AMOUNT_FIELDS`."""
     cordons: bool = False
     """Whether it may set its node's ``spec.unschedulable``."""
     reports: bool = False
@@ -51,6 +57,7 @@ NODE_WRITERS = (
         account="purser-agent",
         annotations=(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION),
         conditions=(DISPUTED_CONDITION,),
+        amounts=AMOUNTS,
         reports=True,
     ),
     NodeWriter(account="purser-gpu-discovery", annotations=(NODE_FACTS_ANNOTATION,)),
@@ -112,8 +119,12 @@ def _of_node(write: NodeWrite) -> Iterator[str]:
 
 def _of_status(may: NodeWriter, new: Json, old: Json) -> Iterator[str]:
     for key in _changed(new, old):
-        if key != "conditions":
+        if key not in ("conditions", *AMOUNT_FIELDS):
             yield f"status.{key} is not its to write"
+    for field in AMOUNT_FIELDS:
+        for resource in _changed(_part(new, field), _part(old, field)):
+            if resource not in may.amounts:
+                yield f"the {field} of {resource} is not its to write"
     if _others(may, new) != _others(may, old):
         yield "it may write no conditions but its own"
 

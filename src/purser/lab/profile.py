@@ -3,11 +3,8 @@
 from typing import Any
 
 from purser.core.dialects import RESOURCES
-from purser.core.names import GPU_RESOURCE, SCHEDULER_NAME
-from purser.lab.controllers.scheduling.extender import ExtenderSettings, ManagedResource
-
-# Memory and cores exist only in Purser's book, slots are kubelet's devices.
-_MANAGED = tuple(ManagedResource(name, ignored_by_scheduler=name != GPU_RESOURCE) for name in sorted(RESOURCES))
+from purser.core.names import SCHEDULER_NAME
+from purser.lab.controllers.scheduling.extender import ExtenderSettings
 
 
 def extender(port: int) -> ExtenderSettings:
@@ -19,7 +16,8 @@ def extender(port: int) -> ExtenderSettings:
         bind_verb="bind",
         preempt_verb="preempt",
         timeout_s=10.0,
-        managed_resources=_MANAGED,
+        # Whoever missed the webhook asks for amounts alone: kube-scheduler's count is not to place such a pod.
+        managed_resources=tuple(sorted(RESOURCES)),
     )
 
 
@@ -39,9 +37,7 @@ def configuration(port: int) -> dict[str, Any]:
         "httpTimeout": f"{settings.timeout_s:g}s",
         "nodeCacheCapable": True,
         "ignorable": settings.is_ignorable,
-        "managedResources": [
-            {"name": each.name, "ignoredByScheduler": each.ignored_by_scheduler} for each in settings.managed_resources
-        ],
+        "managedResources": [{"name": name} for name in settings.managed_resources],
     }
     # kube-scheduler samples nodes before it asks extenders; a sample may miss the one node that fits.
     profiles = [{"schedulerName": SCHEDULER_NAME}]

@@ -6,7 +6,7 @@ For Kubernetes 1.30 and newer, whose tokens name the node of their pod. Before, 
 from collections.abc import Callable
 from typing import Any
 
-from purser.core.node_writers import NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
+from purser.core.node_writers import AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
 from purser.kube.resources import Raw
 
 GROUP_VERSION = "admissionregistration.k8s.io/v1"
@@ -40,6 +40,7 @@ def _of_nodes(namespace: str) -> Raw:
         "annotations": _by_user(namespace, lambda each: _list(each.annotations)),
         "prefixes": _by_user(namespace, lambda each: _list(each.label_prefixes)),
         "conditions": _by_user(namespace, lambda each: _list(each.conditions)),
+        "amounts": _by_user(namespace, lambda each: _list(each.amounts)),
         "cordons": _by_user(namespace, lambda each: "true" if each.cordons else "false"),
     }
     for name, whose in (("new", "object"), ("old", "oldObject")):
@@ -47,6 +48,8 @@ def _of_nodes(namespace: str) -> Raw:
             variables[f"{name}{part.title()}"] = _or_empty(whose, f"metadata.{part}", "{}")
         for part in ("spec", "status"):
             variables[f"{name}{part.title()}"] = _or_empty(whose, part, "{}")
+        for part in AMOUNT_FIELDS:
+            variables[f"{name}{part.title()}"] = _or_empty(whose, f"status.{part}", "{}", has="status")
         variables[f"{name}Conditions"] = _or_empty(whose, "status.conditions", "[]", has="status")
     same_lists = " && ".join(
         f"{_or_empty('object', path, '[]')} == {_or_empty('oldObject', path, '[]')}"
@@ -60,7 +63,11 @@ def _of_nodes(namespace: str) -> Raw:
         _kept("Labels", "variables.prefixes.exists(p, k.startsWith(p))"): "it may write no labels but its own",
         same_lists: "finalizers and owners are not its to write",
         _kept("Spec", "(variables.cordons && k == 'unschedulable')"): "it may not write the node's spec",
-        _kept("Status", "k == 'conditions'"): "it may not write the node's status",
+        _kept("Status", f"k in {_list(['conditions', *AMOUNT_FIELDS])}"): "it may not write the node's status",
+        **{
+            _kept(part.title(), "k in variables.amounts"): f"it may write the {part} of no resources but its own"
+            for part in AMOUNT_FIELDS
+        },
         f"{others.format('new')} == {others.format('old')}": "it may write no conditions but its own",
     }
     guarded = {f"request.operation == 'UPDATE' && {rule}": why for rule, why in validations.items()}

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.dialects import asks_for_devices, defaults, init_resources
+from purser.core.dialects import asks_for_devices, defaults
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
-    INIT_RESOURCES_ANNOTATION,
     PROTECTED_POD_ANNOTATIONS,
     SCHEDULER_NAME,
     ignoring_label,
@@ -110,9 +109,6 @@ class Validation:
             lacks = f'schedulerName "{self._scheduler_name}"'
         elif missing := defaults(pod):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
-        elif moved := init_resources(pod):
-            names = ", ".join(sorted(moved))
-            lacks = f"annotation {INIT_RESOURCES_ANNOTATION} in place of the amounts of init containers {names}"
         else:
             return None
         return Decision(

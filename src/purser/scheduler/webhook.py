@@ -9,14 +9,14 @@ from typing import Protocol
 import msgspec
 
 from purser.core.device_modes import mode_words
-from purser.core.dialects import asks_for_devices, defaults, init_resources, parse
+from purser.core.dialects import asks_for_devices, defaults, parse
 from purser.core.dialects.selectors import VGPU_MODE
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import DeviceMode
 from purser.core.names import SCHEDULER_NAME
 from purser.core.podspec import PodSpec
 from purser.scheduler.device_rules import DeviceRules
-from purser.scheduler.webhook_patches import init_resource_patches, limit_patches, node_patches
+from purser.scheduler.webhook_patches import limit_patches, node_patches
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why, whole_object
 from purser.scheduler.webhook_rules import (
     GPU_POD_RULES,
@@ -130,7 +130,6 @@ class Mutation:
             *self._scheduler_patch(pod),
             *node_patches(content),
             *limit_patches(content, defaults(pod)),
-            *init_resource_patches(content, init_resources(pod)),
         )
         return Decision(True, Why.ADMITTED, patch=patch, warnings=self._warnings(pod))
 

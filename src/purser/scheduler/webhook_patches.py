@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from purser.core.dialects.init_resources import InitResources, encode
-from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.scheduler.webhook_review import Operation
 
 Limits = Mapping[str, str]
@@ -15,20 +13,10 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def limit_patches(pod: Mapping[str, Any], added: Mapping[str, Limits]) -> list[Operation]:
     """Adds limits to containers, by name."""
     patches: list[Operation] = []
-    for path, container in _containers(pod, ("initContainers", "containers")):
+    for path, container in _containers(pod):
         if limits := added.get(container.get("name") or ""):
             patches += _add_limits(path, container, limits)
     return patches
-
-
-def init_resource_patches(pod: Mapping[str, Any], moved: InitResources) -> list[Operation]:
-    """Takes amounts out of init containers and writes them down in the annotation."""
-    if not moved:
-        return []
-    patches: list[Operation] = []
-    for path, container in _containers(pod, ("initContainers",)):
-        patches += _remove_amounts(path, container, moved.get(container.get("name") or "", {}))
-    return [*patches, *_annotate(pod, INIT_RESOURCES_ANNOTATION, encode(moved))]
 
 
 def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
@@ -68,8 +56,8 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _containers(pod: Mapping[str, Any], fields: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for field in fields:
+def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for field in ("initContainers", "containers"):
         for position, container in enumerate(pod["spec"].get(field) or ()):
             if container:
                 yield f"/spec/{field}/{position}", container
@@ -85,22 +73,6 @@ def _add_limits(path: str, container: Mapping[str, Any], limits: Limits) -> list
         {"op": "add", "path": f"{path}/resources/limits/{_pointer(resource)}", "value": value}
         for resource, value in limits.items()
     ]
-
-
-def _remove_amounts(path: str, container: Mapping[str, Any], amounts: Limits) -> list[Operation]:
-    resources = container.get("resources") or {}
-    return [
-        {"op": "remove", "path": f"{path}/resources/{kind}/{_pointer(resource)}"}
-        for kind in ("limits", "requests")
-        for resource in amounts
-        if resource in (resources.get(kind) or {})
-    ]
-
-
-def _annotate(pod: Mapping[str, Any], key: str, value: str) -> list[Operation]:
-    if (pod.get("metadata") or {}).get("annotations") is None:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {key: value}}]
-    return [{"op": "add", "path": f"/metadata/annotations/{_pointer(key)}", "value": value}]
 
 
 def _pointer(key: str) -> str:

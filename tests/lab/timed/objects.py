@@ -5,6 +5,7 @@ import msgspec
 from purser.core.fleet.facts import NodeFacts
 from purser.core.model import Device, NodeInventory
 from purser.core.names import GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
+from purser.core.node_amounts import listed_amounts
 from purser.core.placement.shape import PodShape
 from purser.kube.client import Client
 from purser.kube.objects import Pod
@@ -23,15 +24,17 @@ async def add_node(client: Client, node: NodeFacts) -> None:
         Device(device_uuid(node.name, place), place, gpu.model, gpu.memory_mib, slots=gpu.slots)
         for place, gpu in enumerate(node.gpus)
     )
-    inventory = msgspec.json.encode(NodeInventory(node.name, devices)).decode()
+    inventory = NodeInventory(node.name, devices)
     amounts = {
         "cpu": f"{node.cpu_free_milli}m",
         "memory": f"{node.memory_free_mib}Mi",
         "pods": str(node.pods_free),
         GPU_RESOURCE: str(sum(gpu.slots for gpu in node.gpus)),
+        **{resource: str(amount) for resource, amount in listed_amounts(inventory, ()).items()},
     }
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "hollow"}
-    await client.create(NODES, {"metadata": {"name": node.name, "annotations": {INVENTORY_ANNOTATION: inventory}}})
+    annotations = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode()}
+    await client.create(NODES, {"metadata": {"name": node.name, "annotations": annotations}})
     status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
     await client.patch_merge(NODES, node.name, {"status": status}, subresource="status")
 

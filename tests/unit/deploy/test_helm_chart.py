@@ -14,7 +14,6 @@ import yaml
 from purser.agent.settings import MAX_SLOTS
 from purser.core.dialects import RESOURCES
 from purser.core.model import GpuPolicy, NodePolicy
-from purser.core.names import GPU_RESOURCE
 from purser.core.policy_words import gpu_policies, node_policies
 
 from .commands import assert_parses
@@ -219,10 +218,10 @@ def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
     assert schema["properties"]["agent"]["properties"]["slots"]["maximum"] == MAX_SLOTS
 
 
-def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_only_the_real_one() -> None:
+def test_the_extender_manages_the_resources_of_every_dialect_and_kube_scheduler_counts_them_all() -> None:
     config = yaml.safe_load(find(render({}), "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
-    managed = {r["name"]: r["ignoredByScheduler"] for r in config["extenders"][0]["managedResources"]}
-    assert managed == {resource: resource != GPU_RESOURCE for resource in RESOURCES}
+    managed = config["extenders"][0]["managedResources"]
+    assert sorted(managed, key=lambda each: each["name"]) == [{"name": resource} for resource in sorted(RESOURCES)]
 
 
 def test_the_agent_is_root_and_nothing_else_is() -> None:

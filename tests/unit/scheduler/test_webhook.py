@@ -98,34 +98,41 @@ def test_missing_limits_are_added_where_they_belong():
         container("e", limits={"cpu": "1"}),
     ]
     assert result["spec"]["initContainers"] == [
-        container("i", limits={GPU: "1"}),
-        container("j", limits={GPU: "1"}, restartPolicy="Always"),
+        container("i", limits={VMEM: 100, GPU: "1"}),
+        container("j", limits={VMEM: 100, GPU: "1"}, restartPolicy="Always"),
     ]
 
 
-def test_amounts_of_init_containers_move_out_of_kubelets_sight_and_mean_the_same():
+def test_amounts_of_init_containers_stay_where_they_are():
     obj = pod(
-        container("main", limits={GPU: "1", MEM: "2048"}, requests={GPU: "1", MEM: "2048"}),
+        container("main", limits={GPU: "1", MEM: "2048"}),
         init=[
-            container("load", limits={GPU: "1", MEM: "1024", "cpu": "1"}, requests={GPU: "1", MEM: "1024"}),
+            container("load", limits={GPU: "1", MEM: "1024", "cpu": "1"}),
             container("plain", limits={"cpu": "1"}),
             container("side", requests={MEM: "512"}, restartPolicy="Always"),
         ],
     )
     result = patched(obj, mutate(obj))
     assert result["spec"]["initContainers"] == [
-        container("load", limits={GPU: "1", "cpu": "1"}, requests={GPU: "1"}),
+        container("load", limits={GPU: "1", MEM: "1024", "cpu": "1"}),
         container("plain", limits={"cpu": "1"}),
-        container("side", requests={}, limits={GPU: "1"}, restartPolicy="Always"),
+        container("side", limits={GPU: "1", MEM: "512"}, requests={MEM: "512"}, restartPolicy="Always"),
     ]
-    assert result["spec"]["containers"] == obj["spec"]["containers"]
-    assert json.loads(result["metadata"]["annotations"]["purser.dev/init-resources"]) == {
-        "load": {MEM: "1024"},
-        "side": {MEM: "512"},
-    }
     assert read(result).containers == read(obj).containers
     assert "patch" not in mutate(result)
     assert ask(Validation(), result)["allowed"]
+
+
+def test_a_pod_whose_init_amounts_were_moved_before_nodes_listed_them_means_the_same():
+    obj = pod(
+        container("main", limits={GPU: "1", MEM: "2048"}),
+        init=[container("load", limits={GPU: "1"})],
+        annotations={"purser.dev/init-resources": '{"load": {"nvidia.com/gpumem": "1024"}}'},
+        schedulerName="purser-scheduler",
+    )
+    assert "patch" not in mutate(obj)
+    assert ask(Validation(), obj)["allowed"]
+    assert [each.devices.memory_mib for each in read(obj).containers] == [1024, 2048]
 
 
 @pytest.mark.parametrize(

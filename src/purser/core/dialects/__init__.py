@@ -16,13 +16,13 @@ from purser.core.dialects import hami, nvidia, volcano
 from purser.core.dialects.dialect import Dialect, asks_for
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
-from purser.core.dialects.init_resources import InitResources, movable, restored
+from purser.core.dialects.init_resources import restored
 from purser.core.dialects.last import LastAnswer
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
 from purser.core.enforcement import library_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
-from purser.core.model import ContainerKind, ContainerRequest, Grant, NodeInventory, PodRequest
+from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
 from purser.core.pod_resources import PodResources, pod_resources
 from purser.core.podspec import ContainerSpec, PodSpec
@@ -36,7 +36,6 @@ __all__ = [
     "asks_for_devices",
     "defaults",
     "grant_annotations",
-    "init_resources",
     "parse",
     "restored",
 ]
@@ -46,7 +45,7 @@ _PLAIN: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
 
 RESOURCES = frozenset(resource for dialect in (*_SHARING, _PLAIN) for resource in dialect.RESOURCES)
-"""Every resource that pods ask for devices with. Nodes have only ``nvidia.com/gpu``."""
+"""Every resource that pods ask for devices with. Of them ``nvidia.com/gpu`` is kubelet's, and the agent's ids."""
 
 MAX_CONTAINERS = 512
 """Of a pod that asks for devices, init containers included. Nobody honest has a tenth of that; the API server takes
@@ -134,13 +133,6 @@ def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:
     return {name: limits for name, limits in added.items() if limits}
 
 
-def init_resources(pod: PodSpec) -> InitResources:
-    """By init container or sidecar, what must be taken out of its limits and requests and put into the annotation
-    ``purser.dev/init-resources``, of a pod that parses: see `purser.core.dialects.init_resources`.
-    """
-    return movable(pod, RESOURCES)
-
-
 def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
 
@@ -193,8 +185,7 @@ def _defaults(container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(container)
     if len(claimants) != 1:
         return {}
-    visible = claimants[0].RESOURCES if container.kind is ContainerKind.APP else (GPU_RESOURCE,)
-    wanted = _only_requested(visible, container.requests)
+    wanted = _only_requested(claimants[0].RESOURCES, container.requests)
     count = claimants[0].device_count(container)
     if count is not None:
         wanted[GPU_RESOURCE] = count

@@ -1,10 +1,8 @@
-"""Init containers' words that kubelet must not see.
+"""Amounts of init containers that stand in an annotation.
 
-kubelet drops from a pod the extended resources that its node does not have before it checks whether the pod fits, but
-only from app containers (``removeMissingExtendedResources``). An init container that asks for ``nvidia.com/gpumem``
-would so be refused with ``OutOfnvidia.com/gpumem`` on every node: seen on kubelet 1.20.2. The webhook therefore moves
-these amounts of init containers and sidecars into an annotation, and whoever reads the pod puts them back with
-`restored`. ``nvidia.com/gpu`` stays: nodes do have that.
+Before nodes listed the amounts, kubelet refused init containers that ask for them, and Purser's webhook moved them into
+``purser.dev/init-resources``. Pods that were made then may still wait or run: whoever reads a pod puts them back with
+`restored`. Nothing writes the annotation any more.
 """
 
 import msgspec
@@ -12,7 +10,7 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.dialects.errors import DialectError
 from purser.core.model import ContainerKind
-from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
+from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.core.podspec import ContainerSpec, PodSpec
 
 InitResources = dict[str, dict[str, str]]
@@ -23,17 +21,6 @@ MAX_BYTES = 16 * 1024
 _reader: JsonReader[InitResources] = JsonReader(
     InitResources, f"annotation {INIT_RESOURCES_ANNOTATION}", max_bytes=MAX_BYTES
 )
-
-
-def movable(pod: PodSpec, resources: frozenset[str]) -> InitResources:
-    """What init containers and sidecars still ask for in the open, of these resources."""
-    found = {container.name: _amounts(container, resources) for container in pod.containers if _is_init(container)}
-    return {name: amounts for name, amounts in found.items() if amounts}
-
-
-def encode(amounts: InitResources) -> str:
-    """The value of the annotation."""
-    return msgspec.json.encode(amounts, order="sorted").decode()
 
 
 def restored(pod: PodSpec) -> PodSpec:
@@ -56,16 +43,11 @@ def _decode(text: str) -> InitResources:
     try:
         return _reader.read(text)
     except UnreadableError as error:
-        raise DialectError([f"{error}; Purser's webhook writes it: remove it"]) from error
+        raise DialectError([f"{error}; nobody need write it: remove it"]) from error
 
 
 def _is_init(container: ContainerSpec) -> bool:
     return container.kind is not ContainerKind.APP
-
-
-def _amounts(container: ContainerSpec, resources: frozenset[str]) -> dict[str, str]:
-    found = ((resource, container.quantity(resource)) for resource in sorted(resources - {GPU_RESOURCE}))
-    return {resource: amount for resource, amount in found if amount is not None}
 
 
 def _with_limits(container: ContainerSpec, moved: dict[str, str]) -> ContainerSpec:

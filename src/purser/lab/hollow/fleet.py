@@ -23,6 +23,7 @@ from purser.core.names import (
     MIG_WANTED_ANNOTATION,
     NODE_FACTS_ANNOTATION,
 )
+from purser.core.node_amounts import listed_amounts
 from purser.core.node_annotations import encode
 from purser.core.node_facts import NodeFacts, PciGpu
 from purser.kube.client import Client
@@ -219,7 +220,10 @@ class HollowFleet:
             patch["nodeInfo"] = {"bootID": boot_of(node)}
         gpus = str(gpus_of(node) * _SLOTS if self._runs(node, "device-plugin") else 0)
         if not is_away(node) and (status.get("allocatable") or {}).get(GPU_RESOURCE, "0") != gpus:
-            patch |= {"capacity": {GPU_RESOURCE: gpus}, "allocatable": {GPU_RESOURCE: gpus}}
+            # The amounts are the agent's, and stay while it is away.
+            amounts = listed_amounts(_inventory(node), ()) if gpus != "0" else {}
+            listed = {GPU_RESOURCE: gpus, **{name: str(amount) for name, amount in amounts.items()}}
+            patch |= {"capacity": listed, "allocatable": listed}
         if patch:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"status": patch}, subresource="status")
 
@@ -235,7 +239,7 @@ class HollowFleet:
         """What pods on the node write of it."""
         annotations: dict[str, str] = {}
         if self._runs(node, "device-plugin") and gpus_of(node):
-            annotations[INVENTORY_ANNOTATION] = _inventory(node)
+            annotations[INVENTORY_ANNOTATION] = msgspec.json.encode(_inventory(node)).decode()
         if self._runs(node, "gpu-discovery"):
             annotations[NODE_FACTS_ANNOTATION] = _facts(node)
         if self._runs(node, "mig-manager") and (told := await self._mig_answer(node)):
@@ -286,13 +290,13 @@ def _restarts(pod: Raw) -> int:
     return max((int(each.get("restartCount", 0)) for each in containers), default=0)
 
 
-def _inventory(node: Raw) -> str:
+def _inventory(node: Raw) -> NodeInventory:
     name = node["metadata"]["name"]
     cards = tuple(
         Device(uuid=f"GPU-{name}-{index}", index=index, model="Hollow", memory_mib=_GPU_MEMORY_MIB, slots=_SLOTS)
         for index in range(gpus_of(node))
     )
-    return msgspec.json.encode(NodeInventory(node=name, devices=cards)).decode()
+    return NodeInventory(node=name, devices=cards)
 
 
 def _facts(node: Raw) -> str:

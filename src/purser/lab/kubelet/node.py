@@ -7,7 +7,6 @@ from typing import Any
 
 import structlog
 
-from purser.core.kubelet import devicemanager
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.state import Node
@@ -100,7 +99,8 @@ class NodeReporter:
         self._changed.set()
 
     async def register(self, *, reset_extended_resources: bool) -> None:
-        """Create the Node, or take over the one that is there; without a checkpoint its old devices count as gone."""
+        """Create the Node, or take over the one that is there; without a checkpoint it has 0 of all extended resources
+        until somebody says more (``reconcileExtendedResource``)."""
         settings = self._settings
         labels = {
             "kubernetes.io/hostname": settings.name,
@@ -114,8 +114,9 @@ class NodeReporter:
         except AlreadyExistsError:
             node = await self._client.get(NODES, settings.name)
             if reset_extended_resources:
-                old = [name for name in node.status.capacity if "/" in name]
-                self._books.tell(devicemanager.zero(self._books.devices, old))
+                zeroed = {name: "0" for name in node.status.capacity if "/" in name}
+                patch = {"status": {"capacity": zeroed, "allocatable": zeroed}}
+                await self._client.patch_merge(NODES, settings.name, patch, subresource="status")
         await self._report()
 
     async def run(self) -> None:

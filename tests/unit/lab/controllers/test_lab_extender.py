@@ -12,9 +12,9 @@ from cryptography.x509.oid import NameOID
 
 from purser.kube.resources import PODS
 from purser.lab.controllers.manager import run_scheduler
-from purser.lab.controllers.scheduling.extender import ExtenderSettings, ManagedResource
+from purser.lab.controllers.scheduling.extender import ExtenderSettings
 
-MANAGED = (ManagedResource("example.com/gpu"), ManagedResource("example.com/memory", ignored_by_scheduler=True))
+MANAGED = ("example.com/gpu",)
 
 
 class FakeExtender:
@@ -94,7 +94,7 @@ async def extender(world):
 
 
 async def gpu_pod(world, name, gpus="1", priority=None):
-    limits = {"example.com/gpu": gpus, "example.com/memory": "100"}
+    limits = {"example.com/gpu": gpus}
     container = {"name": "c", "image": "i", "resources": {"limits": limits}}
     spec = {"schedulerName": "gpu-scheduler", "containers": [container]}
     if priority:

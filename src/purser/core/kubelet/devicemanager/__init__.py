@@ -23,7 +23,6 @@ from purser.core.kubelet.devicemanager.plugins import (
     stop,
     told,
     update,
-    zero,
 )
 from purser.core.kubelet.devicemanager.topologyhints import Reusable, hints, pod_hints
 
@@ -45,5 +44,4 @@ __all__ = [
     "stop",
     "told",
     "update",
-    "zero",
 ]

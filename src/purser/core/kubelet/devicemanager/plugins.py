@@ -82,11 +82,6 @@ def capacity(state: DeviceState, now: float) -> tuple[DeviceState, Capacity]:
     return state, found
 
 
-def zero(state: DeviceState, resources: Iterable[str]) -> DeviceState:
-    """Say 0 of what the Node object still has from before a start without a checkpoint, until its plugin is back."""
-    return replace(state, removed=state.removed | (set(resources) - state.resources.keys()))
-
-
 def is_device_resource(state: DeviceState, resource: str) -> bool:
     """Whether kubelet allocates this resource: it was listed, or somebody holds some of it."""
     known = state.resources.get(resource)

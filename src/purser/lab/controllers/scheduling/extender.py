@@ -18,14 +18,6 @@ class ExtenderError(Exception):
 
 
 @dataclass(frozen=True)
-class ManagedResource:
-    """A resource whose pods the extender is asked about."""
-
-    name: str
-    ignored_by_scheduler: bool = False
-
-
-@dataclass(frozen=True)
 class ExtenderSettings:
     """An entry of KubeSchedulerConfiguration's ``extenders``; an empty verb is not called."""
 
@@ -35,7 +27,8 @@ class ExtenderSettings:
     bind_verb: str = ""
     preempt_verb: str = ""
     weight: int = 1
-    managed_resources: tuple[ManagedResource, ...] = ()
+    managed_resources: tuple[str, ...] = ()
+    """Of pods that name one of these the extender is asked; of every pod where there are none."""
     timeout_s: float = 5.0
     is_ignorable: bool = False
 
@@ -56,7 +49,7 @@ class HttpExtender:
         self.settings = settings
         self._session = session
         self._ssl = context
-        self._managed = frozenset(resource.name for resource in settings.managed_resources)
+        self._managed = frozenset(settings.managed_resources)
 
     def is_interested(self, pod: Raw) -> bool:
         """Only pods that name a managed resource are sent; without any, every pod is."""

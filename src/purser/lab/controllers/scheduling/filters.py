@@ -1,7 +1,7 @@
 """kube-scheduler's filters that people use most, with its own words for why a node does not fit."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,9 @@ class PodView:
     requests: Amounts
 
     @classmethod
-    def of(cls, pod: Raw, ignored: Collection[str] = ()) -> "PodView":
-        """``ignored`` are resources that an extender manages alone (``ignoredByScheduler``)."""
-        requests = {name: value for name, value in pod_requests(pod).items() if name not in ignored}
-        return cls(pod, requests)
+    def of(cls, pod: Raw) -> "PodView":
+        """The view of a pod."""
+        return cls(pod, pod_requests(pod))
 
     @property
     def tolerations(self) -> list[dict[str, Any]]:

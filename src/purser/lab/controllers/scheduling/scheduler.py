@@ -167,7 +167,7 @@ class Scheduler:
         if why := why_not(pod, self._claims.store.get):
             raise NothingFits(len(list(self._cache)), {}, why)
         extenders = [extender for extender in self._extenders if extender.is_interested(pod)]
-        view = PodView.of(pod, _ignored(extenders))
+        view = PodView.of(pod)
         fitting = await self._fitting(view, extenders)
         node = await self._best(view, fitting, extenders)
         await self._bind(pod, node, extenders)
@@ -269,7 +269,7 @@ class Scheduler:
             nominated = None
         if why_not := preemption.why_not_eligible(pod, nominated):
             return why_not
-        view = PodView.of(pod, _ignored(self._extenders))
+        view = PodView.of(pod)
         run = preemption.dry_run(pod, self._cache, error.unfits, lambda node: self._nominator.check(view, node))
         if not run.candidates:
             if not run.errors:
@@ -345,12 +345,3 @@ class Scheduler:
 
 def _phase(pod: Raw) -> str:
     return (pod.get("status") or {}).get("phase") or ""
-
-
-def _ignored(extenders: Sequence[HttpExtender]) -> frozenset[str]:
-    return frozenset(
-        resource.name
-        for extender in extenders
-        for resource in extender.settings.managed_resources
-        if resource.ignored_by_scheduler
-    )

@@ -1,0 +1,62 @@
+"""What this node is to list of the amounts that pods ask for, kept up to date: see `purser.core.node_amounts`."""
+
+import asyncio
+
+from purser.agent.latest import Latest
+from purser.agent.pods import NodePods
+from purser.core.ledger import pod_usage
+from purser.core.model import NodeInventory
+from purser.core.node_amounts import Amounts, Holder, asked_amounts, listed_amounts
+from purser.kube.adapters import pod_spec
+from purser.kube.objects import Pod
+
+
+class NodeAmounts:
+    """Keeps ``listed`` what it should be: None until the cards, the pods and their grants are known."""
+
+    def __init__(self, pods: NodePods, inventory: Latest[NodeInventory | None]) -> None:
+        self._pods = pods
+        self._inventory = inventory
+        self._look = asyncio.Event()
+        self.listed: Latest[Amounts | None] = Latest(None)
+        """What is to be listed."""
+        pods.pods.add_handler(on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_pod)
+        pods.key_maps.add_handler(
+            on_add=lambda _: self._look.set(),
+            on_update=lambda *_: self._look.set(),
+            on_delete=lambda _: self._look.set(),
+        )
+
+    async def run(self) -> None:
+        """Follow pods and cards until cancelled."""
+        await self._pods.pods.synced()
+        await self._pods.key_maps.synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_inventory())
+            tasks.create_task(self._pods.pods.failures.keep_going("counting amounts", self._count_forever))
+
+    async def _follow_inventory(self) -> None:
+        inventory = self._inventory.value
+        while True:
+            inventory = await self._inventory.differs(inventory)
+            self._look.set()
+
+    async def _count_forever(self) -> None:
+        self._look.set()
+        while True:
+            await self._look.wait()
+            self._look.clear()
+            inventory = self._inventory.value
+            if inventory is not None:
+                self.listed.set(listed_amounts(inventory, self._holders()))
+
+    def _holders(self) -> list[Holder]:
+        view = self._pods.view()
+        live = {key: self._pods.get(key) for key in view.live}
+        asking = {key: asks for key, pod in live.items() if pod is not None and (asks := asked_amounts(pod_spec(pod)))}
+        grants = view.grants
+        return [Holder(asks, pod_usage(grants[key]) if key in grants else {}) for key, asks in asking.items()]
+
+    def _on_pod(self, pod: Pod) -> None:
+        if asked_amounts(pod_spec(pod)):
+            self._look.set()

@@ -1,0 +1,124 @@
+"""What a node lists beside its devices: how much of each amount that pods ask for in the book's words.
+
+kube-scheduler asks each of its plugins whether an event could help a pod that waits, and counts what nodes list: a word
+that no node lists never fits, whatever an extender says (``isSchedulableAfterNodeChange`` of ``noderesources`` heeds no
+``ignoredByScheduler``). So agents list the totals as node-level extended resources, in the node's status.
+
+The count must never refuse what Purser would place, and kubelet refuses at its start, one by one, the pods that go
+beyond it. A node therefore lists what its usable cards have, and on top of that whatever its pods ask for without
+holding as much of a usable card: pods on cards that are sick, cordoned or gone, and pods without a grant.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from purser.core.dialects import RESOURCES
+from purser.core.dialects.hami import GPUCORES, GPUMEM, GPUMEM_PERCENTAGE, PRIORITY
+from purser.core.dialects.volcano import GPU_MEMORY, GPU_NUMBER
+from purser.core.ledger import Usage
+from purser.core.model import ContainerKind, Device, NodeInventory
+from purser.core.names import GPU_RESOURCE
+from purser.core.podspec import PodSpec
+from purser.core.quantities import MAX_VALUE, QuantityError, QuantityLike, quantity_ceil
+
+Amounts = dict[str, int]
+"""By resource."""
+
+AMOUNTS = tuple(sorted(RESOURCES - {GPU_RESOURCE}))
+"""The resources that a node with devices lists; ``nvidia.com/gpu`` is kubelet's to list."""
+
+
+class _Measure(msgspec.Struct, frozen=True):
+    """How much of a word there is: never less than containers can ask for in it."""
+
+    of_device: Callable[[Device], int]
+    of_usage: Callable[[Usage], int]
+
+
+_MEMORY = _Measure(lambda device: device.memory_mib, lambda usage: usage.memory_mib)
+_MEASURES: Mapping[str, _Measure] = {
+    GPUMEM: _MEMORY,
+    GPU_MEMORY: _MEMORY,
+    GPUCORES: _Measure(lambda device: device.cores_percent, lambda usage: usage.cores_percent),
+    GPU_NUMBER: _Measure(lambda device: 1, lambda usage: usage.exclusive),
+    # Beside gpumem a percentage counts for nothing, and percentages are rounded down to MiB: a card's may come to more
+    # than 100. No container asks for more than 100, and each takes a slot.
+    GPUMEM_PERCENTAGE: _Measure(lambda device: 100 * device.slots, lambda usage: 100 * usage.slots),
+    # A rank, 0 or 1, and no amount at all: one for each container that can be there does not bind.
+    PRIORITY: _Measure(lambda device: device.slots, lambda usage: usage.slots),
+}
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A pod on the node that has not ended."""
+
+    asks: Mapping[str, int]
+    """As `asked_amounts` counts."""
+    usage: Mapping[str, Usage] = {}
+    """What it holds, by uuid of the device; nothing where no grant counts."""
+
+
+def listed_amounts(inventory: NodeInventory, holders: Iterable[Holder]) -> Amounts:
+    """What the node has to list; nothing where it has no devices and no pod asks for any."""
+    usable = {device.uuid for device in inventory.devices if device.healthy and device.uuid not in inventory.cordoned}
+    pods = tuple(holders)
+    found = {name: _listed(name, inventory, usable, pods) for name in AMOUNTS}
+    return found if inventory.devices else {name: amount for name, amount in found.items() if amount}
+
+
+def _listed(name: str, inventory: NodeInventory, usable: set[str], pods: Iterable[Holder]) -> int:
+    measure = _MEASURES[name]
+    total = sum(measure.of_device(device) for device in inventory.devices if device.uuid in usable)
+    asked = beyond = 0
+    for pod in pods:
+        asks = pod.asks.get(name, 0)
+        holds = sum(measure.of_usage(usage) for uuid, usage in pod.usage.items() if uuid in usable)
+        asked += asks
+        beyond += max(0, asks - holds)
+    return min(max(total + beyond, asked), MAX_VALUE)  # a card that is overcommitted holds more than it has
+
+
+def asked_amounts(spec: PodSpec) -> Amounts:
+    """How much of `AMOUNTS` a pod asks for, as kube-scheduler and kubelet count: what runs together, at its peak.
+
+    Sidecars count from their turn on, init containers one after the other (PodRequests in k8s.io/component-helpers). An
+    amount that is no quantity, which the API server does not let in, counts for nothing.
+    """
+    return {name: amount for name in AMOUNTS if (amount := _asked(spec, name))}
+
+
+def _asked(spec: PodSpec, name: str) -> int:
+    sidecars = apps = peak = 0
+    for container in spec.containers:
+        amount = _count(container.requests.get(name, container.limits.get(name)))
+        if container.kind is ContainerKind.INIT:
+            peak = max(peak, sidecars + amount)
+        elif container.kind is ContainerKind.SIDECAR:
+            sidecars += amount
+        else:
+            apps += amount
+    return max(peak, sidecars + apps) + _count(spec.overhead.get(name))
+
+
+def differing(wanted: Mapping[str, int], there: Mapping[str, QuantityLike]) -> dict[str, str | None]:
+    """What must be written for a node's capacity to list ``wanted`` of `AMOUNTS`, and no others of them; None: to go.
+
+    The API server spells quantities its own way (``16000`` becomes ``16k``): they are compared by value.
+    """
+    changes: dict[str, str | None] = {name: None for name in AMOUNTS if name in there and name not in wanted}
+    for name, amount in wanted.items():
+        if name not in there or _value(there[name]) != amount:
+            changes[name] = str(amount)
+    return changes
+
+
+def _count(amount: QuantityLike | None) -> int:
+    return 0 if amount is None else max(0, _value(amount) or 0)
+
+
+def _value(amount: QuantityLike) -> int | None:
+    try:
+        return quantity_ceil(amount)
+    except QuantityError:
+        return None
