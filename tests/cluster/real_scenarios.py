@@ -1,17 +1,31 @@
 """The scenarios' `Cluster` on a real Kubernetes."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 
 import grpc
 
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.core.names import GPU_RESOURCE
-from purser.kube.client import Client
+from purser.kube import Client, ClusterConfig
 from tests.cluster.kubernetes import BUSYBOX_IMAGE
 from tests.cluster.purser_processes import Purser
 from tests.scenarios.actions import eventually
 from tests.scenarios.hollow import hollow_nodes
+
+_numbers = count(1)
+
+
+@asynccontextmanager
+async def scenario_cluster(purser: Purser) -> AsyncIterator["RealScenarioCluster"]:
+    """A namespace for one scenario, which is gone afterwards where the scenario went well."""
+    async with Client(ClusterConfig.load(purser.cluster.kubeconfig)) as client:
+        cluster = RealScenarioCluster(purser, client, f"scenario-{next(_numbers)}")
+        await cluster.set_up()
+        yield cluster
+        await cluster.tear_down()
 
 
 class RealScenarioCluster:

@@ -4,26 +4,19 @@ import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 
-from purser.kube import Client, ClusterConfig
 from tests.cluster.purser_processes import Purser
-from tests.cluster.real_scenarios import RealScenarioCluster
+from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
 from tests.scenarios.pods import pod, whole
 from tests.scenarios.suite import *  # noqa: F403
-
-_numbers = count(1)
 
 
 @pytest.fixture
 async def cluster(purser: Purser) -> AsyncIterator[RealScenarioCluster]:
-    async with Client(ClusterConfig.load(purser.cluster.kubeconfig)) as client:
-        cluster = RealScenarioCluster(purser, client, f"scenario-{next(_numbers)}")
-        await cluster.set_up()
+    async with scenario_cluster(purser) as cluster:
         yield cluster
-        await cluster.tear_down()
 
 
 @pytest.fixture

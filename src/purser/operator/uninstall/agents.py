@@ -1,6 +1,7 @@
 """What agents wrote on nodes, and no round removes: an agent that is replaced writes it again."""
 
-from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.node_amounts import AMOUNTS
 from purser.kube import Client
 from purser.kube.objects import Node, Pod
 from purser.kube.resources import NODES, PODS
@@ -24,7 +25,15 @@ async def nodes_to_strip(client: Client, namespace: str) -> list[Node]:
 
 def written_by_agents(node: Node) -> list[str]:
     """Their annotations of a node."""
-    return [key for key in (INVENTORY_ANNOTATION, KUBELET_ANNOTATION) if key in node.metadata.annotations]
+    ours = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION)
+    return [key for key in ours if key in node.metadata.annotations]
+
+
+def listed_by_agents(node: Node) -> list[str]:
+    """The amounts that a node lists on which agents wrote; those of other nodes are somebody else's."""
+    if not written_by_agents(node):
+        return []
+    return [name for name in AMOUNTS if name in node.status.capacity or name in node.status.allocatable]
 
 
 def _stays(pod: Pod, namespace: str) -> bool:

@@ -17,7 +17,7 @@ from purser.operator.names import LEASE
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.order import Operand
 from purser.operator.previewing import looked_into, observing, tell
-from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
+from purser.operator.uninstall.agents import listed_by_agents, nodes_to_strip, written_by_agents
 from purser.operator.uninstall.uninstalling import DEFINITION, UninstallError
 
 Say = Callable[[str], None]
@@ -79,7 +79,8 @@ async def _rest(client: Client, namespace: str, definition: bool) -> list[str]:
 
 
 def _stripped(node: Node) -> str:
-    return f"patch Node {node.metadata.name}: agents wrote {', '.join(written_by_agents(node))}"
+    written = [*written_by_agents(node), *listed_by_agents(node)]
+    return f"patch Node {node.metadata.name}: agents wrote {', '.join(written)}"
 
 
 async def _is_there(client: Client, resource: Resource[Any], name: str, namespace: str | None) -> bool:

@@ -22,7 +22,7 @@ from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
+from purser.operator.uninstall.agents import listed_by_agents, nodes_to_strip, written_by_agents
 from purser.operator.uninstall.remaining import remaining
 from purser.operator.wording import some
 
@@ -151,8 +151,12 @@ class _Leaving:
         return not nodes
 
     async def _strip(self, node: Node) -> None:
+        """The annotations last: they say that the rest is the agents'."""
         patch = {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}}
         try:
+            if amounts := dict.fromkeys(listed_by_agents(node)):
+                status = {"status": {"capacity": amounts, "allocatable": amounts}}
+                await self._client.patch_merge(NODES, node.metadata.name, status, subresource="status")
             await self._client.patch_merge(NODES, node.metadata.name, patch)
         except NotFoundError:
             log.debug("A node went by itself", node=node.metadata.name)

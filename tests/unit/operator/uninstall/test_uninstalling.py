@@ -40,6 +40,8 @@ async def installed(tmp_path):
         facts = encode(NodeFacts(gpus=(PciGpu("2330"),)))
         written = {NODE_FACTS_ANNOTATION: facts, INVENTORY_ANNOTATION: "{}"}
         await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
+        for name in ("n0", "n1"):  # n1's are no agent's, which tells of itself by its annotations
+            await list_amounts(found, name)
         await found.client.create(CLUSTER_POLICIES, POLICY)
         yield found
 
@@ -49,6 +51,17 @@ CHARTS_AGENT = {"app.kubernetes.io/name": "purser", "app.kubernetes.io/component
 
 async def write_inventory(stack):
     await stack.client.patch_merge(NODES, "n0", {"metadata": {"annotations": {INVENTORY_ANNOTATION: "{}"}}})
+
+
+async def list_amounts(stack, name):
+    amounts = {"nvidia.com/gpumem": "81920", "volcano.sh/gpu-memory": "81920"}
+    status = {"status": {"capacity": amounts, "allocatable": amounts}}
+    await stack.client.patch_merge(NODES, name, status, subresource="status")
+
+
+async def amounts_of(stack, name):
+    status = (await stack.client.get(NODES, name)).status
+    return [key for key in (*status.capacity, *status.allocatable) if key.endswith("mem") or key.endswith("-memory")]
 
 
 async def meta(stack, name):
@@ -157,9 +170,12 @@ async def test_what_agents_wrote_goes_after_a_policy_that_was_deleted_by_hand(in
         await eventually(no_pods, 60)
         lines = []
         await preview_uninstall(installed.client, NAMESPACE, lines.append)
-        assert "patch Node n0: agents wrote purser.dev/inventory" in lines
+        amounts = "nvidia.com/gpumem, volcano.sh/gpu-memory"
+        assert f"patch Node n0: agents wrote purser.dev/inventory, {amounts}" in lines
         assert await remove(installed) == []
         await assert_nothing_is_left(installed)
+        assert await amounts_of(installed, "n0") == []
+        assert len(await amounts_of(installed, "n1")) == 4
 
 
 async def test_nodes_are_looked_at_once_more_before_nothing_is_left(tmp_path):

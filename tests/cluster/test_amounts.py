@@ -1,0 +1,163 @@
+"""Nodes list the amounts that pods ask for: what kube-scheduler and kubelet make of it.
+
+Where nobody lists them, a share that waits for a node rests for five minutes whatever happens (Kubernetes 1.32 and
+newer), and never fits once a DeviceClass has the resource's name (1.36).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from purser.core.node_amounts import AMOUNTS, listed_amounts
+from purser.core.quantities import quantity_ceil
+from purser.kube.resources import NODES
+from tests.cluster.purser_processes import Purser
+from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
+from tests.scenarios.actions import (
+    create,
+    delete,
+    eventually,
+    inventory,
+    offers,
+    pods,
+    running,
+    without_volatile,
+)
+from tests.scenarios.pods import container, pod, share, whole
+from tests.scenarios.suite import SLOTS
+
+AT_ONCE_S = 60
+"""Far less than the five minutes after which kube-scheduler tries every pod again, far more than it takes."""
+
+VOLCANO = {"volcano.sh/gpu-memory": "2000"}
+PRIORITY = "nvidia.com/priority"
+
+
+@pytest.fixture
+async def cluster(purser: Purser) -> AsyncIterator[RealScenarioCluster]:
+    async with scenario_cluster(purser) as cluster:
+        await amounts_are_listed(cluster)
+        yield cluster
+
+
+async def amounts_are_listed(cluster: RealScenarioCluster) -> None:
+    wanted = listed_amounts(await inventory(cluster), ())
+
+    async def probe() -> bool:
+        status = (await cluster.client.get(NODES, cluster.gpu_node)).status
+        for listed in (status.capacity, status.allocatable):
+            found = {name: quantity_ceil(listed[name]) for name in AMOUNTS if name in listed}
+            assert found == wanted
+        return True
+
+    await eventually(cluster, "the node lists the amounts", probe)
+
+
+async def forget_amounts(cluster: RealScenarioCluster) -> None:
+    """As if the node had registered for the first time."""
+    gone: dict[str, None] = dict.fromkeys(AMOUNTS)
+    patch = {"status": {"capacity": gone, "allocatable": gone}}
+    await cluster.client.patch_merge(NODES, cluster.gpu_node, patch, subresource="status")
+
+
+async def waiting(cluster: RealScenarioCluster, count: int) -> None:
+    async def probe() -> bool:
+        conditions = [c for each in await pods(cluster) for c in each["status"].get("conditions") or ()]
+        return sum(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions) == count
+
+    await eventually(cluster, "kube-scheduler has tried all of them", probe)
+
+
+async def all_run_once_the_agent_is_back(cluster: RealScenarioCluster, purser: Purser, *, forgotten: bool) -> float:
+    """Seconds from the agent's readiness until pods of all words run that came while it was away."""
+    await cluster.kill_agent(cluster.gpu_node)
+    await offers(cluster, 0)
+    if forgotten:
+        await forget_amounts(cluster)
+    shares = {**share(2000, 10), PRIORITY: "1"}
+    manifests = [pod(cluster, "hami", shares), pod(cluster, "volcano", VOLCANO), pod(cluster, "whole", whole())]
+    await create(cluster, *manifests)
+    await waiting(cluster, len(manifests))
+    await cluster.start_agent(cluster.gpu_node)
+    await asyncio.to_thread(purser.wait_agent)
+    began = time.monotonic()
+    await running(cluster, ["hami", "volcano", "whole"])
+    took_s = time.monotonic() - began
+    print(f"running {took_s:.1f} s after the agent was ready")
+    return took_s
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["listed", "of a new node"])
+async def test_pods_that_came_while_the_agent_was_away_run_once_it_is_back(
+    cluster: RealScenarioCluster, purser: Purser, forgotten: bool
+) -> None:
+    assert await all_run_once_the_agent_is_back(cluster, purser, forgotten=forgotten) < AT_ONCE_S
+    await amounts_are_listed(cluster)
+
+
+async def test_shares_and_whole_cards_run_beside_a_device_class_of_the_same_name(
+    cluster: RealScenarioCluster, purser: Purser
+) -> None:
+    real = purser.cluster
+    if real.version < (1, 36):
+        pytest.skip("before 1.36 no DeviceClass stands for an extended resource by default")
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.example.com"},
+        "spec": {"extendedResourceName": "nvidia.com/gpu", "selectors": [{"cel": {"expression": "true"}}]},
+    }
+    await asyncio.to_thread(real.create, device_class)
+    try:
+        assert await all_run_once_the_agent_is_back(cluster, purser, forgotten=True) < AT_ONCE_S
+    finally:
+        await asyncio.to_thread(real.delete, "deviceclass", "gpu.example.com")
+
+
+async def test_kubelet_admits_amounts_in_init_containers_and_keeps_them_over_its_restart(
+    cluster: RealScenarioCluster,
+) -> None:
+    limits = {**share(3000, 10), PRIORITY: "1"}
+    init = container(cluster, limits, name="load", command=["true"])
+    body = pod(cluster, "p", share(2000, 10), init_containers=[init])
+    await create(cluster, body)
+    before = (await running(cluster, ["p"]))["p"]
+    assert before["spec"]["initContainers"][0]["resources"]["limits"] == limits
+    await cluster.restart_kubelet(cluster.gpu_node)
+    await amounts_are_listed(cluster)
+    await offers(cluster, SLOTS)
+    await create(cluster, pod(cluster, "q", share(2000, 10)))
+    after = await running(cluster, ["p", "q"])
+    assert without_volatile(after["p"]) == without_volatile(before)
+
+
+@pytest.mark.parametrize("how", ["deleted", "recreated"])
+async def test_a_node_that_registers_anew_lists_them_again(
+    cluster: RealScenarioCluster, purser: Purser, how: str
+) -> None:
+    real = purser.cluster
+    if how == "deleted":
+        await cluster.client.delete(NODES, real.node_name)
+    else:  # kubelet takes the node for another machine, and zeroes its extended resources
+        (real.device_plugin_dir / "kubelet_internal_checkpoint").unlink()
+    await cluster.restart_kubelet(real.node_name)
+    await offers(cluster, SLOTS)
+    await amounts_are_listed(cluster)
+    await create(cluster, pod(cluster, "p", share(2000, 10)))
+    await running(cluster, ["p"])
+    await delete(cluster, "p")
+
+
+async def test_kube_scheduler_counts_what_is_left_and_says_so(cluster: RealScenarioCluster) -> None:
+    """Whoever asks for more than all cards of a node have is refused without asking anybody else."""
+    await create(cluster, pod(cluster, "p", {**share(1000, 0), "nvidia.com/gpumem": str(512 * 1024)}))
+
+    async def probe() -> bool:
+        [found] = await pods(cluster)
+        told = " ".join(c.get("message", "") for c in found["status"].get("conditions") or ())
+        assert "Insufficient nvidia.com/gpumem" in told, told
+        return True
+
+    await eventually(cluster, "kube-scheduler says what is short", probe)
