@@ -61,7 +61,7 @@ async def list_amounts(stack, name):
 
 async def amounts_of(stack, name):
     status = (await stack.client.get(NODES, name)).status
-    return [key for key in (*status.capacity, *status.allocatable) if key.endswith("mem") or key.endswith("-memory")]
+    return [key for key in (*status.capacity, *status.allocatable) if key.endswith(("mem", "-memory"))]
 
 
 async def meta(stack, name):

@@ -1,0 +1,104 @@
+"""What the agent lists of amounts in its node's status, and keeps there."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from tests.unit.agent.builders import NODE, part
+from tests.unit.agent.conftest import eventually, node_writes
+
+from purser.kube.resources import NODES
+
+MEM, CORES, VMEM = "nvidia.com/gpumem", "nvidia.com/gpucores", "volcano.sh/gpu-memory"
+T4_MIB = 15360
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def listed(world, field="capacity"):
+    return getattr((await world.client.get(NODES, NODE)).status, field)
+
+
+async def lists(world, memory_mib):
+    async def both():
+        found = [(await listed(world, field)).get(MEM) for field in ("capacity", "allocatable")]
+        return found == [str(memory_mib)] * 2
+
+    await eventually(both)
+
+
+async def write(world, **fields):
+    await world.client.patch_merge(NODES, NODE, {"status": fields}, subresource="status")
+
+
+async def asking(world, name, card, memory_mib):
+    limits = {"nvidia.com/gpu": "1", MEM: str(memory_mib)}
+    await world.pod(name, part("main", card, memory_mib=memory_mib), resources={"limits": limits})
+
+
+async def test_the_node_lists_amounts_once_the_agent_is_ready(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        found = await listed(world)
+        assert (found[MEM], found[CORES], found[VMEM]) == (str(4 * T4_MIB), "400", str(4 * T4_MIB))
+        assert await listed(world, "allocatable") == found
+
+
+@pytest.mark.parametrize("value", [None, "0", "7"], ids=["removed", "zeroed", "another number"])
+async def test_what_somebody_changed_is_listed_again(world, kubelet, value):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await write(world, capacity={MEM: value}, allocatable={MEM: value})
+        await lists(world, 4 * T4_MIB)
+
+
+async def test_a_node_that_is_created_anew_lists_them_again(world, kubelet):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await world.client.delete(NODES, NODE)
+        await world.client.create(NODES, {"metadata": {"name": NODE}})
+        await lists(world, 4 * T4_MIB)
+
+
+async def test_of_a_card_that_is_lost_stays_what_its_pods_ask_for(world, kubelet):
+    lost, *_ = world.uuids
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        await asking(world, "p", lost, 5000)
+        world.driver.lose_gpu(lost)
+        await lists(world, 3 * T4_MIB + 5000)
+        await world.delete_pod("p")
+        await lists(world, 3 * T4_MIB)
+        world.driver.recover_gpu(lost)
+        await lists(world, 4 * T4_MIB)
+
+
+async def test_pods_that_hold_what_they_ask_for_cost_no_write(world, kubelet, api):
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+        with node_writes(api) as written:
+            await asking(world, "p", world.uuids[0], 5000)
+            await world.delete_pod("p")
+            await asyncio.sleep(0.5)
+    assert written == []
+
+
+async def test_an_agent_that_may_not_write_the_status_says_so_and_publishes_the_rest(world, kubelet, api):
+    async def refuse(request):
+        if request.method == "PATCH" and request.path.endswith("/status"):
+            return web.json_response({"code": 403, "reason": "Forbidden", "message": "hands off"}, status=403)
+        return None
+
+    api.intercept(refuse)
+    try:
+        async with world.agent() as agent:
+            await eventually(world.inventory_text)
+
+            async def told():
+                return "cannot list what the node has" in (await agent.get("/readyz"))[1]
+
+            await eventually(told)
+            api.intercept(None)
+            await eventually(agent.ready)
+    finally:
+        api.intercept(None)
