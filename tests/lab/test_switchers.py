@@ -82,7 +82,7 @@ NO_VGPU = "Purser serves volcano.sh/gpu-memory and volcano.sh/gpu-number"
 WAITING = {
     "hami/dynamic-mig": Waits((NO_MIG, ADVISORY), "mode mig (there: NVIDIA A100-SXM4-40GB, Tesla T4, mode hami-core)"),
     "hami/static-mig": Waits((INSTEAD,), "2 Insufficient nvidia.com/mig-3g.20gb"),
-    "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "less than 999999 MiB of memory free (most: "),
+    "hami/too-large": Waits(("the largest GPU has 40960 MiB", ADVISORY), "2 Insufficient nvidia.com/gpumem"),
     "hami/own-scheduler": Waits((OTHERS.format("hami-scheduler"),)),
     "volcano/vgpu": Waits((NO_VGPU, NO_VGPU, NO_VGPU)),
     "volcano/training": Waits((NO_VGPU,)),

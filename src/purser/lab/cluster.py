@@ -20,6 +20,7 @@ from purser.core.names import (
     KUBELET_ANNOTATION,
     SCHEDULER_NAME,
 )
+from purser.core.node_amounts import AMOUNTS
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError, KubeError
@@ -372,10 +373,12 @@ async def _ensure_namespace(client: Client, name: str) -> None:
 
 
 def _offers_devices(node: Node) -> bool:
-    offered = int(node.status.allocatable.get(GPU_RESOURCE, 0))
-    annotations = node.metadata.annotations
+    allocatable, annotations = node.status.allocatable, node.metadata.annotations
     return (
-        offered > 0 and INVENTORY_ANNOTATION in annotations and _can_be_predicted(annotations.get(KUBELET_ANNOTATION))
+        int(allocatable.get(GPU_RESOURCE, 0)) > 0
+        and all(name in allocatable for name in AMOUNTS)
+        and INVENTORY_ANNOTATION in annotations
+        and _can_be_predicted(annotations.get(KUBELET_ANNOTATION))
     )
 
 
