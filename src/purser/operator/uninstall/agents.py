@@ -1,6 +1,8 @@
 """What agents wrote on nodes, and no round removes: an agent that is replaced writes it again."""
 
-from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from typing import Any
+
+from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.core.node_amounts import AMOUNTS
 from purser.kube import Client
 from purser.kube.objects import Node, Pod
@@ -34,6 +36,19 @@ def listed_by_agents(node: Node) -> list[str]:
     if not written_by_agents(node):
         return []
     return [name for name in AMOUNTS if name in node.status.capacity or name in node.status.allocatable]
+
+
+async def strip(client: Client, node: Node) -> None:
+    """Take it away. Raises `KubeError`."""
+    name, status = node.metadata.name, dict[str, Any]()
+    if amounts := dict.fromkeys(listed_by_agents(node)):
+        status |= {"capacity": amounts, "allocatable": amounts}
+    if any(each.type == DISPUTED_CONDITION for each in node.status.conditions):
+        status["conditions"] = [{"type": DISPUTED_CONDITION, "$patch": "delete"}]
+    if status:
+        await client.patch_merge(NODES, name, {"status": status}, subresource="status", strategic=True)
+    # Last: by them the node is found again, should this be cut short.
+    await client.patch_merge(NODES, name, {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}})
 
 
 def _stays(pod: Pod, namespace: str) -> bool:

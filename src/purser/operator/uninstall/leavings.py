@@ -6,16 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from purser.core.names import (
-    DISPUTED_CONDITION,
-    DISPUTES_ANNOTATION,
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
     GRANT_KEY_SECRET,
 )
 from purser.kube import Client, KubeError, NotFoundError
-from purser.kube.objects import Node
-from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS, Resource
-from purser.operator.uninstall.agents import nodes_to_strip, written_by_agents
+from purser.kube.resources import CONFIG_MAPS, LEASES, PODS, SECRETS, Resource
+from purser.operator.uninstall.agents import nodes_to_strip, strip
 from purser.operator.wording import some
 
 KUBE_SCHEDULER_LEASE = "purser-kube-scheduler"
@@ -35,7 +32,7 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Say
     """
     await _parts_gone(client, namespace, timeout_s)
     for node in await nodes_to_strip(client, namespace):
-        await _strip(client, node)
+        await strip(client, node)
         say(f"node {node.metadata.name}: what its agent wrote")
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)
@@ -57,16 +54,6 @@ async def _parts_gone(client: Client, namespace: str, timeout_s: float) -> None:
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
         raise KubeError(f"after {timeout_s:g} s still there: pods {some(names)}") from None
-
-
-async def _strip(client: Client, node: Node) -> None:
-    name = node.metadata.name
-    annotations = dict.fromkeys([*written_by_agents(node), DISPUTES_ANNOTATION])
-    if any(each.type == DISPUTED_CONDITION for each in node.status.conditions):
-        gone = {"status": {"conditions": [{"type": DISPUTED_CONDITION, "$patch": "delete"}]}}
-        await client.patch_merge(NODES, name, gone, subresource="status", strategic=True)
-    # Last: by them the node is found again, should this be cut short.
-    await client.patch_merge(NODES, name, {"metadata": {"annotations": annotations}})
 
 
 async def _granted(client: Client) -> list[str]:

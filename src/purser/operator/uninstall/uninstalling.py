@@ -10,7 +10,7 @@ import structlog
 from purser.kube import ApiError, Client, ClusterConfig, KubeError, LeaderElector, NotFoundError
 from purser.kube.objects import Node
 from purser.kube.racing import until
-from purser.kube.resources import LEASES, NODES
+from purser.kube.resources import LEASES
 from purser.operator.acting import KubeWriter, Result, perform
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
@@ -22,7 +22,7 @@ from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.uninstall.agents import listed_by_agents, nodes_to_strip, written_by_agents
+from purser.operator.uninstall.agents import nodes_to_strip, strip
 from purser.operator.uninstall.remaining import remaining
 from purser.operator.wording import some
 
@@ -151,13 +151,8 @@ class _Leaving:
         return not nodes
 
     async def _strip(self, node: Node) -> None:
-        """The annotations last: they say that the rest is the agents'."""
-        patch = {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}}
         try:
-            if amounts := dict.fromkeys(listed_by_agents(node)):
-                status = {"status": {"capacity": amounts, "allocatable": amounts}}
-                await self._client.patch_merge(NODES, node.metadata.name, status, subresource="status")
-            await self._client.patch_merge(NODES, node.metadata.name, patch)
+            await strip(self._client, node)
         except NotFoundError:
             log.debug("A node went by itself", node=node.metadata.name)
         except ApiError as error:

@@ -16,6 +16,7 @@ from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
 from purser.operator.uninstall.leavings import KUBE_SCHEDULER_LEASE, TLS_SECRET, clean_up
 
 AGENT = {"app.kubernetes.io/name": "purser", "app.kubernetes.io/component": "agent"}
+AMOUNTS = {"nvidia.com/gpumem": "81920", "nvidia.com/priority": "10"}
 MADE = ((SECRETS, TLS_SECRET), (SECRETS, GRANT_KEY_SECRET), (CONFIG_MAPS, GRANT_KEY_CONFIGMAP))
 
 
@@ -26,7 +27,7 @@ async def cluster(tmp_path):
         written = {INVENTORY_ANNOTATION: "{}", DISPUTES_ANNOTATION: "{}", "other": "stays"}
         await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
         condition = {"type": DISPUTED_CONDITION, "status": "True"}
-        status = {"status": {"conditions": [condition]}}
+        status = {"status": {"conditions": [condition], "capacity": AMOUNTS, "allocatable": AMOUNTS}}
         await found.client.patch_merge(NODES, "n0", status, subresource="status", strategic=True)
         for resource, name in MADE:
             await found.client.create(resource, {"metadata": {"name": name}}, NAMESPACE)
@@ -47,6 +48,7 @@ async def test_nothing_is_left_and_nothing_of_others_goes(cluster):
     assert after.metadata.annotations == {"other": "stays"}
     assert "Ready" in {each.type for each in after.status.conditions}
     assert DISPUTED_CONDITION not in {each.type for each in after.status.conditions}
+    assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
     assert await left(cluster) == set()
     assert len(said) == 5
 
