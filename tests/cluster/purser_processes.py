@@ -110,6 +110,10 @@ class Purser:
         """Until the first agent is ready."""
         self.agents[0].wait()
 
+    def renew_agent_account(self) -> None:
+        """A token for the node as it is now: one for a Node that was deleted is worth nothing."""
+        self._account("purser-agent", self.cluster.node_name)
+
     def _install(self) -> None:
         self.cluster.create_namespace(DEFAULT_NAMESPACE)
         kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *POLICIES)

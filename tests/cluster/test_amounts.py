@@ -124,7 +124,8 @@ async def test_kubelet_admits_amounts_in_init_containers_and_keeps_them_over_its
     body = pod(cluster, "p", share(2000, 10), init_containers=[init])
     await create(cluster, body)
     before = (await running(cluster, ["p"]))["p"]
-    assert before["spec"]["initContainers"][0]["resources"]["limits"] == limits
+    asked = before["spec"]["initContainers"][0]["resources"]["limits"]
+    assert {name: quantity_ceil(text) for name, text in asked.items()} == {n: int(t) for n, t in limits.items()}
     await cluster.restart_kubelet(cluster.gpu_node)
     await amounts_are_listed(cluster)
     await offers(cluster, SLOTS)
@@ -139,10 +140,15 @@ async def test_a_node_that_registers_anew_lists_them_again(
 ) -> None:
     real = purser.cluster
     if how == "deleted":
+        await cluster.kill_agent(real.node_name)
         await cluster.client.delete(NODES, real.node_name)
+        await cluster.restart_kubelet(real.node_name)
+        # Its token went with the Node, as that of a pod there does.
+        await asyncio.to_thread(purser.renew_agent_account)
+        await cluster.start_agent(real.node_name)
     else:  # kubelet takes the node for another machine, and zeroes its extended resources
         (real.device_plugin_dir / "kubelet_internal_checkpoint").unlink()
-    await cluster.restart_kubelet(real.node_name)
+        await cluster.restart_kubelet(real.node_name)
     await offers(cluster, SLOTS)
     await amounts_are_listed(cluster)
     await create(cluster, pod(cluster, "p", share(2000, 10)))
