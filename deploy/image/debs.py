@@ -102,7 +102,7 @@ class Deb:
         with tarfile.open(fileobj=io.BytesIO(_run("dpkg-deb", "--fsys-tarfile", str(self.path)))) as tar:
             for member in tar:
                 path = _merged(member.name)
-                if _left_out(path):
+                if left_out(path):
                     continue
                 if member.issym():
                     found[path] = Link(member.linkname)
@@ -221,7 +221,8 @@ def _merged(name: str) -> str:
     return str(PurePosixPath("usr") / path) if path.parts and path.parts[0] in _MERGED else str(path)
 
 
-def _left_out(path: str) -> bool:
+def left_out(path: str) -> bool:
+    """Whether the image goes without a file of a package; a path without a slash in front."""
     return any(fnmatch.fnmatch(path, each) for each in LEFT_OUT) and not any(
         fnmatch.fnmatch(path, each) for each in _KEPT
     )
