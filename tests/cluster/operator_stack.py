@@ -27,7 +27,8 @@ from purser.operator.names import DEPLOY_PREFIX, OPERAND_LABEL
 
 from .kubernetes import BUSYBOX_IMAGE
 from .kubernetes.cluster import RealCluster
-from .purser_processes import CHART, LOOPBACK, PURSER
+from .kubernetes.network import NODE_ADDRESS
+from .purser_processes import CHART, PURSER
 from .test_harness_callouts import https_server
 
 NAMESPACE = "gpu-stack"
@@ -69,7 +70,7 @@ class Stack:
             yield self
 
     def wait_operator(self) -> None:
-        self.operator.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{self.metrics_port}/readyz"))
+        self.operator.wait_ready(lambda: answers_ok(f"http://{NODE_ADDRESS}:{self.metrics_port}/readyz"))
 
     def _install(self) -> None:
         self.cluster.create_namespace(NAMESPACE)
@@ -96,7 +97,7 @@ class Stack:
     def _run_options(self) -> list[str]:
         return [
             f"--image={BUSYBOX_IMAGE}",
-            f"--metrics-address={LOOPBACK}",
+            f"--metrics-address={NODE_ADDRESS}",
             f"--metrics-port={self.metrics_port}",
             "--identity=operator",
         ]
@@ -181,7 +182,7 @@ class Stack:
 
     def writes(self) -> dict[str, float]:
         """By verb and kind, of this process so far."""
-        with urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics") as answer:
+        with urlopen(f"http://{NODE_ADDRESS}:{self.metrics_port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         told = [line.rsplit(" ", 1) for line in lines if line.startswith("purser_operator_writes_total{")]
         return {name: float(value) for name, value in told}

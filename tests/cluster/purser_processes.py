@@ -36,19 +36,19 @@ class Agent:
     def __init__(self, cluster: RealCluster, node: Node, folder: Path, kubeconfig: Path) -> None:
         self.node = node
         self.driver = SimulatedDriver.create(folder / "driver", node.name, PROFILE)
-        [port] = free_ports(1)
+        [self.metrics_port] = free_ports(1)
         arguments = [
             f"--node-name={node.name}",
             f"--kubeconfig={kubeconfig}",
             f"--driver-library={self.driver.library}",
             f"--sysfs-root={self.driver.sysfs_root}",
             f"--state-dir={folder / 'agent'}",
-            f"--metrics-port={port}",
+            f"--metrics-port={self.metrics_port}",
             f"--metrics-address={node.address}",
         ]
         name = "purser-agent" if node is cluster.node else f"purser-agent-{node.name}"
         self.process = Process(name, node.command([str(PURSER), "agent", *arguments]), cluster.logs, env=UNBUFFERED)
-        self._ready = f"http://{node.address}:{port}/readyz"
+        self._ready = f"http://{node.address}:{self.metrics_port}/readyz"
 
     def wait(self) -> None:
         """Until it is ready: kubelet knows its devices."""
@@ -69,9 +69,11 @@ class Purser:
         self.agent, self.driver = first.process, first.driver
         scheduler = [str(PURSER), *self._scheduler_arguments()]
         self.scheduler = Process("purser-scheduler", scheduler, cluster.logs, env=UNBUFFERED)
-        self.kube_scheduler = Process(
-            "purser-kube-scheduler", self._kube_scheduler_argv(kube_port, kube_http), cluster.logs
-        )
+        self._kube_scheduler_http = kube_http
+        self._kube_scheduler_account = str(self._account("purser-scheduler"))
+        self._kube_scheduler_config = self.folder / "kube-scheduler.json"
+        self.configure_kube_scheduler()
+        self.kube_scheduler = Process("purser-kube-scheduler", self._kube_scheduler_argv(kube_port), cluster.logs)
         self._kube_scheduler_health = f"https://{LOOPBACK}:{kube_port}/healthz"
 
     def start(self) -> None:
@@ -79,7 +81,7 @@ class Purser:
         self.scheduler.start()
         self.agent.start()
         self.kube_scheduler.start()
-        self.kube_scheduler.wait_ready(lambda: answers_ok(self._kube_scheduler_health, self.cluster.ca_file))
+        self.wait_kube_scheduler()
         self.wait_scheduler()
         self.wait_agent()
 
@@ -100,9 +102,13 @@ class Purser:
         agent.wait()
         return agent
 
+    def wait_kube_scheduler(self) -> None:
+        """Until the kube-scheduler beside it answers."""
+        self.kube_scheduler.wait_ready(lambda: answers_ok(self._kube_scheduler_health, self.cluster.ca_file))
+
     def wait_scheduler(self) -> None:
         """Until the scheduler is ready: it knows the cluster, and its webhook is registered."""
-        ready = f"http://{LOOPBACK}:{self.scheduler_metrics}/readyz"
+        ready = f"http://{self.cluster.node.address}:{self.scheduler_metrics}/readyz"
         # Where it never ran before it compiles its kernels first.
         self.scheduler.wait_ready(lambda: answers_ok(ready), 180)
 
@@ -141,33 +147,34 @@ class Purser:
             f"--webhook-address={LOOPBACK}",
             f"--webhook-port={self.webhook_port}",
             f"--extender-port={self.extender_port}",
-            f"--metrics-address={LOOPBACK}",
+            f"--metrics-address={self.cluster.node.address}",
             f"--metrics-port={self.scheduler_metrics}",
             f"--follow-lease={DEFAULT_NAMESPACE}/purser-kube-scheduler",
             f"--webhook-url={LOOPBACK}:{self.webhook_port}",
             f"--webhook-scheduler-user=system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler",
         ]
 
-    def _kube_scheduler_argv(self, port: int, http_port: int) -> list[str]:
+    def configure_kube_scheduler(self, **values: Any) -> None:
+        """Write its configuration as the chart has it with these values of `scheduler.kubeScheduler`."""
         [found] = [
             each
-            for each in self._objects
+            for each in _render(self.cluster.version, **values)
             if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "purser-kube-scheduler"
         ]
         config = yaml.safe_load(found["data"]["config.yaml"])
-        account = str(self._account("purser-scheduler"))
-        config["clientConnection"] = {"kubeconfig": account, "qps": 500, "burst": 1000}
-        [extender] = config["extenders"]
-        extender["urlPrefix"] = f"https://{LOOPBACK}:{self.extender_port}"
+        config["clientConnection"] = {"kubeconfig": self._kube_scheduler_account, "qps": 500, "burst": 1000}
+        config["extenders"][-1]["urlPrefix"] = f"https://{LOOPBACK}:{self.extender_port}"
         if self.cluster.version < (1, 22):
-            address = f"{LOOPBACK}:{http_port}"
+            address = f"{LOOPBACK}:{self._kube_scheduler_http}"
             config |= {"healthzBindAddress": address, "metricsBindAddress": address}
-        path = self.folder / "kube-scheduler.json"
-        path.write_text(json.dumps(config))
+        self._kube_scheduler_config.write_text(json.dumps(config))
+
+    def _kube_scheduler_argv(self, port: int) -> list[str]:
+        account = self._kube_scheduler_account
         serving = self.cluster.files.serving
         return [
             self.cluster.binaries.path("kube-scheduler"),
-            f"--config={path}",
+            f"--config={self._kube_scheduler_config}",
             f"--bind-address={LOOPBACK}",
             f"--secure-port={port}",
             f"--tls-cert-file={serving.cert}",
@@ -180,8 +187,8 @@ class Purser:
         return self.cluster.service_account_kubeconfig(DEFAULT_NAMESPACE, name, node)
 
 
-def _render(version: tuple[int, int]) -> list[dict[str, Any]]:
-    values = {"scheduler": {"kubeScheduler": {"tag": f"v{version[0]}.{version[1]}.0"}}}
+def _render(version: tuple[int, int], **kube_scheduler: Any) -> list[dict[str, Any]]:
+    values = {"scheduler": {"kubeScheduler": {"tag": f"v{version[0]}.{version[1]}.0", **kube_scheduler}}}
     with helm_python.Chart.load(CHART) as chart:
         files = chart.render(values, name="purser", namespace=DEFAULT_NAMESPACE)
     return [one for name, text in files.items() if name.endswith(".yaml") for one in yaml.safe_load_all(text) if one]

@@ -1,0 +1,140 @@
+"""Purser's operator beside the real node-feature-discovery: what that sees of a node is what the operator goes by."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purser.lab.controlplane.process import Process
+from purser.lab.driver.node import SimulatedDriver
+from purser.operator.names import GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL, NFD_KERNEL_LABEL, NFD_PREFIX
+from purser.operator.operands.gfd import ACCOUNT as GFD_ACCOUNT
+
+from .kubernetes import RealCluster
+from .neighbours import ACCOUNTS, manifests, program
+from .operator_stack import NAMESPACE, Stack
+
+NFD_NAMESPACE = "node-feature-discovery"
+PCI = f"{NFD_PREFIX}pci-0302_10de.present"
+"""As node-feature-discovery names NVIDIA's 3D controllers where nobody configured it."""
+
+OS_RELEASE = 'ID=ubuntu\nVERSION_ID="22.04"\n'
+"""Another system than kubelet tells of."""
+
+SPEC = {
+    "discovery": {"goneAfterSeconds": 1},
+    "toolkit": {"enabled": False},
+    "devicePlugin": {"enabled": False},
+    "dcgmExporter": {"enabled": False},
+    "migManager": {"enabled": False},
+    "validator": {"enabled": False},
+}
+"""A driver, whose image is chosen by kernel and operating system, and GPU feature discovery."""
+
+
+class NodeFeatureDiscovery:
+    """Master and worker of the real node; what the worker sees is this machine with another PCI bus and system."""
+
+    def __init__(self, cluster: RealCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.driver = SimulatedDriver.create(folder / "driver", cluster.node_name, "t4-4")
+        self._folder = folder
+        self._programs = {name: program(cluster, name) for name in ("nfd-master", "nfd-worker")}
+
+    @contextmanager
+    def running(self) -> Iterator["NodeFeatureDiscovery"]:
+        kinds = ("Namespace", "CustomResourceDefinition", *ACCOUNTS)
+        installed = manifests(self.cluster, "nfd", "deployment/overlays/default", kinds)
+        (self._folder / "host/etc").mkdir(parents=True)
+        (self._folder / "host/etc/os-release").write_text(OS_RELEASE)
+        (self._folder / "host/sys").symlink_to(self.driver.sysfs_root)
+        with ExitStack() as stack:
+            stack.callback(self._uninstall, installed)
+            self.cluster.create(*installed)
+            # The worker ends where it cannot write what it found.
+            self.cluster.kubectl("wait", "--for=condition=Established", "crd", "nodefeatures.nfd.k8s-sigs.io")
+            for name, options in {
+                "nfd-master": ["--enable-leader-election=false"],
+                "nfd-worker": ['--options={"core": {"sleepInterval": "1s"}}'],
+            }.items():
+                process = self._process(name, options)
+                process.start()
+                stack.callback(process.stop)
+            yield self
+
+    def _process(self, name: str, options: list[str]) -> Process:
+        account = self.cluster.service_account_kubeconfig(NFD_NAMESPACE, name)
+        ports = ["--metrics=0", "--grpc-health=0"]
+        argv = ["env", f"--chdir={self._folder}", self._programs[name], f"--kubeconfig={account}", *ports, *options]
+        where = {"NODE_NAME": self.cluster.node_name, "KUBERNETES_NAMESPACE": NFD_NAMESPACE}
+        return Process(name, argv, self.cluster.logs, env=where)
+
+    def _uninstall(self, installed: list[dict[str, Any]]) -> None:
+        everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": installed})
+        self.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=everything)
+        labels = [key for key in self.labels() if key.startswith(NFD_PREFIX)]
+        self.cluster.kubectl("label", "node", self.cluster.node_name, *(f"{key}-" for key in labels))
+
+    def labels(self) -> dict[str, str]:
+        """Of the real node."""
+        return dict(self.cluster.get("node", self.cluster.node_name)["metadata"]["labels"])
+
+    def wait_label(self, key: str, value: str | None) -> None:
+        """Until the node has it; None: until it has it no more."""
+        self.cluster.wait_until(f"{key} is {value}", lambda: self.labels().get(key) == value)
+
+
+@pytest.fixture(scope="module")
+def nfd(real_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeFeatureDiscovery]:
+    with NodeFeatureDiscovery(real_cluster, tmp_path_factory.mktemp("nfd")).running() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stack(nfd: NodeFeatureDiscovery) -> Iterator[Stack]:
+    with Stack(nfd.cluster).running() as running:
+        running.create_policy("policy", SPEC)
+        yield running
+
+
+def test_what_the_worker_sees_decides_which_driver_the_node_gets(nfd: NodeFeatureDiscovery, stack: Stack) -> None:
+    nfd.wait_label(PCI, "true")
+    nfd.wait_label(GPU_PRESENT_LABEL, "true")
+    stack.wait_settled()
+    assert nfd.labels()[NFD_KERNEL_LABEL] == os.uname().release
+    driver = stack.daemon_set("driver")["spec"]["template"]["spec"]["containers"][0]
+    assert driver["image"].endswith("-ubuntu22.04")
+
+
+def test_what_gpu_feature_discovery_may_write_becomes_labels(nfd: NodeFeatureDiscovery, stack: Stack) -> None:
+    """Its image is not here: the object that it writes is written with the account that the operator gave it."""
+    [main] = stack.daemon_set("gpu-feature-discovery")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "USE_NODE_FEATURE_API", "value": "true"} in main["env"]
+    cluster = nfd.cluster
+    account = cluster.service_account_kubeconfig(NAMESPACE, GFD_ACCOUNT)
+    feature = {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": {
+            "name": f"nvidia-features-for-{cluster.node_name}",
+            "namespace": NAMESPACE,
+            "labels": {"nfd.node.kubernetes.io/node-name": cluster.node_name},
+        },
+        "spec": {"features": {}, "labels": {GPU_PRODUCT_LABEL: "Tesla-T4"}},
+    }
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(feature), kubeconfig=account)
+    nfd.wait_label(GPU_PRODUCT_LABEL, "Tesla-T4")
+    cluster.delete("nodefeature", f"-n{NAMESPACE}", feature["metadata"]["name"])
+    nfd.wait_label(GPU_PRODUCT_LABEL, None)
+
+
+def test_a_node_whose_cards_the_worker_sees_no_more_loses_its_operands(nfd: NodeFeatureDiscovery, stack: Stack) -> None:
+    for index in range(4):
+        nfd.driver.remove_gpu(index)
+    nfd.wait_label(PCI, None)
+    nfd.wait_label(GPU_PRESENT_LABEL, "false")
+    nfd.cluster.wait_until("its operands have left", lambda: not stack.pods("driver"))
