@@ -7,11 +7,13 @@ newer), and never fits once a DeviceClass has the resource's name (1.36).
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
 from purser.core.node_amounts import AMOUNTS, listed_amounts
 from purser.core.quantities import quantity_ceil
+from purser.kube.errors import NotFoundError
 from purser.kube.resources import NODES
 from tests.cluster.purser_processes import Purser
 from tests.cluster.real_scenarios import RealScenarioCluster, scenario_cluster
@@ -60,6 +62,15 @@ async def forget_amounts(cluster: RealScenarioCluster) -> None:
     gone: dict[str, None] = dict.fromkeys(AMOUNTS)
     patch = {"status": {"capacity": gone, "allocatable": gone}}
     await cluster.client.patch_merge(NODES, cluster.gpu_node, patch, subresource="status")
+
+
+async def registered(cluster: RealScenarioCluster) -> None:
+    async def probe() -> bool:
+        with suppress(NotFoundError):
+            return bool(await cluster.client.get(NODES, cluster.gpu_node))
+        return False
+
+    await eventually(cluster, "kubelet has registered its node", probe)
 
 
 async def waiting(cluster: RealScenarioCluster, count: int) -> None:
@@ -143,6 +154,7 @@ async def test_a_node_that_registers_anew_lists_them_again(
         await cluster.kill_agent(real.node_name)
         await cluster.client.delete(NODES, real.node_name)
         await cluster.restart_kubelet(real.node_name)
+        await registered(cluster)
         # Its token went with the Node, as that of a pod there does.
         await asyncio.to_thread(purser.renew_agent_account)
         await cluster.start_agent(real.node_name)
