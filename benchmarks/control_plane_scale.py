@@ -6,7 +6,10 @@ Starts etcd and kube-apiserver out of the folders named, makes nodes of 8 cards 
 the cases one after the other, each with a kube-scheduler of its own:
 
     purser            the chart's configuration; pods ask for whole cards, HAMi's and Volcano's shares in turn
+    purser-all        the same with scheduler.nodesToScore: 0
+    purser-exclusive  the same with scheduler.authority: exclusive
     purser-adaptive   the same without percentageOfNodesToScore: 100
+    counted           no extender; the same pods, whose resources kube-scheduler counts by itself
     no-extender       the chart's configuration without its extender; pods ask for no GPUs
     stock             kube-scheduler's defaults; pods ask for no GPUs
 
@@ -41,7 +44,6 @@ import msgspec
 
 from purser.core.model import Device, NodeInventory
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, SCHEDULER_NAME
-from purser.core.placement.policy import NODES_TO_SCORE
 from purser.kube import Client, ClusterConfig, Informer, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.resources import NAMESPACES, NODES, PODS, Raw
@@ -61,7 +63,7 @@ from purser.scheduler.keys import load_or_create_keys
 GPUS, MEMORY_MIB, SLOTS = 8, 81920, 10
 AT_ONCE = 32
 WARM_UP = 30
-CASES = ("purser", "purser-adaptive", "no-extender", "stock")
+CASES = ("purser", "purser-all", "purser-exclusive", "purser-adaptive", "counted", "no-extender", "stock")
 TICKS = os.sysconf("SC_CLK_TCK")
 SHARES = (
     {"nvidia.com/gpu": "1"},
@@ -79,6 +81,13 @@ class Case:
     scheduler: str
     has_gpus: bool
     config: dict[str, Any]
+    options: tuple[str, ...] = ()
+    """Of `purser scheduler`."""
+
+    @property
+    def has_purser(self) -> bool:
+        """Whether Purser is asked."""
+        return "extenders" in self.config
 
 
 def cases(extender_port: int) -> list[Case]:
@@ -87,7 +96,10 @@ def cases(extender_port: int) -> list[Case]:
     adaptive = {key: value for key, value in chart.items() if key != "percentageOfNodesToScore"}
     return [
         Case("purser", SCHEDULER_NAME, True, chart),
+        Case("purser-all", SCHEDULER_NAME, True, chart, ("--nodes-to-score", "0")),
+        Case("purser-exclusive", SCHEDULER_NAME, True, chart, ("--authority", "exclusive")),
         Case("purser-adaptive", SCHEDULER_NAME, True, adaptive),
+        Case("counted", SCHEDULER_NAME, True, without),
         Case("no-extender", SCHEDULER_NAME, False, without),
         Case("stock", "default-scheduler", False, {}),
     ]
@@ -245,15 +257,20 @@ def unverified() -> ssl.SSLContext:
 class Purser:
     """Purser's scheduler, a process of its own as in the chart, without the webhook."""
 
-    def __init__(self, plane: RealControlPlane, folder: Path, authority: str, nodes_to_score: int) -> None:
+    def __init__(self, plane: RealControlPlane, folder: Path) -> None:
         self.port, webhook, self._metrics = free_ports(3)
-        words = ["scheduler", "--kubeconfig", str(plane.kubeconfig(ADMIN)), "--no-webhook", "--log-level", "warning"]
-        words += ["--extender-port", str(self.port), "--webhook-address", "127.0.0.1", "--webhook-port", str(webhook)]
-        words += ["--metrics-address", "127.0.0.1", "--metrics-port", str(self._metrics), "--authority", authority]
-        words += ["--nodes-to-score", str(nodes_to_score)]
-        self.process = Process(
-            "purser-process", [sys.executable, "-c", "from purser.cli import main; main()", *words], folder
-        )
+        self._command = [sys.executable, "-c", "from purser.cli import main; main()", "scheduler", "--no-webhook"]
+        self._command += ["--kubeconfig", str(plane.kubeconfig(ADMIN)), "--log-level", "warning"]
+        self._command += ["--webhook-address", "127.0.0.1", "--webhook-port", str(webhook)]
+        self._command += ["--extender-port", str(self.port)]
+        self._command += ["--metrics-address", "127.0.0.1", "--metrics-port", str(self._metrics)]
+        self._folder = folder
+        self.process = self.of(())
+
+    def of(self, options: tuple[str, ...]) -> Process:
+        """The process with these options, which is the one that is measured from now on."""
+        self.process = Process("purser-process", [*self._command, *options], self._folder)
+        return self.process
 
     def metrics(self) -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
@@ -285,7 +302,9 @@ def processes(cluster: Cluster, extra: dict[str, Process]) -> dict[str, int]:
 def sums(exposition: bytes, metric: str, labels: tuple[str, ...]) -> dict[tuple[str, ...], tuple[float, float]]:
     """Sum and count of a histogram by some of its labels."""
     found: dict[tuple[str, ...], list[float]] = {}
-    for name, text, value in re.findall(rf"^{metric}_(sum|count)\{{(.*)\}} (\S+)$", exposition.decode(), re.MULTILINE):
+    for name, text, value in re.findall(
+        rf"^{metric}_(sum|count)(?:\{{(.*)\}})? (\S+)$", exposition.decode(), re.MULTILINE
+    ):
         said = dict(re.findall(r'(\w+)="([^"]*)"', text))
         into = found.setdefault(tuple(said.get(label, "") for label in labels), [0.0, 0.0])
         into[name == "count"] += float(value)
@@ -295,7 +314,9 @@ def sums(exposition: bytes, metric: str, labels: tuple[str, ...]) -> dict[tuple[
 def parts(before: bytes, after: bytes, metric: str, labels: tuple[str, ...], pods: int) -> dict[str, float]:
     """Milliseconds that a pod took in each part, between two expositions of a histogram in seconds."""
     old, new = sums(before, metric, labels), sums(after, metric, labels)
-    spent = {" ".join(key): 1000 * (total - old.get(key, (0.0, 0.0))[0]) / pods for key, (total, _) in new.items()}
+    spent = {
+        " ".join(key) or metric: 1000 * (total - old.get(key, (0.0, 0.0))[0]) / pods for key, (total, _) in new.items()
+    }
     return {name: round(value, 3) for name, value in sorted(spent.items()) if value >= 0.001}
 
 
@@ -429,13 +450,13 @@ async def run(programs: Programs, arguments: argparse.Namespace, folder: Path) -
         await client.create(NAMESPACES, {"metadata": {"name": DEFAULT_NAMESPACE}})
         await each_of(nodes(arguments.nodes), lambda node: client.create(NODES.raw(), node))
         following = group.create_task(cluster.follow())
-        purser = Purser(plane, folder, arguments.authority, arguments.nodes_to_score)
+        purser = Purser(plane, folder)
         wanted = [each for each in cases(purser.port) if each.name in (arguments.case or CASES)]
-        for case in (each for each in wanted if each.has_gpus):
-            async with running(purser.process, purser.is_ready):
+        for case in (each for each in wanted if each.has_purser):
+            async with running(purser.of(case.options), purser.is_ready):
                 found.append(await measure(cluster, programs, case, purser, options))
             say(found[-1])
-        for case in (each for each in wanted if not each.has_gpus):
+        for case in (each for each in wanted if not each.has_purser):
             found.append(await measure(cluster, programs, case, None, options))
             say(found[-1])
         following.cancel()
@@ -483,8 +504,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=15.0, help="pods a second at the steady rate")
     parser.add_argument("--seconds", type=float, default=20.0, help="for how long they come at the steady rate")
     parser.add_argument("--case", action="append", choices=CASES, help="repeated; default: all")
-    parser.add_argument("--authority", default="shared", help="shared or exclusive, as of `purser scheduler`")
-    parser.add_argument("--nodes-to-score", type=int, default=NODES_TO_SCORE, help="as of `purser scheduler`")
     parser.add_argument("--json", type=Path, help="write what was measured there, too")
     parser.add_argument("--profile", type=Path, help="write CPU profiles of kube-scheduler (pprof) into this folder")
     arguments = parser.parse_args()
@@ -492,7 +511,7 @@ def main() -> None:
         arguments.assets = [Path(named)]
     with tempfile.TemporaryDirectory(prefix="purser-scale-") as folder:
         rows = asyncio.run(run(programs_of(arguments.assets, Path(folder) / "bin"), arguments, Path(folder)))
-    print(f"{arguments.nodes} nodes x {GPUS} cards, {arguments.pods} pods, authority {arguments.authority}")
+    print(f"{arguments.nodes} nodes x {GPUS} cards, {arguments.pods} pods")
     print(table(rows))
     for books in (f"{row['case']}: {row['books']}" for row in rows if row["books"]):
         print(books)
