@@ -217,6 +217,16 @@ async def test_an_answer_without_containers_is_told_as_the_version_prints_it(fol
         )
 
 
+@pytest.mark.parametrize(("version", "names"), [("v1.28.15", ()), ("v1.29.0", ("vendor.com/gpu=0",))])
+async def test_cdi_devices_of_an_answer_reach_the_runtime_since_they_are_on(folder, version, names):
+    async with running(Node(folder, version)) as node, serving(node, Plugin()) as plugin:
+        plugin.answer = api_pb2.AllocateResponse(container_responses=[{"cdi_devices": [{"name": "vendor.com/gpu=0"}]}])
+        await register(node)
+        await node.until_capacity(3)
+        (view,) = containers_of(await node.admit("u1", container("c", 1)))
+        assert (await run_options(node.books, node.endpoints, "u1", view)).cdi_devices == names
+
+
 async def test_a_pod_for_a_forgotten_resource_is_out_of_it(node, plugin):
     node.books.tell(devicemanager.stop(node.books.devices, GPU, 0.0))
     node.books.forget_expired(301.0)
