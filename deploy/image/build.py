@@ -33,6 +33,9 @@ from purser.cli import main
 sys.exit(main())
 """
 
+_SOURCES = ("deploy/image", "src", "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
+"""What the image depends on."""
+
 _GROUND: oci.Tree = {
     **{name: Link(f"usr/{name}") for name in ("bin", "lib", "lib64", "sbin")},
     **{
@@ -185,7 +188,7 @@ def _commit() -> tuple[str, int]:
     given = os.environ.get("SOURCE_DATE_EPOCH")
     try:
         revision, seconds = _git("log", "-1", "--format=%H %ct").split()
-        changed = "-changed" if _git("status", "--porcelain", "src", "pyproject.toml", "requirements.lock") else ""
+        changed = "-changed" if _git("status", "--porcelain", *_SOURCES) else ""
     except (OSError, subprocess.CalledProcessError) as error:
         if given is None:
             raise ImageError(f"no git commit to date the image by ({error}): set SOURCE_DATE_EPOCH") from error

@@ -125,25 +125,36 @@ def fetch(pins: Sequence[Pin], cache: Path, *, newest: bool = False) -> list[Deb
     `newest`: for one that Debian no longer serves in that version the newest is taken, and said.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    absent = [pin for pin in pins if not _is_there(cache / pin.file_name, pin.sha256)]
-    if absent:
-        say(f"downloading {len(absent)} packages of Debian")
+    absent = {pin.name: pin for pin in pins if not _is_there(cache / pin.file_name, pin.sha256)}
     found = {pin.name: pin for pin in pins}
-    with _apt(cache) as apt:
-        for pin in absent:
-            try:
-                got = apt.download(f"{pin.name}={pin.version}")
-            except ImageError as error:
-                if not newest:
-                    raise ImageError(
-                        f"{error}\nDebian no longer serves {pin.name} {pin.version}, or is not reached. Security "
-                        "updates replace packages: `make image-lock` writes the newest into deploy/image/debian.lock"
-                    ) from error
-                got = apt.download(pin.name)
-            found[pin.name] = _keep(got, cache)
-            if found[pin.name] != pin:
-                _judge(pin, found[pin.name], newest)
+    if absent:
+        say(f"downloading {', '.join(absent)}")
+        with _apt(cache) as apt:
+            for file in _download(apt, list(absent.values()), newest):
+                got = _keep(file, cache)
+                _judge(absent[got.name], got)
+                found[got.name] = got
     return [Deb(pin, cache / pin.file_name) for pin in found.values()]
+
+
+def _download(apt: "_Apt", pins: Sequence[Pin], newest: bool) -> list[Path]:
+    wanted = {f"{pin.name}={pin.version}": pin for pin in pins}
+    try:
+        return apt.download(*wanted)
+    except ImageError as error:
+        if not newest:
+            raise ImageError(
+                f"{error}\nDebian no longer serves what deploy/image/debian.lock names, or is not reached. Security "
+                "updates replace packages: `make image-lock` writes the newest into the lock"
+            ) from error
+    return [file for each, pin in wanted.items() for file in _that_or_newest(apt, each, pin.name)]
+
+
+def _that_or_newest(apt: "_Apt", wanted: str, name: str) -> list[Path]:
+    try:
+        return apt.download(wanted)
+    except ImageError:
+        return apt.download(name)
 
 
 def renewed(cache: Path) -> str:
@@ -151,15 +162,15 @@ def renewed(cache: Path) -> str:
     cache.mkdir(parents=True, exist_ok=True)
     with _apt(cache) as apt:
         apt.update()
-        pins = [_keep(apt.download(name), cache) for name in PACKAGES]
+        pins = sorted((_keep(file, cache) for file in apt.download(*PACKAGES)), key=lambda pin: pin.name)
     head = "# Packages of Debian 12 (amd64) that Purser's image is made of; `make image-lock` renews them.\n"
     return head + "".join(f"{pin.name} {pin.version} {pin.sha256}\n" for pin in pins)
 
 
-def _judge(wanted: Pin, got: Pin, newest: bool) -> None:
-    if wanted.version == got.version:
+def _judge(wanted: Pin, got: Pin) -> None:
+    if wanted.version == got.version and wanted != got:
         raise ImageError(f"{got.name} {got.version} is {got.sha256}, not {wanted.sha256} as debian.lock says")
-    if newest:
+    if wanted != got:
         say(
             f"WARNING: Debian no longer serves {wanted.name} {wanted.version}: the image has {got.version}, "
             "and another digest than the lock's. `make image-lock` renews that"
@@ -181,17 +192,17 @@ class _Apt:
         self._options = [f"-oDir::State::Lists={self._work}/lists", f"-oDir::Cache={self._work}/apt"]
         self._get("update")
 
-    def download(self, what: str) -> Path:
-        """The file, as the archive names it. Raises ImageError."""
+    def download(self, *packages: str) -> list[Path]:
+        """Their files, as the archive names them. Raises ImageError."""
         before = set(self._work.glob("*.deb"))
         try:
-            self._get("download", what)
+            self._get("download", *packages)
         except ImageError:
             if self._options:
                 raise
             self.update()
-            self._get("download", what)
-        return (set(self._work.glob("*.deb")) - before).pop()
+            self._get("download", *packages)
+        return sorted(set(self._work.glob("*.deb")) - before)
 
     def _get(self, *arguments: str) -> None:
         sandbox = ["-oAPT::Sandbox::User=root"] if os.geteuid() == 0 else []
@@ -233,5 +244,6 @@ def _run(*command: str, cwd: Path | None = None) -> bytes:
         raise ImageError(f"no {command[0]} on this machine: the image is built on Debian 12")
     result = subprocess.run(command, cwd=cwd, capture_output=True)
     if result.returncode != 0:
-        raise ImageError(f"{' '.join(command)}: {result.stderr.decode(errors='replace').strip()}")
+        told = result.stderr.decode(errors="replace").strip()
+        raise ImageError(f"{told} ({command[0]} ended with {result.returncode})")
     return result.stdout
