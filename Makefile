@@ -30,9 +30,9 @@ format: setup  ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 12 minutes). KUBERNETES=1.36.3 names another release
+cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 15 minutes). KUBERNETES=1.32.x names another release
 	$(BIN)/python -m tests.cluster.kubernetes.build
-	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster $(ARGS)
+	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile $(ARGS)
 
 image: setup-lab  ## Build the image into dist/, without Docker or root, on Debian 12. ARGS="--help" shows options
 	@$(BIN)/python -m deploy.image $(ARGS)

@@ -1,5 +1,7 @@
 """Purser's image, built once for all tests that run pods of it."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,15 @@ REFERENCE = "docker.io/library/purser:0.1.0"
 @pytest.fixture(scope="session")
 def purser_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive; its bill of materials lies beside it. Debian may serve newer packages than the lock names: they are
-    taken, for a security update of Debian's is no failure of Purser's."""
-    folder = tmp_path_factory.mktemp("image")
-    build(folder, newest=True)
+    taken, for a security update of Debian's is no failure of Purser's. The workers of a run share it."""
+    run = tmp_path_factory.getbasetemp()
+    folder = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "image"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            build(folder, newest=True)
+            (folder / "built").touch()
     return next(folder.glob("*.oci.tar"))
 
 

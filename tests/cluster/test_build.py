@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .kubernetes import releases
+from .kubernetes import build, modules, releases
 from .kubernetes.apt import source_lines, source_stanzas
 
 STANZAS = """\
@@ -70,7 +70,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("asked", "release"),
     [
-        ("", "1.20.2"),
+        ("1.20.2", "1.20.2"),
         ("1.33.4", "1.33.4"),
         ("v1.33.4", "1.33.4"),
         ("1.32.x", "1.32.13"),  # of those that were built
@@ -82,10 +82,31 @@ def test_a_release_is_chosen(cache: Path, monkeypatch: pytest.MonkeyPatch, asked
     assert releases.wanted() == release
 
 
-def test_of_its_minor_version_the_pinned_release_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", ["", "1.{}.x"])
+def test_by_default_and_of_its_minor_version_the_pinned_release_is_chosen(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
     pinned = releases.pinned("kubernetes")
-    monkeypatch.setenv("KUBERNETES", f"1.{releases.minor_of(pinned)}.x")
+    minor = releases.minor_of(pinned)
+    monkeypatch.setenv("KUBERNETES", asked.format(minor))
+    assert releases.wanted() == f"1.{minor}.x", "none is there"
+    other = f"1.{minor}.1"
+    releases.folder("kubernetes", other).mkdir()
+    assert releases.wanted() == other, "what was served in its place"
+    releases.folder("kubernetes", pinned).mkdir()
     assert releases.wanted() == pinned
+
+
+def test_where_the_pinned_release_is_not_served_the_newest_that_is_gets_built(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pinned = releases.pinned("kubernetes")
+    minor = releases.minor_of(pinned)
+    monkeypatch.setattr(modules, "newest", lambda minor, programs: f"1.{minor}.1")
+    for served, release in ((True, pinned), (False, f"1.{minor}.1")):
+        monkeypatch.setattr(modules, "is_served", lambda release, programs, served=served: served)
+        assert build.to_build(f"1.{minor}.x") == release
+    assert f"does not serve {pinned}: the tests run on 1.{minor}.1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("asked", ["1.36", "latest", "2.0.0", "1.36.3-rc.1", "1.36.3 "])

@@ -20,7 +20,7 @@ from .kubelet_twin.scenarios import SCENARIOS
 from .kubelet_twin.steps import Scenario
 from .kubernetes import RealCluster
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.oldest]
 
 
 def name_of(scenario: Scenario) -> str:

@@ -113,6 +113,7 @@ async def test_stand_ins_do_the_rest_on_an_api_server_alone(tmp_path: Path, quie
         await check_environment(cluster, found["shared"])
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("slots", [10, 1])
 @pytest.mark.parametrize("limits", [share(9000, 0), whole()], ids=["by memory", "whole cards"])
 async def test_preemption_takes_exactly_who_has_to_go_and_comes_to_rest(

@@ -91,6 +91,7 @@ async def test_three_shares_pack_or_spread_and_all_books_agree(cluster: Cluster,
     await check_books(cluster)
 
 
+@pytest.mark.oldest
 async def test_an_app_container_takes_over_the_card_of_its_init_container(cluster: Cluster):
     init = container(cluster, share(), "prepare", command=["true"])
     await create(cluster, pod(cluster, "staged", share(), init_containers=[init]))
@@ -102,6 +103,7 @@ async def test_an_app_container_takes_over_the_card_of_its_init_container(cluste
 # --- 2
 
 
+@pytest.mark.oldest
 async def test_a_pod_that_does_not_fit_waits_says_why_and_runs_when_room_appears(cluster: Cluster):
     holders = [f"holder-{place}" for place in range(8)]
     await create(cluster, *(pod(cluster, name, share(memory=30000, cores=10)) for name in holders))
@@ -171,6 +173,7 @@ async def kill_and_start_scheduler(cluster: Cluster) -> None:
     await cluster.start_scheduler()
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("restart", [restart_kubelet, kill_and_start_agent, kill_and_start_scheduler])
 async def test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice(cluster: Cluster, restart):
     steady = ["steady-share", "steady-whole"]
@@ -222,6 +225,7 @@ async def _replicas_run(cluster: Cluster, count: int) -> None:
 # --- 6
 
 
+@pytest.mark.oldest
 async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers(cluster: Cluster):
     await offers(cluster, SLOTS)
     await create(cluster, pod(cluster, "before", share()))
@@ -274,6 +278,7 @@ async def test_refusals_say_what_to_change(cluster: Cluster, limits, pod_fields,
     assert await absent(cluster, "refused")
 
 
+@pytest.mark.oldest
 async def test_grant_annotations_of_a_bound_pod_cannot_be_changed(cluster: Cluster):
     await create(cluster, pod(cluster, "bound", share()))
     bound = (await running(cluster, ["bound"]))["bound"]
@@ -311,6 +316,7 @@ async def test_pods_without_gpus_are_untouched_with_and_without_the_webhook(clus
         await cluster.start_webhook()
 
 
+@pytest.mark.oldest
 async def test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event_says_what_to_do(cluster: Cluster):
     await cluster.stop_webhook()
     try:

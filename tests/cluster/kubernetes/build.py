@@ -40,9 +40,7 @@ def ensure_programs() -> None:
     if assets:
         say(f"KUBEBUILDER_ASSETS names {assets}: nothing is built")
     with _lock():
-        version = releases.wanted()
-        if version.endswith(".x") and not assets:
-            version = modules.newest(releases.minor_of(version), PROGRAMS)
+        version = releases.wanted() if assets else to_build(releases.asked())
         wanted = releases.folders(version)
         absent = {} if assets else {name: found for name, path in wanted.items() if (found := _absent(name, path))}
         from_debian = version == releases.DEBIAN and bool(absent)
@@ -57,6 +55,20 @@ def ensure_programs() -> None:
                     debian.build(programs, work, ready)
                 else:
                     modules.build(name, target.name.split("-", 1)[1], programs, work, ready)
+
+
+def to_build(asked: str) -> str:
+    """The release for `1.32.x`: the one that is pinned, if it is of that minor version and served, or the newest."""
+    if not asked.endswith(".x"):
+        return asked
+    minor, newest = releases.minor_of(asked), releases.pinned("kubernetes")
+    if minor != releases.minor_of(newest):
+        return modules.newest(minor, PROGRAMS)
+    if releases.folder("kubernetes", newest).is_dir() or modules.is_served(newest, PROGRAMS):
+        return newest
+    found = modules.newest(minor, PROGRAMS)
+    say(f"the module proxy does not serve {newest}: the tests run on {found}")
+    return found
 
 
 def _absent(name: str, folder: Path) -> tuple[str, ...]:

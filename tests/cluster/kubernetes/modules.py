@@ -57,6 +57,17 @@ def newest(minor: int, programs: tuple[str, ...]) -> str:
     )
 
 
+def is_served(release: str, programs: tuple[str, ...]) -> bool:
+    """Whether the module proxy serves the pinned release with all of its modules. Raises BuildError without Go."""
+    _require_go()
+    try:
+        _go(["list", "-deps", *_packages("kubernetes", programs).values()], releases.module_folder("kubernetes"))
+    except BuildError as error:
+        say(f"{release} is not served: {str(error).splitlines()[-1].strip()}")
+        return False
+    return True
+
+
 def programs(name: str) -> tuple[str, ...]:
     """What is built of a module, but for Kubernetes', of which whoever builds it says it."""
     return tuple(_PROGRAMS.get(name, ()))

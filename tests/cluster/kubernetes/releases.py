@@ -1,8 +1,8 @@
 """Which release of Kubernetes the tests run, and the folders where programs that are built once per machine lie.
 
-`KUBERNETES` names it: `1.36.3`, or `1.32.x` for the newest of a minor version; by default 1.20.2. That one is built
-from Debian's source package, every other from Go modules. The newest that tests know, and the etcd, containerd and helm
-beside it, are pinned in `modules/*/go.mod`, and nowhere else.
+`KUBERNETES` names it: `1.32.5`, or `1.32.x` for the newest of a minor version; by default the newest that tests know.
+1.20.2, the oldest, is built from Debian's source package, every other from Go modules. The newest that tests know, and
+the etcd, containerd and helm beside it, are pinned in `modules/*/go.mod`, and nowhere else.
 """
 
 import os
@@ -51,19 +51,27 @@ def pinned(name: str) -> str:
     return match[1]
 
 
-def wanted() -> str:
-    """The release to run; ends in `.x` where nobody asked yet which the newest is. Raises ReleaseError."""
-    text = os.environ.get(VARIABLE) or DEBIAN
+def asked() -> str:
+    """The release that is asked for, `1.32.5` or `1.32.x`. Raises ReleaseError."""
+    text = os.environ.get(VARIABLE) or f"1.{minor_of(pinned('kubernetes'))}.x"
     match = re.fullmatch(r"v?1\.(\d+)\.(\d+|x)", text)
     if match is None:
         raise ReleaseError(
             f"{VARIABLE}={text}: write a release, as {pinned('kubernetes')}, or a minor version, as 1.32.x"
         )
-    minor, patch = match.groups()
-    if patch != "x":
-        return f"1.{minor}.{patch}"
-    newest = pinned("kubernetes")
-    return newest if minor_of(newest) == int(minor) else newest_built(int(minor)) or f"1.{minor}.x"
+    return text.removeprefix("v")
+
+
+def wanted() -> str:
+    """The release to run; ends in `.x` where none was built of what is asked for. Raises ReleaseError."""
+    release, newest = asked(), pinned("kubernetes")
+    if not release.endswith(".x"):
+        return release
+    minor = minor_of(release)
+    if minor == minor_of(newest) and folder("kubernetes", newest).is_dir():
+        return newest
+    # Of the newest minor version another one than is pinned: what was served when that was not.
+    return newest_built(minor) or release
 
 
 def newest_built(minor: int) -> str | None:
