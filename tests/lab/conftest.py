@@ -45,6 +45,11 @@ async def cluster(lab):
 
 
 @pytest.fixture
+def rounds():
+    return 20
+
+
+@pytest.fixture
 def hollow_count():
     """Enough to be sampled by a scheduler that samples; the thousands are for the real cluster."""
     return 500

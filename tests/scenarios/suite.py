@@ -139,7 +139,6 @@ async def test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight(c
 # --- 4
 
 
-@pytest.mark.parametrize("rounds", [20])
 async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Cluster, rounds):
     for turn in range(rounds):
         names = [f"half-{turn}-{place}" for place in range(16)]
