@@ -11,10 +11,14 @@ from .kubernetes import cgroups, keeper
 from .kubernetes.fixtures import require_namespaces
 
 RUN = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 from tests.cluster.kubernetes import keeper, machine
+before = os.stat("/proc/self/ns/net").st_ino
 name = machine.enter()
+assert os.stat("/proc/thread-self/ns/net").st_ino != before
+outside = [*machine.outside(), "stat", "-Lc%i", "/proc/self/ns/net"]
+assert int(subprocess.run(outside, capture_output=True, check=True).stdout) == before
 Path(keeper.FOLDERS, name + "folder").mkdir()
 child = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 print(name, child.pid, flush=True)

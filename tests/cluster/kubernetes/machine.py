@@ -25,6 +25,8 @@ class NamespacesError(RuntimeError):
 
 
 _name = ""
+_keeper = 0
+"""Its process id."""
 
 
 def why_not() -> str | None:
@@ -72,10 +74,17 @@ def enter() -> str:
     return name
 
 
+def outside() -> tuple[str, ...]:
+    """What runs the command after it in the network of before: for what has to be fetched."""
+    return ("nsenter", f"--target={_keeper}", "--net") if _name else ()
+
+
 def _start_keeper(name: str, before: Path) -> None:
+    global _keeper
     running = subprocess.Popen(
         [sys.executable, "-S", "-E", keeper.__file__, name], stdin=subprocess.PIPE, start_new_session=True
     )
+    _keeper = running.pid
 
     def end() -> None:
         # Out of what it kills.
