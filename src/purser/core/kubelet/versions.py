@@ -54,7 +54,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     no_topology_key: int
     """Where the checkpoint has devices without topology: 0, since 1.23 -1 (PR 103289)."""
     packs_by_numa: bool
-    """takeByTopology knows NUMA nodes and is deterministic (PR 102014; 1.22)."""
+    """takeByTopology knows NUMA nodes and is deterministic (PR 102014; 1.22). 1.22 itself is deterministic and takes
+    whole sockets, but no whole NUMA nodes yet (1.23): where a socket has several, it is treated like its successors."""
     has_memory_manager: bool
     """The memory manager is a hint provider, the last one (KEP-1769; 1.21)."""
     guards_memory_groups: bool
