@@ -3,19 +3,16 @@
 import json
 import os
 import subprocess
-import tarfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from deploy.image import oci, wheels
 
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.lab.driver.node import SimulatedDriver
 
 from .kubernetes import BUSYBOX_IMAGE, RealCluster
 from .kubernetes.image import write_program
+from .purser_image import REFERENCE
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "purser"
@@ -24,7 +21,6 @@ PROFILE = "a100-40gb-8"
 NAMESPACE = DEFAULT_NAMESPACE
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SLOTS = 20
-_PACKAGE = f"{wheels.SITE}/purser"
 
 
 class Standing(NamedTuple):
@@ -67,7 +63,7 @@ class Release:
 
     def tag(self, reference: str) -> None:
         """Have nodes know the image by another name, as if they had pulled it from there."""
-        self.cluster.containerd.tag_image(f"{IMAGE}:{reference.rpartition(':')[2]}", reference)
+        self.cluster.containerd.tag_image(REFERENCE, reference)
 
     def purser(self, *arguments: str) -> str:
         """A command of Purser's own, in the scheduler's pod; raises RuntimeError where it fails."""
@@ -116,20 +112,6 @@ class Release:
             return False
         return True
 
-    def wait_running(self, namespace: str, count: int, seconds: float = 180) -> list[Any]:
-        """The namespace's pods, once all run; at once a TimeoutError where one was refused."""
-        deadline = time.monotonic() + seconds
-        while True:
-            found = self.cluster.get("pods", namespace=namespace)["items"]
-            phases = [each["status"].get("phase") for each in found]
-            if len(found) == count and set(phases) == {"Running"}:
-                return list(found)
-            if "Failed" in phases or time.monotonic() > deadline:
-                odd = [each for each in found if each["status"].get("phase") != "Running"]
-                events = self.cluster.kubectl("get", "events", f"-n{namespace}", "--field-selector=type=Warning")
-                raise TimeoutError(f"{count} pods should run; not so {json.dumps(odd[:2], indent=1)}\n{events}")
-            time.sleep(0.3)
-
 
 def gpu_pod(name: str, namespace: str, limits: dict[str, int]) -> dict[str, Any]:
     """A pod that prints its environment and stays; in the host's network, which costs no CNI plugin."""
@@ -146,50 +128,6 @@ def gpu_pod(name: str, namespace: str, limits: dict[str, int]) -> dict[str, Any]
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"containers": [container], "hostNetwork": True, "terminationGracePeriodSeconds": 0},
     }
-
-
-def from_before(commit: str, archive: Path, folder: Path) -> tuple[Path, Path]:
-    """The chart of a commit, and an image with the Purser of that commit, tagged `before`. Raises LookupError where
-    this clone does not reach back so far."""
-    tar = folder / "before.tar"
-    command = ["git", "archive", f"--output={tar}", commit, "deploy/helm/purser", "src/purser"]
-    if subprocess.run(command, cwd=ROOT, capture_output=True).returncode != 0:
-        raise LookupError(f"this clone has no commit {commit}: fetch the history")
-    with tarfile.open(tar) as opened:
-        opened.extractall(folder / "before", filter="data")
-    source = folder / "before" / "src" / "purser"
-    files = {
-        f"{_PACKAGE}/{path.relative_to(source)}": oci.File(path.read_bytes())
-        for path in source.rglob("*")
-        if path.is_file()
-    }
-    older = folder / "purser-before.tar"
-    # OCI's mark of a folder of which nothing from below is to be seen.
-    top = oci.layer({f"{_PACKAGE}/.wh..wh..opq": oci.File(b""), **files})
-    layers, config = _read(archive)
-    oci.write_archive(older, oci.Image([*layers, top], config["architecture"], config["config"]), f"{IMAGE}:before")
-    return folder / "before" / "deploy" / "helm" / "purser", older
-
-
-def _read(archive: Path) -> tuple[Sequence[oci.Layer], Any]:
-    """Layers and configuration of an archive in OCI layout."""
-    with tarfile.open(archive) as tar:
-
-        def blob(described: Any) -> bytes:
-            file = tar.extractfile(f"blobs/{described['digest'].replace(':', '/')}")
-            assert file is not None
-            return file.read()
-
-        index = tar.extractfile("index.json")
-        assert index is not None
-        manifest = json.loads(blob(json.load(index)["manifests"][0]))
-        config = json.loads(blob(manifest["config"]))
-        ids = config["rootfs"]["diff_ids"]
-        layers = [
-            oci.Layer(blob(each), diff_id, each["mediaType"])
-            for each, diff_id in zip(manifest["layers"], ids, strict=True)
-        ]
-        return layers, config
 
 
 def _write_cdi_specification(folder: Path, uuids: Sequence[str]) -> None:

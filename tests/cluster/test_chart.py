@@ -1,21 +1,16 @@
 """The chart on a real cluster: Helm installs it, pods of the image do the work, and nothing is left of it."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, from_before, gpu_pod
+from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
 from .documented import follow
 from .kubernetes import RealCluster
 from .kubernetes.releases import CRI_V1
-
-BEFORE = "00b6d53"
-"""The last commit at which nobody had run the chart on a server."""
 
 PODS = "gpu-pods"
 
@@ -95,66 +90,3 @@ def test_scheduler_and_operator_run_where_pods_are_restricted(release: Release, 
     release.helm("install", "purser", str(CHART), *options)
     assert (len(release.pods("scheduler")), len(release.pods("operator"))) == (2, 1)
     release.helm("uninstall", "purser", "--wait")
-
-
-def test_running_gpu_pods_outlive_upgrade_and_rollback_under_load(
-    release: Release, purser_archive: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    try:
-        chart, older = from_before(BEFORE, purser_archive, tmp_path_factory.mktemp("before"))
-    except LookupError as error:
-        pytest.skip(str(error))
-    cluster = release.cluster
-    release.enforce("privileged")
-    cluster.containerd.import_image(older)
-    release.helm("install", "purser", str(chart), *release.values, "--set=image.tag=before", "--wait", "--timeout=3m")
-    cluster.create(*(gpu_pod(f"running-{n}", PODS, {GPU: 1, MEMORY: 3000}) for n in range(30)))
-    before = started(release.wait_running(PODS, 30))
-    books = release.books()
-
-    with arriving(cluster, 60):
-        release.helm(
-            *("upgrade", "purser", str(CHART), "--reset-then-reuse-values", "--set=image.tag=null"),
-            *("--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m"),
-        )
-    after = started(release.wait_running(PODS, 90))
-    assert {name: after[name] for name in before} == before
-    assert books <= release.books()
-    assert {each["spec"]["containers"][0]["image"] for each in release.pods("agent")} == {"purser:0.1.0"}
-
-    books = release.books()
-    release.helm("rollback", "purser", "1", "--wait", "--timeout=3m")
-    assert started(release.wait_running(PODS, 90)) == after
-    assert release.books() == books
-    cluster.delete("pods", "--all", f"-n{PODS}", "--grace-period=0")
-    release.helm("uninstall", "purser", "--wait")
-
-
-def started(pods: list[Any]) -> dict[str, tuple[Any, ...]]:
-    """Of each pod what changes when it is made or started again."""
-    return {
-        pod["metadata"]["name"]: (pod["metadata"]["uid"], status["containerID"], status["restartCount"])
-        for pod in pods
-        for status in pod["status"]["containerStatuses"]
-    }
-
-
-@contextmanager
-def arriving(cluster: RealCluster, count: int) -> Iterator[None]:
-    """Pods come in while the block runs, the rest of them at its end."""
-    stop = threading.Event()
-
-    def create() -> None:
-        for number in range(0, count, 4):
-            stop.wait(1)
-            cluster.create(
-                *(gpu_pod(f"arriving-{each}", PODS, {GPU: 1, MEMORY: 1000}) for each in range(number, number + 4))
-            )
-
-    thread = threading.Thread(target=create)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
