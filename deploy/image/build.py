@@ -33,6 +33,8 @@ from purser.cli import main
 sys.exit(main())
 """
 
+_GZIP = "import gzip, sys; sys.stdout.buffer.write(gzip.compress(sys.stdin.buffer.read(), 6, mtime=0))"
+
 _SOURCES = ("deploy/image", "src", "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 """What the image depends on."""
 
@@ -135,7 +137,8 @@ class _Python:
 
     def compiled(self, tree: oci.Tree) -> dict[str, File]:
         """Bytecode of the modules of a tree, which lies below the root: a container may not write it."""
-        modules = sorted(path for path in tree if path.endswith(".py") and "/bin/" not in path)
+        # A link would be followed on this machine, out of the image.
+        modules = sorted(path for path, what in tree.items() if path.endswith(".py") and isinstance(what, File))
         names = "".join(f"{self._root / path}\n" for path in modules)
         options = ["-q", "-f", "--invalidation-mode=unchecked-hash", f"-s{self._root}", "-p/", "-i-"]
         self._run(["-m", "compileall", *options], names.encode())
@@ -145,9 +148,7 @@ class _Python:
 
     def compressed(self, tar: bytes) -> bytes:
         """As gzip, without a time."""
-        return self._run(
-            ["-c", "import gzip, sys; sys.stdout.buffer.write(gzip.compress(sys.stdin.buffer.read(), 6, mtime=0))"], tar
-        )
+        return self._run(["-c", _GZIP], tar)
 
     def _run(self, arguments: Sequence[str], given: bytes) -> bytes:
         result = subprocess.run(

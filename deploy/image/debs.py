@@ -46,6 +46,7 @@ LEFT_OUT = (
     "usr/lib/x86_64-linux-gnu/audit/*",
     "usr/lib/x86_64-linux-gnu/perl5/*",
     "usr/lib/python3.11/pydoc_data/*",
+    "usr/lib/python3.11/sitecustomize.py",
     "usr/lib/python3.11/test/*",
     "usr/lib/python3.11/turtle*",
     "usr/lib/python3.11/lib-dynload/_test*",
@@ -66,7 +67,7 @@ LEFT_OUT = (
 )
 """Of these packages: patterns of paths."""
 
-_KEPT = ("etc/debian_version", "etc/os-release", "etc/ld.so.conf.d/*", "etc/python3.11/*", "usr/share/doc/*/copyright")
+_KEPT = ("etc/debian_version", "etc/os-release", "etc/ld.so.conf.d/*", "usr/share/doc/*/copyright")
 _MERGED = ("bin", "lib", "lib64", "sbin")
 """Folders that Debian has below /usr since 12, whatever packages say."""
 
