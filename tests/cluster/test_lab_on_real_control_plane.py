@@ -90,7 +90,7 @@ async def cluster(lab: Lab) -> AsyncIterator[LabCluster]:
 
 @pytest.fixture
 def hollow_count() -> int:
-    """More than a scheduler looks at when it samples; the thousands are for the cluster with one real node."""
+    """More than a scheduler looks at when it samples; more are for the cluster with one real node."""
     return 200
 
 

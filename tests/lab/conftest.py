@@ -51,5 +51,5 @@ def rounds():
 
 @pytest.fixture
 def hollow_count():
-    """Enough to be sampled by a scheduler that samples; the thousands are for the real cluster."""
+    """Enough to be sampled by a scheduler that samples."""
     return 500
