@@ -47,6 +47,7 @@ def operators(real_cluster: RealCluster) -> Iterator[Path]:
     made = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
     real_cluster.delete("clusterroles,clusterrolebindings,runtimeclasses", "-l", made)
     real_cluster.delete("clusterrole,clusterrolebinding", "purser-operator")
+    real_cluster.delete("crd", "clusterpolicies.purser.dev")
     real_cluster.delete("namespace", NAMESPACE)
 
 
@@ -84,7 +85,7 @@ def conditions(cluster: RealCluster) -> dict[str, str]:
 def test_the_charts_job_may_bring_the_crd_up_to_date(cluster: RealCluster, operators: Path) -> None:
     crd = definition()
     cluster.kubectl("apply", "--validate=false", "-f", "-", stdin=json.dumps(crd))
-    cluster.wait_until("the CRD", lambda: "Established" in conditions(cluster))
+    cluster.wait_until("the CRD", lambda: conditions(cluster).get("Established") == "True")
     rendered = render({"operator": {"enabled": True}})
     rights = [each for each in rendered if each["kind"] in KINDS_OF_THE_CHART]
     cluster.apply(*(each for each in rights if each["metadata"]["name"] == JOBS_ACCOUNT))
@@ -110,6 +111,6 @@ def said(command: list[str]) -> str:
 def test_the_crd_is_established(cluster: RealCluster) -> None:
     crd = definition()
     cluster.kubectl("apply", "--validate=false", "-f", "-", stdin=json.dumps(crd))
-    cluster.wait_until("the CRD", lambda: "Established" in conditions(cluster))
+    cluster.wait_until("the CRD", lambda: conditions(cluster).get("Established") == "True")
     assert conditions(cluster)["Established"] == "True"
     assert "NonStructuralSchema" not in conditions(cluster)
