@@ -42,6 +42,12 @@ PREEMPTOR_REASON = "Preempting"
 
 NOT_HELPFUL_REASON = "PreemptionNotHelpful"
 
+WATCH_S = 2.0
+"""How much later than kube-scheduler this replica may hear of a pod. Where kube-scheduler's own count of what nodes
+list refuses the pod, its question about preemption is the first about it. Without an answer it does not ask again."""
+
+_POLL_S = 0.02
+
 _REMEMBERED = 4096
 _NAMED = 5
 
@@ -105,6 +111,7 @@ class Preemptor:
         It takes the one it is given, be it one that it did not propose, and needs at least one victim there.
         """
         refused = self._refused.pop(uid)
+        await self._heard_of(uid)
         waiting = self._waiting(uid)
         if waiting is None:
             return {}
@@ -162,6 +169,11 @@ class Preemptor:
             return True
         chosen = self._search.on_node(search.chosen.node, request, self._room(request))
         return chosen is not None and await self._preempt(waiting[0], request, chosen)
+
+    async def _heard_of(self, uid: str) -> None:
+        until = self._clock.monotonic() + WATCH_S
+        while self._cache.pod_by_uid(uid) is None and self._clock.monotonic() < until:
+            await self._clock.sleep(_POLL_S)
 
     def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:
         """A pod as the API server has it, whatever was asked about it; None where it does not wait for devices, or not

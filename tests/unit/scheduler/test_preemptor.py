@@ -168,6 +168,26 @@ async def test_of_several_nodes_the_cheapest_is_answered_be_it_one_that_kube_sch
         assert not await going(world, costly, cheap)  # kube-scheduler asks them
 
 
+async def test_kube_schedulers_question_may_be_the_first_that_is_heard_of_a_pod(monkeypatch):
+    """Where its count of what nodes list refuses the pod; told of no node, it would not ask again for minutes."""
+    async with server() as api, replica(api) as world:
+        low = await world.add_pod("low", priority=1)
+        await full_node(world, "n", low, memory=1000)
+        high = await world.add_pod("high", priority=10)
+        known, asked = world.cache.pod_by_uid, []
+
+        def late(uid):
+            asked.append(uid)
+            return None if asked.count(high.metadata.uid) < 5 else known(uid)
+
+        monkeypatch.setattr(world.cache, "pod_by_uid", late)
+        proposed = {"n": MetaVictims((MetaPod(low.metadata.uid),))}
+        answer = await world.extender.preempt(ExtenderPreemptionArgs(high, proposed))
+        assert answer.node_name_to_meta_victims == proposed
+        gone = msgspec.structs.replace(high, metadata=msgspec.structs.replace(high.metadata, uid="gone"))
+        assert (await world.extender.preempt(ExtenderPreemptionArgs(gone, proposed))).node_name_to_meta_victims == {}
+
+
 async def test_a_node_without_a_victim_is_never_answered():
     """kube-scheduler 1.20 proposes such nodes, and crashes on two of them in an answer."""
     async with server() as api, replica(api) as world:
