@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
+
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import NAMESPACES, NODES
@@ -13,7 +15,7 @@ from purser.lab.controlplane.real import pods_allowed
 
 from .kubelets import CHECKPOINT, Config, NodeKubelet
 from .side import DOMAIN, Side
-from .steps import Remove, Scenario
+from .steps import Remove, Scenario, is_offered
 
 _PATIENCE_S = 15.0
 """How long kubelets have to come to agree."""
@@ -108,6 +110,10 @@ async def _clear(side: Side) -> None:
     await Remove(names).do(side)
     for plugin in side.plugins.values():
         await plugin.stop()
+    # A kubelet that notices the end only after the next one's registration would end that one (since 1.25).
+    with contextlib.suppress(grpc.aio.AioRpcError, AssertionError):
+        for resource in side.plugins:
+            await side.until(f"without {resource}", lambda name=resource: is_offered(side, name, 0))
 
 
 def _different(one: Any, other: Any, path: str = "") -> Iterator[str]:

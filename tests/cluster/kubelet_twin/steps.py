@@ -243,7 +243,7 @@ class Stop:
     async def do(self, side: Side) -> None:
         plugin = side.plugins[self.resource]
         await plugin.stop()
-        await side.until(f"without {self.resource}", lambda: _is_offered(side, self.resource, 0))
+        await side.until(f"without {self.resource}", lambda: is_offered(side, self.resource, 0))
 
 
 @dataclass(frozen=True)
@@ -385,11 +385,12 @@ async def _offered(side: Side, resource: str) -> None:
     healthy = side.plugins[resource].script.healthy
 
     async def offered() -> bool:
-        return side.registered(resource) == set(healthy) and await _is_offered(side, resource, len(healthy))
+        return side.registered(resource) == set(healthy) and await is_offered(side, resource, len(healthy))
 
     await side.until(f"offering {healthy} of {resource}", offered)
 
 
-async def _is_offered(side: Side, resource: str, count: int) -> bool:
+async def is_offered(side: Side, resource: str, count: int) -> bool:
+    """Whether the node has so many healthy devices."""
     capacity = (await side.offers()).get(resource)
     return capacity is not None and capacity[1] == count
