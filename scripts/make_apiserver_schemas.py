@@ -1,7 +1,7 @@
 """Write the lab API server's table of built-in types from the JSON schemas that kubernetes-validate carries.
 
 What remains is fact, not prose: field names, types and the merge keys of lists. Descriptions are dropped. Run after
-choosing another Kubernetes version: `python scripts/make_apiserver_schemas.py 1.32.0`.
+choosing another Kubernetes version: `python scripts/make_apiserver_schemas.py 1.36.0`.
 """
 
 import json
@@ -29,6 +29,7 @@ KINDS = {
     "node.v1": ["RuntimeClass"],
     "policy.v1": ["Eviction", "PodDisruptionBudget"],
     "rbac.v1": ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
+    "resource.v1": ["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
     "scheduling.v1": ["PriorityClass"],
     "storage.v1": ["CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment"],
 }  # fmt: skip
@@ -96,4 +97,4 @@ def main(version: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "1.32.0")
+    main(sys.argv[1] if len(sys.argv) > 1 else "1.36.0")

@@ -94,6 +94,10 @@ rbac.authorization.k8s.io | v1 | roles | Role | namespaced | | | | rbac.v1
 rbac.authorization.k8s.io | v1 | rolebindings | RoleBinding | namespaced | | | | rbac.v1
 rbac.authorization.k8s.io | v1 | clusterroles | ClusterRole | cluster | | | | rbac.v1
 rbac.authorization.k8s.io | v1 | clusterrolebindings | ClusterRoleBinding | cluster | | | | rbac.v1
+resource.k8s.io | v1 | deviceclasses | DeviceClass | cluster | | | | resource.v1
+resource.k8s.io | v1 | resourceclaims | ResourceClaim | namespaced | | | status | resource.v1
+resource.k8s.io | v1 | resourceclaimtemplates | ResourceClaimTemplate | namespaced | | | | resource.v1
+resource.k8s.io | v1 | resourceslices | ResourceSlice | cluster | | | | resource.v1
 scheduling.k8s.io | v1 | priorityclasses | PriorityClass | cluster | pc | | | scheduling.v1
 storage.k8s.io | v1 | storageclasses | StorageClass | cluster | sc | | | storage.v1
 storage.k8s.io | v1 | csinodes | CSINode | cluster | | | | storage.v1
