@@ -27,7 +27,7 @@ from purser.kube.config import ClusterConfig
 from purser.kube.errors import ApiUnavailableError
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import ObjectMeta, Pod
-from purser.lab.kubelet.endpoints import Endpoints
+from purser.lab.kubelet.endpoints import Endpoints, _Endpoint
 from purser.lab.kubelet.node import NodeReporter, NodeSettings
 from purser.lab.kubelet.podworkers import PodWorkers
 from purser.operator.kernel.active_policy import generation_of
@@ -549,15 +549,15 @@ async def test_a_device_plugin_whose_list_cannot_be_taken_in_has_stopped(monkeyp
     async def watch(_):
         yield SimpleNamespace(devices=[SimpleNamespace(ID="x", health="Healthy", HasField=lambda _: 1 // 0)])
 
-    endpoints = Endpoints(None, ManualTime(), lambda: None)
-    endpoint = SimpleNamespace(
-        resource="r", stub=SimpleNamespace(ListAndWatch=watch), channel=SimpleNamespace(close=lambda: asyncio.sleep(0))
-    )
+    books = SimpleNamespace(behaviour=SimpleNamespace(ends_newest_plugin=False))
+    endpoints = Endpoints(books, ManualTime(), lambda: None)
+    channel = SimpleNamespace(close=lambda: asyncio.sleep(0))
+    endpoint = _Endpoint("r", Path("r.sock"), channel, SimpleNamespace(ListAndWatch=watch))
     endpoints._endpoints["r"] = endpoint
-    stopped = []
-    monkeypatch.setattr(endpoints, "_stopped", stopped.append)
+    without = []
+    monkeypatch.setattr(endpoints, "_without", without.append)
     await endpoints._watch(endpoint)
-    assert (stopped, endpoint.is_stopped) == ([endpoint], True)
+    assert (without, endpoint.is_stopped) == (["r"], True)
 
 
 @pytest.mark.parametrize(("written", "read"), [(3, 3), (None, 0), ("x", 0), ([], 0), (1.5, 0)])

@@ -10,7 +10,6 @@ from purser.core.kubelet.devicemanager import (
     restore,
     stop,
     update,
-    zero,
 )
 from purser.core.kubelet.devicemanager.plugins import GRACE_S
 from purser.core.kubelet.state import Allocation, DeviceState, PluginDevice, PluginOptions
@@ -95,12 +94,6 @@ def test_after_a_restart_resources_have_no_devices_until_their_plugin_is_back() 
     assert state.allocated == {GPU: {"gpu0"}}
     assert said(having(gpus(0, 0), state=state), 10_000.0) == Capacity({GPU: 2}, {GPU: 2}, ())
     assert said(state, 50.5 + GRACE_S).removed == (GPU,)
-
-
-def test_a_start_without_a_checkpoint_zeroes_what_the_node_object_still_says() -> None:
-    state = zero(having(gpus(0)), [GPU, "old.com/thing"])
-    assert said(state) == Capacity({GPU: 1, "old.com/thing": 0}, {GPU: 1, "old.com/thing": 0}, ("old.com/thing",))
-    assert said(register(state, "old.com/thing", PluginOptions())).removed == ()
 
 
 def test_all_devices_can_be_unhealthy() -> None:
