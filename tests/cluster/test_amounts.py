@@ -156,7 +156,7 @@ async def test_a_node_that_registers_anew_lists_them_again(
         (real.device_plugin_dir / "kubelet_internal_checkpoint").unlink()
     await cluster.restart_kubelet(real.node_name)
     await registered(cluster)
-    if how == "deleted":  # otherwise sockets that lie there already count as checkpoints to some kubelets
+    if how == "deleted":  # otherwise what was offered before was seen to stay (1.36.3)
         await offers(cluster, 0)
     # The agent's token went with a Node that was deleted, as that of a pod there does.
     await asyncio.to_thread(purser.renew_agent_account)
