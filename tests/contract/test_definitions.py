@@ -200,6 +200,8 @@ async def test_a_schema_change_is_in_force_at_once(api: Api, things: str) -> Non
 
     async def defaulted() -> bool:
         answer = await api.post(things, thing(things, {"size": 3}), dryRun="All")
+        if answer.status == 503:  # a real server's, which came while it replaced the resource's storage
+            return False
         return answer.ok().body["spec"].get("extra") == "new"
 
     await until("the new default is filled in", defaulted)
