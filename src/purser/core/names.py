@@ -69,6 +69,12 @@ GRANT_KEY_CONFIGMAP = "purser-grant-keys"
 GRANT_KEY_CONFIGMAP_FIELD = "keys"
 """In it: the public keys, PEM, one after another."""
 
+TLS_SECRET = "purser-scheduler-tls"
+"""Secret in Purser's namespace with the CA and the certificate that the scheduler makes for itself."""
+
+KUBE_SCHEDULER_LEASE = "purser-kube-scheduler"
+"""Lease in Purser's namespace by which the chart's kube-schedulers elect the one that places pods."""
+
 NODE_FACTS_ANNOTATION = "purser.dev/node-facts"
 """On a node, written by Purser's discovery: the JSON of `NodeFacts`, written only when it changed."""
 

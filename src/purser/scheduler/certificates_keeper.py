@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from purser.core.decoding import JsonReader
+from purser.core.names import TLS_SECRET
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
@@ -20,7 +21,6 @@ from purser.scheduler.certificates import KeyPair, Material, check, expires_at, 
 
 log = structlog.get_logger("purser.scheduler")
 
-SECRET_NAME = "purser-scheduler-tls"
 REFRESH_S = 600.0
 LOOK_S = 15.0
 """Between two looks whether what is served still holds: a clock that jumped is noticed before the next refresh."""
@@ -115,7 +115,7 @@ class SecretStore:
 
     is_given = False
 
-    def __init__(self, client: Client, namespace: str, name: str = SECRET_NAME) -> None:
+    def __init__(self, client: Client, namespace: str, name: str = TLS_SECRET) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name

@@ -14,6 +14,7 @@ import yaml
 from purser.agent.settings import MAX_SLOTS
 from purser.core.dialects import RESOURCES
 from purser.core.model import GpuPolicy, NodePolicy
+from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET
 from purser.core.policy_words import gpu_policies, node_policies
 
 from .commands import assert_parses
@@ -295,6 +296,23 @@ def test_every_port_for_metrics_is_found_by_annotations_and_by_the_pod_monitor(o
         [number] = [port["containerPort"] for port in ports if port["name"] == endpoint["port"]]
         assert annotations["prometheus.io/scrape"] == "true"
         assert annotations["prometheus.io/port"] == str(number)
+
+
+def test_what_is_cleaned_up_may_be_removed_and_nothing_else() -> None:
+    documents = render({})
+    role = find(documents, "Role", "purser-clean-up")
+    removed = {
+        (resource, name) for rule in role["rules"] for resource in rule["resources"] for name in rule["resourceNames"]
+    }
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"delete"}
+    assert removed == {
+        ("secrets", GRANT_KEY_SECRET),
+        ("secrets", TLS_SECRET),
+        ("configmaps", GRANT_KEY_CONFIGMAP),
+        ("leases", KUBE_SCHEDULER_LEASE),
+    }
+    config = yaml.safe_load(find(documents, "ConfigMap", "purser-kube-scheduler")["data"]["config.yaml"])
+    assert config["leaderElection"]["resourceName"] == KUBE_SCHEDULER_LEASE
 
 
 def test_roles_have_no_wildcards() -> None:

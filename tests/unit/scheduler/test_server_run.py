@@ -15,13 +15,13 @@ from tests.unit.kube.servers import port_of_nobody
 
 from purser.core import signing
 from purser.core.model import Device, NodeInventory
-from purser.core.names import GRANT_KEY_SECRET
+from purser.core.names import GRANT_KEY_SECRET, TLS_SECRET
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import ApiError, ConfigError
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler.certificates_keeper import SECRET_NAME, CertificateKeeper, SecretStore
+from purser.scheduler.certificates_keeper import CertificateKeeper, SecretStore
 from purser.scheduler.keys import SigningKeyError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.registration import Registration, differences, own_user
@@ -407,7 +407,7 @@ async def test_certificates_survive_in_a_secret_and_a_broken_secret_is_replaced(
     assert second.ca_bundle == first.ca_bundle
     for broken in ("bm8=", "e30="):
         patch = {"data": {"material.json": broken}}
-        await world.client.patch_merge(SECRETS, SECRET_NAME, patch, NAMESPACE)
+        await world.client.patch_merge(SECRETS, TLS_SECRET, patch, NAMESPACE)
         await second.refresh()
         assert second.ca_bundle != first.ca_bundle
         assert second.is_valid

@@ -2,6 +2,7 @@
 kube-scheduler made for themselves."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +10,14 @@ from purser.core.names import (
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
     GRANT_KEY_SECRET,
+    KUBE_SCHEDULER_LEASE,
+    TLS_SECRET,
 )
 from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.resources import CONFIG_MAPS, LEASES, PODS, SECRETS, Resource
 from purser.operator.uninstall.agents import nodes_to_strip, strip
 from purser.operator.wording import some
 
-KUBE_SCHEDULER_LEASE = "purser-kube-scheduler"
-TLS_SECRET = "purser-scheduler-tls"
 LOOK_S = 0.5
 _PARTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component in (agent,scheduler,operator)"
 _ENDED = ("Succeeded", "Failed")
@@ -32,8 +33,9 @@ async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Say
     """
     await _parts_gone(client, namespace, timeout_s)
     for node in await nodes_to_strip(client, namespace):
-        await strip(client, node)
-        say(f"node {node.metadata.name}: what its agent wrote")
+        with contextlib.suppress(NotFoundError):  # it went by itself
+            await strip(client, node)
+            say(f"node {node.metadata.name}: what its agent wrote")
     await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
     await _delete(client, SECRETS, TLS_SECRET, namespace, say)
     if granted := await _granted(client):

@@ -1,6 +1,7 @@
 """After `helm uninstall`: marks on nodes, certificates, the lease, and keys once no pod has a grant any more."""
 
 import pytest
+from aiohttp import web
 from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, embedded, node, pod
 
 from purser.core.names import (
@@ -10,10 +11,12 @@ from purser.core.names import (
     GRANT_KEY_CONFIGMAP,
     GRANT_KEY_SECRET,
     INVENTORY_ANNOTATION,
+    KUBE_SCHEDULER_LEASE,
+    TLS_SECRET,
 )
 from purser.kube import KubeError
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
-from purser.operator.uninstall.leavings import KUBE_SCHEDULER_LEASE, TLS_SECRET, clean_up
+from purser.operator.uninstall.leavings import clean_up
 
 AGENT = {"app.kubernetes.io/name": "purser", "app.kubernetes.io/component": "agent"}
 AMOUNTS = {"nvidia.com/gpumem": "81920", "nvidia.com/priority": "10"}
@@ -51,6 +54,17 @@ async def test_nothing_is_left_and_nothing_of_others_goes(cluster):
     assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
     assert await left(cluster) == set()
     assert len(said) == 5
+
+
+async def test_a_node_that_goes_meanwhile_holds_nothing_up(cluster):
+    async def gone(request):
+        if request.method == "PATCH" and "/nodes/n0" in request.path:
+            return web.json_response({"code": 404, "reason": "NotFound", "message": "no such node"}, status=404)
+        return None
+
+    cluster.server.intercept(gone)
+    await clean_up(cluster.client, NAMESPACE, timeout_s=5, say=print)
+    assert await left(cluster) == set()
 
 
 async def test_keys_stay_while_a_pod_has_a_grant(cluster):
