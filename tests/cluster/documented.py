@@ -12,12 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from purser import __version__
+
 from .chart_release import ROOT, Release
 from .kubernetes import BUSYBOX_IMAGE, RealCluster
 
 PAGE = ROOT / "docs" / "install.md"
 REGISTRY = "registry.test"
-VERSION = "0.1.0"
 
 
 def commands(heading: str) -> list[str]:
@@ -26,7 +27,7 @@ def commands(heading: str) -> list[str]:
     block = section.partition("```console\n")[2].partition("```")[0]
     found = [line.removeprefix("$ ").partition("   #")[0] for line in block.splitlines() if line.startswith("$ ")]
     assert found, f"there are no commands under {heading}"
-    return [each.replace("REGISTRY", REGISTRY).replace("VERSION", VERSION) for each in found]
+    return [each.replace("REGISTRY", REGISTRY).replace("VERSION", __version__) for each in found]
 
 
 def follow(release: Release, heading: str, *options: str) -> None:
@@ -52,7 +53,7 @@ def main() -> int:
     """From what `make image` made to one share pod; prints what its container has."""
     subprocess.run(["make", "image"], cwd=ROOT, check=True)
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, RealCluster() as cluster:
-        release = Release(cluster, ROOT / "dist" / f"purser-{VERSION}.oci.tar", Path(folder))
+        release = Release(cluster, ROOT / "dist" / f"purser-{__version__}.oci.tar", Path(folder))
         options = (*release.values, "--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m")
         follow(release, "Pod Security")
         follow(release, "Install", *options)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from purser import __version__
+
 from .kubernetes import RealCluster, machine
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = "docker.io/library/purser:0.1.0"
-"""What pods name it by; `purser:0.1.0`, which the chart says by default, is the same."""
+REFERENCE = f"docker.io/library/purser:{__version__}"
+"""What nodes know it by, who were given the archive; the chart's default is the same without the registry."""
 
 
 @pytest.fixture(scope="session")
