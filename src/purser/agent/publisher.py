@@ -34,13 +34,11 @@ MAX_CONDITION = 1024
 PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
 
-
 KUBELET_FIRST_S = 1.0
 """Before more healthy cards are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
 a card which kubelet does not offer yet is refused for good."""
 
-
-LEAVING = "its agent is being replaced"
+LEAVING = "its agent was told to stop"
 """Why the cards of a node are not to be had while nobody serves its kubelet."""
 
 TOLD_S = 2.0
@@ -74,6 +72,8 @@ class Publisher:
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
         self._listing_backoff = Backoff(initial_s=0.5, cap_s=30.0)
+        self._list_from = 0.0
+        """Not before, by the monotonic clock: the last listing was refused."""
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
         self.nodes.add_handler(
             on_add=lambda _: self._look.set(),
@@ -132,8 +132,10 @@ class Publisher:
             self.problem = f"there is no Node {self._node} yet"
             return
         await self._publish(wanted, node)
+        if self.problem:
+            return
         await self._list_amounts(node)
-        if told is not None and not self.problem:
+        if told is not None:
             self._disputes.published(told)
             await self._publish_condition(told, node)
 
@@ -185,10 +187,11 @@ class Publisher:
     async def _list_amounts(self, node: Node) -> None:
         """After the inventory: what is listed wakes kube-scheduler, which asks the scheduler about the cards then.
 
-        kubelet makes the allocatable amounts of the capacity, but not before its next report, and pods would wait.
+        kubelet makes the allocatable amounts of the capacity, but not before its next report, and pods would wait. A
+        listing that was refused is tried again later, and holds up no news of cards meanwhile.
         """
         amounts = self._amounts.value
-        if amounts is None:
+        if amounts is None or self._clock.monotonic() < self._list_from:
             return
         there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
         changes = {field: differing(amounts, listed) for field, listed in there.items()}
@@ -205,8 +208,8 @@ class Publisher:
             delay = self._listing_backoff.next()
             self.unlisted = f"cannot list what the node has: {error}"
             log.warning("cannot list what the node has", error=str(error), retry_in_s=round(delay, 2))
-            await asyncio.sleep(delay)
-            self._look.set()
+            self._list_from = self._clock.monotonic() + delay
+            asyncio.get_running_loop().call_later(delay, self._look.set)
 
     async def _publish_condition(self, told: NodeDisputes, node: Node) -> None:
         """The condition is for people: what becomes of it keeps nothing else from being published."""

@@ -7,6 +7,7 @@ from aiohttp import web
 from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually, node_writes
 
+from purser.kube.backoff import Backoff
 from purser.kube.resources import NODES
 
 MEM, CORES, VMEM = "nvidia.com/gpumem", "nvidia.com/gpucores", "volcano.sh/gpu-memory"
@@ -81,6 +82,55 @@ async def test_pods_that_hold_what_they_ask_for_cost_no_write(world, kubelet, ap
             await world.delete_pod("p")
             await asyncio.sleep(0.5)
     assert written == []
+
+
+async def test_amounts_wait_for_the_inventory(world, kubelet, api):
+    """They wake kube-scheduler, which asks about cards that nobody has published yet."""
+    refused, listings = [], []
+
+    async def refuse(request):
+        if request.method == "PATCH" and request.path.endswith(f"/nodes/{NODE}"):
+            refused.append(request.path)
+            return web.json_response({"code": 403, "reason": "Forbidden", "message": "hands off"}, status=403)
+        if request.method == "PATCH" and request.path.endswith("/status"):
+            listings.append(request.path)
+        return None
+
+    async def refused_twice():
+        return len(refused) >= 2
+
+    api.intercept(refuse)
+    try:
+        async with world.agent():
+            await eventually(refused_twice)
+    finally:
+        api.intercept(None)
+    assert listings == []
+
+
+async def test_a_refused_listing_holds_up_no_news_of_cards(world, kubelet, api, monkeypatch):
+    monkeypatch.setattr("purser.agent.publisher.Backoff", lambda **_: Backoff(initial_s=600, cap_s=600))
+
+    async def refuse(request):
+        if request.method == "PATCH" and request.path.endswith("/status"):
+            return web.json_response({"code": 403, "reason": "Forbidden", "message": "hands off"}, status=403)
+        return None
+
+    async def lost():
+        return "GPU is lost" in (await world.inventory_text() or "")
+
+    api.intercept(refuse)
+    try:
+        async with world.agent() as agent:
+
+            async def told():
+                return "cannot list what the node has" in (await agent.get("/readyz"))[1]
+
+            await eventually(told)
+            world.driver.lose_gpu(world.uuids[0])
+            await eventually(lost)
+    finally:
+        api.intercept(None)
 
 
 async def test_an_agent_that_may_not_write_the_status_says_so_and_publishes_the_rest(world, kubelet, api):
