@@ -33,6 +33,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     registered: bool
     streams: int
     disputes: NodeDisputes | None = None
+    lists_amounts: bool = False
 
 
 class AgentMetrics:
@@ -82,6 +83,11 @@ class _NodeCollector(Collector):
         snapshot = self._snapshot()
         yield _gauge("purser_agent_registered", "1 while kubelet has accepted the plugin.", int(snapshot.registered))
         yield _gauge("purser_agent_streams", "Open ListAndWatch streams of kubelet.", snapshot.streams)
+        yield _gauge(
+            "purser_agent_lists_amounts",
+            "1 while the node lists the amounts of memory, cores and so on that it has.",
+            int(snapshot.lists_amounts),
+        )
         yield _gauge(
             "purser_agent_book_violations",
             "Devices that are overcommitted on the agent's book, which only restarts with bad books can cause.",

@@ -11,6 +11,7 @@ import structlog
 
 from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
+from purser.agent.registration import Connection
 from purser.core.disputes import NodeDisputes, sentence, text_of
 from purser.core.model import NodeInventory
 from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
@@ -38,6 +39,13 @@ KUBELET_FIRST_S = 1.0
 """Before more healthy cards are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
 a card which kubelet does not offer yet is refused for good."""
 
+KUBELET_CALLS_S = 15.0
+"""And how long kubelet may take to ask for its list at all, as it has yet to of an agent that has just started. It may
+not be there: then the cards are published all the same, and kube-scheduler goes by what kubelet lists."""
+
+LISTING_CAP_S = 10.0
+"""Between two tries to list amounts: shares wait for the node meanwhile, and rules that refuse it are soon replaced."""
+
 LEAVING = "its agent was told to stop"
 """Why the cards of a node are not to be had while nobody serves its kubelet."""
 
@@ -60,7 +68,9 @@ class Publisher:
         kubelet_report: Latest[str | None],
         disputes: DisputeWatch,
         amounts: Latest[Amounts | None],
+        connection: Latest[Connection],
     ) -> None:
+        self._connection = connection
         self._client = client
         self._node = node
         self._amounts = amounts
@@ -71,7 +81,7 @@ class Publisher:
         self._look = asyncio.Event()
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
-        self._listing_backoff = Backoff(initial_s=0.5, cap_s=30.0)
+        self._listing_backoff = Backoff(initial_s=0.5, cap_s=LISTING_CAP_S)
         self._list_from = 0.0
         """Not before, by the monotonic clock: the last listing was refused."""
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
@@ -82,8 +92,11 @@ class Publisher:
         )
         self.problem = "the inventory has not been published yet"
         """Why the annotations are not what they should be; empty when they are."""
-        self.unlisted = "the amounts that the node has have not been listed yet"
-        """Why the node does not list the amounts that it should; empty when it does."""
+        self.untried = "the amounts that the node has have not been listed yet"
+        """That listing them was not tried yet; empty once it was. Where rules refuse it, as those of an older release
+        do until they are replaced, the agent serves its node all the same, and its roll-out must go on."""
+        self.lists_amounts = False
+        """Whether the node lists the amounts that it should."""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -116,12 +129,20 @@ class Publisher:
             await self._look.wait()
             self._look.clear()
             if not self._is_leaving and _healthy(self._inventory.value) - self._published_healthy():
+                await self._kubelet_asks()
                 await asyncio.sleep(KUBELET_FIRST_S)
             try:
                 await self._publish_now()
             except Exception:
                 self._look.set()  # else nothing is published before something changes
                 raise
+
+    async def _kubelet_asks(self) -> None:
+        """Return once kubelet listens to this agent's list."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KUBELET_CALLS_S):
+                while not (connection := self._connection.value).ready:
+                    await self._connection.differs(connection)
 
     async def _publish_now(self) -> None:
         told = self._disputes.told.value
@@ -196,17 +217,17 @@ class Publisher:
         there = {"capacity": node.status.capacity, "allocatable": node.status.allocatable}
         changes = {field: differing(amounts, listed) for field, listed in there.items()}
         if not any(changes.values()):
-            self.unlisted = ""
+            self.untried, self.lists_amounts = "", True
             self._listing_backoff.reset()
             return
         try:
             await self._client.patch_merge(NODES, self._node, {"status": changes}, subresource="status")
-            self.unlisted = ""
+            self.untried, self.lists_amounts = "", True
             log.info("listed what the node has", node=self._node, **changes["capacity"])
             await asyncio.sleep(PAUSE_S)
         except KubeError as error:
             delay = self._listing_backoff.next()
-            self.unlisted = f"cannot list what the node has: {error}"
+            self.untried, self.lists_amounts = "", False
             log.warning("cannot list what the node has", error=str(error), retry_in_s=round(delay, 2))
             self._list_from = self._clock.monotonic() + delay
             asyncio.get_running_loop().call_later(delay, self._look.set)

@@ -104,6 +104,7 @@ class Agent:
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
         self._amounts = NodeAmounts(self._pods, self._monitor.inventory)
+        self._registration = Registration(settings, self._make_plugin, self._metrics)
         self._publisher = Publisher(
             client,
             settings.node_name,
@@ -111,12 +112,12 @@ class Agent:
             self._facts.report,
             self._disputes,
             self._amounts.listed,
+            self._registration.connection,
         )
         self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
-        self._registration = Registration(settings, self._make_plugin, self._metrics)
         self._metrics.watch(self._snapshot)
 
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
@@ -200,10 +201,11 @@ class Agent:
             registered=connection.registered,
             streams=connection.streams,
             disputes=self._disputes.told.value,
+            lists_amounts=self._publisher.lists_amounts,
         )
 
     def _problems(self) -> tuple[str, ...]:
-        published = (self._publisher.problem, self._publisher.unlisted)
+        published = (self._publisher.problem, self._publisher.untried)
         found = (self._monitor.trouble, *published, self._registration.connection.value.problem)
         return tuple(problem for problem in found if problem)
 

@@ -449,6 +449,21 @@ async def test_an_agent_that_leaves_tells_the_scheduler_first_and_answers_for_wh
         await eventually(lambda: _not_in_inventory(world, LEAVING))
 
 
+async def test_cards_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
+    monkeypatch.setattr("purser.agent.publisher.KUBELET_FIRST_S", 0.0)
+    async with world.agent() as agent:
+        await eventually(agent.ready)
+    assert LEAVING in await world.inventory_text()
+    await kubelet.stop()
+    async with world.agent() as agent:
+        await eventually(lambda: _is(agent, 4, "purser_device_slots", uuid=world.uuids[0]))
+        await asyncio.sleep(0.5)
+        assert LEAVING in await world.inventory_text()
+        await kubelet.start()
+        await eventually(lambda: _not_in_inventory(world, LEAVING))
+        assert await agent.metric("purser_agent_streams") == 1
+
+
 async def test_stopping_leaves_no_socket_and_an_agent_can_start_again(world, kubelet):
     async with world.agent() as agent:
         await eventually(agent.ready)
