@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.lab.driver.node import SimulatedDriver
+from purser.lab.driver.node import DriverKind, SimulatedDriver
 
 from .kubernetes import BUSYBOX_IMAGE, RealCluster
 from .kubernetes.image import write_program
@@ -47,7 +47,8 @@ class Release:
         for each in (archive, scheduler):
             cluster.containerd.import_image(each)
         self.driver_root = folder / "driver"
-        self.driver = SimulatedDriver.create(self.driver_root / "usr" / "lib64", cluster.node_name, PROFILE)
+        libraries = self.driver_root / "usr" / "lib64"
+        self.driver = SimulatedDriver.create(libraries, cluster.node_name, PROFILE, kind=DriverKind.LIBRARY)
         _write_cdi_specification(cluster.containerd.cdi_folder, self.driver.uuids)
         self.values = [f"--set=agent.driverRoot={self.driver_root}", f"--set=agent.slots={SLOTS}"]
 

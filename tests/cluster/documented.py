@@ -2,8 +2,9 @@
 
     python -m tests.cluster.documented
 
-starts a cluster, carries out the commands of docs/install.md, runs examples/share.yaml and prints its environment and
-devices. Where a registry would be, nodes have the image already; the driver is the simulated one.
+builds Kubernetes and the image, starts a cluster, carries out the commands of docs/install.md, runs examples/share.yaml
+and prints its environment and devices. Where a registry would be, nodes have the image already; the driver is the
+simulated one.
 """
 
 import re
@@ -13,9 +14,10 @@ import tempfile
 from pathlib import Path
 
 from purser import __version__
+from purser.lab.driver.compile import compiled_library
 
 from .chart_release import ROOT, Release
-from .kubernetes import BUSYBOX_IMAGE, RealCluster
+from .kubernetes import BUSYBOX_IMAGE, RealCluster, machine, releases
 
 PAGE = ROOT / "docs" / "install.md"
 REGISTRY = "registry.test"
@@ -49,9 +51,27 @@ def follow(release: Release, heading: str, *options: str) -> None:
                 raise LookupError(f"{PAGE.name}: nobody knows how to follow: {command}")
 
 
+def why_not() -> str | None:
+    """Why the page cannot be followed on this machine, as far as it can be told before all is built; None if it can."""
+    try:
+        release = releases.asked()
+    except releases.ReleaseError as error:
+        return str(error)
+    if (1, releases.minor_of(release)) < releases.CRI_V1:
+        return f"{releases.VARIABLE}={release}: neither kube-proxy nor CDI beside it, name a newer release"
+    if compiled_library() is None:
+        return "no C compiler that can build the simulated driver: on Debian 12, apt-get install gcc libc6-dev"
+    return machine.why_not()
+
+
 def main() -> int:
-    """From what `make image` made to one share pod; prints what its container has."""
-    subprocess.run(["make", "image"], cwd=ROOT, check=True)
+    """From nothing to one share pod; prints what its container has. Returns the exit status."""
+    if reason := why_not():
+        print(f"error: {reason}", file=sys.stderr)
+        return 1
+    for step in ([sys.executable, "-m", "tests.cluster.kubernetes.build"], ["make", "image"]):
+        if status := subprocess.run(step, cwd=ROOT).returncode:
+            return status
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, RealCluster() as cluster:
         release = Release(cluster, ROOT / "dist" / f"purser-{__version__}.oci.tar", Path(folder))
         options = (*release.values, "--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m")
