@@ -71,8 +71,12 @@ class Behaviour(msgspec.Struct, frozen=True):
     text depends on it."""
     has_allocatable_resources: bool
     """PodResources has GetAllocatableResources (KEP-2403; 1.21 alpha, on by default since 1.23)."""
+    refuses_allocatable_resources: bool
+    """It has the call and answers that it is disabled (KEP-2403; 1.21 and 1.22)."""
     has_pod_resources_get: bool
     """PodResources has Get (KEP-3695; 1.27 alpha, on by default since 1.34)."""
+    refuses_pod_resources_get: bool
+    """It has the call and answers that it is disabled (KEP-3695; 1.27 to 1.33). Seen on 1.32.2."""
     lists_active_pods_only: bool
     """PodResources lists active pods only (gate KubeletPodResourcesListUseActivePods; 1.34)."""
     lists_exclusive_cpus_only: bool
@@ -130,7 +134,9 @@ def behaviour(version: Version) -> Behaviour:
         merges_cdi_devices=version >= (1, 29, 0),
         was_rejected_prefix=version >= (1, 26, 0),
         has_allocatable_resources=version >= (1, 23, 0),
+        refuses_allocatable_resources=(1, 21, 0) <= version < (1, 23, 0),
         has_pod_resources_get=version >= (1, 34, 0),
+        refuses_pod_resources_get=(1, 27, 0) <= version < (1, 34, 0),
         lists_active_pods_only=version >= (1, 34, 0),
         lists_exclusive_cpus_only=version >= (1, 23, 0),
         keeps_unknown_files=version >= (1, 33, 0),

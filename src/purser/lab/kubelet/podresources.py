@@ -67,7 +67,10 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
         self, request: api_pb2.GetPodResourcesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> api_pb2.GetPodResourcesResponse:
         """One pod."""
-        if not self._books.behaviour.has_pod_resources_get:
+        behaviour = self._books.behaviour
+        if behaviour.refuses_pod_resources_get:
+            await context.abort(grpc.StatusCode.UNKNOWN, "PodResources API Get method disabled")
+        if not behaviour.has_pod_resources_get:
             await _unknown(context, "Get")
         for pod in self._pods():
             if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
@@ -80,7 +83,10 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
         self, request: api_pb2.AllocatableResourcesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> api_pb2.AllocatableResourcesResponse:
         """What can be given out: every healthy device, and what the static policies manage."""
-        if not self._books.behaviour.has_allocatable_resources:
+        behaviour = self._books.behaviour
+        if behaviour.refuses_allocatable_resources:
+            await context.abort(grpc.StatusCode.UNKNOWN, "Pod Resources API GetAllocatableResources disabled")
+        if not behaviour.has_allocatable_resources:
             await _unknown(context, "GetAllocatableResources")
         state = self._books.state
         return api_pb2.AllocatableResourcesResponse(

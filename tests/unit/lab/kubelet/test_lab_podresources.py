@@ -100,20 +100,28 @@ async def test_one_pod_is_told_by_name(static_node):
 
 
 @pytest.mark.parametrize(
-    ("version", "get", "allocatable"), [("v1.36.2", True, True), ("v1.33.0", False, True), ("v1.20.2", False, False)]
+    ("version", "get", "allocatable"),
+    [
+        ("v1.36.2", "pod p in namespace default not found", ""),
+        ("v1.33.0", "PodResources API Get method disabled", ""),
+        ("v1.26.0", "unknown method Get for service v1.PodResourcesLister", ""),
+        ("v1.22.0", "unknown method Get", "Pod Resources API GetAllocatableResources disabled"),
+        ("v1.20.2", "unknown method Get", "unknown method GetAllocatableResources"),
+    ],
 )
 async def test_older_kubelets_know_fewer_methods(folder, version, get, allocatable):
     async with running(Node(folder, version)) as node, node.pod_resources() as stub:
-        for known, call in (
-            (get, stub.Get(api_pb2.GetPodResourcesRequest(pod_name="p"))),
+        for expected, call in (
+            (get, stub.Get(api_pb2.GetPodResourcesRequest(pod_name="p", pod_namespace="default"))),
             (allocatable, stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest())),
         ):
+            said = ""
             try:
                 await call
-                code = grpc.StatusCode.OK
             except grpc.aio.AioRpcError as error:
-                code = error.code()
-            assert (code is not grpc.StatusCode.UNIMPLEMENTED) is known
+                said = error.details()
+            assert said.startswith(expected)
+            assert bool(said) is bool(expected)
 
 
 async def test_a_list_of_devices_that_comes_in_the_midst_of_an_admission_counts_for_the_next_container(folder):
