@@ -1,11 +1,13 @@
 """Which release is built, and how the build finds Debian's sources: from the package lists the machine has already."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from .kubernetes import build, modules, releases
 from .kubernetes.apt import source_lines, source_stanzas
+from .kubernetes.progress import BuildError
 
 STANZAS = """\
 Types: deb
@@ -97,16 +99,49 @@ def test_by_default_and_of_its_minor_version_the_pinned_release_is_chosen(
     assert releases.wanted() == pinned
 
 
-def test_where_the_pinned_release_is_not_served_the_newest_that_is_gets_built(
+@pytest.mark.parametrize("name", [each for each in releases.PINNED if each != "kubernetes"])
+def test_where_a_pinned_release_is_not_served_the_newest_that_is_takes_its_place(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    pinned = releases.pinned(name)
+    minor = releases.minor_version(pinned)
+    line = minor.removesuffix(".x")
+    other = f"{line}.0"
+    served = {pinned, other}
+
+    def go(arguments: Sequence[str], folder: Path) -> str:
+        if "-versions" in arguments:
+            return f"{releases.PINNED[name]} v0.0.9 v{other} v{line}.9-rc.1 v{pinned}"
+        text = (folder / "go.mod").read_text()
+        if any(f"\nrequire {releases.PINNED[name]} v{each}\n" in text for each in served):
+            return ""
+        raise BuildError("go list ended with 1:\n404 Not Found")
+
+    monkeypatch.setattr(modules, "_require_go", lambda: None)
+    monkeypatch.setattr(modules, "_go", go)
+    assert build.to_build(name, minor) == pinned
+    served.remove(pinned)
+    assert build.to_build(name, minor) == other
+    assert f"does not serve {name} {pinned}: the tests run on {other}" in capsys.readouterr().out
+    assert releases.to_run(name, minor) == minor, "none is there"
+    releases.folder(name, other).mkdir()
+    assert releases.to_run(name, minor) == other
+    served.clear()
+    with pytest.raises(BuildError, match=f"serves no release of {name}"):
+        build.to_build(name, minor)
+
+
+def test_where_the_pinned_kubernetes_is_not_served_the_newest_that_is_gets_built(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pinned = releases.pinned("kubernetes")
-    minor = releases.minor_of(pinned)
-    monkeypatch.setattr(modules, "newest", lambda minor, programs: f"1.{minor}.1")
-    for served, release in ((True, pinned), (False, f"1.{minor}.1")):
-        monkeypatch.setattr(modules, "is_served", lambda release, programs, served=served: served)
-        assert build.to_build(f"1.{minor}.x") == release
-    assert f"does not serve {pinned}: the tests run on 1.{minor}.1" in capsys.readouterr().out
+    minor = releases.minor_version(pinned)
+    other = minor.replace("x", "1")
+    monkeypatch.setattr(modules, "newest", lambda name, release, programs: other)
+    for served, release in ((True, pinned), (False, other)):
+        monkeypatch.setattr(modules, "is_served", lambda name, programs, served=served: served)
+        assert build.to_build("kubernetes", minor) == release
+    assert f"does not serve kubernetes {pinned}: the tests run on {other}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("asked", ["1.36", "latest", "2.0.0", "1.36.3-rc.1", "1.36.3 "])

@@ -40,12 +40,12 @@ def ensure_programs() -> None:
     if assets:
         say(f"KUBEBUILDER_ASSETS names {assets}: nothing is built")
     with _lock():
-        version = releases.wanted() if assets else to_build(releases.asked())
-        wanted = releases.folders(version)
-        absent = {} if assets else {name: found for name, path in wanted.items() if (found := _absent(name, path))}
+        version = releases.wanted() if assets else to_build("kubernetes", releases.asked())
+        wanted = {} if assets else _to_fill(version)
+        absent = {name: found for name, path in wanted.items() if (found := _absent(name, path))}
         from_debian = version == releases.DEBIAN and bool(absent)
         _install(
-            {} if "etcd" in wanted else apt.OLD_PACKAGES,
+            {} if "etcd" in releases.beside(version) else apt.OLD_PACKAGES,
             apt.BUILD_PACKAGES if from_debian else {},
         )
         for name, programs in absent.items():
@@ -57,18 +57,29 @@ def ensure_programs() -> None:
                     modules.build(name, target.name.split("-", 1)[1], programs, work, ready)
 
 
-def to_build(asked: str) -> str:
-    """The release for `1.32.x`: the one that is pinned, if it is of that minor version and served, or the newest."""
+def to_build(name: str, asked: str) -> str:
+    """The release for `1.32.x`: the one that is pinned, if it is of that minor version and served, or the newest.
+
+    Raises BuildError.
+    """
     if not asked.endswith(".x"):
         return asked
-    minor, newest = releases.minor_of(asked), releases.pinned("kubernetes")
-    if minor != releases.minor_of(newest):
-        return modules.newest(minor, PROGRAMS)
-    if releases.folder("kubernetes", newest).is_dir() or modules.is_served(newest, PROGRAMS):
-        return newest
-    found = modules.newest(minor, PROGRAMS)
-    say(f"the module proxy does not serve {newest}: the tests run on {found}")
+    pinned, programs = releases.pinned(name), PROGRAMS if name == "kubernetes" else modules.programs(name)
+    if asked != releases.minor_version(pinned):
+        return modules.newest(name, asked, programs)
+    if releases.folder(name, pinned).is_dir() or modules.is_served(name, programs):
+        return pinned
+    found = modules.newest(name, asked, programs)
+    say(f"the module proxy does not serve {name} {pinned}: the tests run on {found}")
     return found
+
+
+def _to_fill(version: str) -> dict[str, Path]:
+    """Folders of all that is built for a release of Kubernetes, by module."""
+    versions = {
+        name: to_build(name, releases.minor_version(releases.pinned(name))) for name in releases.beside(version)
+    }
+    return {name: releases.folder(name, each) for name, each in {"kubernetes": version, **versions}.items()}
 
 
 def _absent(name: str, folder: Path) -> tuple[str, ...]:

@@ -36,34 +36,35 @@ _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 """Packages whose variables say the version: without them a program of Kubernetes says v0.0.0."""
 
 
-def newest(minor: int, programs: tuple[str, ...]) -> str:
-    """The newest release of a minor version that the module proxy serves with all of its modules. Raises BuildError."""
+def newest(name: str, release: str, programs: tuple[str, ...]) -> str:
+    """The newest release of a minor version, `1.32.x`, that the module proxy serves with all of its modules.
+
+    Raises BuildError.
+    """
     _require_go()
-    listed = _go(["list", "-m", "-versions", _KUBERNETES], cache_folder()).split()
-    found = {int(match[1]) for each in listed if (match := re.fullmatch(rf"v1\.{minor}\.(\d+)", each))}
+    line = release.removesuffix(".x")
+    listed = _go(["list", "-m", "-versions", releases.PINNED[name]], cache_folder()).split()
+    found = {int(match[1]) for each in listed if (match := re.fullmatch(rf"v{re.escape(line)}\.(\d+)", each))}
     # A minor version's first release is served more often than it is listed.
     for patch in sorted(found | {0}, reverse=True):
-        release = f"1.{minor}.{patch}"
+        version = f"{line}.{patch}"
         with tempfile.TemporaryDirectory() as work:
             try:
-                _write_module(release, _packages("kubernetes", programs), Path(work) / "module")
+                _write_module(name, version, _packages(name, programs), Path(work) / "module")
             except BuildError as error:
-                say(f"{release} is not served: {str(error).splitlines()[-1].strip()}")
+                say(f"{name} {version} is not served: {str(error).splitlines()[-1].strip()}")
             else:
-                return release
-    raise BuildError(
-        f"the Go module proxy serves no release of 1.{minor} that it lists; name one, as in "
-        f"{releases.VARIABLE}=1.{minor}.2"
-    )
+                return version
+    raise BuildError(f"the Go module proxy serves no release of {name} {line} that it lists. {OTHERWISE}")
 
 
-def is_served(release: str, programs: tuple[str, ...]) -> bool:
+def is_served(name: str, programs: tuple[str, ...]) -> bool:
     """Whether the module proxy serves the pinned release with all of its modules. Raises BuildError without Go."""
     _require_go()
     try:
-        _go(["list", "-deps", *_packages("kubernetes", programs).values()], releases.module_folder("kubernetes"))
+        _go(["list", "-deps", *_packages(name, programs).values()], releases.module_folder(name))
     except BuildError as error:
-        say(f"{release} is not served: {str(error).splitlines()[-1].strip()}")
+        say(f"{name} {releases.pinned(name)} is not served: {str(error).splitlines()[-1].strip()}")
         return False
     return True
 
@@ -81,13 +82,14 @@ def build(name: str, version: str, programs: tuple[str, ...], work: Path, ready:
         module = releases.module_folder(name)
     else:
         module = work / "module"
-        _write_module(version, packages, module)
+        _write_module(name, version, packages, module)
     _build(f"{name} {version}", module, packages, _ldflags(_variables(name, version)), ready)
 
 
 def source(name: str) -> Path:
     """The tree of a module as it was published, with the manifests that it is installed by. Raises BuildError."""
-    return _source(releases.PINNED[name], releases.module_folder(name))
+    version = releases.to_run(name, releases.minor_version(releases.pinned(name)))
+    return _source(f"{releases.PINNED[name]}@v{version}", releases.module_folder(name))
 
 
 def _source(module: str, folder: Path) -> Path:
@@ -99,11 +101,22 @@ def _packages(name: str, programs: tuple[str, ...]) -> Mapping[str, str]:
     return {each: known.get(each, f"{_KUBERNETES}/cmd/{each}") for each in programs}
 
 
-def _write_module(version: str, packages: Mapping[str, str], module: Path) -> None:
+def _write_module(name: str, version: str, packages: Mapping[str, str], module: Path) -> None:
     """go.mod and go.sum of a release that is not pinned here; the checksum database vouches for them."""
-    say(f"resolving the modules of {version}")
+    say(f"resolving the modules of {name} {version}")
     module.mkdir()
-    text = (_source(f"{_KUBERNETES}@v{version}", module) / "go.mod").read_text()
+    if name == "kubernetes":
+        text = _kubernetes_module(version, module)
+    else:
+        path, pinned = releases.PINNED[name], releases.pinned(name)
+        text = (releases.module_folder(name) / "go.mod").read_text()
+        text = text.replace(f"require {path} v{pinned}\n", f"require {path} v{version}\n")
+    (module / "go.mod").write_text(text)
+    _go(["list", "-mod=mod", "-deps", *packages.values()], module)
+
+
+def _kubernetes_module(version: str, folder: Path) -> str:
+    text = (_source(f"{_KUBERNETES}@v{version}", folder) / "go.mod").read_text()
     header = [match[0] for match in re.finditer(r"^(go|godebug) .*$", text, re.MULTILINE)]
     staging = re.findall(r"^\s+(k8s\.io/\S+) => \./staging/", text, re.MULTILINE)
     published = f"v0.{version.removeprefix('1.')}"
@@ -113,8 +126,7 @@ def _write_module(version: str, packages: Mapping[str, str], module: Path) -> No
         f"require {_KUBERNETES} v{version}",
         *(f"replace {each} => {each} {published}" for each in staging),
     ]
-    (module / "go.mod").write_text("\n".join(lines) + "\n")
-    _go(["list", "-mod=mod", "-deps", *packages.values()], module)
+    return "\n".join(lines) + "\n"
 
 
 def _build(title: str, module: Path, packages: Mapping[str, str], ldflags: str, ready: Path) -> None:

@@ -2,7 +2,8 @@
 
 `KUBERNETES` names it: `1.32.5`, or `1.32.x` for the newest of a minor version; by default the newest that tests know.
 1.20.2, the oldest, is built from Debian's source package, every other from Go modules. The newest that tests know, and
-the etcd, containerd and helm beside it, are pinned in `modules/*/go.mod`, and nowhere else.
+the etcd, containerd and helm beside it, are pinned in `modules/*/go.mod`, and nowhere else. Where one of these is not
+served, the newest of its minor version that is takes its place.
 """
 
 import os
@@ -64,20 +65,29 @@ def asked() -> str:
 
 def wanted() -> str:
     """The release to run; ends in `.x` where none was built of what is asked for. Raises ReleaseError."""
-    release, newest = asked(), pinned("kubernetes")
-    if not release.endswith(".x"):
-        return release
-    minor = minor_of(release)
-    if minor == minor_of(newest) and folder("kubernetes", newest).is_dir():
+    return to_run("kubernetes", asked())
+
+
+def to_run(name: str, release: str) -> str:
+    """A release of a module that was built on this machine for what is asked for, `1.32.x`; that itself if none was."""
+    newest = pinned(name)
+    if release == minor_version(newest) and folder(name, newest).is_dir():
         return newest
     # Of the newest minor version another one than is pinned: what was served when that was not.
-    return newest_built(minor) or release
+    return (newest_built(name, release) or release) if release.endswith(".x") else release
 
 
-def newest_built(minor: int) -> str | None:
-    """The newest release of a minor version that was built on this machine."""
-    built = (path.name.removeprefix("kube-") for path in cache_folder().glob(f"kube-1.{minor}.*") if path.is_dir())
-    return max(built, key=lambda version: int(version.rsplit(".", 1)[1]), default=None)
+def newest_built(name: str, release: str) -> str | None:
+    """The newest release of a minor version, `1.32.x`, that was built on this machine."""
+    line = release.removesuffix("x")
+    prefix = folder(name, line).name
+    built = [path.name.removeprefix(prefix) for path in cache_folder().glob(f"{prefix}*") if path.is_dir()]
+    return line + max(built, key=int) if built else None
+
+
+def minor_version(version: str) -> str:
+    """1.32.x of 1.32.5."""
+    return f"{version.rpartition('.')[0]}.x"
 
 
 def minor_of(version: str) -> int:
@@ -90,11 +100,13 @@ def folder(name: str, version: str) -> Path:
     return cache_folder() / f"{'kube' if name == 'kubernetes' else name}-{version}"
 
 
+def beside(version: str) -> tuple[str, ...]:
+    """What is built beside a release of Kubernetes; all else comes from Debian."""
+    found = ("etcd", "containerd", "helm") if (1, minor_of(version)) >= CRI_V1 else ()
+    return (*found, *NEIGHBOURS) if version == pinned("kubernetes") else found
+
+
 def folders(version: str) -> dict[str, Path]:
     """By module, what a release runs with; what is not in them comes from Debian."""
-    found = {"kubernetes": folder("kubernetes", version)}
-    if (1, minor_of(version)) >= CRI_V1:
-        found |= {name: folder(name, pinned(name)) for name in ("etcd", "containerd", "helm")}
-    if version == pinned("kubernetes"):
-        found |= {name: folder(name, pinned(name)) for name in NEIGHBOURS}
-    return found
+    versions = {name: to_run(name, minor_version(pinned(name))) for name in beside(version)}
+    return {name: folder(name, each) for name, each in {"kubernetes": version, **versions}.items()}
