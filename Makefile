@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 export KUBERNETES
+# Thousands of processes start: without it each compiles Purser anew, and each worker of pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup setup-lab lab test lint format cluster-test image image-lock docs clean
 

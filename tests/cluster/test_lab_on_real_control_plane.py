@@ -94,11 +94,6 @@ def hollow_count() -> int:
     return 200
 
 
-@pytest.fixture
-def rounds() -> int:
-    return 5
-
-
 async def test_every_part_of_the_control_plane_is_real(lab: Lab) -> None:
     assert set(lab.real) == set(PARTS)
     logs = {path.stem for path in (lab.folder / "logs").iterdir()}

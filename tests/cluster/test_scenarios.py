@@ -25,12 +25,6 @@ def hollow_count() -> int:
     return 1000
 
 
-@pytest.fixture
-def rounds() -> int:
-    """The many are the lab's; kubelet takes seconds to start sixteen pods and to end them."""
-    return 5
-
-
 async def test_kubectl_prints_the_warning_about_more_devices_than_any_node_has(
     cluster: RealScenarioCluster, purser: Purser
 ) -> None:

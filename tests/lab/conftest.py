@@ -45,11 +45,6 @@ async def cluster(lab):
 
 
 @pytest.fixture
-def rounds():
-    return 20
-
-
-@pytest.fixture
 def hollow_count():
     """Enough to be sampled by a scheduler that samples."""
     return 500

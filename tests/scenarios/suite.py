@@ -138,9 +138,12 @@ async def test_eight_whole_gpu_pods_get_eight_cards_and_one_pod_gets_all_eight(c
 
 # --- 4
 
+ROUNDS = 3
+"""How often sixteen pods come at once: in another order each time."""
 
-async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Cluster, rounds):
-    for turn in range(rounds):
+
+async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Cluster):
+    for turn in range(ROUNDS):
         names = [f"half-{turn}-{place}" for place in range(16)]
         await create(cluster, *(pod(cluster, name, half()) for name in names))
         found = await running(cluster, names)

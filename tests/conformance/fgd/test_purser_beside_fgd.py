@@ -17,7 +17,7 @@ from purser.simulator.orders import read_order
 from purser.simulator.workload import Workload
 
 ALL = os.environ.get("PURSER_FGD") == "all"
-FAST = ("default", "gpuspec33", "cpu250", "multigpu50")
+FAST = ("default", "gpuspec33", "cpu250")
 THERE = [(workload, seed) for workload, seed in trace.there() if ALL or (workload in FAST and seed == 42)]
 WORKLOADS = sorted({workload for workload, _ in THERE})
 LEARNS = pytest.mark.parametrize("learns", [False, True], ids=["told", "learnt"])

@@ -45,6 +45,12 @@ async def purser(*arguments):
     return process.returncode, out.decode(), err.decode()
 
 
+def here(*arguments):
+    """The same in this process, where no cluster has a part in it."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
 async def operator(cluster, command, *arguments):
     return await purser("operator", command, f"--kubeconfig={cluster.kubeconfig}", *arguments)
 
@@ -108,7 +114,8 @@ async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_
 
 
 async def test_a_policy_of_the_gpu_operator_is_taken_over_and_what_is_lost_is_said(cluster, tmp_path):
-    code, out, err = await purser("operator", "import", write(tmp_path / "nvidia.yaml", NVIDIA_POLICY))
+    file = write(tmp_path / "nvidia.yaml", NVIDIA_POLICY)
+    code, out, err = await asyncio.to_thread(here, "operator", "import", file)
     assert code == 0
     policy = yaml.safe_load(out)
     assert policy["apiVersion"] == "purser.dev/v1alpha1"
@@ -131,10 +138,10 @@ def with_drivers():
     return {**NVIDIA_POLICY, "spec": spec}
 
 
-async def test_drivers_in_the_same_file_become_profiles(tmp_path):
+def test_drivers_in_the_same_file_become_profiles(tmp_path):
     path = tmp_path / "nvidia.yaml"
     path.write_text(yaml.safe_dump_all([with_drivers(), None, DRIVER]))
-    code, out, _ = await purser("operator", "import", path)
+    code, out, _ = here("operator", "import", path)
     assert code == 0
     assert [each["name"] for each in yaml.safe_load(out)["spec"]["driver"]["profiles"]] == ["h100"]
 
@@ -161,10 +168,10 @@ async def test_what_nvidias_operator_was_told_in_this_cluster_is_read_there(clus
     assert [each["name"] for each in yaml.safe_load(out)["spec"]["driver"]["profiles"]] == ["h100"]
 
 
-async def test_a_policy_to_preview_is_one_object(tmp_path):
+def test_a_policy_to_preview_is_one_object(tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump_all([POLICY, POLICY]))
-    code, _, err = await purser("operator", "plan", f"--policy={path}")
+    code, _, err = here("operator", "plan", f"--policy={path}")
     assert code == 2
     assert "there are 2 objects in it" in err
 
@@ -209,11 +216,11 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
     ],
     ids=["a list", "no YAML", "a deep one", "no file"],
 )
-async def test_a_file_that_is_no_policy_is_refused(text, says, tmp_path):
+def test_a_file_that_is_no_policy_is_refused(text, says, tmp_path):
     path = tmp_path / "nvidia.yaml"
     if text is not None:
         path.write_text(text)
-    code, _, err = await purser("operator", "import", path)
+    code, _, err = here("operator", "import", path)
     assert code == 2
     assert says in err
     assert "Traceback" not in err
@@ -237,8 +244,8 @@ async def test_scripts_read_what_an_upgrade_would_do(form, load, cluster):
     assert {"target", "waves", "under_way", "skipped", "waiting"} <= load(out).keys()
 
 
-async def test_a_policy_to_act_on_is_applied_and_not_given_as_an_option(tmp_path):
-    code, _, err = await purser("operator", "run", f"--policy={tmp_path / 'x.yaml'}")
+def test_a_policy_to_act_on_is_applied_and_not_given_as_an_option(tmp_path):
+    code, _, err = here("operator", "run", f"--policy={tmp_path / 'x.yaml'}")
     assert code == 2
     assert "--dry-run" in err
 

@@ -301,5 +301,5 @@ class Book(RuleBasedStateMachine):
         assert len({n for numbers in by_key.values() for n in numbers}) == len(by_key)
 
 
-Book.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Book.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestAnyHistory = Book.TestCase

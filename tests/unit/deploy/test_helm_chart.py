@@ -93,6 +93,7 @@ def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
     return found
 
 
+@pytest.mark.usefixtures("schemas_read_once")
 @pytest.mark.parametrize(
     ("variant", "version"),
     [

@@ -293,7 +293,7 @@ def pods(draw) -> KubeletPod:
     return KubeletPod(draw(uids), tuple(containers), draw(st.sampled_from([QosClass.GUARANTEED, QosClass.BURSTABLE])))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_whatever_passes_can_be_predicted(data) -> None:
     hardware = data.draw(machines())

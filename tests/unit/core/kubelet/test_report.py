@@ -132,7 +132,7 @@ def memories(draw):
     return MemoryState(nodes, draw(st.dictionaries(keys, blocks, max_size=3)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_is_reported_comes_back_exactly(data):
     node = Node(data.draw(configs()), data.draw(machines()))
@@ -144,7 +144,7 @@ def test_what_is_reported_comes_back_exactly(data):
     assert encode(report_of(node_of(report), state_of(report))) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(ids, max_size=60))
 def test_ids_are_only_written_shorter(found):
     assert sorted(expand(compact(found), 1000)) == sorted(set(found))
@@ -290,7 +290,7 @@ def test_a_machine_that_makes_no_sense_is_an_error(group):
         node_of(report)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_damaged_text_is_refused_or_read_but_never_crashes(data):
     node = Node(data.draw(configs()), data.draw(machines()))

@@ -161,7 +161,7 @@ containers = st.lists(st.tuples(st.sampled_from(ContainerKind), requests), min_s
 policies = st.lists(st.sampled_from(GpuPolicy), min_size=1, max_size=2, unique=True).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(containers, policies), max_size=8), st.lists(st.integers(0, 1), min_size=1, max_size=4))
 def test_whatever_placement_decides_the_book_accepts(
     pods: list[tuple[list[tuple[ContainerKind, DeviceRequest]], tuple[GpuPolicy, ...]]], numas: list[int]

@@ -152,7 +152,7 @@ def request_of(uid: str, memory: int, cards: int = 1, priority: int = 0) -> PodR
 pods = st.tuples(st.integers(100, 1000), st.integers(1, 3), st.integers(0, 4))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(pods, max_size=12), st.tuples(st.integers(100, 1000), st.integers(1, 3), st.integers(0, 5)))
 def test_victims_suffice_none_is_superfluous_and_none_is_as_important(
     there: list[tuple[int, int, int]], comes: tuple[int, int, int]

@@ -311,7 +311,7 @@ def accounted(name: str, path: tuple[str, ...], value: Any, made: dict[str, Any]
     return found == value or speaks_of(lost, f"NVIDIADriver {name}: spec.{place}")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_whatever_is_set_nothing_is_dropped_in_silence(data: st.DataObject) -> None:
     fields = [path for path, _ in leaves(SPEC)]

@@ -120,7 +120,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_is_compared_an_equal_value_has_no_difference_and_nothing_crashes(one: Any, other: Any) -> None:
     assert difference(one, one) == []
     assert (projection(one, other) == other) == (difference(one, other) == [])
@@ -290,7 +290,7 @@ def test_what_a_server_adds_to_an_apply_again_and_again_is_no_drift() -> None:
 
 
 @given(JSON, JSON)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_is_taken_away_leaves_nothing_to_take_away(one: Any, other: Any) -> None:
     live, wanted = {"kind": "ConfigMap", "data": one}, {"kind": "ConfigMap", "data": other}
     assert removal(merge_patched(live, removal(live, wanted)), wanted) == {}

@@ -42,7 +42,7 @@ JSON = st.recursive(
         optional={key: st.text(max_size=8) for key in ("os_image", "kernel", "runtime", "boot_id", "kubelet_version")},
     ),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str, str], fields: dict[str, str]) -> None:
     world = World()
     world.add_policy(finalizers=[names.FINALIZER])
@@ -58,7 +58,7 @@ def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str
 
 
 @given(status=JSON, spec=JSON, annotations=st.none() | st.dictionaries(st.sampled_from(ANNOTATIONS), WORDS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_a_policy_says(status: Any, spec: Any, annotations: Any) -> None:
     world = World()
     world.add_policy(finalizers=[names.FINALIZER], annotations=annotations)

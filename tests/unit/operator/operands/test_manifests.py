@@ -3,14 +3,11 @@
 import json
 import random
 import warnings
-from collections.abc import Iterator
 from copy import deepcopy
-from functools import lru_cache
 from typing import Any
 
 import kubernetes_validate
 import pytest
-from kubernetes_validate import utils as validator
 
 from purser.lab.apiserver.defaults import BY_STORAGE
 from purser.operator.kernel.drift import difference, removal
@@ -39,14 +36,6 @@ FILL_IN = {name.partition(".")[0]: defaults for name, defaults in BY_STORAGE.ite
 
 def sets(found: tuple[Rendered, ...]) -> list[dict[str, Any]]:
     return [dict(each.object) for each in found if each.object["kind"] == "DaemonSet"]
-
-
-@pytest.fixture(scope="module")
-def schemas_read_once() -> Iterator[None]:
-    """The validator would read all definitions of a version anew for each object."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validator, "schema_contents", lru_cache(validator.schema_contents))
-        yield
 
 
 @pytest.mark.usefixtures("schemas_read_once")

@@ -15,7 +15,7 @@ from purser.core.placement.shape import PodShape, memory_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place
 
 PODS = st.lists(shapes(), min_size=1, max_size=12)
-few = settings(max_examples=25)  # for each of a dozen policies
+few = settings(max_examples=10)  # for each of a dozen policies
 every_policy = pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 
 
