@@ -12,8 +12,9 @@ from purser.core.names import GPU_RESOURCE
 AllocatableDevices = dict[str, dict[str, tuple[int, ...] | None]]
 """By resource and device id the NUMA nodes; None: without topology."""
 
-LIST_TIMEOUT_S = 5.0
-"""kubelet answers in milliseconds, also while it waits for the plugin; it may just be restarting."""
+LIST_TIMEOUT_S = 30.0
+"""kubelet answers in milliseconds, also while it waits for the plugin; it may just be restarting. On a node without CPU
+to spare it took more than five seconds: a pod whose call fails is refused for good, and kubelet itself would wait."""
 
 MAX_MESSAGE = 16 * 1024 * 1024
 """Bytes: what kubelet's own clients of PodResources take (defaultPodResourcesMaxSize), and more than any plugin is
