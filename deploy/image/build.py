@@ -93,7 +93,7 @@ def _config(labels: Mapping[str, str]) -> Mapping[str, object]:
     return {
         "User": f"{USER}:{USER}",
         "Env": [
-            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            f"PATH={_PATH}",
             "LANG=C.UTF-8",
             "PYTHONUNBUFFERED=1",
         ],

@@ -133,7 +133,7 @@ def fetch(pins: Sequence[Pin], cache: Path, *, newest: bool = False) -> list[Deb
         with _apt(cache) as apt:
             for file in _download(apt, list(absent.values()), newest):
                 got = _keep(file, cache)
-                _judge(absent[got.name], got)
+                _judge(absent[got.name], got, newest)
                 found[got.name] = got
     return [Deb(pin, cache / pin.file_name) for pin in found.values()]
 
@@ -168,9 +168,10 @@ def renewed(cache: Path) -> str:
     return head + "".join(f"{pin.name} {pin.version} {pin.sha256}\n" for pin in pins)
 
 
-def _judge(wanted: Pin, got: Pin) -> None:
-    if wanted.version == got.version and wanted != got:
-        raise ImageError(f"{got.name} {got.version} is {got.sha256}, not {wanted.sha256} as debian.lock says")
+def _judge(wanted: Pin, got: Pin, newest: bool) -> None:
+    if wanted != got and (wanted.version == got.version or not newest):
+        expected = f"{wanted.version} {wanted.sha256}"
+        raise ImageError(f"{got.name} {got.version} is {got.sha256}, not {expected} as debian.lock says")
     if wanted != got:
         say(
             f"WARNING: Debian no longer serves {wanted.name} {wanted.version}: the image has {got.version}, "
@@ -195,19 +196,19 @@ class _Apt:
 
     def download(self, *packages: str) -> list[Path]:
         """Their files, as the archive names them. Raises ImageError."""
-        before = set(self._work.glob("*.deb"))
+        folder = Path(tempfile.mkdtemp(dir=self._work))  # one that failed leaves some of its files
         try:
-            self._get("download", *packages)
+            self._get("download", *packages, cwd=folder)
         except ImageError:
             if self._options:
                 raise
             self.update()
-            self._get("download", *packages)
-        return sorted(set(self._work.glob("*.deb")) - before)
+            self._get("download", *packages, cwd=folder)
+        return sorted(folder.glob("*.deb"))
 
-    def _get(self, *arguments: str) -> None:
+    def _get(self, *arguments: str, cwd: Path | None = None) -> None:
         sandbox = ["-oAPT::Sandbox::User=root"] if os.geteuid() == 0 else []
-        _run("apt-get", "-qq", *sandbox, *self._options, *arguments, cwd=self._work)
+        _run("apt-get", "-qq", *sandbox, *self._options, *arguments, cwd=cwd)
 
 
 @contextlib.contextmanager

@@ -70,6 +70,41 @@ def test_the_same_version_with_other_content_is_never_taken(asked: Path, tmp_pat
         debs.fetch([debs.Pin("tool", "2", digest("1"))], tmp_path / "cache", newest=newest)
 
 
+OVERTAKEN = """\
+#!/bin/sh
+# Lists of yesterday: the server has no other=1 any more, which is found out when tool=2 lies here already.
+case "$*" in *update*) touch {there}/updated; exit 0 ;; esac
+for wanted in "$@"; do
+    case "$wanted" in
+        tool=2) [ -e tool.deb ] || echo tool 2 > tool.deb ;;
+        other=1) echo "E: Failed to fetch $wanted" >&2; exit 100 ;;
+        other) echo other 2 > other.deb ;;
+    esac
+done
+"""
+READ = """\
+#!/bin/sh
+read name version < "$2"
+case "$3" in Package) echo $name ;; *) echo $version ;; esac
+"""
+
+
+def test_what_was_downloaded_before_another_package_failed_is_taken(tmp_path: Path, asked: Path) -> None:
+    programs = tmp_path / "programs"
+    (programs / "apt-get").write_text(OVERTAKEN.format(there=tmp_path))
+    (programs / "dpkg-deb").write_text(READ)
+    tool = debs.Pin("tool", "2", hashlib.sha256(b"tool 2\n").hexdigest())
+    found = debs.fetch([tool, debs.Pin("other", "1", digest("1"))], tmp_path / "cache", newest=True)
+    assert [each.path.read_text() for each in found] == ["tool 2\n", "other 2\n"]
+
+
+def test_another_version_than_was_asked_for_is_not_taken(tmp_path: Path, asked: Path) -> None:
+    """Whatever a mirror calls it."""
+    (tmp_path / "programs" / "dpkg-deb").write_text(DPKG_DEB.format(served="3"))
+    with pytest.raises(ImageError, match=r"tool 3 is .* not 2 .* as debian\.lock says"):
+        debs.fetch([debs.Pin("tool", "2", digest("2"))], tmp_path / "cache")
+
+
 def test_the_lock_names_the_packages_of_the_image() -> None:
     pins = debs.read_lock(debs.LOCK.read_text())
     assert [pin.name for pin in pins] == list(debs.PACKAGES)
