@@ -176,7 +176,7 @@ def scheduler(
         fail(str(error))
 
 
-def _policy(node: str, gpu: str, authority: str, nodes_to_score: int = 100) -> "Policy":
+def _policy(node: str, gpu: str, authority: str, nodes_to_score: int) -> "Policy":
     from purser.core.placement import Authority, Policy
     from purser.core.policy_words import canonical_node_policy, gpu_policies
 

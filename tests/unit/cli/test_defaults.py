@@ -38,4 +38,5 @@ def test_the_schedulers_options_default_to_its_settings() -> None:
     policy = settings.policy
     assert (options["node_policy"], options["gpu_policy"]) == (policy.node, ",".join(policy.gpu))
     assert options["authority"] == policy.authority
+    assert options["nodes_to_score"] == policy.nodes_to_score
     assert options["webhook_failure_policy"] == webhook.failure_policy

@@ -30,9 +30,10 @@ def test_what_is_no_address_is_refused_with_the_option_and_the_fix(
 
 
 def test_policies_are_read_as_in_pods_annotations() -> None:
-    read = _policy("fragmentation = 3, spread", "mutex, topology", "exclusive")
+    read = _policy("fragmentation = 3, spread", "mutex, topology", "exclusive", 0)
     assert read.node == "fragmentation=3,spread=1"
     assert (read.gpu, read.authority) == (("mutex", "topology-aware"), "exclusive")
+    assert read.nodes_to_score == 0
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,6 @@ def test_policies_without_sense_are_refused_with_the_option(
     options: tuple[str, str, str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        _policy(*options)
+        _policy(*options, 0)
     assert ended.value.exit_code == 2
     assert says in capsys.readouterr().err
