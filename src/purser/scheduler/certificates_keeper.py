@@ -81,6 +81,11 @@ class MemoryStore:
         self._stored = Stored(material, str(int(version or "0") + 1))
 
 
+def _no_password() -> str:
+    # Else OpenSSL asks on the terminal, and everything waits.
+    raise KubeError("tls.key has a password: store it without")
+
+
 class FolderStore:
     """Material that somebody else keeps, such as cert-manager: a mounted Secret with ``tls.crt``, ``tls.key`` and
     ``ca.crt``."""
@@ -99,7 +104,7 @@ class FolderStore:
         try:
             chain, key, bundle = (path.read_bytes().rstrip() + b"\n" for path in paths)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(paths[0], paths[1])
+            context.load_cert_chain(paths[0], paths[1], password=_no_password)
             context.load_verify_locations(paths[2])
         except OSError as error:  # which SSLError is
             raise KubeError(f"{self._folder} should hold {', '.join(GIVEN_FILES)} that go together: {error}") from error

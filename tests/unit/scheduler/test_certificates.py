@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from purser.kube.errors import KubeError
 from purser.scheduler.certificates import (
@@ -274,6 +275,17 @@ async def test_run_tries_again_while_the_store_is_away():
     await asyncio.wait_for(keeper.served(), 5)
     running.cancel()
     assert len(tries) == 3
+
+
+async def test_a_given_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path):
+    authority = make_authority(NOW)
+    serving = make_serving(authority, NAMES, NOW)
+    key = serialization.load_pem_private_key(serving.key, None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    locked = key.private_bytes(*form, serialization.BestAvailableEncryption(b"secret"))
+    given(tmp_path, authority, KeyPair(serving.certificate, locked))
+    with pytest.raises(KubeError, match=r"tls\.key has a password: store it without"):
+        await FolderStore(tmp_path).load()
 
 
 async def presented(port):
