@@ -275,6 +275,35 @@ def test_a_certificate_of_somebody_elses_is_mounted_and_served(certificate: dict
     )
 
 
+def test_what_yaml_would_take_for_something_else_arrives_as_it_was_given() -> None:
+    odd = "/x: {y}, # z"
+    documents = render(
+        {
+            "agent": {
+                "priorityClassName": "10",
+                "runtimeClassName": "1e3",
+                **dict.fromkeys(("driverRoot", "kubeletDir", "kubeletConfig", "hamiCoreDir"), odd),
+            },
+            "scheduler": {"priorityClassName": "no", "adoptSchedulerNames": [odd], "nodesToScore": 2_000_000},
+            "webhook": {"clientCA": {"secret": "7", "names": ["O=x: y # z"]}, "certificate": {"secret": "8"}},
+        }
+    )
+    agent = find(documents, "DaemonSet", "purser-agent")["spec"]["template"]["spec"]
+    assert (agent["priorityClassName"], agent["runtimeClassName"]) == ("10", "1e3")
+    options = {f"--{name}=/host{odd}" for name in ("driver-root", "kubelet-dir", "kubelet-config")}
+    assert {*options, f"--hami-core-dir={odd}"} <= set(agent["containers"][0]["args"])
+    assert f"{odd}/pod-resources" in {volume["hostPath"]["path"] for volume in agent["volumes"]}
+    scheduler = find(documents, "Deployment", "purser-scheduler")["spec"]["template"]["spec"]
+    assert scheduler["priorityClassName"] == "no"
+    options = {f"--adopt-scheduler-name={odd}", "--nodes-to-score=2000000", "--webhook-client-name=O=x: y # z"}
+    assert options <= set(scheduler["containers"][0]["args"])
+    secrets = {volume["secret"]["secretName"] for volume in scheduler["volumes"] if "secret" in volume}
+    assert secrets == {"7", "8"}
+    operator = render({"operator": {"enabled": True, "priorityClassName": "0"}})
+    for kind, name in (("Deployment", "purser-operator"), ("Job", "purser-remove-stack")):
+        assert find(operator, kind, name)["spec"]["template"]["spec"]["priorityClassName"] == "0"
+
+
 def test_an_affinity_of_ones_own_replaces_the_charts() -> None:
     affinity = {"nodeAffinity": {}}
     spec = find(render({"scheduler": {"affinity": affinity}}), "Deployment", "purser-scheduler")["spec"]

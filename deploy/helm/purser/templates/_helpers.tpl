@@ -1,6 +1,6 @@
 {{- define "purser.labels" -}}
 app.kubernetes.io/name: purser
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
@@ -8,7 +8,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "purser.selector" -}}
 app.kubernetes.io/name: purser
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "purser.image" -}}
@@ -81,7 +81,7 @@ securityContext:
 
 {{/* Of the operator, and of the jobs that do what it cannot: all but the account. */}}
 {{- define "purser.operatorPod" -}}
-priorityClassName: {{ .Values.operator.priorityClassName }}
+priorityClassName: {{ .Values.operator.priorityClassName | quote }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -128,7 +128,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- define "purser.webhookClientCA" -}}
 {{- with .Values.webhook.clientCA }}
 {{- if and .configMap .secret }}{{ fail "webhook.clientCA: give a configMap or a secret, not both" }}{{ end }}
-{{- if .configMap }}configMap: {name: {{ .configMap }}}{{ else if .secret }}secret: {secretName: {{ .secret }}}
+{{- if .configMap }}configMap: {name: {{ .configMap | quote }}}{{ else if .secret }}secret: {secretName: {{ .secret | quote }}}
 {{- else if .names }}{{ fail "webhook.clientCA.names: give the CA of these clients as well" }}{{ end }}
 {{- end }}
 {{- end }}
