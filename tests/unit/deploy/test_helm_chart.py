@@ -210,11 +210,6 @@ def test_only_the_agent_is_privileged() -> None:
     assert privileged == [("purser-agent", "agent")]
 
 
-def test_the_agent_is_root_although_the_image_is_not() -> None:
-    [container] = find(render({}), "DaemonSet", "purser-agent")["spec"]["template"]["spec"]["containers"]
-    assert container["securityContext"]["runAsUser"] == 0
-
-
 def test_as_many_slots_as_the_agent_takes_are_allowed() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["properties"]["agent"]["properties"]["slots"]["maximum"] == MAX_SLOTS
