@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Never
 
@@ -22,10 +22,14 @@ log = structlog.get_logger("purser.kube")
 # apart: what ends well is told however often it was told before that it went wrong.
 _BURST = 25.0
 _REFILL_PER_S = 1 / 300
+# A burst of pods is bound first and told of later: an event costs the API server what a Binding costs. kube-scheduler's
+# client has 50 requests a second for its own events.
+_AT_ONCE = 100.0
+_PER_S = 10.0
 _MAX_MESSAGE = 1024
 _MAX_OBJECT_NAME = 230  # so that the event's own name, with its suffix, stays within 253
 _REMEMBERED = 4096
-_QUEUED = 1000
+_QUEUED = 4096
 _DRAIN_S = 5.0
 
 
@@ -47,13 +51,18 @@ class _Posted:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Tokens of one object and reason; each event takes one."""
+    """Tokens; each event takes one."""
 
     filled_at: float
-    tokens: float = _BURST
+    most: float
+    per_s: float
+    tokens: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = self.most
 
     def take(self, now: float) -> bool:
-        self.tokens = min(_BURST, self.tokens + (now - self.filled_at) * _REFILL_PER_S)
+        self.tokens = min(self.most, self.tokens + (now - self.filled_at) * self.per_s)
         self.filled_at = now
         if self.tokens < 1:
             return False
@@ -113,8 +122,11 @@ class EventRecorder:
 
     async def run(self) -> Never:
         """Post what was said, until cancelled."""
+        pace = _Bucket(self._clock.monotonic(), _AT_ONCE, _PER_S)
         while True:
             said = await self._queue.get()
+            while not pace.take(self._clock.monotonic()):
+                await self._clock.sleep(1 / _PER_S)
             try:
                 await self._post(said)
             except KubeError as error:
@@ -135,7 +147,7 @@ class EventRecorder:
 
     def _may_speak_of(self, about: ObjectReference, reason: str) -> bool:
         now, key = self._clock.monotonic(), (about, reason)
-        bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now))
+        bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now, _BURST, _REFILL_PER_S))
         return bucket.take(now)
 
     async def _post(self, said: _Said) -> None:

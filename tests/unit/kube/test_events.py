@@ -108,6 +108,23 @@ async def test_a_burst_for_one_reason_does_not_cut_off_another():
     assert "all is well" in {event["message"] for event in server.events.values()}
 
 
+async def test_a_burst_is_told_of_without_haste():
+    server = EventServer()
+    clock = ManualClock()
+    async with client_of(server.handle) as client, EventRecorder(client, "c", "i", clock=clock) as recorder:
+        for number in range(120):
+            about = Pod(ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
+            recorder.event(ref_of(PODS, about), "Granted", "a card")
+        await eventually(lambda: len(server.events) == 100)
+        await asyncio.sleep(0.05)
+        assert len(server.events) == 100
+        while len(server.events) < 120:
+            clock.advance(0.1)
+            await asyncio.sleep(0.001)
+        assert clock.monotonic() >= 1.8
+    assert recorder.dropped == 0
+
+
 async def test_refusals_and_a_server_that_hangs_never_reach_the_caller():
     server = EventServer()
 
@@ -124,7 +141,7 @@ async def test_refusals_and_a_server_that_hangs_never_reach_the_caller():
         recorder.event(ref_of(PODS, POD), "Reason", "refused")
         await eventually(lambda: recorder.dropped == 1)
         server.answer = hang
-        for number in range(1100):
+        for number in range(4200):
             about = Pod(ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
             recorder.event(ref_of(PODS, about), "Reason", "stuck")
         assert recorder.dropped > 50
