@@ -34,15 +34,23 @@ class Arrivals:
     def put_pod(self, pod: Pod) -> None:
         """A pod is there; it counts when it is heard of first."""
         uid = pod.metadata.uid
+        if pod.spec.node_name:
+            self.readings.forget(uid)
         if uid in self._known or is_terminal(pod):
             return
         self._known.add(uid)
-        if shape := self._shape(self.readings.of(pod)):
+        if shape := self._shape(self._read(pod)):
             self.mix.arrived(shape)
 
     def remove_pod(self, pod: Pod) -> None:
         """It is gone; that it came still counts."""
         self._known.discard(pod.metadata.uid)
+        self.readings.forget(pod.metadata.uid)
+
+    def _read(self, pod: Pod) -> Reading:
+        """Kept of those about which somebody will ask: others' pods push out none of them."""
+        is_asked_about = pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
+        return self.readings.of(pod) if is_asked_about else Reading(pod)
 
     def _shape(self, reading: Reading) -> PodShape | None:
         """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""

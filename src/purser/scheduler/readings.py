@@ -56,9 +56,17 @@ class Readings:
     def __init__(self) -> None:
         self._known: Recent[str, Reading] = Recent(MOST)
 
+    def __contains__(self, uid: str) -> bool:
+        """Whether a pod's reading is kept."""
+        return uid in self._known
+
     def of(self, pod: Pod) -> Reading:
         """What a pod asks for; read anew where it says something else by now."""
         known = self._known.get(pod.metadata.uid)
         if known is not None and known.is_of(pod):
             return known
         return self._known.put(pod.metadata.uid, Reading(pod))
+
+    def forget(self, uid: str) -> None:
+        """The pod is bound or gone: nobody asks about it again, and its manifest may be large."""
+        self._known.forget(uid)

@@ -71,3 +71,17 @@ def test_of_several_containers_the_one_that_asks_for_the_most_counts() -> None:
     containers = (msgspec.structs.replace(small, name="small"), *one.spec.containers)
     found.put_pod(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, containers=containers)))
     assert [(shape.gpu_count, shape.cpu_milli) for shape in shapes] == [(2, 2000)]
+
+
+def test_what_a_pod_asks_for_is_remembered_until_it_is_bound_or_gone() -> None:
+    found, _ = arrivals()
+    waiting = pod("waits", scheduler=SCHEDULER_NAME, **SHARE)
+    found.put_pod(waiting)
+    found.put_pod(pod("of-others", **SHARE))
+    assert "waits" in found.readings and "of-others" not in found.readings
+    bound = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name="n"))
+    found.put_pod(bound)
+    assert "waits" not in found.readings
+    found.put_pod(pod("goes", scheduler=SCHEDULER_NAME, **SHARE))
+    found.remove_pod(pod("goes", scheduler=SCHEDULER_NAME, **SHARE))
+    assert "goes" not in found.readings
