@@ -105,13 +105,14 @@ class Preemptor:
         self._refused.clear()
         self._told.clear()
 
-    async def answer(self, uid: str, proposed: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
+    async def answer(self, request: PodRequest, proposed: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
         """What kube-scheduler, which has found candidates, is to do: at most one node, with its victims.
 
         It takes the one it is given, be it one that it did not propose, and needs at least one victim there.
         """
+        uid = request.uid
         refused = self._refused.pop(uid)
-        await self._heard_of(uid)
+        await self._heard_of(request)
         waiting = self._waiting(uid)
         if waiting is None:
             return {}
@@ -170,10 +171,19 @@ class Preemptor:
         chosen = self._search.on_node(search.chosen.node, request, self._room(request))
         return chosen is not None and await self._preempt(waiting[0], request, chosen)
 
-    async def _heard_of(self, uid: str) -> None:
+    async def _heard_of(self, request: PodRequest) -> None:
+        """kube-scheduler, which waits, may ask about a pod that is gone by now as well."""
         until = self._clock.monotonic() + WATCH_S
-        while self._cache.pod_by_uid(uid) is None and self._clock.monotonic() < until:
+        if self._cache.pod_by_uid(request.uid) is not None or not await self._is_there(request):
+            return
+        while self._cache.pod_by_uid(request.uid) is None and self._clock.monotonic() < until:
             await self._clock.sleep(_POLL_S)
+
+    async def _is_there(self, request: PodRequest) -> bool:
+        try:
+            return (await self._client.get(PODS, request.name, request.namespace)).metadata.uid == request.uid
+        except KubeError:
+            return False
 
     def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:
         """A pod as the API server has it, whatever was asked about it; None where it does not wait for devices, or not

@@ -306,3 +306,16 @@ async def test_a_pod_that_is_stuck_on_its_way_out_is_not_waited_for():
         await refuse(world, high, "n")
         await look(world)
         assert await going(world, other) == {"other"}
+
+
+async def test_a_question_about_a_pod_that_is_gone_is_answered_at_once(monkeypatch):
+    monkeypatch.setattr(preemptor, "WATCH_S", 3600.0)
+    async with server() as api, replica(api) as world:
+        low = await world.add_pod("low", priority=1)
+        await full_node(world, "n", low, memory=1000)
+        high = await world.add_pod("high", priority=10)
+        await world.client.delete(PODS, "high", "default", grace_period_seconds=0)
+        await eventually(lambda: world.cache.pod_by_uid(high.metadata.uid) is None)
+        proposed = {"n": MetaVictims((MetaPod(low.metadata.uid),), 0)}
+        found = await world.extender.preempt(ExtenderPreemptionArgs(high, node_name_to_meta_victims=proposed))
+        assert not found.node_name_to_meta_victims
