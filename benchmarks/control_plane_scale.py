@@ -15,7 +15,8 @@ the cases one after the other, each with a kube-scheduler of its own:
 
 Each case has a burst, all pods created as fast as the API server takes them, which tells how many are bound in a
 second, and then pods at a steady rate, whose time from creation to binding is told. kube-scheduler's own limit on its
-requests (50 a second) is lifted in all of them. At the end all grants are read back and no card may be overcommitted.
+requests (50 a second by default, bursts of 100) is lifted in all of them, unless --qps is given. At the end all grants
+are read back and no card may be overcommitted.
 
 Everything shares the machine: compare what one run prints. ``cpu`` is in milliseconds a pod, during the burst.
 
@@ -218,11 +219,13 @@ async def running(process: Process, probe: Any) -> AsyncIterator[Process]:
 class KubeScheduler:
     """One kube-scheduler, until the context is left."""
 
-    def __init__(self, programs: Programs, plane: RealControlPlane, folder: Path, case: Case) -> None:
+    def __init__(self, programs: Programs, plane: RealControlPlane, folder: Path, case: Case, qps: int) -> None:
         self._port, http = free_ports(2)
         kubeconfig = plane.kubeconfig(ADMIN)
         ports = Ports(0, 0, 0, 0, self._port, http)
         config = commands.scheduler_config(programs.version, ports, kubeconfig, case.config)
+        if qps:
+            config["clientConnection"] |= {"qps": qps, "burst": 2 * qps}
         path = folder / f"{case.name}.json"
         path.write_text(json.dumps(config))
         argv = [programs.path(SCHEDULER), f"--config={path}", "--bind-address=127.0.0.1"]
@@ -340,12 +343,13 @@ class Options:
     steady_rate: float
     steady_s: float
     profile: Path | None
+    qps: int
 
 
 async def measure(
     cluster: Cluster, programs: Programs, case: Case, purser: Purser | None, options: Options
 ) -> dict[str, Any]:
-    scheduler = KubeScheduler(programs, cluster.plane, cluster.folder, case)
+    scheduler = KubeScheduler(programs, cluster.plane, cluster.folder, case, options.qps)
     extra = {"kube-scheduler": scheduler.process, **({"purser": purser.process} if purser else {})}
     async with running(scheduler.process, scheduler.is_ready):
         await burst(cluster, case, "warm", WARM_UP)
@@ -440,7 +444,7 @@ async def check_books(cluster: Cluster) -> str:
 
 
 async def run(programs: Programs, arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    options = Options(arguments.pods, arguments.rate, arguments.seconds, arguments.profile)
+    options = Options(arguments.pods, arguments.rate, arguments.seconds, arguments.profile, arguments.qps)
     plane = RealControlPlane(
         programs, folder, 0, {}, (), api_server="API server", controllers="controllers of workloads"
     )
@@ -503,6 +507,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=1500, help="in the burst")
     parser.add_argument("--rate", type=float, default=15.0, help="pods a second at the steady rate")
     parser.add_argument("--seconds", type=float, default=20.0, help="for how long they come at the steady rate")
+    parser.add_argument("--qps", type=int, default=0, help="kube-scheduler's own limit; 50 is its default; 0: none")
     parser.add_argument("--case", action="append", choices=CASES, help="repeated; default: all")
     parser.add_argument("--json", type=Path, help="write what was measured there, too")
     parser.add_argument("--profile", type=Path, help="write CPU profiles of kube-scheduler (pprof) into this folder")
