@@ -100,8 +100,10 @@ class PodSpec(_Slim, frozen=True, gc=False):
     node_selector: dict[str, str] = {}
     tolerations: tuple[PodToleration, ...] = ()
     affinity: Any = None
-    """As it came; like the next one, nobody here needs it but for a question: see `eligibility.prefers_nodes`."""
+    """As it came; like the next one, nobody here needs it but for a question: see `eligibility`."""
     topology_spread_constraints: Any = None
+    scheduling_gates: Any = None
+    """As they came: with any, kube-scheduler leaves the pod alone."""
     priority: int = 0
     preemption_policy: str = ""
     """``Never``: no other pod is to go for this one."""

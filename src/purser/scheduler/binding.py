@@ -9,10 +9,8 @@ import asyncio
 import structlog
 
 from purser.core.dialects import DialectError, grant_annotations
-from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import Evaluator, Refusal, to_grant
 from purser.core.signing import GrantError, sign
 from purser.kube import (
     ApiUnavailableError,
@@ -34,6 +32,7 @@ from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.readings import Readings
+from purser.scheduler.reservations import ReservationError, Reservations
 from purser.scheduler.unsettled import Truth, UnsettledBindings
 
 RESOLVE_EVERY_S = 2.0
@@ -59,7 +58,7 @@ class Binder:
         client: Client,
         cache: ClusterCache,
         keys: GrantKeys,
-        evaluator: Evaluator,
+        reservations: Reservations,
         fence: Fence,
         clock: Clock,
         events: EventRecorder,
@@ -69,13 +68,13 @@ class Binder:
         self._client = client
         self._cache = cache
         self._keys = keys
-        self._evaluator = evaluator
+        self._reservations = reservations
         self._events = events
         self._readings = readings
         self._scheduler_name = scheduler_name
         self._fence = fence
         self._attempts: dict[str, asyncio.Task[None]] = {}
-        self._unsettled = UnsettledBindings(client, cache, clock)
+        self._unsettled = UnsettledBindings(client, cache, reservations, clock)
 
     async def bind(self, args: ExtenderBindingArgs) -> None:
         """Bind the pod to the node. Raises `BindError`; done again for a pod that is bound so, it changes nothing.
@@ -198,28 +197,16 @@ class Binder:
         """
         if args.pod_uid in self._unsettled:
             await self._unsettled.resolve(args.pod_uid)
-        grant = self._cache.ledger.grant(args.pod_uid)
+        grant = None if self._reservations.is_early(args.pod_uid) else self._cache.ledger.grant(args.pod_uid)
         if grant is not None and grant.node != args.node:
             raise BindError("unsettled", f"whether the pod was bound to node {grant.node} is not known yet")
         return grant
 
     def _reserve(self, args: ExtenderBindingArgs, request: PodRequest) -> tuple[Grant, str]:
-        """Decide on the book as it is now and enter the decision: nothing else runs in between. With the reason why."""
-        node = self._cache.fleet.node(args.node)
-        if node is None:
-            raise BindError("no-inventory", f"node {args.node} has no inventory")
-        held = self._cache.nominations.held(args.node, request, self._evaluator.policy)
-        placement = self._evaluator.place(args.node, request, self._cache.room_of(request.namespace), held)
-        if isinstance(placement, Refusal):
-            raise BindError("no-longer-fits", f"the pod does not fit node {args.node} any more: {placement.message}")
-        grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)
         try:
-            self._cache.ledger.reserve(grant)
-        except LedgerError as error:
-            raise BindError("book", str(error)) from error
-        self._cache.kubelets.expect(args.node, request)
-        self._cache.node_rooms.expect(args.node, request)
-        return grant, why
+            return self._reservations.reserve(args.node, request)
+        except ReservationError as error:
+            raise BindError(error.cause, str(error)) from error
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
         node = self._cache.fleet.node(args.node)

@@ -46,6 +46,12 @@ def prefers_nodes(pod: Pod) -> bool:
     )
 
 
+def is_placed_freely(pod: Pod) -> bool:
+    """Whether a pod waits for nothing but its turn, and says of its nodes no more than a selector does."""
+    spec = pod.spec
+    return not (spec.scheduling_gates or spec.affinity or spec.topology_spread_constraints)
+
+
 def barred(pod: Pod, node: Node) -> str:
     """Why a pod may not go to a node, in words that follow the node's name; empty where it may."""
     taints = (*([_CORDON] if node.spec.unschedulable else ()), *node.spec.taints)

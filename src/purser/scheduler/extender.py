@@ -6,6 +6,7 @@ Room that is being made for a pod is kept from pods of the same and of lower pri
 scores keep their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -35,7 +36,7 @@ from purser.core.placement import (
     tally,
 )
 from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
-from purser.kube import Client, Clock, EventRecorder, KubeError, SystemClock
+from purser.kube import Client, Clock, EventRecorder, Informer, KubeError, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, node_ref
 from purser.scheduler.arrivals import Arrivals
@@ -55,7 +56,9 @@ from purser.scheduler.extender_api import (
 from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.nominator import Nominator
 from purser.scheduler.preemptor import Preemptor
+from purser.scheduler.reservations import Reservations
 from purser.scheduler.wakeups import Wakeups
 
 MAX_WHY = 1024
@@ -92,8 +95,9 @@ class KubeExtender:
         self._clock = clock or SystemClock()
         self._fence = Fence(may_bind, self._catch_up)
         self._readings = arrivals.readings
+        self._reservations = Reservations(cache, evaluator, self._clock)
         self._binder = Binder(
-            client, cache, keys, evaluator, self._fence, self._clock, events, self._readings, scheduler_name
+            client, cache, keys, self._reservations, self._fence, self._clock, events, self._readings, scheduler_name
         )
         self._preemptor = Preemptor(
             cache,
@@ -107,6 +111,16 @@ class KubeExtender:
             is_active=lambda: self._fence.is_open,
         )
         self._wakeups = Wakeups(client, self._has_room, self._clock)
+        self._nominator = Nominator(
+            cache,
+            client,
+            self._readings,
+            self._reservations,
+            metrics,
+            evaluate=self._evaluate,
+            is_active=lambda: self._fence.is_open and policy.nodes_to_score > 0,
+            scheduler_name=scheduler_name,
+        )
         self._latest: tuple[PodRequest, Evaluation] | None = None
         self._events = events
         self._failures = client.failures
@@ -116,6 +130,11 @@ class KubeExtender:
     def leadership_changed(self, held: bool) -> None:
         """The lease was won or lost."""
         self._fence.leadership_changed(held)
+
+    def attach(self, pods: Informer[Pod]) -> None:
+        """Follow the pods that wait."""
+        put = self._nominator.put_pod
+        pods.add_handler(put, lambda _, pod: put(pod), self._nominator.remove_pod)
 
     def refresh(self) -> None:
         """Take in the fleet as it was listed: else the first decision does."""
@@ -135,10 +154,12 @@ class KubeExtender:
             "gauges": self._count_grants,
         }
         try:
-            while True:
-                for name, turn in turns.items():
-                    await self._take(name, turn)
-                await self._clock.sleep(RESOLVE_EVERY_S)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._failures.keep_going("nominations", self._nominator.run))
+                while True:
+                    for name, turn in turns.items():
+                        await self._take(name, turn)
+                    await self._clock.sleep(RESOLVE_EVERY_S)
         finally:
             await self._fence.close()
 
@@ -184,10 +205,15 @@ class KubeExtender:
             return _fits_nowhere(names, message)
         if request is None:
             return ExtenderFilterResult(node_names=names)
+        self._nominator.asked(request.uid)
+        if (early := self._reservations.early_node(request)) and early in names:
+            return ExtenderFilterResult(node_names=[early])
         if known := self._cache.pod_by_uid(request.uid):
             self._arrivals.put_pod(known)
         with self._metrics.stage("filter", "evaluate"):
             evaluation = self._evaluate(request, names)
+            if not evaluation.fits and self._reservations.withdraw_lower(request.priority):
+                evaluation = self._evaluate(request, names)
         self._count(evaluation.refusals.values())
         if evaluation.fits:
             self._wakeups.forget(request.uid)
@@ -196,6 +222,7 @@ class KubeExtender:
             self._latest = (request, told)
             return _filter_result(told)
         self._latest = None
+        self._reservations.withdraw(request.uid)
         if await self._is_there(args.pod):
             self._wakeups.refused(request, names)
             self._preemptor.refused(request, evaluation.refusals)
@@ -239,14 +266,17 @@ class KubeExtender:
             return ExtenderPreemptionResult()
         if request is None:
             return ExtenderPreemptionResult(proposed)
-        return ExtenderPreemptionResult(await self._preemptor.answer(request.uid, proposed))
+        return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
     async def look_again(self) -> None:
         """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
         if self._fence.is_open:
+            self._reservations.withdraw_old()
+            self._nominator.look()
             await self._wakeups.look()
             await self._preemptor.look()
         else:
+            self._reservations.withdraw_all()
             self._wakeups.clear()
             self._preemptor.clear()
 
@@ -304,10 +334,10 @@ class KubeExtender:
         question for each, and reads a reason only where there is no node. It samples likewise, but before extenders are
         asked, when nobody knows which nodes fit."""
         policy = self._evaluator.policy
-        if not policy.nodes_to_score:
-            return found
         if policy.authority is Authority.EXCLUSIVE:
             return Evaluation([name for name in (best(found),) if name], found.scores.max(keepdims=True), {})
+        if not policy.nodes_to_score:
+            return found
         if not prefers_nodes(pod):
             found = foremost(found, policy.nodes_to_score)
         return msgspec.structs.replace(found, refusals={})

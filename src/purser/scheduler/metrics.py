@@ -66,6 +66,12 @@ class SchedulerMetrics:
             ["cause"],
             registry=registry,
         )
+        self._nominations = Counter(
+            "purser_scheduler_nominations",
+            "Pods for which a node was chosen before kube-scheduler asked, by what became of the write.",
+            ["outcome"],
+            registry=registry,
+        )
         self._grants = Gauge(
             "purser_scheduler_grants",
             "Grants on the book by how far they have come.",
@@ -118,6 +124,10 @@ class SchedulerMetrics:
     def bind_failed(self, cause: str) -> None:
         """A pod could not be bound."""
         self._bind_failures.labels(cause).inc()
+
+    def nominated(self, outcome: str) -> None:
+        """A pod was to be nominated to a node: that is ``written``, or it ``failed``."""
+        self._nominations.labels(outcome).inc()
 
     def grants(self, counts: dict[str, int]) -> None:
         """So many grants are in each state now."""

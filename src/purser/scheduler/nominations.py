@@ -157,6 +157,8 @@ class Nominations:
     def _put_nominated(self, pod: Pod) -> None:
         spec = pod_spec(pod)
         request = None
+        if self._fleet.ledger.grant(pod.metadata.uid) is not None:
+            return  # what it is to get is on the book
         with suppress(DialectError):  # whoever is asked to place it says so
             request = parse(spec) if asks_for_devices(spec) else None
         if request is None:

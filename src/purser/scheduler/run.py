@@ -177,6 +177,7 @@ async def _make_parts(
         may_bind=may_bind,
         budgets=budgets,
     )
+    extender.attach(pods)
     if follower:
         follower.add_listener(extender.leadership_changed)
     return _Parts(cache, pods, nodes, quotas, budgets, extender, keys, follower)

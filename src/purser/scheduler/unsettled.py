@@ -15,6 +15,7 @@ from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.reservations import Reservations
 
 SETTLE_S = 65.0
 """For how long a Binding whose answer was lost may still be carried out: its request timeout is 60 s."""
@@ -43,9 +44,10 @@ class _Unsettled:
 class UnsettledBindings:
     """Takes grants forward, or off the book, by what is really there."""
 
-    def __init__(self, client: Client, cache: ClusterCache, clock: Clock) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, reservations: Reservations, clock: Clock) -> None:
         self._client = client
         self._cache = cache
+        self._reservations = reservations
         self._clock = clock
         self._by_uid: dict[str, _Unsettled] = {}
 
@@ -110,10 +112,7 @@ class UnsettledBindings:
     def _drop(self, grant: Grant) -> None:
         """Take the reservation off the book, unless an informer has replaced it by what is really there."""
         self._by_uid.pop(grant.pod_uid, None)
-        if self._cache.ledger.grant(grant.pod_uid) == grant:
-            self._cache.ledger.release(grant.pod_uid)
-            self._cache.kubelets.expect_no_more(grant)
-            self._cache.node_rooms.expect_no_more(grant)
+        self._reservations.release(grant)
 
     async def _ask(self, grant: Grant) -> Truth | None:
         try:

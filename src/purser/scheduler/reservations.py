@@ -1,0 +1,137 @@
+"""Grants that are on the book before the API server has them: those whose Binding is on its way, and early ones.
+
+An early one is a pod's that still waits in kube-scheduler's queue (`nominator`). It takes of its node like any other,
+so that the pods after it are placed beside it, but nothing depends on it: it never stands in the way of its own pod,
+wherever that is bound in the end, nor of one of higher priority, and is dropped where the pod is not bound in time.
+"""
+
+from dataclasses import dataclass
+
+from purser.core.fleet import NodeState
+from purser.core.ledger import LedgerError
+from purser.core.model import Grant, GrantState, PodRequest
+from purser.core.placement import Evaluator, Refusal, to_grant
+from purser.kube import Clock
+from purser.scheduler.cache import ClusterCache
+
+EARLY_S = 30.0
+"""How long an early reservation is kept for a pod that is not bound: kube-scheduler may be busy, or have found another
+reason to let the pod wait."""
+
+
+class ReservationError(Exception):
+    """Nothing was reserved; ``cause`` is one word for metrics."""
+
+    def __init__(self, cause: str, message: str):
+        super().__init__(message)
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class _Early:
+    """What was reserved for a pod that kube-scheduler had not asked about."""
+
+    request: PodRequest
+    grant: Grant
+    why: str
+    node: NodeState | None
+    """As it was right after."""
+    until: float
+    """Monotonic seconds."""
+
+
+class Reservations:
+    """Enters grants, and takes back those that came to nothing."""
+
+    def __init__(self, cache: ClusterCache, evaluator: Evaluator, clock: Clock) -> None:
+        self._cache = cache
+        self._evaluator = evaluator
+        self._clock = clock
+        self._early: dict[str, _Early] = {}
+
+    def reserve(self, node: str, request: PodRequest) -> tuple[Grant, str]:
+        """Decide on the book as it is now and enter the decision: nothing else runs in between. With the reason why.
+
+        What was reserved early stands, unless the node has become another one since. Raises `ReservationError`.
+        """
+        early = self._early.get(request.uid)
+        if self.early_node(request) == node and early is not None and self._is_as_it_was(early):
+            del self._early[request.uid]
+            return early.grant, early.why
+        self.withdraw(request.uid)
+        return self._reserve(node, request)
+
+    def reserve_early(self, node: str, request: PodRequest) -> None:
+        """For a pod that kube-scheduler has not asked about yet. Raises `ReservationError`."""
+        grant, why = self._reserve(node, request)
+        until = self._clock.monotonic() + EARLY_S
+        self._early[request.uid] = _Early(request, grant, why, self._cache.fleet.node(node), until)
+
+    def early_node(self, request: PodRequest) -> str:
+        """Where devices were reserved early for a pod that asks for this; empty: nowhere."""
+        early = self._early.get(request.uid)
+        return early.grant.node if early is not None and early.request == request and self.is_early(request.uid) else ""
+
+    def is_early(self, uid: str) -> bool:
+        """Whether what a pod has on the book was reserved early."""
+        early = self._early.get(uid)
+        return (
+            early is not None
+            and self._cache.ledger.state(uid) is GrantState.RESERVED
+            and self._cache.ledger.grant(uid) is early.grant
+        )
+
+    def withdraw(self, uid: str) -> None:
+        """Drop what was reserved early for a pod."""
+        early = self._early.pop(uid, None)
+        if early is not None:
+            self.release(early.grant)
+
+    def withdraw_lower(self, priority: int) -> bool:
+        """Drop what was reserved early for pods of lower priority; whether there was any."""
+        lower = [uid for uid, early in self._early.items() if early.request.priority < priority]
+        for uid in lower:
+            self.withdraw(uid)
+        return bool(lower)
+
+    def withdraw_old(self) -> None:
+        """Drop what was reserved early and not used in time."""
+        now = self._clock.monotonic()
+        for uid in [uid for uid, early in self._early.items() if early.until <= now]:
+            self.withdraw(uid)
+
+    def withdraw_all(self) -> None:
+        """Another replica decides from now on."""
+        for uid in list(self._early):
+            self.withdraw(uid)
+
+    def release(self, grant: Grant) -> None:
+        """The Binding came to nothing; a grant that an informer has put in its place stays."""
+        if self._cache.ledger.grant(grant.pod_uid) == grant:
+            self._cache.ledger.release(grant.pod_uid)
+            self._cache.kubelets.expect_no_more(grant)
+            self._cache.node_rooms.expect_no_more(grant)
+
+    def _is_as_it_was(self, early: _Early) -> bool:
+        """Its devices, and what its kubelet will decide from; what others took meanwhile they took beside it."""
+        then, now = early.node, self._cache.fleet.node(early.grant.node)
+        if then is None or now is None:
+            return False
+        return now.inventory is then.inventory and now.outlook == then.outlook
+
+    def _reserve(self, name: str, request: PodRequest) -> tuple[Grant, str]:
+        node = self._cache.fleet.node(name)
+        if node is None:
+            raise ReservationError("no-inventory", f"node {name} has no inventory")
+        held = self._cache.nominations.held(name, request, self._evaluator.policy)
+        placement = self._evaluator.place(name, request, self._cache.room_of(request.namespace), held)
+        if isinstance(placement, Refusal):
+            raise ReservationError("no-longer-fits", f"the pod does not fit node {name} any more: {placement.message}")
+        grant, why = to_grant(placement, request, node.inventory), self._evaluator.why(request, placement)
+        try:
+            self._cache.ledger.reserve(grant)
+        except LedgerError as error:
+            raise ReservationError("book", str(error)) from error
+        self._cache.kubelets.expect(name, request)
+        self._cache.node_rooms.expect(name, request)
+        return grant, why
