@@ -13,6 +13,9 @@ new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of t
 Not here: whether an object has to be written (``kernel``), and the writing (``acting``).
 """
 
+import msgspec
+from msgspec.structs import replace
+
 from purser.operator.model import Rendered, Wanted
 from purser.operator.operands import (
     dcgm,
@@ -30,6 +33,8 @@ from purser.operator.operands import (
     validator,
 )
 from purser.operator.operands.runtimes import as_told_apart
+from purser.operator.policy import ClusterPolicy
+from purser.operator.policy.spec import PolicyMeta
 
 _ORDER = (
     prerequisites,
@@ -48,9 +53,26 @@ _ORDER = (
 )
 
 
+_KEPT = 8
+_recent: dict[bytes, tuple[Rendered, ...]] = {}
+"""What was rendered last, by the whole of what it was rendered from. A round renders the same as the one before it, and
+rendering, with its hashes, would be half of its time."""
+
+
 def render(wanted: Wanted) -> tuple[Rendered, ...]:
-    """Everything that should be there: of enabled operands, for the given pools and kinds of runtime."""
-    return tuple(each for operand in _ORDER for each in operand.render(wanted))
+    """Everything that should be there: of enabled operands, for the given pools and kinds of runtime.
+
+    Equal answers may be the same objects: nobody writes into them.
+    """
+    policy = wanted.policy
+    named = PolicyMeta(name=policy.metadata.name, uid=policy.metadata.uid)
+    wanted = replace(wanted, policy=ClusterPolicy(metadata=named, spec=policy.spec))  # its status changes all the time
+    key = msgspec.json.encode(wanted)
+    if key not in _recent:
+        if len(_recent) == _KEPT:
+            _recent.clear()
+        _recent[key] = tuple(each for operand in _ORDER for each in operand.render(wanted))
+    return _recent[key]
 
 
 __all__ = ["as_told_apart", "render"]
