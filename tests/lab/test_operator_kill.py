@@ -274,7 +274,7 @@ HISTORIES = [
 
 def death(number: int) -> tuple[int, bool]:
     """At which write a process dies, and whether that write still arrives."""
-    writes = 1 if IS_LONG or number < 2 else 5
+    writes = 1 if IS_LONG or number < 2 else 9
     return (writes, True) if number % 2 == 0 else (writes + 1, False)
 
 

@@ -18,8 +18,8 @@ from purser.core.placement.table import ShapeTable
 from purser.simulator import arrivals, demo, departures
 from purser.simulator.orders import draw_order, timed_order
 
-FLEETS = range(120)
-BUSY = range(60)
+FLEETS = range(60)
+BUSY = range(30)
 
 
 @lru_cache
