@@ -14,7 +14,7 @@ from tests.conformance.kubelet.prediction.matrix import Enforced, Predicted, col
 from tests.conformance.kubelet.prediction.trial import PODS, Trial
 
 ENVIRONMENT = "PURSER_PREDICTIONS"
-PREDICTIONS = int(os.environ.get(ENVIRONMENT, "3000"))
+PREDICTIONS = int(os.environ.get(ENVIRONMENT, "1500"))
 SHARDS = 4
 """Tests among which the predictions are divided, so that workers can share them."""
 SHOWN = 5

@@ -92,7 +92,7 @@ def fleet_state():  # type: ignore[no-untyped-def]
     return GrantState.RUNNING
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
     fleet, policy = Fleet(), Policy(data.draw(st.sampled_from([NodePolicy.BINPACK, NodePolicy.PURSER])))

@@ -26,7 +26,7 @@ def fast() -> ModuleType:
 
 
 @needs_numba
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
 def test_both_see_and_score_alike(facts: list[NodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
     fleet = fleet_of(facts)

@@ -23,7 +23,7 @@ needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs the extra fast (nu
 
 
 @needs_numba
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
 def test_both_score_alike(facts: list[NodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
     from purser.core.placement.policies import loss_fast
