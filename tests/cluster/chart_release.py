@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,6 +113,27 @@ class Release:
         except RuntimeError:
             return False
         return True
+
+    def wait_running(self, namespace: str, count: int, seconds: float = 180) -> list[Any]:
+        """The namespace's pods, once all run; at once a TimeoutError where one was refused."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.cluster.get("pods", namespace=namespace)["items"]
+            phases = [each["status"].get("phase") for each in found]
+            if len(found) == count and set(phases) == {"Running"}:
+                return list(found)
+            if "Failed" in phases or time.monotonic() > deadline:
+                raise TimeoutError("\n".join([f"of {len(found)} pods all {count} should run", *_odd(found)]))
+            time.sleep(0.3)
+
+
+def _odd(pods: list[Any]) -> Iterator[str]:
+    for each in pods:
+        status = each["status"]
+        if status.get("phase") != "Running":
+            why = status.get("message") or [condition.get("message") for condition in status.get("conditions", ())]
+            name, scheduler = each["metadata"]["name"], each["spec"]["schedulerName"]
+            yield f"{name} of {scheduler} is {status.get('phase')} since {status.get('startTime')}: {why}"
 
 
 def gpu_pod(name: str, namespace: str, limits: dict[str, int]) -> dict[str, Any]:

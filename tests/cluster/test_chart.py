@@ -1,16 +1,18 @@
 """The chart on a real cluster: Helm installs it, pods of the image do the work, and nothing is left of it."""
 
 import json
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from purser.core.node_amounts import AMOUNTS
 
 from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
-from .documented import follow
+from .documented import REGISTRY, follow
 from .kubernetes import RealCluster
 from .kubernetes.releases import CRI_V1
 
@@ -75,6 +77,39 @@ def test_every_book_agrees(installed: Release) -> None:
     assert len(installed.books()) == len(installed.cluster.get("pods", namespace=PODS)["items"])
 
 
+def test_gpu_pods_outlive_upgrade_and_rollback_under_load(installed: Release) -> None:
+    cluster = installed.cluster
+    installed.tag(f"{REGISTRY}/purser:next")
+    cluster.delete("pods", "--all", f"-n{PODS}")
+    before = thirty_running(installed)
+    upgrade = ("upgrade", "purser", str(CHART), "--reset-then-reuse-values", "--set=image.tag=next")
+    for command in (upgrade, ("rollback", "purser", "1")):
+        books, old = installed.books(), names(installed)
+        with arriving(cluster, 60):
+            installed.helm(*command, "--wait", "--timeout=3m")
+        check_nothing_was_lost(installed, before, books)
+        assert not old & names(installed)
+        cluster.delete("pods", "-lapp=arriving", f"-n{PODS}")
+
+
+def thirty_running(release: Release) -> dict[str, tuple[Any, ...]]:
+    release.cluster.create(*(gpu_pod(f"running-{n}", PODS, {GPU: 1, MEMORY: 3000}) for n in range(30)))
+    return started(release.wait_running(PODS, 30))
+
+
+def check_nothing_was_lost(release: Release, before: dict[str, tuple[Any, ...]], books: set[tuple[str, ...]]) -> None:
+    """Those that ran still do, with what they held, and so do the 60 that came."""
+    after = started(release.wait_running(PODS, 90))
+    assert {name: after[name] for name in before} == before
+    assert {restarts for _, _, restarts in after.values()} == {0}
+    assert books < release.books()
+
+
+def names(release: Release) -> set[str]:
+    """Of Purser's own pods."""
+    return {each["metadata"]["name"] for part in ("agent", "scheduler") for each in release.pods(part)}
+
+
 def test_nothing_is_left_after_uninstall(installed: Release, before: Standing) -> None:
     installed.cluster.delete("pods", "--all", f"-n{PODS}")
     follow(installed, "Uninstall")
@@ -93,3 +128,37 @@ def test_scheduler_and_operator_run_where_pods_are_restricted(release: Release, 
     release.helm("install", "purser", str(CHART), *options)
     assert (len(release.pods("scheduler")), len(release.pods("operator"))) == (2, 1)
     release.helm("uninstall", "purser", "--wait")
+
+
+def started(pods: list[Any]) -> dict[str, tuple[Any, ...]]:
+    """Of each pod what changes when it is made or started again."""
+    return {
+        pod["metadata"]["name"]: (pod["metadata"]["uid"], status["containerID"], status["restartCount"])
+        for pod in pods
+        for status in pod["status"]["containerStatuses"]
+    }
+
+
+@contextmanager
+def arriving(cluster: RealCluster, count: int, at_once: int = 3) -> Iterator[None]:
+    """Pods come in while the block runs, the rest of them at its end."""
+    stop = threading.Event()
+
+    def create() -> None:
+        for first in range(0, count, at_once):
+            stop.wait(1)
+            cluster.create(*(arrival(number) for number in range(first, first + at_once)))
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def arrival(number: int) -> dict[str, Any]:
+    pod = gpu_pod(f"arriving-{number}", PODS, {GPU: 1, MEMORY: 1000})
+    pod["metadata"]["labels"] = {"app": "arriving"}
+    return pod
