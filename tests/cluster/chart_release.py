@@ -23,6 +23,9 @@ NAMESPACE = DEFAULT_NAMESPACE
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SLOTS = 20
 
+_CDI_FROM_PLUGINS = (1, 29)
+"""Since then kubelet hands the CDI devices of a device plugin on to the runtime; annotations it did before."""
+
 
 class Standing(NamedTuple):
     """All that stands in a cluster, but for events and what each node or pod renews by itself."""
@@ -52,6 +55,9 @@ class Release:
         self.driver = SimulatedDriver.create(libraries, cluster.node_name, PROFILE, kind=DriverKind.LIBRARY)
         _write_cdi_specification(cluster.containerd.cdi_folder, self.driver.uuids)
         self.values = [f"--set=agent.driverRoot={self.driver_root}", f"--set=agent.slots={SLOTS}"]
+        self.with_cdi = (
+            f"--set=agent.deviceListStrategy={'cdi-cri' if cluster.version >= _CDI_FROM_PLUGINS else 'cdi-annotations'}"
+        )
 
     def helm(self, *arguments: str) -> str:
         """What Helm prints; raises RuntimeError with all that it said."""

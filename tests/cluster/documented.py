@@ -74,7 +74,7 @@ def main() -> int:
             return status
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, RealCluster() as cluster:
         release = Release(cluster, ROOT / "dist" / f"purser-{__version__}.oci.tar", Path(folder))
-        options = (*release.values, "--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m")
+        options = (*release.values, release.with_cdi, "--wait", "--timeout=3m")
         follow(release, "Pod Security")
         follow(release, "Install", *options)
         manifest = (ROOT / "examples" / "share.yaml").read_text().replace("image: busybox", f"image: {BUSYBOX_IMAGE}")

@@ -41,7 +41,7 @@ def before(release: Release) -> Standing:
 
 @pytest.fixture(scope="module")
 def installed(release: Release, before: Standing) -> Iterator[Release]:
-    follow(release, "Install", *release.values, "--set=agent.deviceListStrategy=cdi-cri", "--wait", "--timeout=3m")
+    follow(release, "Install", *release.values, release.with_cdi, "--wait", "--timeout=3m")
     try:
         yield release
     finally:

@@ -110,7 +110,7 @@ async def test_a_version_that_is_no_number_is_refused(api: Api, ns: str) -> None
 
 
 async def test_initial_events_end_with_a_marked_bookmark(api: Api, ns: str) -> None:
-    if api.minor < 27:
+    if api.minor < 32 or api.minor == 33:  # the gate WatchList is off by default
         return
     await api.post(f"{ns}/limitranges", {"metadata": {"name": "a"}, "spec": {"limits": []}})
     query = {"sendInitialEvents": True, "allowWatchBookmarks": True, "resourceVersionMatch": "NotOlderThan"}
@@ -118,7 +118,8 @@ async def test_initial_events_end_with_a_marked_bookmark(api: Api, ns: str) -> N
         assert seen(await watch.next()) == ("ADDED", "a")
         bookmark = await watch.next()
         assert bookmark["type"] == "BOOKMARK"
-        assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        # 1.32 adds what an empty list looks like.
+        assert bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 
 
 async def test_a_watch_of_one_object_can_be_asked_by_name(api: Api, ns: str) -> None:
