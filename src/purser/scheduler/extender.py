@@ -109,6 +109,7 @@ class KubeExtender:
             room=self._room,
             fits=self._has_room,
             is_active=lambda: self._fence.is_open,
+            is_early=self._reservations.is_early,
         )
         self._wakeups = Wakeups(client, self._has_room, self._clock)
         self._nominator = Nominator(
@@ -266,6 +267,8 @@ class KubeExtender:
             return ExtenderPreemptionResult()
         if request is None:
             return ExtenderPreemptionResult(proposed)
+        self._reservations.withdraw(request.uid)  # kube-scheduler's own filters refuse the pod there
+        self._nominator.asked(request.uid)
         return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
     async def look_again(self) -> None:
@@ -305,6 +308,7 @@ class KubeExtender:
         except SigningKeyError as error:
             raise KubeError(str(error)) from error
         await self._cache.relist()
+        self._reservations.withdraw_all()  # decided on an older book
 
     def _evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
         """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""
@@ -313,6 +317,12 @@ class KubeExtender:
         return self._yielding(request, self._evaluator.evaluate(request, list(names), left, own), left)
 
     def _has_room(self, request: PodRequest, names: list[str]) -> bool:
+        """As `filter` finds it."""
+        return self._has_room_now(request, names) or (
+            self._reservations.withdraw_lower(request.priority) and self._has_room_now(request, names)
+        )
+
+    def _has_room_now(self, request: PodRequest, names: list[str]) -> bool:
         if self._cache.nominations:
             return bool(self._evaluate(request, names).fits)
         own = self._cache.ledger.grant(request.uid)

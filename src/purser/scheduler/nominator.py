@@ -98,18 +98,23 @@ class Nominator:
         uid = pod.metadata.uid
         if pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
             self.remove_pod(pod)
-        elif uid in self._waiting:
+        elif (known := self._waiting.get(uid)) is not None:
             self._waiting[uid] = pod
+            if known.status.nominated_node_name and not pod.status.nominated_node_name:
+                self._reservations.withdraw(uid)  # kube-scheduler took the name back: the pod fits nowhere
+                self.asked(uid)
         elif uid not in self._seen and self._may_be_nominated(pod):
             self._seen.add(uid)
             self._waiting[uid] = pod
             self._arrived += 1
             heapq.heappush(self._queue, _Place(-pod.spec.priority, self._arrived, uid))
+            self._tidy()
             self._more.set()
 
     def remove_pod(self, pod: Pod) -> None:
         """It is bound, has ended or is gone."""
         self._seen.discard(pod.metadata.uid)
+        self._reservations.withdraw(pod.metadata.uid)
         self.asked(pod.metadata.uid)
 
     def asked(self, uid: str) -> None:
@@ -123,6 +128,12 @@ class Nominator:
         for uid in [uid for uid in self._ahead if not self._reservations.is_early(uid)]:
             self.asked(uid)
         self._more.set()
+
+    def _tidy(self) -> None:
+        """Where nobody is nominated, nobody is passed over either."""
+        if len(self._queue) > 2 * len(self._waiting) + MOST_AHEAD:
+            self._queue = [place for place in self._queue if place.uid in self._waiting]
+            heapq.heapify(self._queue)
 
     async def run(self) -> None:
         """Nominate, until cancelled."""
@@ -207,6 +218,7 @@ class Nominator:
         return (
             pod.spec.scheduler_name == self._scheduler_name
             and not pod.status.nominated_node_name
+            and pod.spec.preemption_policy != "Never"  # kube-scheduler would not take the name back
             and is_placed_freely(pod)
             and asks_for_devices(self._readings.of(pod).spec)
         )

@@ -76,16 +76,18 @@ class Preemptor:
         room: Callable[[PodRequest], Room],
         fits: Callable[[PodRequest, list[str]], bool],
         is_active: Callable[[], bool],
+        is_early: Callable[[str], bool] = lambda uid: False,
     ) -> None:
         """``room`` is what a pod's quota leaves, ``fits`` whether it has room on one of some nodes by now,
-        ``is_active`` whether this replica may decide."""
+        ``is_active`` whether this replica may decide, ``is_early`` whether a pod's grant waits for it to be asked
+        about."""
         self._cache = cache
         self._client = client
         self._budgets = budgets
         self._events = events
         self._clock = clock
         self._room, self._fits, self._is_active = room, fits, is_active
-        self._search = VictimSearch(cache, policy, lambda: budgets.rules)
+        self._search = VictimSearch(cache, policy, lambda: budgets.rules, is_early)
         self._refused: WaitingPods[_Refused] = WaitingPods()
         self._told: Recent[str, str] = Recent(_REMEMBERED)
 

@@ -52,14 +52,20 @@ class Reservations:
     def reserve(self, node: str, request: PodRequest) -> tuple[Grant, str]:
         """Decide on the book as it is now and enter the decision: nothing else runs in between. With the reason why.
 
-        What was reserved early stands, unless the node has become another one since. Raises `ReservationError`.
+        What was reserved early for it stands, unless the node has become another one since. What was reserved early
+        for others, which kube-scheduler comes to later, does not stand in its way: it may have been after the pod was
+        told of the node. Raises `ReservationError`.
         """
-        early = self._early.get(request.uid)
-        if self.early_node(request) == node and early is not None and self._is_as_it_was(early):
-            del self._early[request.uid]
+        if self.early_node(request) == node:
+            early = self._early.pop(request.uid)
             return early.grant, early.why
         self.withdraw(request.uid)
-        return self._reserve(node, request)
+        try:
+            return self._reserve(node, request)
+        except ReservationError:
+            if not self._withdraw_beside(node, request):
+                raise
+            return self._reserve(node, request)
 
     def reserve_early(self, node: str, request: PodRequest) -> None:
         """For a pod that kube-scheduler has not asked about yet. Raises `ReservationError`."""
@@ -68,9 +74,11 @@ class Reservations:
         self._early[request.uid] = _Early(request, grant, why, self._cache.fleet.node(node), until)
 
     def early_node(self, request: PodRequest) -> str:
-        """Where devices were reserved early for a pod that asks for this; empty: nowhere."""
+        """Where devices that were reserved early wait for a pod that asks for this; empty: nowhere."""
         early = self._early.get(request.uid)
-        return early.grant.node if early is not None and early.request == request and self.is_early(request.uid) else ""
+        if early is None or early.request != request or not self.is_early(request.uid):
+            return ""
+        return early.grant.node if self._is_as_it_was(early) else ""
 
     def is_early(self, uid: str) -> bool:
         """Whether what a pod has on the book was reserved early."""
@@ -82,9 +90,10 @@ class Reservations:
         )
 
     def withdraw(self, uid: str) -> None:
-        """Drop what was reserved early for a pod."""
+        """Drop what was reserved early for a pod; a grant in its place stays, be it equal: another replica's was."""
+        is_early = self.is_early(uid)
         early = self._early.pop(uid, None)
-        if early is not None:
+        if early is not None and is_early:
             self.release(early.grant)
 
     def withdraw_lower(self, priority: int) -> bool:
@@ -93,6 +102,18 @@ class Reservations:
         for uid in lower:
             self.withdraw(uid)
         return bool(lower)
+
+    def _withdraw_beside(self, node: str, request: PodRequest) -> bool:
+        """Drop what was reserved early and is as important at most, on the node or of the same quota; whether any."""
+        beside = [
+            uid
+            for uid, early in self._early.items()
+            if early.request.priority <= request.priority
+            and (early.grant.node == node or early.request.namespace == request.namespace)
+        ]
+        for uid in beside:
+            self.withdraw(uid)
+        return bool(beside)
 
     def withdraw_old(self) -> None:
         """Drop what was reserved early and not used in time."""
@@ -113,11 +134,13 @@ class Reservations:
             self._cache.node_rooms.expect_no_more(grant)
 
     def _is_as_it_was(self, early: _Early) -> bool:
-        """Its devices, and what its kubelet will decide from; what others took meanwhile they took beside it."""
+        """Its devices, and what its kubelet will decide from; what others took meanwhile they took beside it, unless
+        another replica let them."""
         then, now = early.node, self._cache.fleet.node(early.grant.node)
-        if then is None or now is None:
+        if then is None or now is None or self._cache.ledger.violations(early.grant.node):
             return False
-        return now.inventory is then.inventory and now.outlook == then.outlook
+        disputed = any(state.disputed for state in now.devices if state.device.uuid in early.grant.uuids)
+        return not disputed and now.inventory is then.inventory and now.outlook == then.outlook
 
     def _reserve(self, name: str, request: PodRequest) -> tuple[Grant, str]:
         node = self._cache.fleet.node(name)

@@ -35,10 +35,18 @@ class Search(msgspec.Struct, frozen=True):
 class VictimSearch:
     """Looks for victims; changes nothing."""
 
-    def __init__(self, cache: ClusterCache, policy: Policy, rules: Callable[[], Sequence[DisruptionRule]]) -> None:
+    def __init__(
+        self,
+        cache: ClusterCache,
+        policy: Policy,
+        rules: Callable[[], Sequence[DisruptionRule]],
+        is_early: Callable[[str], bool],
+    ) -> None:
+        """``is_early``: whether what a pod, by uid, has on the book goes without the pod (`reservations`)."""
         self._cache = cache
         self._policy = policy
         self._rules = rules
+        self._is_early = is_early
 
     async def on_nodes(
         self,
@@ -98,7 +106,8 @@ class VictimSearch:
     ) -> Callable[[frozenset[str]], bool]:
         fleet, nominations = self._cache.fleet, self._cache.nominations
         held = nominations.held(node, request, self._policy)
-        going = nominations.leaving(node) | {request.uid}
+        early = {occupant.uid for occupant in self._outranked(node, request) if self._is_early(occupant.uid)}
+        going = nominations.leaving(node) | {request.uid} | early
 
         def fits(gone: frozenset[str]) -> bool:
             state = fleet.without(node, gone | going)
@@ -111,7 +120,10 @@ class VictimSearch:
         return fits
 
     def _lower(self, node: str, request: PodRequest) -> Iterable[Occupant]:
-        """Pods with grants on a node that the request outranks and that are not leaving it anyway."""
+        """Pods with grants on a node that the request outranks, that hold them and are not leaving it anyway."""
+        return (occupant for occupant in self._outranked(node, request) if not self._is_early(occupant.uid))
+
+    def _outranked(self, node: str, request: PodRequest) -> Iterable[Occupant]:
         leaving = self._cache.nominations.leaving(node)
         for uid in [grant.pod_uid for grant in self._cache.ledger.grants(node)]:
             pod = None if uid in leaving else self._cache.pod_by_uid(uid)

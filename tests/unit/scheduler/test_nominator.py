@@ -4,17 +4,22 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
-from tests.unit.scheduler.extender_world import World, eventually, replica, server
+from tests.unit.scheduler.extender_world import World, a_grant, eventually, replica, server
 
-from purser.core.model import Device, NodeInventory
-from purser.core.names import INVENTORY_ANNOTATION
-from purser.kube.objects import Pod
+from purser.core.model import Device, Grant, GrantState, NodeInventory
+from purser.core.names import INVENTORY_ANNOTATION, ROOM_ANNOTATION, SCHEDULER_NAME
+from purser.core.signing import sign
+from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler import nominator
+from purser.scheduler.extender_api import ExtenderPreemptionArgs, MetaPod, MetaVictims
+from purser.scheduler.nominator import Nominator
+from purser.scheduler.readings import Readings
 from purser.scheduler.reservations import EARLY_S
 
 HALF = 4000
@@ -117,6 +122,7 @@ async def test_a_nominated_pod_may_be_bound_elsewhere(world: World) -> None:
         {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
         {"schedulingGates": [{"name": "example.com/wait"}]},
         {"schedulerName": "default-scheduler"},
+        {"preemptionPolicy": "Never"},
     ],
 )
 async def test_who_is_not_nominated(world: World, spec: dict[str, Any]) -> None:
@@ -220,3 +226,130 @@ async def test_a_pod_that_was_refused_is_not_nominated_later(world: World) -> No
     await world.client.patch_merge(PODS, "p0", {"metadata": {"labels": {"changed": "yes"}}}, "default")
     await settled(world)
     assert await nominated(world, pods[0]) == ""
+
+
+async def bound_by_another_replica(world: World, pod: Pod, grant: Grant) -> None:
+    meta = pod.metadata
+    await world.client.bind("default", meta.name, meta.uid, grant.node, sign(grant, world.keys.signing))
+    await eventually(lambda: world.state_of(pod) is GrantState.BOUND)
+
+
+async def test_what_another_replica_granted_is_not_taken_back(world: World) -> None:
+    await world.add_node("a")
+    pods = await queue(world, 3)
+    await nominated_at_last(world, pods[2])
+    reserved = world.ledger.grant(pods[2].metadata.uid)
+    assert reserved is not None
+    await bound_by_another_replica(world, pods[2], reserved)
+    world.clock.ahead_s = EARLY_S + 1
+    await world.extender.look_again()
+    assert world.ledger.grant(pods[2].metadata.uid) == reserved
+
+
+async def test_what_another_replica_gave_to_others_is_not_handed_out(world: World) -> None:
+    await world.add_node("a")
+    pods = await queue(world, 3)
+    await nominated_at_last(world, pods[2])
+    other = await world.add_pod("other", 8000)
+    await bound_by_another_replica(world, other, a_grant(other.metadata.uid, "a", "a-0", 8000, "other"))
+    assert "does not fit" in await world.bind(pods[2], "a")
+
+
+async def test_nothing_is_reserved_any_more_once_the_lease_was_lost_be_it_won_back_at_once(world: World) -> None:
+    await world.add_node("a")
+    pods = await queue(world, 3)
+    await nominated_at_last(world, pods[2])
+    world.extender.leadership_changed(False)
+    world.extender.leadership_changed(True)
+    await world.filter(pods[0], "a")
+    assert world.ledger.grant(pods[2].metadata.uid) is None
+
+
+async def test_a_card_in_dispute_is_not_handed_out(world: World) -> None:
+    await world.add_node("a", cards=2)
+    pods = await queue(world, 3)
+    await nominated_at_last(world, pods[2])
+    reserved = world.ledger.grant(pods[2].metadata.uid)
+    assert reserved is not None
+    world.cache.fleet.set_disputes("a", dict.fromkeys(reserved.uuids, "another pod holds it"))
+    assert await world.bind(pods[2], "a") == ""
+    grant = await world.grant_on(pods[2])
+    assert grant is not None and grant.uuids.isdisjoint(reserved.uuids)
+
+
+async def test_who_is_bound_first_is_not_kept_waiting_by_those_after_it(world: World) -> None:
+    await world.add_node("a")
+    first = await world.add_pod("first", HALF)
+    assert (await world.filter(first, "a")).node_names == ["a"]
+    pods = await queue(world, 4)
+    await nominated_at_last(world, pods[3])
+    assert world.memory_used("a") == 8000
+    assert await world.bind(first, "a") == ""
+    assert not world.ledger.violations()
+
+
+async def test_who_has_no_more_than_a_reservation_is_no_victim(world: World) -> None:
+    await world.add_node("a", cards=2)
+    low = await world.add_pod("low", 8000)
+    assert await world.bind(low, "a") == ""
+    await nominated_at_last(world, (await queue(world, 4))[3])
+    urgent = await world.add_pod("urgent", 8000, priority=100, **{"nvidia.com/gpu": "2"})
+    asked = ExtenderPreemptionArgs(urgent, node_name_to_meta_victims={"a": MetaVictims((MetaPod(low.metadata.uid),))})
+    victims = (await world.extender.preempt(asked)).node_name_to_meta_victims
+    assert victims["a"].pods == (MetaPod(low.metadata.uid),)
+
+
+async def test_who_is_nominated_may_preempt_where_kube_scheduler_itself_has_no_room(world: World) -> None:
+    await world.add_node("a")
+    low = await world.add_pod("low", HALF)
+    assert await world.bind(low, "a") == ""
+    pods = await queue(world, 3, priority=10)
+    await nominated_at_last(world, pods[2])
+    proposed = {"a": MetaVictims((MetaPod(low.metadata.uid),))}
+    answer = await world.extender.preempt(ExtenderPreemptionArgs(pods[2], node_name_to_meta_victims=proposed))
+    assert answer.node_name_to_meta_victims == proposed
+
+
+async def test_a_more_important_pod_that_was_refused_is_woken_for_what_is_only_reserved(world: World) -> None:
+    await world.add_node("a")
+    old = await world.add_pod("old", 8000)
+    assert await world.bind(old, "a") == ""
+    urgent = await world.add_pod("urgent", 8000, priority=100)
+    assert (await world.filter(urgent, "a")).node_names == []
+    pods = await queue(world, 2)
+    await world.client.delete(PODS, "old", "default", grace_period_seconds=0)
+    await eventually(lambda: world.memory_used("a") == 0)
+    pods.append(await world.add_pod("p2", HALF))
+    await nominated_at_last(world, pods[2])
+    await world.extender.look_again()
+    assert ROOM_ANNOTATION in (await world.stored(urgent)).metadata.annotations
+
+
+async def test_a_name_that_kube_scheduler_takes_back_takes_the_reservation_along(world: World) -> None:
+    await world.add_node("a")
+    pods = await queue(world, 3)
+    await nominated_at_last(world, pods[2])
+    await world.client.patch_merge(PODS, "p2", {"status": {"nominatedNodeName": None}}, "default", subresource="status")
+    await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_S / 2)
+
+
+async def test_a_pod_that_was_asked_to_go_leaves_its_reservation(world: World) -> None:
+    await world.add_node("a")
+    pods = await queue(world, 3)
+    await nominated_at_last(world, pods[2])
+    await world.client.patch_merge(PODS, "p2", {"metadata": {"finalizers": ["example.com/wait"]}}, "default")
+    await world.client.delete(PODS, "p2", "default", grace_period_seconds=0)
+    await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_S / 2)
+    assert (await world.stored(pods[2])).metadata.deletion_timestamp
+
+
+def test_nothing_is_kept_of_pods_that_are_gone_though_nobody_is_nominated() -> None:
+    container = Container("c", ResourceRequirements({"nvidia.com/gpu": "1"}))
+    spec = PodSpec(scheduler_name=SCHEDULER_NAME, containers=(container,))
+    idle = Nominator(*[MagicMock()] * 2, Readings(), *[MagicMock()] * 2, evaluate=MagicMock(), is_active=lambda: False)
+    for number in range(1000):
+        pod = Pod(ObjectMeta(f"p{number}", "default", str(number)), spec)
+        idle.put_pod(pod)
+        idle.remove_pod(pod)
+    kept = sum(len(held) for held in vars(idle).values() if isinstance(held, list | set | dict))
+    assert 0 < kept <= 2 * nominator.MOST_AHEAD
