@@ -274,7 +274,7 @@ class KubeExtender:
     async def look_again(self) -> None:
         """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
         if self._fence.is_open:
-            self._reservations.withdraw_old()
+            await self._nominator.take_back(self._reservations.withdraw_old())
             self._nominator.look()
             await self._wakeups.look()
             await self._preemptor.look()

@@ -146,7 +146,9 @@ class Nominations:
     def _of(self, node: str) -> list[_Nominee]:
         if not self._nominees:
             return []
-        return [each for each in self._nominees.values() if each.node == node and self._is_kept(each)]
+        here = [each for each in self._nominees.values() if each.node == node and self._is_kept(each)]
+        granted = self._fleet.ledger.grant  # what is on the book is not kept once more
+        return [each for each in here if granted(each.request.uid) is None]
 
     def _is_kept(self, nominee: _Nominee) -> bool:
         """Whether it still counts: a while longer as long as somebody is leaving for it."""

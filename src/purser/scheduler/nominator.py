@@ -11,7 +11,7 @@ goes through all nodes as ever. Pods that say where they may or would rather be,
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -123,6 +123,13 @@ class Nominator:
         self._ahead.pop(uid, None)
         self._more.set()
 
+    async def take_back(self, uids: Iterable[str]) -> None:
+        """kube-scheduler has not asked about these pods in time: as long as they name a node, room is kept there, by
+        kube-scheduler as well. It may have looked at them before they did, and would again in minutes only."""
+        for pod in [self._waiting[uid] for uid in uids if uid in self._waiting]:
+            if pod.status.nominated_node_name:
+                await self._name(pod, None)
+
     def look(self) -> None:
         """Let go of pods whose reservation was not used in time, and go on where this replica has become active."""
         for uid in [uid for uid in self._ahead if not self._reservations.is_early(uid)]:
@@ -201,18 +208,24 @@ class Nominator:
             return None
 
     async def _write(self, pod: Pod, node: str) -> None:
-        """To the pod as it was: one that was bound meanwhile stays as it is."""
+        if await self._name(pod, node):
+            self._metrics.nominated("written")
+        else:
+            self._metrics.nominated("failed")
+            self._reservations.withdraw(pod.metadata.uid)
+            self.asked(pod.metadata.uid)
+
+    async def _name(self, pod: Pod, node: str | None) -> bool:
+        """Write the name to the pod as it was: one that was bound meanwhile stays as it is. Whether it was written."""
         meta = pod.metadata
         named = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": named, "status": {"nominatedNodeName": node}}
         try:
             await self._client.patch_merge(PODS, meta.name, patch, meta.namespace, subresource="status")
-            self._metrics.nominated("written")
         except KubeError as error:
             log.debug("A nomination was not written", pod=key_of(pod), error=str(error))
-            self._metrics.nominated("failed")
-            self._reservations.withdraw(meta.uid)
-            self.asked(meta.uid)
+            return False
+        return True
 
     def _may_be_nominated(self, pod: Pod) -> bool:
         return (

@@ -115,11 +115,13 @@ class Reservations:
             self.withdraw(uid)
         return bool(beside)
 
-    def withdraw_old(self) -> None:
-        """Drop what was reserved early and not used in time."""
+    def withdraw_old(self) -> list[str]:
+        """Drop what was reserved early and not used in time; for which pods, by uid."""
         now = self._clock.monotonic()
-        for uid in [uid for uid, early in self._early.items() if early.until <= now]:
+        old = [uid for uid, early in self._early.items() if early.until <= now]
+        for uid in old:
             self.withdraw(uid)
+        return old
 
     def withdraw_all(self) -> None:
         """Another replica decides from now on."""

@@ -158,6 +158,7 @@ async def test_what_is_not_used_in_time_is_free_again(world: World) -> None:
     world.clock.ahead_s = EARLY_S + 1
     await world.extender.look_again()
     assert world.memory_used("a") == 0
+    assert await nominated(world, pods[3]) == "", "nor is anything kept for it"
 
 
 async def test_a_pod_that_goes_leaves_its_reservation(world: World) -> None:
@@ -353,3 +354,14 @@ def test_nothing_is_kept_of_pods_that_are_gone_though_nobody_is_nominated() -> N
         idle.remove_pod(pod)
     kept = sum(len(held) for held in vars(idle).values() if isinstance(held, list | set | dict))
     assert 0 < kept <= 2 * nominator.MOST_AHEAD
+
+
+async def test_what_is_on_the_book_is_not_kept_once_more_for_who_is_named(world: World) -> None:
+    await world.add_node("a")
+    named = await world.add_pod("named", HALF)
+    await world.client.patch_merge(
+        PODS, "named", {"status": {"nominatedNodeName": "a"}}, "default", subresource="status"
+    )
+    await eventually(lambda: world.cache.nominations.node_of(named.metadata.uid) == "a")
+    world.ledger.reserve(a_grant(named.metadata.uid, "a", "a-0", HALF, "named"))
+    assert (await world.filter(await world.add_pod("other", HALF), "a")).node_names == ["a"]
