@@ -45,6 +45,9 @@ class Behaviour(msgspec.Struct, frozen=True):
     1.26)."""
     checks_health_of_held_devices: bool
     """Unregistered and unhealthy devices are errors before all else (PRs 114640, 116376; 1.25.10, 1.26.5, 1.27.2)."""
+    keeps_last_admission: bool
+    """The pod that a manager was asked about last counts as active there until it is asked about another one, be it
+    over or gone by then (``pendingAdmissionPod``, PR 103979; 1.22.1 to 1.31). Seen on 1.28.15."""
     wants_devices_for_zero: bool
     """A container that asks for 0 of a resource cannot be created where the plugin wants PreStartContainer (until PR
     96781; 1.21)."""
@@ -123,6 +126,7 @@ def behaviour(version: Version) -> Behaviour:
         any_numa_node_aligns=version >= (1, 22, 0),
         needs_a_node_for_topology=version >= (1, 26, 0),
         checks_health_of_held_devices=_has_reboot_checks(version),
+        keeps_last_admission=(1, 22, 1) <= version < (1, 32, 0),
         wants_devices_for_zero=version < (1, 21, 0),
         prints_empty_answers=version < (1, 34, 0),
         no_topology_key=-1 if version >= (1, 23, 0) else 0,

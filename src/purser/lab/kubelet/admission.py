@@ -19,6 +19,7 @@ from purser.core.kubelet.asks import (
     Refusal,
 )
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
+from purser.core.kubelet.topologymanager import policy_for
 from purser.core.quantities import QuantityError
 from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
@@ -47,7 +48,10 @@ async def admit(
     For ``active`` and ``running`` see `purser.core.kubelet.admission.admit`. One pod at a time: the caller's concern.
     """
     seen = _seen(pod)
+    books.asked(Manager.DEVICE, seen.uid)
     outcome = await _drive(books, endpoints, admission.admit(books.node, books.state, seen, active, running))
+    if _asks_for_cpus(books, seen, outcome.refusal):
+        books.asked(Manager.CPU, seen.uid)
     if outcome.refusal is not None:
         raise AdmissionError(outcome.refusal.reason, outcome.refusal.message)
     _check_forgotten(books, seen)
@@ -69,6 +73,7 @@ async def allocate_at_creation(
 ) -> None:
     """Give a container that is about to be created the devices that it lacks. Raises `PluginError`. As for `admit`,
     one at a time."""
+    books.asked(Manager.DEVICE, uid_of(pod))
     twin = admission.allocate_at_creation(books.node, books.state, _seen(pod), name, active)
     outcome = await _drive(books, endpoints, twin)
     if outcome.refusal is not None:
@@ -98,6 +103,13 @@ async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome
 
 def _lacks_devices(refusal: Refusal | None, container: str) -> bool:
     return refusal is not None and refusal.manager is Manager.DEVICE and refusal.container == container
+
+
+def _asks_for_cpus(books: Books, pod: KubeletPod, refusal: Refusal | None) -> bool:
+    """The CPU manager has its turn after the device manager's, container by container, but is asked for hints first."""
+    if policy_for(books.node.config, books.node.machine).asks_for_hints:
+        return True
+    return not _lacks_devices(refusal, pod.containers[0].name)
 
 
 async def _answer(endpoints: Endpoints, ask: Ask) -> PlainAnswer:

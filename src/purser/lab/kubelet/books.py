@@ -8,9 +8,12 @@ for its half only, so that a list of devices which arrives while a pod is being 
 The files of CPUs and memory follow every change, the device manager's checkpoint does not: see `Books.checkpoint`.
 """
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from purser.core.kubelet import devicemanager
+from purser.core.kubelet.asks import Manager
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.masks import Mask
 from purser.core.kubelet.state import ContainerKey, DeviceState, Node, NodeState
@@ -25,6 +28,8 @@ class Books:
         self.node = node
         self.state = state
         self._files = files
+        self._last_admission: dict[Manager, str] = {}
+        """Uid of the pod that each manager was asked about last, where the kubelet's version keeps it."""
 
     def open(self) -> None:
         """Write the files of CPUs and memory, as kubelet does at its start."""
@@ -61,6 +66,16 @@ class Books:
             self.checkpoint()
             self.checkpoint()
         return capacity
+
+    def asked(self, manager: Manager, uid: str) -> None:
+        """A manager was asked about a pod in the course of its admission."""
+        if self.behaviour.keeps_last_admission:
+            self._last_admission[manager] = uid
+
+    def alive(self, manager: Manager, active: Collection[str]) -> frozenset[str]:
+        """The uids of pods that a manager takes nothing from while no pod is being admitted."""
+        last = self._last_admission.get(manager)
+        return frozenset(active) if last is None else frozenset(active) | {last}
 
     def cpus_of(self, key: ContainerKey) -> CpuSet:
         """The CPUs that a container may run on: its own, else those that nobody has for himself."""

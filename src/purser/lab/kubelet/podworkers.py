@@ -9,6 +9,7 @@ import structlog
 from msgspec.structs import replace
 
 from purser.core.kubelet import cpumanager, devicemanager
+from purser.core.kubelet.asks import Manager
 from purser.core.kubelet.cpuset import format_cpuset
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
@@ -147,7 +148,8 @@ class PodWorkers:
             async with self._holdings:
                 active, state = self._active(), self._books.state
                 if active is not None and state.cpus is not None:
-                    self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, active)))
+                    alive = self._books.alive(Manager.CPU, active)
+                    self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, alive)))
 
     def _active(self) -> set[str] | None:
         """The uids of pods that may hold something. None before every pod of the first list had its turn: kubelet would
@@ -161,20 +163,21 @@ class PodWorkers:
 
         kubelet takes the devices of pods that are over whenever it needs to know, not when they end."""
         active = self._active()
-        if active is not None:
-            self._free_devices(active)
+        holders = None if active is None else self._books.alive(Manager.DEVICE, active)
+        if holders is not None:
+            self._free_devices(holders)
         for uid, pod in self._known.items():
             if self._settings.behaviour.lists_active_pods_only and self._is_over(uid, pod):
                 continue
             metadata = pod["metadata"]
-            holds_devices = active is None or uid in active
+            holds_devices = holders is None or uid in holders
             containers = self._listed_containers(pod)
             yield ListedPod(uid, metadata["namespace"], metadata["name"], containers, holds_devices)
 
-    def _free_devices(self, active: set[str]) -> None:
+    def _free_devices(self, holders: frozenset[str]) -> None:
         """Not in the midst of an admission, whose next step would undo it: until its end the devices are hidden."""
         state = self._books.state
-        devices = devicemanager.free_all_but(state.devices, active)
+        devices = devicemanager.free_all_but(state.devices, holders)
         if devices is not state.devices and not self._holdings.locked():
             self._books.commit(replace(state, devices=devices))
 

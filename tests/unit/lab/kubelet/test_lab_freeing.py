@@ -83,8 +83,8 @@ class World:
 
 
 @asynccontextmanager
-async def living(folder, client):
-    async with running(Node(folder, **STATIC)) as node, serving(node, Plugin()) as plugin:
+async def living(folder, client, version=STATIC["version"]):
+    async with running(Node(folder, **{**STATIC, "version": version})) as node, serving(node, Plugin()) as plugin:
         await register(node)
         await node.until_capacity(3)
         async with at_work(World(node, plugin, client)) as world:
@@ -190,6 +190,32 @@ async def test_cpus_of_a_pod_that_goes_while_another_is_admitted_are_free_after_
     world.workers.added(pod("next"))
     await world.until(lambda: world.holders()[1] == {"next"})
     assert world.node.books.state.cpus.default.bit_count() == 14
+
+
+@pytest.mark.parametrize(("version", "keeps"), [("v1.32.0", False), ("v1.31.14", True), ("v1.22.0", False)])
+async def test_some_kubelets_take_the_pod_that_was_asked_for_last_for_alive(folder, client, version, keeps):
+    async with living(folder, client, version) as world:
+        world.workers.all_told()
+        for uid in ("before", "last"):
+            await world.admit(uid)
+            world.workers.updated(pod(uid), ended(uid))
+        assert {each.uid: each.holds_devices for each in world.workers.listed()} == {"before": False, "last": keeps}
+        left = {"last"} if keeps else set()
+        world.clock.advance(10)
+        await world.until(lambda: world.holders() == (left, left))
+
+
+async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_beyond_its_devices(folder, client):
+    async with living(folder, client, "v1.28.15") as world:
+        world.workers.all_told()
+        await world.admit("cpus")
+        world.workers.deleted(pod("cpus"))
+        world.plugin.failure = "no"
+        world.workers.added(pod("refused"))
+        await world.until(lambda: world.rejected)
+        world.clock.advance(10)
+        await asyncio.sleep(0.05)
+        assert world.holders() == (set(), {"cpus"})
 
 
 async def test_the_last_pod_of_a_restart_keeps_running_while_its_plugin_is_still_away(folder, client):
