@@ -84,7 +84,8 @@ class EventRecorder:
         self._component = component
         self._instance = instance
         self._clock = clock or SystemClock()
-        self._queue: asyncio.Queue[_Said] = asyncio.Queue(_QUEUED)
+        self._queue: asyncio.Queue[tuple[_Said, str]] = asyncio.Queue(_QUEUED)
+        """With when it was said: in a burst it is posted minutes later."""
         self._posted: Recent[_Said, _Posted] = Recent(_REMEMBERED)
         self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_REMEMBERED)
         self._task: asyncio.Task[Never] | None = None
@@ -116,7 +117,7 @@ class EventRecorder:
             self._drop(said, "too many events on this object for this reason")
             return
         try:
-            self._queue.put_nowait(said)
+            self._queue.put_nowait((said, timestamp(self._clock.now())))
         except asyncio.QueueFull:
             self._drop(said, "too many events at once")
 
@@ -124,11 +125,11 @@ class EventRecorder:
         """Post what was said, until cancelled."""
         pace = _Bucket(self._clock.monotonic(), _AT_ONCE, _PER_S)
         while True:
-            said = await self._queue.get()
+            said, at = await self._queue.get()
             while not pace.take(self._clock.monotonic()):
                 await self._clock.sleep(1 / _PER_S)
             try:
-                await self._post(said)
+                await self._post(said, at)
             except KubeError as error:
                 self._drop(said, str(error))
             except Exception:
@@ -150,17 +151,17 @@ class EventRecorder:
         bucket = self._buckets.get(key) or self._buckets.put(key, _Bucket(now, _BURST, _REFILL_PER_S))
         return bucket.take(now)
 
-    async def _post(self, said: _Said) -> None:
+    async def _post(self, said: _Said, at: str) -> None:
         posted = self._posted.get(said)
-        if posted is not None and await self._count_up(said, posted):
+        if posted is not None and await self._count_up(said, posted, at):
             return
-        body = self._body(said)
+        body = self._body(said, at)
         await self._client.create(EVENTS, body)
         self._posted.put(said, _Posted(body["metadata"]["name"], 1))
 
-    async def _count_up(self, said: _Said, posted: _Posted) -> bool:
+    async def _count_up(self, said: _Said, posted: _Posted, at: str) -> bool:
         """Whether the event is still there to be counted up: the API server forgets events after an hour."""
-        patch = {"count": posted.count + 1, "lastTimestamp": timestamp(self._clock.now())}
+        patch = {"count": posted.count + 1, "lastTimestamp": at}
         try:
             await self._client.patch_merge(EVENTS, posted.name, patch, _namespace(said.about))
         except NotFoundError:
@@ -168,8 +169,7 @@ class EventRecorder:
         posted.count += 1
         return True
 
-    def _body(self, said: _Said) -> dict[str, Any]:
-        now = timestamp(self._clock.now())
+    def _body(self, said: _Said, at: str) -> dict[str, Any]:
         about = said.about
         return {
             "metadata": {
@@ -181,8 +181,8 @@ class EventRecorder:
             "message": said.message,
             "type": said.type,
             "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,

@@ -122,6 +122,8 @@ async def test_a_burst_is_told_of_without_haste():
             clock.advance(0.1)
             await asyncio.sleep(0.001)
         assert clock.monotonic() >= 1.8
+        told = {event["lastTimestamp"] for event in server.events.values()}
+        assert len(told) == 1, "when it was said, not when it was posted"
     assert recorder.dropped == 0
 
 
