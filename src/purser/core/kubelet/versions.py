@@ -82,6 +82,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     """It has the call and answers that it is disabled (KEP-3695; 1.27 to 1.33). Seen on 1.32.2."""
     lists_active_pods_only: bool
     """PodResources lists active pods only (gate KubeletPodResourcesListUseActivePods; 1.34)."""
+    lists_sidecars: bool
+    """PodResources lists sidecars too (read in the source: 1.30)."""
     lists_exclusive_cpus_only: bool
     """PodResources lists exclusive CPUs only; older ones list the shared pool for the other containers (read in the
     source: 1.23)."""
@@ -142,6 +144,7 @@ def behaviour(version: Version) -> Behaviour:
         has_pod_resources_get=version >= (1, 34, 0),
         refuses_pod_resources_get=(1, 27, 0) <= version < (1, 34, 0),
         lists_active_pods_only=version >= (1, 34, 0),
+        lists_sidecars=version >= (1, 30, 0),
         lists_exclusive_cpus_only=version >= (1, 23, 0),
         keeps_unknown_files=version >= (1, 33, 0),
         keeps_cpus_of_siblings=version >= (1, 24, 0),

@@ -189,7 +189,7 @@ class PodWorkers:
 
     def _listed_containers(self, pod: Raw) -> tuple[str, ...]:
         apps = {spec["name"] for spec in pod["spec"].get("containers") or ()}
-        with_sidecars = self._settings.behaviour.has_sidecars
+        with_sidecars = self._settings.behaviour.lists_sidecars
         return tuple(
             view.name for view in containers_of(pod) if view.name in apps or (with_sidecars and not view.is_init)
         )

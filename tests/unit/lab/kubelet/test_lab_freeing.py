@@ -45,7 +45,8 @@ class World:
 
     def __init__(self, node, plugin, client):
         self.node, self.plugin, self.clock = node, plugin, ManualClock()
-        section = msgspec.convert(STATIC, KubeletSection)
+        version = node.books.node.config.version
+        section = msgspec.convert({**STATIC, "version": version}, KubeletSection)
         settings = NodeSettings("n1", machine=MACHINE, kubelet=configure(section, MACHINE))
         self.runtime = Runtime(node.folder / "pods")
         self.rejected = []
@@ -216,6 +217,15 @@ async def test_kubelets_that_keep_the_last_pod_keep_its_cpus_until_a_pod_gets_be
         world.clock.advance(10)
         await asyncio.sleep(0.05)
         assert world.holders() == (set(), {"cpus"})
+
+
+@pytest.mark.parametrize(("version", "listed"), [("v1.29.15", ["c"]), ("v1.30.0", ["sidecar", "c"])])
+async def test_sidecars_are_listed_by_newer_kubelets(folder, client, version, listed):
+    async with living(folder, client, version) as world:
+        seen = pod("p")
+        inits = [container("init"), {**container("sidecar"), "restartPolicy": "Always"}]
+        world.workers.added({**seen, "spec": {**seen["spec"], "initContainers": inits}})
+        await world.until(lambda: [list(each.containers) for each in world.workers.listed()] == [listed])
 
 
 async def test_the_last_pod_of_a_restart_keeps_running_while_its_plugin_is_still_away(folder, client):
