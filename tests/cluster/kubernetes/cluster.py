@@ -28,6 +28,7 @@ from purser.lab.ports import free_ports
 from . import keeper, machine, network
 from .binaries import PROXY, Binaries
 from .containers import Containerd
+from .manifests import busybox_pod
 from .node import Node
 
 T = TypeVar("T")
@@ -230,10 +231,15 @@ class RealCluster:
         return write_kubeconfig(path, self.server, self.files.ca.cert, user.token)
 
     def service_account_kubeconfig(self, namespace: str, name: str, node: str = "") -> Path:
-        """Kubeconfig with a fresh token of an account that exists; bound to a node, where API servers do that."""
-        bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
-        spec = bound if node and self.version >= (1, 31) else {}
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        """Kubeconfig with a fresh token of an account that exists; bound to a node, where API servers do that, or to a
+        pod there, where they say so of a token."""
+        request: dict[str, Any] = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        if node and self.version >= (1, 31):
+            request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        elif node and self.version >= (1, 22):
+            pod = busybox_pod(f"{name}-{node}", namespace=namespace, serviceAccountName=name, nodeName=node)
+            self.apply(pod)
+            request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"]}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         reply = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
         return self.kubeconfig_for(User(reply["status"]["token"], "/".join(filter(None, (namespace, name, node)))))
