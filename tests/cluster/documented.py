@@ -8,9 +8,11 @@ simulated one.
 """
 
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from purser import __version__
@@ -35,7 +37,7 @@ def commands(heading: str) -> list[str]:
 def follow(release: Release, heading: str, *options: str) -> None:
     """Carry out a section's commands; ``options`` are added where Helm installs. Raises RuntimeError, LookupError."""
     for command in commands(heading):
-        words = command.split()
+        words = shlex.split(command)
         match words:
             case ["make", "image"]:
                 continue  # who made the release has made it
@@ -47,6 +49,8 @@ def follow(release: Release, heading: str, *options: str) -> None:
                 release.helm(*arguments)
             case ["kubectl", *arguments]:
                 release.cluster.kubectl(*arguments)
+            case ["sleep", seconds]:
+                time.sleep(int(seconds))
             case _:
                 raise LookupError(f"{PAGE.name}: nobody knows how to follow: {command}")
 

@@ -1,9 +1,12 @@
 """The chart on a real cluster: Helm installs it, pods of the image do the work, and nothing is left of it."""
 
 import json
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,13 @@ from purser.core.node_amounts import AMOUNTS
 
 from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
 from .documented import REGISTRY, follow
+from .former_release import TAG, former_release
 from .kubernetes import RealCluster
 from .kubernetes.releases import CRI_V1
 
 PODS = "gpu-pods"
+UPGRADE_FROM = os.environ.get("PURSER_UPGRADE_FROM", "")
+"""A commit whose agents leave without a word; 00b6d53 is one of the last."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +91,7 @@ def test_gpu_pods_outlive_upgrade_and_rollback_under_load(installed: Release) ->
     upgrade = ("upgrade", "purser", str(CHART), "--reset-then-reuse-values", "--set=image.tag=next")
     for command in (upgrade, ("rollback", "purser", "1")):
         books, old = installed.books(), names(installed)
-        with arriving(cluster, 60):
+        with meanwhile(arrivals(cluster, 60)):
             installed.helm(*command, "--wait", "--timeout=3m")
         check_nothing_was_lost(installed, before, books)
         assert not old & names(installed)
@@ -130,6 +136,30 @@ def test_scheduler_and_operator_run_where_pods_are_restricted(release: Release, 
     release.helm("uninstall", "purser", "--wait")
 
 
+@pytest.fixture
+def former(release: Release, purser_archive: Path, tmp_path: Path) -> Iterator[Release]:
+    """The release as it was at that commit."""
+    chart, image = former_release(UPGRADE_FROM, purser_archive, tmp_path)
+    release.enforce("privileged")
+    release.cluster.containerd.import_image(image)
+    release.helm("install", "purser", str(chart), *release.values, f"--set=image.tag={TAG}", "--wait", "--timeout=3m")
+    try:
+        yield release
+    finally:
+        release.cluster.delete("replicasets,pods", "--all", f"-n{PODS}")
+        release.helm("uninstall", "purser", "--ignore-not-found", "--wait")
+
+
+@pytest.mark.timeout(900)  # ninety pods come and go within
+@pytest.mark.skipif(not UPGRADE_FROM, reason="PURSER_UPGRADE_FROM names no commit")
+def test_gpu_pods_outlive_the_upgrade_from_agents_that_leave_without_a_word(former: Release) -> None:
+    before, books, old = thirty_running(former), former.books(), names(former)
+    with meanwhile(growth(former.cluster, sets=3, to=20), seconds=3):
+        follow(former, "From agents that leave without a word")
+    check_nothing_was_lost(former, before, books)
+    assert not old & names(former)
+
+
 def started(pods: list[Any]) -> dict[str, tuple[Any, ...]]:
     """Of each pod what changes when it is made or started again."""
     return {
@@ -140,25 +170,53 @@ def started(pods: list[Any]) -> dict[str, tuple[Any, ...]]:
 
 
 @contextmanager
-def arriving(cluster: RealCluster, count: int, at_once: int = 3) -> Iterator[None]:
-    """Pods come in while the block runs, the rest of them at its end."""
-    stop = threading.Event()
+def meanwhile(steps: Sequence[Callable[[], object]], seconds: float = 1) -> Iterator[None]:
+    """Steps are taken while the block runs, so many seconds after each other, the rest of them at its end."""
+    ended = threading.Event()
 
-    def create() -> None:
-        for first in range(0, count, at_once):
-            stop.wait(1)
-            cluster.create(*(arrival(number) for number in range(first, first + at_once)))
+    def take() -> None:
+        for step in steps:
+            ended.wait(seconds)
+            step()
 
-    thread = threading.Thread(target=create)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(take)
+        try:
+            yield
+        finally:
+            ended.set()
+        taken.result()
+
+
+def arrivals(cluster: RealCluster, count: int, at_once: int = 3) -> list[Callable[[], object]]:
+    """Steps in which pods come in."""
+    pods = [arrival(number) for number in range(count)]
+    return [partial(cluster.create, *pods[first : first + at_once]) for first in range(0, count, at_once)]
 
 
 def arrival(number: int) -> dict[str, Any]:
     pod = gpu_pod(f"arriving-{number}", PODS, {GPU: 1, MEMORY: 1000})
     pod["metadata"]["labels"] = {"app": "arriving"}
     return pod
+
+
+def growth(cluster: RealCluster, sets: int, to: int) -> list[Callable[[], object]]:
+    """Steps in which ReplicaSets, made empty here, get one pod more each."""
+    cluster.create(*(replica_set(f"growing-{number}") for number in range(sets)))
+    scale = ("scale", "replicasets", "--all", f"-n{PODS}")
+    return [partial(cluster.kubectl, *scale, f"--replicas={count}") for count in range(1, to + 1)]
+
+
+def replica_set(name: str) -> dict[str, Any]:
+    labels = {"app": name}
+    pod = gpu_pod(name, PODS, {GPU: 1, MEMORY: 1000})
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": PODS},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
+        },
+    }
