@@ -32,3 +32,13 @@ def manifests(cluster: RealCluster, module: str, overlay: str, kinds: Collection
     """What kustomize makes of a folder of a module, of these kinds."""
     text = cluster.kubectl("kustomize", str(source(module) / overlay))
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and each["kind"] in kinds]
+
+
+def wait_established(cluster: RealCluster, definition: str) -> None:
+    """Until a CustomResourceDefinition is served; `kubectl wait` ends with an error while it has no conditions."""
+
+    def is_established() -> bool:
+        conditions = cluster.get("crd", definition).get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    cluster.wait_until(f"{definition} is served", is_established)

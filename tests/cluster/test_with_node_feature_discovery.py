@@ -15,7 +15,7 @@ from purser.operator.names import GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL, NFD_KERN
 from purser.operator.operands.gfd import ACCOUNT as GFD_ACCOUNT
 
 from .kubernetes import RealCluster
-from .neighbours import ACCOUNTS, manifests, program
+from .neighbours import ACCOUNTS, manifests, program, wait_established
 from .operator_stack import NAMESPACE, Stack
 
 NFD_NAMESPACE = "node-feature-discovery"
@@ -56,7 +56,7 @@ class NodeFeatureDiscovery:
             stack.callback(self._uninstall, installed)
             self.cluster.create(*installed)
             # The worker ends where it cannot write what it found.
-            self.cluster.kubectl("wait", "--for=condition=Established", "crd", "nodefeatures.nfd.k8s-sigs.io")
+            wait_established(self.cluster, "nodefeatures.nfd.k8s-sigs.io")
             for name, options in {
                 "nfd-master": ["--enable-leader-election=false"],
                 "nfd-worker": ['--options={"core": {"sleepInterval": "1s"}}'],
