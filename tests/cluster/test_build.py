@@ -106,12 +106,16 @@ def test_where_a_pinned_release_is_not_served_the_newest_that_is_takes_its_place
     pinned = releases.pinned(name)
     minor = releases.minor_version(pinned)
     line = minor.removesuffix(".x")
-    other = f"{line}.0"
+    other = f"{line}.{1 if pinned.endswith('.0') else 0}"
     served = {pinned, other}
+
+    def own_sources(folder: Path) -> set[str]:
+        return {each.name for each in folder.glob("*.go")}
 
     def go(arguments: Sequence[str], folder: Path) -> str:
         if "-versions" in arguments:
             return f"{releases.PINNED[name]} v0.0.9 v{other} v{line}.9-rc.1 v{pinned}"
+        assert own_sources(folder) == own_sources(releases.module_folder(name))
         text = (folder / "go.mod").read_text()
         if any(f"\nrequire {releases.PINNED[name]} v{each}\n" in text for each in served):
             return ""
@@ -151,7 +155,8 @@ def test_no_release_is_an_error_that_says_what_to_write(monkeypatch: pytest.Monk
         releases.wanted()
 
 
-def test_what_runs_beside_a_release_is_of_its_time(cache: Path) -> None:
+def test_what_runs_beside_a_release_is_of_its_time(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "IS_LONG", False)
     assert list(releases.folders("1.20.2")) == ["kubernetes"]
     assert list(releases.folders("1.32.13")) == ["kubernetes", "etcd", "containerd", "helm"]
     assert list(releases.folders(releases.pinned("kubernetes"))) == [
@@ -163,7 +168,7 @@ def test_what_runs_beside_a_release_is_of_its_time(cache: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", releases.NEIGHBOURS)
+@pytest.mark.parametrize("name", (*releases.NEIGHBOURS, *releases.LONG_NEIGHBOURS))
 def test_neighbours_are_built_of_the_packages_that_kubernetes_is_built_of(name: str) -> None:
     def replaced(module: str) -> set[str]:
         lines = (releases.module_folder(module) / "go.mod").read_text().splitlines()

@@ -29,8 +29,9 @@ _PROGRAMS = {
     "containerd": {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     "helm": {"helm": f"{releases.PINNED['helm']}/cmd/helm"},
     "nfd": {name: f"{_NFD}/cmd/{name}" for name in ("nfd-master", "nfd-worker")},
+    "jobset": {"jobset": "purser.dev/tests/jobset"},
 }
-"""Packages by program; Kubernetes' have the names of its programs."""
+"""Packages by program; Kubernetes' have the names of its programs. JobSet's is our own of its controllers."""
 
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 """Packages whose variables say the version: without them a program of Kubernetes says v0.0.0."""
@@ -112,6 +113,8 @@ def _write_module(name: str, version: str, packages: Mapping[str, str], module: 
         text = (releases.module_folder(name) / "go.mod").read_text()
         text = text.replace(f"require {path} v{pinned}\n", f"require {path} v{version}\n")
     (module / "go.mod").write_text(text)
+    for each in releases.module_folder(name).glob("*.go"):
+        shutil.copy(each, module)
     _go(["list", "-mod=mod", "-deps", *packages.values()], module)
 
 

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from purser.lab.driver.compile import cache_folder
+from tests.lab import IS_LONG
 
 VARIABLE = "KUBERNETES"
 DEBIAN = "1.20.2"
@@ -22,12 +23,16 @@ PINNED = {
     "containerd": "github.com/containerd/containerd/v2",
     "helm": "helm.sh/helm/v4",
     "nfd": "sigs.k8s.io/node-feature-discovery",
+    "jobset": "sigs.k8s.io/jobset",
 }
 """Module by folder of `modules`."""
 
 NEIGHBOURS = ("nfd",)
 """What runs beside Purser in many clusters. Each go.mod is that of `kubernetes` with one requirement more, so that the
 packages which both need are compiled once: half a minute where the module's own versions take six."""
+
+LONG_NEIGHBOURS = ("jobset",)
+"""Likewise, built for tests that take more time than the gate has: PURSER_LONG_LAB_TESTS=1."""
 
 CRI_V1 = (1, 26)
 """Since then kubelet speaks CRI v1, which is all that containerd 2 does."""
@@ -103,7 +108,8 @@ def folder(name: str, version: str) -> Path:
 def beside(version: str) -> tuple[str, ...]:
     """What is built beside a release of Kubernetes; all else comes from Debian."""
     found = ("etcd", "containerd", "helm") if (1, minor_of(version)) >= CRI_V1 else ()
-    return (*found, *NEIGHBOURS) if version == pinned("kubernetes") else found
+    neighbours = (*NEIGHBOURS, *LONG_NEIGHBOURS) if IS_LONG else NEIGHBOURS
+    return (*found, *neighbours) if version == pinned("kubernetes") else found
 
 
 def folders(version: str) -> dict[str, Path]:
