@@ -280,6 +280,7 @@ class KubeExtender:
             await self._preemptor.look()
         else:
             self._reservations.withdraw_all()
+            self._nominator.clear()
             self._wakeups.clear()
             self._preemptor.clear()
 
@@ -309,6 +310,7 @@ class KubeExtender:
             raise KubeError(str(error)) from error
         await self._cache.relist()
         self._reservations.withdraw_all()  # decided on an older book
+        self._nominator.clear()
 
     def _evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
         """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""

@@ -130,6 +130,13 @@ class Nominator:
             if pod.status.nominated_node_name:
                 await self._name(pod, None)
 
+    def clear(self) -> None:
+        """Another replica decides, or has decided until now: the pods that wait may have been asked about, and refused
+        by rules of kube-scheduler's own. They are not considered again."""
+        self._waiting.clear()
+        self._ahead.clear()
+        self._queue.clear()
+
     def look(self) -> None:
         """Let go of pods whose reservation was not used in time, and go on where this replica has become active."""
         for uid in [uid for uid in self._ahead if not self._reservations.is_early(uid)]:

@@ -184,8 +184,11 @@ class Preemptor:
     async def _is_there(self, request: PodRequest) -> bool:
         try:
             return (await self._client.get(PODS, request.name, request.namespace)).metadata.uid == request.uid
-        except KubeError:
+        except NotFoundError:
             return False
+        except KubeError as error:
+            log.warning("A pod cannot be asked for", pod=request.key, error=str(error))
+            return True
 
     def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:
         """A pod as the API server has it, whatever was asked about it; None where it does not wait for devices, or not

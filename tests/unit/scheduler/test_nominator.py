@@ -39,6 +39,8 @@ async def ahead_of(api: ApiServer, is_active: Any = lambda: True) -> AsyncIterat
     async with replica(api, may_bind=is_active) as world:
         world.extender.attach(world.pods)
         running = asyncio.create_task(world.extender.run())
+        if is_active():
+            await world.filter(Pod(), "a")
         try:
             yield world
         finally:
@@ -365,3 +367,14 @@ async def test_what_is_on_the_book_is_not_kept_once_more_for_who_is_named(world:
     await eventually(lambda: world.cache.nominations.node_of(named.metadata.uid) == "a")
     world.ledger.reserve(a_grant(named.metadata.uid, "a", "a-0", HALF, "named"))
     assert (await world.filter(await world.add_pod("other", HALF), "a")).node_names == ["a"]
+
+
+async def test_pods_that_waited_before_a_replica_became_active_are_left_to_kube_scheduler(api: ApiServer) -> None:
+    async with replica(api) as before:
+        await before.add_node("a", cards=8)
+        old = [await before.add_pod(f"old{number}", HALF) for number in range(4)]
+    async with ahead_of(api) as world:
+        await settled(world)
+        assert {await nominated(world, pod) for pod in old} == {""}
+        pods = await queue(world, 4)
+        assert await nominated_at_last(world, pods[3]) == "a"
