@@ -13,9 +13,12 @@ new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of t
 Not here: whether an object has to be written (``kernel``), and the writing (``acting``).
 """
 
+from collections import OrderedDict
+
 import msgspec
 from msgspec.structs import replace
 
+from purser.core.recent import recall
 from purser.operator.model import Rendered, Wanted
 from purser.operator.operands import (
     dcgm,
@@ -54,7 +57,7 @@ _ORDER = (
 
 
 _KEPT = 8
-_recent: dict[bytes, tuple[Rendered, ...]] = {}
+_recent: OrderedDict[bytes, tuple[Rendered, ...]] = OrderedDict()
 """What was rendered last, by the whole of what it was rendered from. A round renders the same as the one before it, and
 rendering, with its hashes, would be half of its time."""
 
@@ -67,12 +70,12 @@ def render(wanted: Wanted) -> tuple[Rendered, ...]:
     policy = wanted.policy
     named = PolicyMeta(name=policy.metadata.name, uid=policy.metadata.uid)
     wanted = replace(wanted, policy=ClusterPolicy(metadata=named, spec=policy.spec))  # its status changes all the time
-    key = msgspec.json.encode(wanted)
-    if key not in _recent:
-        if len(_recent) == _KEPT:
-            _recent.clear()
-        _recent[key] = tuple(each for operand in _ORDER for each in operand.render(wanted))
-    return _recent[key]
+    return recall(
+        _recent,
+        msgspec.json.encode(wanted),
+        lambda: tuple(each for operand in _ORDER for each in operand.render(wanted)),
+        _KEPT,
+    )
 
 
 __all__ = ["as_told_apart", "render"]
