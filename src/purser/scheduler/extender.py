@@ -43,6 +43,7 @@ from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.binding import RESOLVE_EVERY_S, Binder, BindError
 from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.early_nominations import EarlyNominations
 from purser.scheduler.eligibility import is_of_others, prefers_nodes
 from purser.scheduler.extender_api import (
     ExtenderArgs,
@@ -56,7 +57,6 @@ from purser.scheduler.extender_api import (
 from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.nominator import Nominator
 from purser.scheduler.preemptor import Preemptor
 from purser.scheduler.reservations import Reservations
 from purser.scheduler.wakeups import Wakeups
@@ -112,7 +112,7 @@ class KubeExtender:
             is_early=self._reservations.is_early,
         )
         self._wakeups = Wakeups(client, self._has_room, self._clock)
-        self._nominator = Nominator(
+        self._early_nominations = EarlyNominations(
             cache,
             client,
             self._readings,
@@ -134,8 +134,8 @@ class KubeExtender:
 
     def attach(self, pods: Informer[Pod]) -> None:
         """Follow the pods that wait."""
-        put = self._nominator.put_pod
-        pods.add_handler(put, lambda _, pod: put(pod), self._nominator.remove_pod)
+        put = self._early_nominations.put_pod
+        pods.add_handler(put, lambda _, pod: put(pod), self._early_nominations.remove_pod)
 
     def refresh(self) -> None:
         """Take in the fleet as it was listed: else the first decision does."""
@@ -156,7 +156,7 @@ class KubeExtender:
         }
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._failures.keep_going("nominations", self._nominator.run))
+                group.create_task(self._failures.keep_going("nominations", self._early_nominations.run))
                 while True:
                     for name, turn in turns.items():
                         await self._take(name, turn)
@@ -206,7 +206,7 @@ class KubeExtender:
             return _fits_nowhere(names, message)
         if request is None:
             return ExtenderFilterResult(node_names=names)
-        self._nominator.asked(request.uid)
+        self._early_nominations.asked(request.uid)
         if (early := self._reservations.early_node(request)) and early in names:
             return ExtenderFilterResult(node_names=[early])
         if known := self._cache.pod_by_uid(request.uid):
@@ -268,19 +268,19 @@ class KubeExtender:
         if request is None:
             return ExtenderPreemptionResult(proposed)
         self._reservations.withdraw(request.uid)  # kube-scheduler's own filters refuse the pod there
-        self._nominator.asked(request.uid)
+        self._early_nominations.asked(request.uid)
         return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
     async def look_again(self) -> None:
         """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
         if self._fence.is_open:
-            await self._nominator.take_back(self._reservations.withdraw_old())
-            self._nominator.look()
+            await self._early_nominations.take_back(self._reservations.withdraw_old())
+            self._early_nominations.look()
             await self._wakeups.look()
             await self._preemptor.look()
         else:
             self._reservations.withdraw_all()
-            self._nominator.clear()
+            self._early_nominations.clear()
             self._wakeups.clear()
             self._preemptor.clear()
 
@@ -310,7 +310,7 @@ class KubeExtender:
             raise KubeError(str(error)) from error
         await self._cache.relist()
         self._reservations.withdraw_all()  # decided on an older book
-        self._nominator.clear()
+        self._early_nominations.clear()
 
     def _evaluate(self, request: PodRequest, names: Iterable[str]) -> Evaluation:
         """The pod's own reservation, whose Binding's outcome is unknown, must not stand in its way."""

@@ -76,7 +76,7 @@ class Preemptor:
         room: Callable[[PodRequest], Room],
         fits: Callable[[PodRequest, list[str]], bool],
         is_active: Callable[[], bool],
-        is_early: Callable[[str], bool] = lambda uid: False,
+        is_early: Callable[[str], bool],
     ) -> None:
         """``room`` is what a pod's quota leaves, ``fits`` whether it has room on one of some nodes by now,
         ``is_active`` whether this replica may decide, ``is_early`` whether a pod's grant waits for it to be asked

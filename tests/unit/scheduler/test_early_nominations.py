@@ -16,9 +16,9 @@ from purser.core.signing import sign
 from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler import nominator
+from purser.scheduler import early_nominations
+from purser.scheduler.early_nominations import EarlyNominations
 from purser.scheduler.extender_api import ExtenderPreemptionArgs, MetaPod, MetaVictims
-from purser.scheduler.nominator import Nominator
 from purser.scheduler.readings import Readings
 from purser.scheduler.reservations import EARLY_S
 
@@ -28,7 +28,7 @@ HALF = 4000
 
 @pytest.fixture
 async def api(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiServer]:
-    monkeypatch.setattr(nominator, "MANY_NODES", 1)
+    monkeypatch.setattr(early_nominations, "MANY_NODES", 1)
     async with server() as running:
         yield running
 
@@ -88,7 +88,7 @@ async def test_pods_that_queue_up_are_nominated_side_by_side(world: World) -> No
 
 async def test_the_first_in_the_queue_are_left_to_kube_scheduler(world: World) -> None:
     await world.add_node("a", cards=8)
-    pods = await queue(world, nominator.NEXT)
+    pods = await queue(world, early_nominations.NEXT)
     await settled(world)
     assert [await nominated(world, pod) for pod in pods] == ["", ""]
     assert world.memory_used("a") == 0
@@ -136,7 +136,7 @@ async def test_who_is_not_nominated(world: World, spec: dict[str, Any]) -> None:
 
 
 async def test_few_nodes_need_no_nominations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nominator, "MANY_NODES", 2)
+    monkeypatch.setattr(early_nominations, "MANY_NODES", 2)
     await world.add_node("a", cards=8)
     pods = await queue(world, 5)
     await settled(world)
@@ -349,13 +349,15 @@ async def test_a_pod_that_was_asked_to_go_leaves_its_reservation(world: World) -
 def test_nothing_is_kept_of_pods_that_are_gone_though_nobody_is_nominated() -> None:
     container = Container("c", ResourceRequirements({"nvidia.com/gpu": "1"}))
     spec = PodSpec(scheduler_name=SCHEDULER_NAME, containers=(container,))
-    idle = Nominator(*[MagicMock()] * 2, Readings(), *[MagicMock()] * 2, evaluate=MagicMock(), is_active=lambda: False)
+    idle = EarlyNominations(
+        *[MagicMock()] * 2, Readings(), *[MagicMock()] * 2, evaluate=MagicMock(), is_active=lambda: False
+    )
     for number in range(1000):
         pod = Pod(ObjectMeta(f"p{number}", "default", str(number)), spec)
         idle.put_pod(pod)
         idle.remove_pod(pod)
     kept = sum(len(held) for held in vars(idle).values() if isinstance(held, list | set | dict))
-    assert 0 < kept <= 2 * nominator.MOST_AHEAD
+    assert 0 < kept <= 2 * early_nominations.MOST_AHEAD
 
 
 async def test_what_is_on_the_book_is_not_kept_once_more_for_who_is_named(world: World) -> None:

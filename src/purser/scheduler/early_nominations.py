@@ -58,7 +58,7 @@ class _Place(NamedTuple):
     uid: str
 
 
-class Nominator:
+class EarlyNominations:
     """Follows the pods that wait, and nominates those that kube-scheduler comes to next."""
 
     def __init__(
