@@ -1,8 +1,9 @@
 """Grants that are on the book before the API server has them: those whose Binding is on its way, and early ones.
 
-An early one is a pod's that still waits in kube-scheduler's queue (`early_nominations`). It takes of its node like any
-other, so that the pods after it are placed beside it, but nothing depends on it: it never stands in the way of its own
-pod, wherever that is bound in the end, nor of one of higher priority, and is dropped where the pod is not bound in time.
+An early one is a pod's that still waits in kube-scheduler's queue (`early_nominations`). It takes of its node like
+any other, so that the pods after it are placed beside it, but nothing depends on it: it never stands in the way of
+its own pod, wherever that is bound in the end, nor of one of higher priority, and is dropped where the pod is not
+bound in time.
 """
 
 from dataclasses import dataclass
