@@ -1,8 +1,9 @@
 """Keeps the node's inventory true: scans the driver, probes every card, listens to its errors.
 
 Each card is probed on its own thread and may hang on its own: the others are not disturbed. A card that was unhealthy
-comes back by the rules of `nvml.health`. Cards that are lost, and a driver that is not there (yet), are looked for
-again every `reopen_interval_s`, because NVML fixes its list of cards when it is opened.
+comes back by the rules of `nvml.health`. Cards that are lost, those that were lost already when the agent started, and
+a driver that is not there (yet), are looked for again every `reopen_interval_s`, because NVML fixes its list of cards
+when it is opened.
 """
 
 import asyncio
@@ -59,6 +60,8 @@ class DeviceMonitor:
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
+        self._left_out: dict[int, str] = {}
+        """By index: what is in the way of cards that the last scan could not identify."""
         self.inventory: Latest[NodeInventory | None] = Latest(None)
         self.info = DriverInfo(absent="not looked yet")
         self.gpus: tuple[Gpu, ...] = ()
@@ -151,8 +154,11 @@ class DeviceMonitor:
             if gpu.uuid and gpu.fault is not None:
                 reading = Reading(uuid=gpu.uuid, fault=gpu.fault)
                 self._set_health(gpu.uuid, self._health_of(gpu.uuid).after_reading(reading))
-        for gpu in unreadable(self.gpus):
-            log.error("a GPU cannot be identified and is left out", index=gpu.index, fault=str(gpu.fault))
+        left_out = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
+        for index, fault in left_out.items():
+            if self._left_out.get(index) != fault:
+                log.error("a GPU cannot be identified and is left out", index=index, fault=fault)
+        self._left_out = left_out
         if not self.gpus and not self.trouble:
             self.trouble = self.info.absent or "the driver has no devices"
         if self.trouble:
@@ -228,7 +234,8 @@ class DeviceMonitor:
     async def _look_again_forever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.reopen_interval_s)
-            if self.trouble or any(not self._health_of(uuid).healthy for uuid in self.cards()):
+            is_any_unhealthy = any(not self._health_of(uuid).healthy for uuid in self.cards())
+            if self.trouble or is_any_unhealthy or unreadable(self.gpus):
                 await self.scan(reopen=True)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import threading
 
 import pytest
+import structlog
 from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
 
@@ -23,6 +24,8 @@ class Driver(NullDriver):
         self.events = []
         self.scan_error = None
         self.scan_hangs = None
+        self.unknown = {}
+        self.reopened = 0
         self.reads = {A: 0, B: 0}
 
     def info(self):
@@ -33,7 +36,16 @@ class Driver(NullDriver):
             self.scan_hangs.wait()
         if self.scan_error:
             raise DriverError(self.scan_error)
-        return (Gpu(index=0, uuid=A, name="T4", memory_mib=1), Gpu(index=1, uuid=B, name="T4", memory_mib=1))
+        return tuple(
+            Gpu(index=index, fault=self.unknown[uuid])
+            if uuid in self.unknown
+            else Gpu(index=index, uuid=uuid, name="T4", memory_mib=1)
+            for index, uuid in enumerate((A, B))
+        )
+
+    def reopen(self):
+        self.reopened += 1
+        return self.scan()
 
     def read(self, uuid):
         self.reads[uuid] += 1
@@ -96,6 +108,17 @@ async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
         driver.faults.clear()
         await eventually(lambda: healthy(monitor) == {A, B})
     assert told == [(A, "Xid 79 (GPU has fallen off the bus)"), (A, "")]
+
+
+async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until_it_is_back():
+    driver = Driver()
+    driver.unknown[A] = Fault(FaultKind.LOST, "nvmlDeviceGetHandleByIndex", "GPU is lost")
+    with structlog.testing.capture_logs() as logs:
+        async with monitoring(driver, reopen_interval_s=0.01) as monitor:
+            await eventually(lambda: healthy(monitor) == {B} and driver.reopened > 3)
+            driver.unknown.clear()
+            await eventually(lambda: healthy(monitor) == {A, B})
+    assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
 
 
 async def test_an_application_error_concerns_no_card():
