@@ -94,8 +94,11 @@ async def listening(
     await runner.setup()
     try:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(connections, address, port, backlog=limits.connections)
+        # Two steps: cancelled while it starts to serve, `create_server` would leave the socket open, which nobody else
+        # knows.
+        server = await loop.create_server(connections, address, port, backlog=limits.connections, start_serving=False)
         try:
+            await server.start_serving()
             yield int(server.sockets[0].getsockname()[1])
         finally:
             server.close()
