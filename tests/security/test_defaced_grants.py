@@ -208,6 +208,23 @@ async def test_where_no_word_comes_a_card_opens_after_a_rest_that_grows():
             assert not world.cache.disputes.closed("n1")
 
 
+async def test_pods_that_had_the_card_before_it_was_closed_make_no_rest_longer():
+    async with server() as api, replica(api) as world:
+        await world.add_node("n1")
+        pods = [await world.add_pod(f"p{number}") for number in range(4)]
+        for pod in pods:
+            assert await world.bind(pod, "n1") == ""
+        for pod in pods:
+            await set_status(world, pod.metadata.name, **REJECTED)
+            await eventually(lambda pod=pod: world.state_of(pod) is None)
+            world.clock.ahead_s += 1
+        world.cache.disputes.tick()
+        assert world.cache.disputes.closed("n1")
+        world.clock.ahead_s += 4
+        world.cache.disputes.tick()
+        assert not world.cache.disputes.closed("n1")
+
+
 async def test_a_word_that_came_before_the_rejection_was_heard_of_counts_as_well():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")

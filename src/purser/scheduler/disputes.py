@@ -8,7 +8,8 @@ Three things close a card to new grants, each until the books agree again:
   that kubelet has not taken holds nothing: whoever creates such pods closes nothing.
 - kubelet rejected a pod that was granted it, for that very card or for want of cards: what else a pod is rejected for
   closes nothing, or its author could close any card. The agent's next word on that pod opens it, or takes over. Where
-  none comes, it opens after a rest, which is longer each time.
+  none comes, it opens after a rest, which is longer each time it had been open in between: pods that are rejected while
+  it is closed were granted it before, as when a kubelet starts without its plugin and rejects all that wait for it.
 """
 
 from collections.abc import Callable
@@ -49,6 +50,12 @@ class _Breaker:
     def is_forgotten(self, now: float) -> bool:
         """Whether the next rejection is a new story."""
         return now > self.until + MAX_REST_S
+
+    def next_rest_s(self, now: float) -> float:
+        """For how long the card is closed by a rejection now."""
+        if now < self.until:
+            return self.rest_s
+        return REST_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_REST_S)
 
 
 class DisputeBook:
@@ -126,8 +133,7 @@ class DisputeBook:
         now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
         for uuid in cards:
             before = breakers.get(uuid)
-            again = before is not None and not before.is_forgotten(now)
-            rest_s = min(2 * before.rest_s, MAX_REST_S) if before is not None and again else REST_S
+            rest_s = REST_S if before is None else before.next_rest_s(now)
             breakers[uuid] = _Breaker(key, grant.pod_uid, now + rest_s, rest_s)
         self.retell(grant.node)
 
