@@ -6,7 +6,7 @@ What a type cannot say is added by the caller (``crd``).
 import ast
 import inspect
 import re
-import textwrap
+import sys
 import types
 from collections.abc import Mapping
 from functools import cache
@@ -58,9 +58,18 @@ def descriptions(kind: type) -> Mapping[str, str]:
     return found
 
 
-def _docstrings(kind: type) -> dict[str, str]:
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
+def _docstrings(kind: type) -> Mapping[str, str]:
+    return _docstrings_of(kind.__module__)[kind.__name__]
+
+
+@cache
+def _docstrings_of(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Those of all classes of a module: `inspect` would read and parse the whole of it for each class."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {each.name: _below_fields(each) for each in tree.body if isinstance(each, ast.ClassDef)}
+
+
+def _below_fields(body: ast.ClassDef) -> Mapping[str, str]:
     found = {}
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):

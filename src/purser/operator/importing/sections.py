@@ -77,11 +77,15 @@ def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Losses) ->
 
 def _whole(kind: type[msgspec.Struct], kept: Raw, where: str, lost: Losses) -> Raw | None:
     """The section, where it has all that it must have."""
-    needed = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
-    if missing := [name for name in needed if name not in kept]:
+    if missing := [name for name in _needed(kind) if name not in kept]:
         lost.lose_whole(where, f"it lacks the field {missing[0]}")
         return None
     return kept
+
+
+@cache
+def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind) if field.required)
 
 
 def _list(kind: type[msgspec.Struct], given: list[Any], where: str, reasons: Reasons, lost: Losses) -> list[Any]:
