@@ -1,16 +1,9 @@
-import asyncio
 import logging
-from itertools import count
 
 import pytest
 import structlog
 
-from purser.lab.cluster import Lab
-from purser.lab.kubelet.configuration import KubeletSection
-from purser.lab.settings import LabSettings, node_choices
-from tests.lab.lab_cluster import LabCluster
-
-_numbers = count(1)
+from tests.lab.lab_cluster import ready_lab, scenario_cluster
 
 
 @pytest.fixture
@@ -28,20 +21,14 @@ def quiet_logs():
 
 @pytest.fixture
 async def lab(kubelet_version, quiet_logs):
-    nodes = node_choices(["a100-40gb-8"])
-    settings = LabSettings(nodes, kubelet=KubeletSection(version=kubelet_version), probe_interval_s=0.1)
-    async with Lab(settings) as lab:
-        async with asyncio.timeout(60):
-            await lab.ready()
+    async with ready_lab(kubelet_version) as lab:
         yield lab
 
 
 @pytest.fixture
 async def cluster(lab):
-    cluster = LabCluster(lab, f"scenario-{next(_numbers)}")
-    await cluster.set_up()
-    yield cluster
-    await cluster.tear_down()
+    async with scenario_cluster(lab) as cluster:
+        yield cluster
 
 
 @pytest.fixture

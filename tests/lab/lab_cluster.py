@@ -1,8 +1,14 @@
 """The scenarios' `Cluster` on the embedded lab."""
 
+import asyncio
+from contextlib import asynccontextmanager
+from itertools import count
+
 from purser.core.names import GPU_RESOURCE
 from purser.kube.resources import NAMESPACES, PODS
 from purser.lab.cluster import Lab
+from purser.lab.kubelet.configuration import KubeletSection
+from purser.lab.settings import LabSettings, node_choices
 from tests.scenarios.actions import eventually
 from tests.scenarios.hollow import hollow_nodes
 
@@ -70,3 +76,25 @@ class LabCluster:
             return not any(namespace == self.namespace for namespace, _, _ in listed)
 
         await eventually(self, "the namespace's pods are gone", empty)
+
+
+_numbers = count(1)
+
+
+@asynccontextmanager
+async def ready_lab(kubelet_version):
+    """A lab with the scenarios' node."""
+    kubelet = KubeletSection(version=kubelet_version)
+    async with Lab(LabSettings(node_choices(["a100-40gb-8"]), kubelet=kubelet, probe_interval_s=0.1)) as lab:
+        async with asyncio.timeout(60):
+            await lab.ready()
+        yield lab
+
+
+@asynccontextmanager
+async def scenario_cluster(lab):
+    """A namespace of its own. At the end every slot is free again: a module's scenarios can share a lab."""
+    cluster = LabCluster(lab, f"scenario-{next(_numbers)}")
+    await cluster.set_up()
+    yield cluster
+    await cluster.tear_down()

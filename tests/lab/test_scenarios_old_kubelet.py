@@ -1,7 +1,9 @@
 """The scenarios that depend on kubelet, with one of 1.20: it answers Register first, and lists dead pods."""
 
 import pytest
+import pytest_asyncio
 
+from tests.lab.lab_cluster import ready_lab, scenario_cluster
 from tests.scenarios.suite import (
     test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers,
     test_an_app_container_takes_over_the_card_of_its_init_container,
@@ -20,7 +22,16 @@ __all__ = [
     "test_three_shares_pack_or_spread_and_all_books_agree",
 ]
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-def kubelet_version():
-    return "v1.20.2"
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lab():
+    async with ready_lab("v1.20.2") as lab:
+        yield lab
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cluster(lab, quiet_logs):
+    async with scenario_cluster(lab) as cluster:
+        yield cluster
