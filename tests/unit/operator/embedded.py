@@ -174,7 +174,7 @@ async def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
             found = await found if asyncio.iscoroutine(found) else found
             if found:
                 return found
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
 
 
 def builtins(value: Any) -> Any:

@@ -129,14 +129,13 @@ class Stack:
         return await self.client.get(CLUSTER_POLICIES, name)
 
     async def condition(self, kind: str, name: str = "policy") -> dict[str, Any]:
-        conditions = ((await self.policy(name)).get("status") or {}).get("conditions", [])
-        return next((each for each in conditions if each["type"] == kind), {})
+        return _condition(await self.policy(name), kind)
 
     async def is_ready(self) -> bool:
         policy = await self.policy()
         status = policy.get("status") or {}
         current = status.get("observedGeneration") == policy["metadata"]["generation"]
-        progressing = (await self.condition("Progressing")).get("status") == "True"
+        progressing = _condition(policy, "Progressing").get("status") == "True"
         return current and status.get("state") == "ready" and not progressing
 
     async def ready(self, seconds: float = 90.0) -> None:
@@ -171,6 +170,11 @@ async def stack(folder: Any, nodes: int = 1) -> AsyncIterator[Stack]:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _condition(policy: dict[str, Any], kind: str) -> dict[str, Any]:
+    conditions = (policy.get("status") or {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
 
 
 async def _served(client: Client) -> bool:
