@@ -19,6 +19,7 @@ INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "oper
 ]
 AT_ONCE = 4
 """Incidents wait more than they work: several labs at once take no longer than the longest."""
+pytestmark = pytest.mark.xdist_group("incidents")  # whichever process runs one has run them all
 
 
 @pytest.fixture(scope="module")
