@@ -12,7 +12,7 @@ from purser.core.names import GPU_RESOURCE
 from purser.kube import Client, ClusterConfig
 from tests.cluster.kubernetes import BUSYBOX_IMAGE
 from tests.cluster.purser_processes import Purser
-from tests.scenarios.actions import eventually
+from tests.scenarios.actions import eventually, leave
 from tests.scenarios.hollow import hollow_nodes
 
 _numbers = count(1)
@@ -20,7 +20,7 @@ _numbers = count(1)
 
 @asynccontextmanager
 async def scenario_cluster(purser: Purser) -> AsyncIterator["RealScenarioCluster"]:
-    """A namespace for one scenario, which is gone afterwards where the scenario went well."""
+    """A namespace for one scenario, which is empty and on its way out afterwards where the scenario went well."""
     async with Client(ClusterConfig.load(purser.cluster.kubeconfig)) as client:
         cluster = RealScenarioCluster(purser, client, f"scenario-{next(_numbers)}")
         await cluster.set_up()
@@ -99,7 +99,7 @@ class RealScenarioCluster:
 
     async def tear_down(self) -> None:
         """The next scenario finds every slot free again: kubelet knows no pod of this one any more."""
-        await asyncio.to_thread(self._real.delete, "namespace", self.namespace)
+        await leave(self)
 
         async def empty() -> bool:
             listed = await self.pod_resources(self.gpu_node)

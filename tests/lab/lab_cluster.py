@@ -9,7 +9,7 @@ from purser.kube.resources import NAMESPACES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
-from tests.scenarios.actions import eventually
+from tests.scenarios.actions import eventually, leave
 from tests.scenarios.hollow import hollow_nodes
 
 
@@ -69,7 +69,7 @@ class LabCluster:
 
     async def tear_down(self):
         """The next scenario finds every slot free again: kubelet knows no pod of this one any more."""
-        await self.client.delete(NAMESPACES, self.namespace)
+        await leave(self)
 
         async def empty():
             listed = await self._lab.nodes[self.gpu_node].pod_resources()

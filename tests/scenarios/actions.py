@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from purser.core.ledger import Ledger
@@ -11,7 +12,7 @@ from purser.core.model import Grant, NodeInventory
 from purser.core.signing import read
 from purser.kube.adapters import inventory_of
 from purser.kube.errors import NotFoundError
-from purser.kube.resources import EVENTS, NODES, PODS
+from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.pods import GPU, Raw
 
@@ -89,6 +90,15 @@ async def delete(cluster: Cluster, *names: str) -> None:
     for name in names:
         await cluster.client.delete(PODS, name, cluster.namespace, grace_period_seconds=0)
     await gone(cluster, *names)
+
+
+async def leave(cluster: Cluster) -> None:
+    """Delete the namespace and its pods. A namespace controller would let them run for five seconds more; no new ones
+    are taken meanwhile."""
+    await cluster.client.delete(NAMESPACES, cluster.namespace)
+    for each in await pods(cluster):
+        with suppress(NotFoundError):
+            await cluster.client.delete(PODS, each["metadata"]["name"], cluster.namespace, grace_period_seconds=0)
 
 
 async def gone(cluster: Cluster, *names: str) -> None:
