@@ -35,8 +35,6 @@ MASTERS = ("system:masters",)
 _SERVICE_ACCOUNTS = untyped("", "v1", "serviceaccounts", "ServiceAccount")
 _NODE_GRACE = "40s"
 """Kubernetes' own default for most of its versions; emulated nodes renew their leases every ten seconds."""
-_STOP_S = 2.0
-"""kube-apiserver would wait a minute for watchers to leave."""
 _WATCH_S = 1.0
 _POLL_S = 0.1
 
@@ -230,7 +228,8 @@ async def _version(client: Client) -> tuple[int, int]:
 
 
 async def _stop(process: Process) -> None:
-    await asyncio.shield(asyncio.to_thread(process.stop, _STOP_S))
+    """Nothing of theirs outlives them, and kube-apiserver would wait a minute for watchers to leave."""
+    await asyncio.shield(asyncio.to_thread(process.kill))
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
