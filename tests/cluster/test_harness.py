@@ -11,8 +11,6 @@ from purser.lab.controlplane.commands import SERVICE_ADDRESS
 from .kubernetes import RealCluster, User, busybox_pod
 from .kubernetes.releases import CRI_V1
 
-pytestmark = pytest.mark.oldest
-
 
 @pytest.fixture
 def pod(cluster: RealCluster) -> Iterator[str]:
