@@ -34,7 +34,7 @@ format: setup  ## Rewrite the code in the house format
 
 cluster-test: setup  ## Tests on a real Kubernetes (root on Debian 12; builds it once, about 15 minutes). KUBERNETES=1.32.x names another release
 	$(BIN)/python -m tests.cluster.kubernetes.build
-	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile $(ARGS)
+	PURSER_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 image: setup-lab  ## Build the image into dist/, without Docker or root, on Debian 12. ARGS="--help" shows options
 	@$(BIN)/python -m deploy.image $(ARGS)

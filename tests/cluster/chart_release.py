@@ -84,15 +84,18 @@ class Release:
         self.cluster.kubectl("label", "--overwrite", "namespace", NAMESPACE, label)
 
     def standing(self) -> Standing:
-        """Once no pod is on its way out any more."""
-        pods = ("get", "pods", f"-n{NAMESPACE}", "-oname")
-        self.cluster.wait_until("Purser's pods are gone", lambda: not self.cluster.kubectl(*pods))
+        """Once neither a pod of Purser's nor a namespace is on its way out any more."""
+        self.cluster.wait_until("what leaves is gone", self._nothing_leaves)
         kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-oname").split()
         wanted = ",".join(each for each in kinds if each.partition(".")[0] not in ("events", "componentstatuses"))
         columns = "-ocustom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
         lines = self.cluster.kubectl("get", wanted, "-A", "--no-headers", "--ignore-not-found", columns).splitlines()
         found = {tuple("" if word == "<none>" else word for word in line.split()) for line in lines}
         return Standing(found, set(self._on_nodes()))  # type: ignore[arg-type]
+
+    def _nothing_leaves(self) -> bool:
+        phases = {each["status"]["phase"] for each in self.cluster.get("namespaces")["items"]}
+        return phases == {"Active"} and not self.cluster.get("pods", namespace=NAMESPACE)["items"]
 
     def _on_nodes(self) -> Iterator[tuple[str, str]]:
         for node in self.cluster.get("nodes")["items"]:
@@ -103,8 +106,7 @@ class Release:
 
     def pods(self, component: str) -> list[Any]:
         """Purser's own pods that are not on their way out."""
-        selector = f"--selector=app.kubernetes.io/component={component}"
-        found = json.loads(self.cluster.kubectl("get", "pods", f"-n{NAMESPACE}", selector, "-ojson"))["items"]
+        found = self.cluster.get("pods", "", NAMESPACE, f"app.kubernetes.io/component={component}")["items"]
         return [each for each in found if "deletionTimestamp" not in each["metadata"]]
 
     def books(self) -> set[tuple[str, ...]]:

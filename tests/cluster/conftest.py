@@ -1,5 +1,6 @@
 """Everything below this folder runs against a real Kubernetes."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,24 @@ __all__ = ["cluster", "purser_archive", "purser_image", "real_cluster"]
 
 _HERE = Path(__file__).parent
 
+os.environ.setdefault("GOGC", "400")  # memory is cheap: collecting garbage is a quarter of what kube-apiserver does
+
+
+LONGEST = (
+    "test_kubelet_twin",
+    "test_scenarios",
+    "test_lab_on_real_control_plane",
+    "test_chart",
+    "test_operator",
+    "test_amounts",
+    "test_several_nodes",
+    "test_operator_incidents",
+)
+"""Files that come first, so that two workers, who take one after the other, end at the same time."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)

@@ -168,15 +168,12 @@ class Stack:
         return self.daemon_sets(operand)[0]
 
     def daemon_sets(self, operand: str) -> list[Any]:
-        selector = f"--selector={OPERAND_LABEL}={operand}"
-        found = json.loads(self.cluster.kubectl("get", "daemonsets", f"-n{NAMESPACE}", selector, "-ojson"))
-        return list(found["items"])
+        return list(self.cluster.get("daemonsets", "", NAMESPACE, f"{OPERAND_LABEL}={operand}")["items"])
 
     def pods(self, operand: str) -> dict[str, Any]:
         """By node."""
-        selector = f"--selector={OPERAND_LABEL}={operand}"
-        found = json.loads(self.cluster.kubectl("get", "pods", f"-n{NAMESPACE}", selector, "-ojson"))
-        return {each["spec"].get("nodeName", ""): each for each in found["items"]}
+        found = self.cluster.get("pods", "", NAMESPACE, f"{OPERAND_LABEL}={operand}")["items"]
+        return {each["spec"].get("nodeName", ""): each for each in found}
 
     def operands(self, node: str) -> set[str]:
         """The operands that a node is to get."""

@@ -25,11 +25,11 @@ from purser.lab.controlplane.credentials import (
 from purser.lab.controlplane.process import Process, answers_ok
 from purser.lab.ports import free_ports
 
-from . import keeper, machine, network
+from . import keeper, machine, manifests, network
 from .binaries import PROXY, Binaries
 from .containers import Containerd
-from .manifests import busybox_pod
 from .node import Node
+from .reader import Reader
 
 T = TypeVar("T")
 
@@ -118,6 +118,7 @@ class RealCluster:
             for node in self.nodes.values():
                 self._run_kubelet(node)
             self._wait_process("kube-apiserver")
+            self.create(*manifests.kubelets_read_pods())
             self._start_controller_manager()
             self._start_scheduler()
             self._wait_everything()
@@ -237,7 +238,7 @@ class RealCluster:
         if node and self.version >= (1, 31):
             request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
         elif node and self.version >= (1, 22):
-            pod = busybox_pod(f"{name}-{node}", namespace=namespace, serviceAccountName=name, nodeName=node)
+            pod = manifests.busybox_pod(f"{name}-{node}", namespace=namespace, serviceAccountName=name, nodeName=node)
             self.apply(pod)
             request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"]}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
@@ -248,16 +249,19 @@ class RealCluster:
         """Run kubectl, as the administrator unless told otherwise; raises RuntimeError with what it printed."""
         command = [self.binaries.path("kubectl"), f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
         # HOME below the folder: kubectl caches what it discovers, and the next cluster may be another generation.
-        result = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=180, env={"HOME": str(self.folder)}
-        )
+        environment = {"HOME": str(self.folder), "GOGC": "off"}
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, env=environment)
         if result.returncode != 0:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result.stdout
 
-    def get(self, resource: str, name: str = "", namespace: str = "default") -> Any:
-        """One object as a dictionary, or the list when no name is given."""
-        return json.loads(self.kubectl("get", resource, *([name] if name else []), f"-n{namespace}", "-ojson"))
+    def get(self, resource: str, name: str = "", namespace: str = "default", selector: str = "") -> Any:
+        """One object as a dictionary, or the list when no name is given; the resource is named as for kubectl.
+
+        Raises RuntimeError with what the API server says.
+        """
+        path = self._reader.path(resource, name, namespace)
+        return self._reader.read(path, **({"labelSelector": selector} if selector else {}))
 
     def create(self, *manifests: Mapping[str, Any]) -> None:
         """Create objects."""
@@ -383,6 +387,7 @@ class RealCluster:
         self.kubeconfig = self._kubeconfigs["admin"]
         self.admin_token = identities["admin"].token
         self.ca_file = self.files.ca.cert
+        self._reader = Reader(self.server, self.ca_file, self.admin_token)
 
     def _start_etcd(self) -> None:
         self._run("etcd", commands.etcd_arguments(self.files, self.ports))

@@ -7,6 +7,24 @@ BUSYBOX_IMAGE = "purser.test/busybox:1"
 PAUSE_IMAGE = "purser.test/pause:1"
 
 
+def kubelets_read_pods() -> list[dict[str, Any]]:
+    """A role for kubelets. Since 1.32 they may read their pods only once the node authorizer has seen where these are
+    bound; a kubelet that was faster than that tells of the pod ten seconds later."""
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": "kubelets-read-pods"}
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": metadata["name"]},
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:nodes"}],
+        },
+    ]
+
+
 def busybox_pod(
     name: str,
     *,
