@@ -1,7 +1,4 @@
-"""The operator's incidents on a real control plane: its DaemonSet controller, eviction and scheduler are the judge.
-
-Not driver-in-use: it writes a budget of policy/v1, which the oldest supported Kubernetes does not serve.
-"""
+"""The operator's incidents on a real control plane: those in which its controllers, eviction or server have a say."""
 
 import asyncio
 import logging
@@ -14,38 +11,66 @@ import structlog
 
 from purser.lab.cluster import Lab
 from purser.lab.controlplane.programs import Programs
-from purser.lab.scenario import load, run_scenario
+from purser.lab.scenario import Verdict, load, run_scenario
 
 from .test_lab_on_real_control_plane import API_SERVER, EVERYTHING, EXAMPLES, folder_of
 
-INCIDENTS = sorted(
-    path for path in (EXAMPLES / "scenarios" / "operator").glob("*.yaml") if path.stem != "driver-in-use"
-)
+pytestmark = pytest.mark.timeout(900)  # the first test waits for all
+
+JUDGES = {
+    "foreign-cordon": EVERYTHING,  # node lifecycle
+    "idle-gpu-pods": EVERYTHING,  # evictions, and the Deployments that make anew what left
+    "driver-leaves-last": EVERYTHING,  # finalizers and the collector of garbage
+    "untolerated-taint": EVERYTHING,  # DaemonSets' own tolerations
+    "another-operator": EVERYTHING,  # a definition of others, which the server has to accept
+    "new-kinds-of-nodes": API_SERVER,  # stand-ins control a real API server alone
+}
+"""Incidents, and what is real of the control plane. All there are run with stand-ins, in tests/lab."""
+AT_ONCE = 3
+"""They wait more than they work."""
 
 
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Verdict] | Exception]]:
+    """By incident: a verdict for each step up to the first that fails, or why there are none."""
+    folder = tmp_path_factory.mktemp("programs")
+    programs = {name: Programs.find(folder_of(folder / name, judges)) for name, judges in JUDGES.items()}
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
+    yield asyncio.run(all_of_them(programs))
     structlog.reset_defaults()
 
 
-@pytest.mark.parametrize("path", INCIDENTS, ids=lambda path: path.stem)
-async def test_an_incident_ends_well_on_a_real_control_plane(path: Path, tmp_path: Path) -> None:
-    await incident(path, folder_of(tmp_path / "all", EVERYTHING))
+async def all_of_them(programs: dict[str, Programs]) -> dict[str, list[Verdict] | Exception]:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> list[Verdict] | Exception:
+        async with gate:
+            try:
+                return await incident(name, programs[name])
+            except Exception as error:  # of one, which the others' tests are not to fail for
+                return error
+
+    return dict(zip(programs, await asyncio.gather(*map(one, programs)), strict=True))
 
 
-async def test_stand_ins_control_a_real_api_server_alone(tmp_path: Path) -> None:
-    await incident(
-        EXAMPLES / "scenarios" / "operator" / "new-kinds-of-nodes.yaml", folder_of(tmp_path / "api", API_SERVER)
-    )
-
-
-async def incident(path: Path, assets: Path) -> None:
-    loaded = load(path)
-    async with Lab(replace(loaded.settings, programs=Programs.find(assets))) as lab:
-        async with asyncio.timeout(120):
+async def incident(name: str, programs: Programs) -> list[Verdict]:
+    loaded = load(path_of(name))
+    async with Lab(replace(loaded.settings, programs=programs)) as lab:
+        async with asyncio.timeout(180):
             await lab.ready()
-        verdicts = [verdict async for verdict in run_scenario(lab, loaded)]
-    assert [f"{each.step}: {each.problem}" for each in verdicts if each.problem] == []
-    assert len(verdicts) == len(loaded.scenario.steps)
+        return [verdict async for verdict in run_scenario(lab, loaded)]
+
+
+def path_of(name: str) -> Path:
+    return EXAMPLES / "scenarios" / "operator" / f"{name}.yaml"
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_an_incident_ends_well_on_a_real_control_plane(
+    name: str, verdicts: dict[str, list[Verdict] | Exception]
+) -> None:
+    found = verdicts[name]
+    if isinstance(found, Exception):
+        raise found
+    assert [f"{each.step}: {each.problem}" for each in found if each.problem] == []
+    assert len(found) == len(load(path_of(name)).scenario.steps)
