@@ -113,30 +113,40 @@ async def test_stand_ins_do_the_rest_on_an_api_server_alone(tmp_path: Path, quie
         await check_environment(cluster, found["shared"])
 
 
+PREEMPTING = [share(21000, 0), whole()]
+"""One such pod on each card."""
+
+
 @pytest.mark.oldest
-@pytest.mark.parametrize("slots", [10, 1])
-@pytest.mark.parametrize("limits", [share(9000, 0), whole()], ids=["by memory", "whole cards"])
+@pytest.mark.parametrize("limits", PREEMPTING, ids=["by memory", "whole cards"])
 async def test_preemption_takes_exactly_who_has_to_go_and_comes_to_rest(
-    assets: Path, quiet_logs: None, slots: int, limits: dict[str, str]
+    cluster: LabCluster, limits: dict[str, str]
 ) -> None:
-    """With ten slots kube-scheduler's dry run finds nobody who would have to go, with one it does."""
-    settings = LabSettings(node_choices(["t4-4"]), programs=Programs.find(assets), slots=slots, probe_interval_s=0.1)
+    """With ten slots kube-scheduler's dry run finds nobody who would have to go."""
+    await preempt_one(cluster, limits)
+
+
+@pytest.mark.oldest
+async def test_preemption_with_one_slot_a_card_does_the_same(assets: Path, quiet_logs: None) -> None:
+    """The dry run finds who has to go."""
+    settings = LabSettings(node_choices(["a100-40gb-8"]), programs=Programs.find(assets), slots=1, probe_interval_s=0.1)
     async with Lab(settings) as lab:
         async with asyncio.timeout(120):
             await lab.ready()
-        cluster = RealLabCluster(lab, "preempted")
-        await cluster.set_up()
         # 1.20 never asks its extenders about preemption.
-        asked = slots > 1 or int((await lab.client.version())["minor"].rstrip("+")) > 20
-        await preempt_one(cluster, limits, asked=asked)
+        asked = int((await lab.client.version())["minor"].rstrip("+")) > 20
+        for place, limits in enumerate(PREEMPTING):
+            cluster = RealLabCluster(lab, f"preempted-{place}")
+            await cluster.set_up()
+            await preempt_one(cluster, limits, asked=asked)
+            await cluster.tear_down()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-async def test_the_first_screen_says_what_is_real_and_nothing_is_left_behind(assets: Path, number: int) -> None:
-    await asyncio.to_thread(first_screen, assets, number)
+async def test_the_first_screen_says_what_is_real_and_nothing_is_left_behind(assets: Path) -> None:
+    await asyncio.to_thread(first_screen, assets)
 
 
-def first_screen(assets: Path, number: int) -> None:
+def first_screen(assets: Path) -> None:
     environment = {**os.environ, "KUBEBUILDER_ASSETS": str(assets), "TMPDIR": "/tmp"}
     with subprocess.Popen(
         [*PURSER, "lab", "--node", "t4-4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -156,7 +166,7 @@ def first_screen(assets: Path, number: int) -> None:
         _said([*kubectl, "apply", "-f", str(EXAMPLES / "share.yaml")])
         _said([*kubectl, "wait", "--for=condition=Ready", "pod/share", "--timeout=60s"])
         assert "CUDA_DEVICE_MEMORY_LIMIT_0=10240m" in _said([*kubectl, "logs", "share"])
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert not [line for line in process.stderr.read().splitlines() if '"level": "warning"' not in line]
     assert not kubeconfig.parent.exists()

@@ -21,8 +21,8 @@ async def cluster(purser: Purser) -> AsyncIterator[RealScenarioCluster]:
 
 @pytest.fixture
 def hollow_count() -> int:
-    """kube-scheduler would look at four in ten of them, did its profile not say all."""
-    return 1000
+    """kube-scheduler would look at half of them, did its profile not say all."""
+    return 300
 
 
 async def test_kubectl_prints_the_warning_about_more_devices_than_any_node_has(
