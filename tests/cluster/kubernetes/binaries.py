@@ -48,7 +48,7 @@ class Binaries:
     def find(cls) -> "Binaries":
         """The same, complete; raises MissingBinariesError naming all that are absent."""
         found = cls.chosen()
-        absent = [name for name in (*BUILT, *PACKAGED, "kubectl") if found._locate(name) is None]
+        absent = [name for name in (*BUILT, *PACKAGED, "kubectl") if not found.has(name)]
         absent += [str(path) for path in (CNI_PLUGINS / "bridge", BUSYBOX) if not path.exists()]
         if absent:
             raise MissingBinariesError(
@@ -66,13 +66,17 @@ class Binaries:
             )
         return located
 
+    def has(self, name: str) -> bool:
+        """Whether a program is there."""
+        return self._locate(name) is not None
+
     def _locate(self, name: str) -> str | None:
-        # A user's kubectl is newer than the one built beside the servers: it is preferred. Everything else that lies in
-        # the folders belongs to that generation of Kubernetes and wins.
+        # Any kubectl is newer than that of an old release: the newest that was built, or a user's, is preferred.
+        # Everything else that lies in the folders belongs to that generation of Kubernetes and wins.
         search_path = os.environ.get("PATH", os.defpath) + os.pathsep + "/usr/sbin:/sbin"
         places = [*map(str, self.folders), search_path]
         if name == "kubectl":
-            places.reverse()
+            places = [str(releases.folder("kubernetes", releases.pinned("kubernetes"))), search_path, *places]
         return shutil.which(name, path=os.pathsep.join(places))
 
     @cached_property

@@ -83,9 +83,14 @@ def _to_fill(version: str) -> dict[str, Path]:
 
 
 def _absent(name: str, folder: Path) -> tuple[str, ...]:
-    """Programs that are to be built into a folder. Of 1.20 there is no kube-proxy: no test asks for one."""
-    proxy = () if folder == releases.folder("kubernetes", releases.DEBIAN) else (PROXY,)
-    programs = (*PROGRAMS, *proxy) if name == "kubernetes" else modules.programs(name)
+    """Programs that are to be built into a folder. Of 1.20 there is no kube-proxy: no test asks for one; and there is
+    no kubectl where a newer one is found."""
+    if name != "kubernetes":
+        programs = modules.programs(name)
+    elif folder != releases.folder("kubernetes", releases.DEBIAN):
+        programs = (*PROGRAMS, PROXY)
+    else:
+        programs = BUILT if Binaries.chosen().has("kubectl") else PROGRAMS
     return tuple(each for each in programs if not (folder / each).exists())
 
 

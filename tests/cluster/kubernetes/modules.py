@@ -140,21 +140,21 @@ def _build(title: str, module: Path, packages: Mapping[str, str], ldflags: str, 
         return f"building {title}, {compiled} of at most {total} packages"
 
     say(f"building {title}: {', '.join(packages)}")
-    with heartbeat(progress):
-        for program, package in packages.items():
-            output = ready / program
-            command = ["go", "build", "-v", "-trimpath", "-p=2", f"-ldflags={ldflags}", f"-o={output}", package]
-            with subprocess.Popen(
-                command, cwd=module, env=_environment(), stderr=subprocess.PIPE, text=True
-            ) as running:
-                assert running.stderr is not None
-                said = []
-                for line in running.stderr:
-                    # With -v it prints the path of every package that it compiles, and nothing else where all is well.
-                    said.append(line)
-                    compiled += 1
-            if running.returncode != 0:
-                raise BuildError(f"go build {package} ended with {running.returncode}:\n{''.join(said[-20:])}")
+    # All at once: while one is linked, what another one needs is compiled. In a folder each has its package's name.
+    output = ready if len(packages) > 1 else ready / next(iter(packages))
+    command = ["go", "build", "-v", "-trimpath", "-p=2", f"-ldflags={ldflags}", f"-o={output}", *packages.values()]
+    with (
+        heartbeat(progress),
+        subprocess.Popen(command, cwd=module, env=_environment(), stderr=subprocess.PIPE, text=True) as running,
+    ):
+        assert running.stderr is not None
+        said = []
+        for line in running.stderr:
+            # With -v it prints the path of every package that it compiles, and nothing else where all is well.
+            said.append(line)
+            compiled += 1
+    if running.returncode != 0:
+        raise BuildError(f"go build of {title} ended with {running.returncode}:\n{''.join(said[-20:])}")
 
 
 def _go(arguments: Sequence[str], folder: Path) -> str:
