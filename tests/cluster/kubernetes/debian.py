@@ -72,8 +72,11 @@ def _environment(work: Path) -> Mapping[str, str]:
 
 
 def _make(tree: Path, environment: Mapping[str, str], programs: tuple[str, ...]) -> None:
-    what = " ".join(f"cmd/{name}" for name in programs)
+    # All else that is generated is part of the release; kubectl has texts besides, which a target of their own lacks.
+    generated = "generated_files" if "kubectl" in programs else "gen_openapi"
+    commands = (["make", generated], ["hack/make-rules/build.sh", *(f"cmd/{name}" for name in programs)])
     with heartbeat(lambda: "building"):
-        result = subprocess.run(["make", f"WHAT={what}"], cwd=tree, env=environment)
-    if result.returncode != 0:
-        raise BuildError(f"make ended with {result.returncode}; its output is above")
+        for command in commands:
+            result = subprocess.run(command, cwd=tree, env=environment)
+            if result.returncode != 0:
+                raise BuildError(f"{command[0]} ended with {result.returncode}; its output is above")
