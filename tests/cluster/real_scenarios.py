@@ -1,9 +1,10 @@
 """The scenarios' `Cluster` on a real Kubernetes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
+from typing import Any
 
 import grpc
 
@@ -32,6 +33,11 @@ class RealScenarioCluster:
     """One namespace on the real cluster for one scenario."""
 
     image = BUSYBOX_IMAGE
+    pod_fields: Mapping[str, Any] = {
+        "hostNetwork": True,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+    }
     timeout_s = 180.0
 
     def __init__(self, purser: Purser, client: Client, namespace: str) -> None:

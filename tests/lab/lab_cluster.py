@@ -1,8 +1,10 @@
 """The scenarios' `Cluster` on the embedded lab."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 from purser.core.names import GPU_RESOURCE
 from purser.kube.resources import NAMESPACES, PODS
@@ -15,6 +17,7 @@ from tests.scenarios.hollow import hollow_nodes
 
 class LabCluster:
     image = "busybox"
+    pod_fields: Mapping[str, Any] = {}
     timeout_s = 60.0
 
     def __init__(self, lab: Lab, namespace: str) -> None:

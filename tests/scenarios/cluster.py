@@ -3,8 +3,9 @@
 Implemented by tests/lab (the embedded lab) and tests/cluster (a real Kubernetes).
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from purser.kube.client import Client
 
@@ -24,6 +25,8 @@ class Cluster(Protocol):
     """The cards of `gpu_node` by index."""
     image: str
     """An image that is present on the nodes and has a shell with `env` and `sleep`; pull policy is IfNotPresent."""
+    pod_fields: Mapping[str, Any]
+    """Of the specification of every pod: what makes its start cheaper, and has nothing to do with GPUs."""
     timeout_s: float
     """How long a scenario waits for one thing to happen before it fails."""
 

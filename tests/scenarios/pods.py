@@ -59,6 +59,7 @@ def pod(
             "terminationGracePeriodSeconds": 0,
             "nodeSelector": {"kubernetes.io/hostname": cluster.gpu_node},
             "containers": [container(cluster, limits, **(container_fields or {}))],
+            **cluster.pod_fields,
             **({"initContainers": init_containers} if init_containers else {}),
             **spec,
         },
