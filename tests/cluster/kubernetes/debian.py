@@ -31,7 +31,7 @@ def build(programs: tuple[str, ...], work: Path, ready: Path) -> None:
     say("fetching the source package")
     _unpack(apt.fetch_source("kubernetes", work), tree)
     _replace_reflect2(tree)
-    say(f"building {', '.join(programs)} {DEBIAN}: 4 to 11 minutes on two cores")
+    say(f"building {', '.join(programs)} {DEBIAN}: 4 to 8 minutes on two cores")
     _make(tree, _environment(work), programs)
     for name in programs:
         shutil.copy2(tree / "_output/bin" / name, ready / name)
