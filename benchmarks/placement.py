@@ -38,7 +38,7 @@ import numpy as np
 
 from purser.core.fleet import Fleet, NodeState
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts, Take, node_facts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts, Take, node_facts
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import (
     ContainerGrant,
@@ -55,7 +55,7 @@ from purser.core.model import (
 )
 from purser.core.placement.kernels import VARIABLE
 from purser.core.placement.mix import LearnedMix, Mix
-from purser.core.placement.place import Fit, decide
+from purser.core.placement.place import DeviceAssignment, decide
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.policy import Policy
 from purser.core.placement.shape import PodShape, shape_of, taken_by, view
@@ -259,10 +259,10 @@ def _end(fleet: FleetArrays, running: list[Running], drawn: random.Random) -> No
     fleet.release(*running.pop())
 
 
-def node(number: int) -> NodeFacts:
+def node(number: int) -> FleetNodeFacts:
     model, cpus, memory_gib = MODELS[number % len(MODELS)]
     gpus = (GpuFacts(model, demo.WHOLE_MILLI, SLOTS),) * GPUS
-    return NodeFacts(f"node-{number:05}", gpus, 1000 * cpus, 1024 * memory_gib, PODS_PER_NODE)
+    return FleetNodeFacts(f"node-{number:05}", gpus, 1000 * cpus, 1024 * memory_gib, PODS_PER_NODE)
 
 
 def empty(nodes: int) -> FleetArrays:
@@ -309,7 +309,7 @@ def loop(options: argparse.Namespace) -> None:
         arrays.put_node(node_facts(state))
 
     def one_by_one() -> float:
-        return max(fullness(state) for state in states if isinstance(decide(state, request, BINPACK), Fit))
+        return max(fullness(state) for state in states if isinstance(decide(state, request, BINPACK), DeviceAssignment))
 
     table = ShapeTable(arrays, policy("binpack"))
 
@@ -376,7 +376,7 @@ def changes_of_arrays(nodes: int) -> dict[str, str]:
     }
 
 
-def _join(fleet: FleetArrays, new: NodeFacts) -> None:
+def _join(fleet: FleetArrays, new: FleetNodeFacts) -> None:
     fleet.put_node(new)
     len(fleet.order)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from purser.lab.controlplane.commands import Files
-from purser.lab.controlplane.credentials import KeyPair
+from purser.lab.controlplane.credentials import PemFiles
 
 from .kubernetes.kubelet import KubeletPorts, kubelet_arguments, kubelet_config
 
@@ -17,7 +17,7 @@ SOCKET = Path("/c/containerd.sock")
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    pair = KeyPair(tmp_path / "crt", tmp_path / "key")
+    pair = PemFiles(tmp_path / "crt", tmp_path / "key")
     return Files(tmp_path, pair, pair, pair, pair, tmp_path / "tokens")
 
 

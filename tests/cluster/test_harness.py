@@ -8,7 +8,7 @@ import pytest
 
 from purser.lab.controlplane.commands import SERVICE_ADDRESS
 
-from .kubernetes import RealCluster, User, busybox_pod
+from .kubernetes import RealCluster, TokenUser, busybox_pod
 from .kubernetes.releases import CRI_V1
 
 
@@ -131,7 +131,7 @@ def _may_list_nodes(cluster: RealCluster, kubeconfig: Path) -> bool:
 
 
 def test_an_unknown_token_is_refused(cluster: RealCluster) -> None:
-    kubeconfig = cluster.kubeconfig_for(User("nobody-knows-me", "stranger"))
+    kubeconfig = cluster.kubeconfig_for(TokenUser("nobody-knows-me", "stranger"))
     with pytest.raises(RuntimeError, match=r"Unauthorized|logged in"):
         cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
 

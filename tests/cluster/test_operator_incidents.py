@@ -11,7 +11,7 @@ import structlog
 
 from purser.lab.cluster import Lab
 from purser.lab.controlplane.programs import Programs
-from purser.lab.scenario import Verdict, load, run_scenario
+from purser.lab.scenario import StepVerdict, load, run_scenario
 
 from .test_lab_on_real_control_plane import API_SERVER, EVERYTHING, EXAMPLES, folder_of
 
@@ -31,7 +31,7 @@ AT_ONCE = 3
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Verdict] | Exception]]:
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[StepVerdict] | Exception]]:
     """By incident: a verdict for each step up to the first that fails, or why there are none."""
     folder = tmp_path_factory.mktemp("programs")
     programs = {name: Programs.find(folder_of(folder / name, judges)) for name, judges in JUDGES.items()}
@@ -40,10 +40,10 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, lis
     structlog.reset_defaults()
 
 
-async def all_of_them(programs: dict[str, Programs]) -> dict[str, list[Verdict] | Exception]:
+async def all_of_them(programs: dict[str, Programs]) -> dict[str, list[StepVerdict] | Exception]:
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(name: str) -> list[Verdict] | Exception:
+    async def one(name: str) -> list[StepVerdict] | Exception:
         async with gate:
             try:
                 return await incident(name, programs[name])
@@ -53,7 +53,7 @@ async def all_of_them(programs: dict[str, Programs]) -> dict[str, list[Verdict] 
     return dict(zip(programs, await asyncio.gather(*map(one, programs)), strict=True))
 
 
-async def incident(name: str, programs: Programs) -> list[Verdict]:
+async def incident(name: str, programs: Programs) -> list[StepVerdict]:
     loaded = load(path_of(name))
     async with Lab(replace(loaded.settings, programs=programs)) as lab:
         async with asyncio.timeout(180):
@@ -67,7 +67,7 @@ def path_of(name: str) -> Path:
 
 @pytest.mark.parametrize("name", JUDGES)
 def test_an_incident_ends_well_on_a_real_control_plane(
-    name: str, verdicts: dict[str, list[Verdict] | Exception]
+    name: str, verdicts: dict[str, list[StepVerdict] | Exception]
 ) -> None:
     found = verdicts[name]
     if isinstance(found, Exception):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from purser.core.kubelet.config import CpuPolicy, MemoryPolicy
 from purser.core.kubelet.report import decode, node_of, state_of
-from purser.core.kubelet.state import Allocation, NodeState
+from purser.core.kubelet.state import Allocation, KubeletState
 from purser.core.names import GPU_RESOURCE, KUBELET_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
@@ -41,7 +41,7 @@ async def eventually(check):
             await asyncio.sleep(0.05)
 
 
-def without_responses(state: NodeState) -> NodeState:
+def without_responses(state: KubeletState) -> KubeletState:
     """What a report can tell: no plugin's answers, no merged hints."""
     held = {
         key: {name: Allocation(one.devices_per_numa) for name, one in of.items()}

@@ -8,7 +8,7 @@ import pytest
 from purser.core.kubelet.config import MemoryPolicy
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.report import decode, node_of
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import KubeletNode
 from purser.core.names import KUBELET_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
@@ -58,7 +58,7 @@ async def test_pods_are_aligned_told_of_and_kept_over_a_restart(aligned_lab):
     lab = aligned_lab
     choice = lab.settings.nodes[0]
     told = node_of(await report(lab))
-    assert told == Node(lab.settings.kubelet_of(choice).config, choice.profile.machine)
+    assert told == KubeletNode(lab.settings.kubelet_of(choice).config, choice.profile.machine)
 
     await create(lab, "one", "two")
     pods = await until(lambda: _both(lab))

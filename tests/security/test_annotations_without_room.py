@@ -5,7 +5,7 @@ import json
 import pytest
 
 from purser.core.names import GRANT_ANNOTATION
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import Why, decode_review
 from purser.scheduler.webhook_rules import MAX_ANNOTATION_BYTES, PLACEMENT_RULES, first_objection
@@ -36,7 +36,7 @@ def test_what_leaves_room_is_let_in_and_so_is_any_pod_without_gpus():
 
 
 def test_nor_is_it_placed_where_they_grew_later():
-    grown = PodSpec("u", "ns", "p", {"a": "x" * MAX_ANNOTATION_BYTES}, ())
+    grown = PodManifest("u", "ns", "p", {"a": "x" * MAX_ANNOTATION_BYTES}, ())
     assert first_objection(grown, PLACEMENT_RULES).why is Why.NO_ROOM_FOR_GRANT
-    granted = PodSpec("u", "ns", "p", {"a": "x" * 1000, GRANT_ANNOTATION: "x" * MAX_ANNOTATION_BYTES}, ())
+    granted = PodManifest("u", "ns", "p", {"a": "x" * 1000, GRANT_ANNOTATION: "x" * MAX_ANNOTATION_BYTES}, ())
     assert first_objection(granted, PLACEMENT_RULES) is None

@@ -7,7 +7,7 @@ import stat
 import grpc.aio
 import pytest
 
-from purser.agent.book import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from purser.agent.book import AgentCheckpoint, AgentCheckpointError, read_checkpoint, write_checkpoint
 from purser.agent.driver_roots import read_place
 from purser.agent.hostfiles import make_shared_dir
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
@@ -51,7 +51,7 @@ async def in_time(call):
 @ODD
 async def test_a_checkpoint_that_is_none_is_told_of(tmp_path, make):
     make(tmp_path / "checkpoint.json")
-    with pytest.raises(CheckpointError):
+    with pytest.raises(AgentCheckpointError):
         await in_time(lambda: read_checkpoint(tmp_path / "checkpoint.json", NODE))
 
 
@@ -73,7 +73,7 @@ async def test_the_drivers_place_is_not_known_then(tmp_path, make):
 async def test_what_is_in_the_checkpoints_drafts_place_is_not_followed(tmp_path, make):
     path = tmp_path / "checkpoint.json"
     make(path.with_suffix(".new"))
-    await in_time(lambda: write_checkpoint(path, Checkpoint(NODE)))
+    await in_time(lambda: write_checkpoint(path, AgentCheckpoint(NODE)))
     assert read_checkpoint(path, NODE) == ()
 
 
@@ -82,7 +82,7 @@ async def test_a_link_in_place_of_a_checkpoint_or_its_draft_leads_to_no_other_fi
     precious.write_text("precious")
     for each in (path, path.with_suffix(".new")):
         each.symlink_to(precious)
-    write_checkpoint(path, Checkpoint(NODE))
+    write_checkpoint(path, AgentCheckpoint(NODE))
     assert precious.read_text() == "precious"
     assert read_checkpoint(path, NODE) == ()
 

@@ -14,7 +14,7 @@ from purser.agent.health import DeviceMonitor
 from purser.agent.mig import worker as mig_worker
 from purser.agent.nvml.calls import DeviceCalls
 from purser.agent.nvml.driver import FaultKind
-from purser.agent.registration import FAILED, FileIdentity, Registration
+from purser.agent.registration import FAILED, FileIdentity, PluginRegistration
 from purser.agent.run import Agent
 from purser.agent.settings import AgentSettings
 from purser.core.mig_messages import MigRequest
@@ -33,13 +33,13 @@ from purser.lab.kubelet.podworkers import PodWorkers
 from purser.operator.kernel.active_policy import generation_of
 from purser.operator.observing import Observer
 from purser.operator.observing import observer as observer_module
-from purser.operator.observing.objects import Node
+from purser.operator.observing.objects import ObservedNode
 from purser.scheduler import extender as extender_module
 from purser.scheduler import run as scheduler_run
 from purser.scheduler import topologies as topologies_module
 from purser.scheduler.certificates_keeper import CertificateKeeper
 from purser.scheduler.double_grants import DoubleGrants
-from purser.scheduler.registration import Registration as Webhooks
+from purser.scheduler.registration import WebhookRegistration as Webhooks
 from purser.scheduler.settings import SchedulerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
 from tests.unit.agent.builders import A, B
@@ -277,7 +277,7 @@ async def test_what_one_part_of_the_agent_fails_on_ends_no_other(monkeypatch, qu
 
 async def test_while_the_registration_with_kubelet_fails_the_agent_is_not_ready(monkeypatch, tmp_path):
     settings = AgentSettings(node_name="n", device_plugin_dir=tmp_path)
-    registration = Registration(settings, lambda: None, SimpleNamespace())
+    registration = PluginRegistration(settings, lambda: None, SimpleNamespace())
     monkeypatch.setattr("purser.agent.registration.identity_of", lambda path: FileIdentity(1, 2, 3))
     monkeypatch.setattr(registration, "_once", Odd())
     with pytest.raises(ZeroDivisionError):
@@ -500,7 +500,9 @@ def test_facts_of_a_node_that_cannot_be_read_are_told():
     failures, _, said = failures_of()
     observer = Observer(SimpleNamespace(failures=failures), "purser", "image")
     texts = {"odd": '{"gpus":3}', "right": "{}", "none": ""}
-    nodes = [Node(ObjectMeta(name=name, annotations={NODE_FACTS_ANNOTATION: text})) for name, text in texts.items()]
+    nodes = [
+        ObservedNode(ObjectMeta(name=name, annotations={NODE_FACTS_ANNOTATION: text})) for name, text in texts.items()
+    ]
     observer._nodes._take(nodes, ())
     assert said.events == [("odd", "Unreadable")]
 

@@ -20,7 +20,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from purser.agent.book import Book, BookedContainer, BookedPod, Checkpoint, CheckpointError, read_checkpoint
+from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
 from purser.core import signing
 from purser.core.decoding import UnreadableError
 from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
@@ -68,7 +68,7 @@ from purser.lab.apiserver import defaults as lab_defaults
 from purser.lab.apiserver import jsonio
 from purser.lab.apiserver.decode import Unknown
 from purser.lab.apiserver.decode import decode as decode_body
-from purser.lab.apiserver.errors import ApiError
+from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.schema import builtin
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.disputes import DisputeBook
@@ -145,7 +145,7 @@ DISPUTES = NodeDisputes(
     (RefusedPod("ns", "q", "u-3", "DeviceOvercommitted", ("GPU-1",), ("ns/u-1",)),),
 )
 METRICS = SchedulerMetrics()
-BOOK = Checkpoint("n1", (BookedPod(GRANT, {"main": BookedContainer(("GPU-1::0",), Enforcement.NONE)}),))
+BOOK = AgentCheckpoint("n1", (BookedPod(GRANT, {"main": BookedContainer(("GPU-1::0",), Enforcement.NONE)}),))
 
 
 def as_json(value: Any) -> str:
@@ -306,7 +306,7 @@ def entries(folder: Path) -> dict[str, Entry]:
             (hami_codec.CodecError,),
         ),
         "init resources": (moved, ['{"init":{"nvidia.com/gpucores":"30"}}'], (DialectError,)),
-        "kubelet's report": (report, [REPORT], (ReportError, kubelet_errors.StartError)),
+        "kubelet's report": (report, [REPORT], (ReportError, kubelet_errors.KubeletStartError)),
         "CPU state": (
             lambda data: cpu_file.decode(data, "static"),
             [cpu_file.encode(cpu_file.CpuState(255, 0, {}))],
@@ -314,7 +314,7 @@ def entries(folder: Path) -> dict[str, Entry]:
         ),
         "device state": (device_file.decode, [device_file.encode({}, {"nvidia.com/gpu": ("GPU-1",)})], file_error),
         "memory state": (memory_file.decode, [memory_file.encode("Static", state)], file_error),
-        "the agent's book": (book(folder), [msgspec.json.encode(BOOK)], (CheckpointError,)),
+        "the agent's book": (book(folder), [msgspec.json.encode(BOOK)], (AgentCheckpointError,)),
         "pod": (any_pod, [as_json(POD), as_json(BOUND)], (KubeError, DialectError)),
         "node": (node, [as_json(NODE)], (KubeError, QuantityError)),
         "watch": (watch, [as_json({"type": "ADDED", "object": BOUND})], (KubeError,)),
@@ -334,8 +334,8 @@ def entries(folder: Path) -> dict[str, Entry]:
             ["a: &a [1, 2]\nb: *a\n---\nc: {d: !!str 1}\ne: |\n  f\n", yaml.safe_dump(POD)],
             (UnreadableError,),
         ),
-        "the lab's bodies": (body("application/json"), [as_json(BOUND)], (ApiError,)),
-        "the lab's YAML": (body("application/yaml"), [yaml.safe_dump(BOUND)], (ApiError,)),
+        "the lab's bodies": (body("application/json"), [as_json(BOUND)], (StatusError,)),
+        "the lab's YAML": (body("application/yaml"), [yaml.safe_dump(BOUND)], (StatusError,)),
         "mutate": (admit(Mutation()), [review_of_a_pod], (ReviewError,)),
         "validate": (admit(Validation()), [review_of_a_pod, change, binding], (ReviewError,)),
         "filter": (extend, [as_json({"Pod": POD, "NodeNames": ["n1", "n2"]})], (WireError, DialectError)),

@@ -13,7 +13,7 @@ import pytest
 from purser.operator.kernel import leaving_out as module
 from purser.operator.kernel import nodes_to_look_into, reconcile
 from purser.operator.kernel.leaving_out import decided
-from purser.operator.model import Delete, DeletePod, Evict, NodeView, Outcome, PatchNode, Snapshot, WriteStatus
+from purser.operator.model import Delete, DeletePod, Evict, NodeView, PatchNode, RoundOutcome, Snapshot, WriteStatus
 from purser.operator.names import UPGRADE_STATE_LABEL
 from tests.unit.operator.world import World
 
@@ -87,7 +87,7 @@ def settled(parallel: int, unavailable: int | str) -> World:
     return world
 
 
-def about(outcome: Outcome) -> dict[str, list[Any]]:
+def about(outcome: RoundOutcome) -> dict[str, list[Any]]:
     """By node: what is done to it."""
     found: dict[str, list[Any]] = {}
     for action in outcome.actions:
@@ -110,7 +110,7 @@ class PodOf(metaclass=_HasNode):
     node: str
 
 
-def failing(outcome: Outcome) -> dict[str, str]:
+def failing(outcome: RoundOutcome) -> dict[str, str]:
     statuses = [each.status for each in outcome.actions if isinstance(each, WriteStatus)]
     return {each.name: each.message for status in statuses for each in status.failing_nodes}
 

@@ -45,7 +45,7 @@ class ListedPod(msgspec.Struct, frozen=True):
         return not all(self.containers.values())
 
 
-class Turn(msgspec.Struct, frozen=True):
+class ContainerTurn(msgspec.Struct, frozen=True):
     """A container whose turn it may be."""
 
     grant: Grant
@@ -62,7 +62,7 @@ class Turn(msgspec.Struct, frozen=True):
         return f"{self.key} container {self.part.container} ({', '.join(self.part.uuids)})"
 
 
-class Preference(msgspec.Struct, frozen=True):
+class PreferredAllocationCall(msgspec.Struct, frozen=True):
     """What kubelet asks in GetPreferredAllocation."""
 
     size: int
@@ -84,7 +84,7 @@ class Preference(msgspec.Struct, frozen=True):
         return preferred_ids(part.uuids, self.size, self.available, self.must_include)
 
     @staticmethod
-    def same(turn: Turn) -> object:
+    def same(turn: ContainerTurn) -> object:
         """Equal for turns that the same ids are right for."""
         return frozenset(turn.part.uuids)
 
@@ -93,7 +93,7 @@ class Preference(msgspec.Struct, frozen=True):
         return f"{self.size} of {len(self.available)} free ids{required}"
 
 
-class Demand(msgspec.Struct, frozen=True):
+class AllocateCall(msgspec.Struct, frozen=True):
     """What kubelet says in Allocate: it has taken these ids."""
 
     ids: tuple[str, ...]
@@ -103,7 +103,7 @@ class Demand(msgspec.Struct, frozen=True):
         return are_granted(part.uuids, self.ids)
 
     @staticmethod
-    def same(turn: Turn) -> object:
+    def same(turn: ContainerTurn) -> object:
         """Equal for turns that the same answer is right for, now and in what it means for the next call."""
         return frozenset(turn.part.shares), turn.part.enforcement, "" if turn.listed else turn.grant.pod_uid
 
@@ -114,15 +114,15 @@ class Demand(msgspec.Struct, frozen=True):
 class Resolution(msgspec.Struct, frozen=True):
     """Whose call it is, or why nobody knows."""
 
-    turn: Turn | None
-    waiting: tuple[Turn, ...] = ()
+    turn: ContainerTurn | None
+    waiting: tuple[ContainerTurn, ...] = ()
     """Every container that waits, whether it fits or not."""
-    fitting: tuple[Turn, ...] = ()
+    fitting: tuple[ContainerTurn, ...] = ()
     """Those that fit; more than one together with ``turn`` None is an ambiguity."""
 
 
 def resolve(
-    ask: Preference | Demand,
+    ask: PreferredAllocationCall | AllocateCall,
     listing: Iterable[ListedPod],
     grants: Mapping[str, Grant],
     served: Mapping[str, frozenset[str]],
@@ -145,8 +145,12 @@ def resolve(
 
 def _turns(
     pods: Iterable[tuple[Grant, ListedPod]], choose: Callable[[Grant, ListedPod], ContainerGrant | None]
-) -> tuple[Turn, ...]:
-    turns = [Turn(grant, part, part.container in pod.containers) for grant, pod in pods if (part := choose(grant, pod))]
+) -> tuple[ContainerTurn, ...]:
+    turns = [
+        ContainerTurn(grant, part, part.container in pod.containers)
+        for grant, pod in pods
+        if (part := choose(grant, pod))
+    ]
     return tuple(sorted(turns, key=lambda turn: turn.grant.pod_uid))
 
 
@@ -162,7 +166,7 @@ def next_part(grant: Grant, listed: Mapping[str, tuple[str, ...]], served: froze
     return None
 
 
-def _repeatable(grant: Grant, pod: ListedPod, ask: Preference | Demand) -> ContainerGrant | None:
+def _repeatable(grant: Grant, pod: ListedPod, ask: PreferredAllocationCall | AllocateCall) -> ContainerGrant | None:
     """An unlisted init container of a pod that has nothing yet: served before, as far as the agent knows."""
     if any(pod.containers.values()):
         return None

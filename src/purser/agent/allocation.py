@@ -50,7 +50,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     hold: LibraryHold = LibraryHold.FULL
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class AllocationFacts(msgspec.Struct, frozen=True):
     """What of the node matters for the answer."""
 
     devices: Mapping[str, Device]
@@ -65,7 +65,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     device_list: DeviceList = DeviceList.VARIABLE
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ContainerAllocation(msgspec.Struct, frozen=True):
     """Environment, mounts, device files and CDI devices of one container."""
 
     environment: Mapping[str, str]
@@ -78,12 +78,12 @@ class Answer(msgspec.Struct, frozen=True):
     """Full names, as ``nvidia.com/gpu=GPU-...``."""
 
 
-def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts) -> Answer:
+def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts) -> ContainerAllocation:
     """The answer for one container of a pod."""
     enforcement = enforcement_of(part, container.hold, node.enforcement)
     library = _mounts(grant, part, node) if enforcement.has_library else ()
     cdi_names = tuple(f"{_CDI_KIND}={uuid}" for uuid in part.uuids)
-    return Answer(
+    return ContainerAllocation(
         environment=_environment(grant, part, container, node, enforcement),
         mounts=(*library, *_named_by_mounts(part, node)),
         device_nodes=_device_nodes(part, node),
@@ -108,7 +108,7 @@ def in_bus_order(part: ContainerGrant, devices: Mapping[str, Device]) -> Contain
 
 
 def _environment(
-    grant: Grant, part: ContainerGrant, container: ContainerFacts, node: NodeFacts, enforcement: Enforcement
+    grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts, enforcement: Enforcement
 ) -> dict[str, str]:
     part = in_bus_order(part, node.devices)
     variables = {
@@ -131,7 +131,7 @@ def _limits(part: ContainerGrant) -> dict[str, str]:
     return limits | ({"CUDA_DEVICE_SM_LIMIT": str(cores_percent)} if 0 < cores_percent < 100 else {})
 
 
-def _mounts(grant: Grant, part: ContainerGrant, node: NodeFacts) -> tuple[Mount, ...]:
+def _mounts(grant: Grant, part: ContainerGrant, node: AllocationFacts) -> tuple[Mount, ...]:
     """The cache folder comes before the library, which is mounted inside it."""
     return (
         Mount(str(_LIBRARY_DIR), cache_dir(grant, part, node.library_dir), read_only=False),
@@ -141,14 +141,14 @@ def _mounts(grant: Grant, part: ContainerGrant, node: NodeFacts) -> tuple[Mount,
     )
 
 
-def _named_by_mounts(part: ContainerGrant, node: NodeFacts) -> tuple[Mount, ...]:
+def _named_by_mounts(part: ContainerGrant, node: AllocationFacts) -> tuple[Mount, ...]:
     """A mount of /dev/null per device: NVIDIA's toolkit takes these before any variable, where it is told to."""
     if node.device_list is not DeviceList.MOUNTS:
         return ()
     return tuple(Mount(f"{_DEVICES_DIR}/{uuid}", "/dev/null") for uuid in part.uuids)
 
 
-def _device_nodes(part: ContainerGrant, node: NodeFacts) -> tuple[str, ...]:
+def _device_nodes(part: ContainerGrant, node: AllocationFacts) -> tuple[str, ...]:
     control: Iterable[str] = (name for name in _CONTROL_DEVICES if name in node.device_nodes)
     minors = sorted(node.minors[uuid] for uuid in part.uuids if uuid in node.minors)
     own = (f"nvidia{minor}" for minor in minors if f"nvidia{minor}" in node.device_nodes)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.admission import Demand, Preference, owner_of, stranger_on
-from purser.agent.allocation import Answer, NodeFacts, answer, cache_dir
+from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, stranger_on
+from purser.agent.allocation import AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
 from purser.agent.disputes import cards_of
 from purser.agent.hostfiles import make_shared_dir, remove_dir
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods, container_facts
-from purser.agent.refusals import Reason, Refused
-from purser.agent.resolver import Found, Resolver
+from purser.agent.refusals import AllocationRefused, RefusalReason
+from purser.agent.resolver import ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
 from purser.core.device_ids import uuid_of
 from purser.core.disputes import RefusedPod
@@ -43,7 +43,7 @@ class Arbiter:
         pods: NodePods,
         book: Book,
         resolver: Resolver,
-        node_facts: Callable[[], NodeFacts],
+        node_facts: Callable[[], AllocationFacts],
         on_changed: Callable[[Pod, str], None] = lambda pod, message: None,
     ) -> None:
         self._settings = settings
@@ -56,24 +56,27 @@ class Arbiter:
         """Told of a pod that is held otherwise than its grant says, and how."""
         self._turn = asyncio.Lock()
 
-    async def prefer(self, ask: Preference) -> tuple[str, ...]:
-        """The ids on the devices of the pod under admission. Records nothing. Raises `Refused`, `KubeletError`."""
+    async def prefer(self, ask: PreferredAllocationCall) -> tuple[str, ...]:
+        """The ids on the devices of the pod under admission. Records nothing.
+
+        Raises `AllocationRefused` and `KubeletError`.
+        """
         async with self._turn:
             found = await self._resolver.find(ask)
             return ask.answer(found.turn.part)
 
-    async def allocate(self, demand: Demand) -> Answer:
-        """What the container under admission gets with these ids. Raises `Refused`, `KubeletError`."""
+    async def allocate(self, demand: AllocateCall) -> ContainerAllocation:
+        """What the container under admission gets with these ids. Raises `AllocationRefused`, `KubeletError`."""
         async with self._turn:
             found = await self._resolver.find(demand)
             try:
                 return await self._allocate(demand, found)
-            except Refused:
+            except AllocationRefused:
                 self._resolver.remember_refused(found.turn.grant.pod_uid)
                 raise
 
     async def check_start(self, ids: tuple[str, ...]) -> None:
-        """Compare kubelet's books with the grant once more. Raises `Refused`, `KubeletError`."""
+        """Compare kubelet's books with the grant once more. Raises `AllocationRefused`, `KubeletError`."""
         owner = owner_of(ids, await self._kubelet.list())
         if owner is None:  # an init container, which kubelet does not list
             self._check_booked(ids)
@@ -82,14 +85,14 @@ class Arbiter:
         grant = await self._grant(pod.key)
         part = None if grant is None else grant.of(container)
         if grant is None or part is None:
-            raise Refused(
-                Reason.NO_GRANT,
+            raise AllocationRefused(
+                RefusalReason.NO_GRANT,
                 f"kubelet gave {', '.join(ids)} to {pod.key} container {container}, without a grant",
                 [pod.key],
             )
-        if not Demand(ids).fits(part):
-            raise Refused(
-                Reason.MISMATCH,
+        if not AllocateCall(ids).fits(part):
+            raise AllocationRefused(
+                RefusalReason.MISMATCH,
                 f"kubelet's books say {', '.join(ids)} for {pod.key} container {container},"
                 f" the grant {', '.join(part.uuids)}: delete and create the pod again",
                 [pod.key],
@@ -126,7 +129,7 @@ class Arbiter:
                 await self.release(uid)
         return len(ended)
 
-    def _adopt(self, found: Found, grants: Mapping[str, Grant]) -> None:
+    def _adopt(self, found: ResolvedCall, grants: Mapping[str, Grant]) -> None:
         """What kubelet gave out is taken, book or no book. A pod that cannot be booked stands in the way of those alone
         that want its cards."""
         for listed in found.listing:
@@ -139,7 +142,7 @@ class Arbiter:
                     raise
                 self._pods.pods.failures.failed(PODS, ref_of_grant(other), error)
 
-    async def _allocate(self, demand: Demand, found: Found) -> Answer:
+    async def _allocate(self, demand: AllocateCall, found: ResolvedCall) -> ContainerAllocation:
         grant, part = found.turn.grant, found.turn.part
         facts, node = container_facts(found.pod, part.container), self._node_facts()
         self._check_health(found, node)
@@ -157,7 +160,7 @@ class Arbiter:
             holding = [each for each in others if each.uuids & wanted]
             contested = wanted & frozenset[str]().union(*(each.uuids for each in holding))
             raise self._refused(
-                Reason.OVERCOMMIT,
+                RefusalReason.OVERCOMMIT,
                 found,
                 f"{error}: another pod was given that first. Delete and recreate the pod",
                 tuple(sorted(contested or wanted)),
@@ -173,7 +176,7 @@ class Arbiter:
         log.info("allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, part, facts, node)
 
-    async def _enter(self, found: Found, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
+    async def _enter(self, found: ResolvedCall, given: BookedContainer, ended: Mapping[str, Grant]) -> None:
         """Enter it in the book; ``ended`` are grants of pods that hold devices though they are said to have ended.
 
         Pods that ended are looked for before a refusal: scheduler and kubelet may know sooner than the informer.
@@ -189,14 +192,14 @@ class Arbiter:
                 raise
             self._book.allocate(grant, container, given)
 
-    def _check_health(self, found: Found, node: NodeFacts) -> None:
+    def _check_health(self, found: ResolvedCall, node: AllocationFacts) -> None:
         for uuid in found.turn.part.uuids:
             device = node.devices.get(uuid)
             if device is not None and not device.healthy:
                 problem = f"device {uuid} is unhealthy: {device.unhealthy_reason}"
-                raise self._refused(Reason.UNHEALTHY, found, problem, (uuid,))
+                raise self._refused(RefusalReason.UNHEALTHY, found, problem, (uuid,))
 
-    def _still_holding(self, found: Found) -> dict[str, Grant | None]:
+    def _still_holding(self, found: ResolvedCall) -> dict[str, Grant | None]:
         """The pods of which the API server says that they have ended, and kubelet that they hold devices, with their
         grants; None where it is not known.
 
@@ -206,7 +209,7 @@ class Arbiter:
         pods = {key: pod for key in listed if key not in found.view.live and (pod := self._pods.get(key)) is not None}
         return {key: self._pods.trusted_grant(pod) for key, pod in pods.items() if is_terminal(pod)}
 
-    def _check_strangers(self, found: Found, ended: Collection[str]) -> None:
+    def _check_strangers(self, found: ResolvedCall, ended: Collection[str]) -> None:
         booked = {pod.grant.key for pod in self._book.pods.values()}
         strangers = found.view.strangers.union(ended) - booked
         holders = {pod.key: cards_of(pod, self._pods.get(pod.key)) for pod in found.listing if pod.key in strangers}
@@ -214,32 +217,33 @@ class Arbiter:
         if held is not None:
             key, uuid = held
             raise self._refused(
-                Reason.STRANGER,
+                RefusalReason.STRANGER,
                 found,
                 f"pod {key} holds device {uuid} without a grant from Purser: delete it, or wait until it ends",
                 (uuid,),
                 (key,),
             )
 
-    async def _make_folders(self, found: Found) -> None:
+    async def _make_folders(self, found: ResolvedCall) -> None:
         folder = cache_dir(found.turn.grant, found.turn.part, str(self._settings.hami_core_dir))
         try:
             await asyncio.to_thread(make_shared_dir, self._settings, Path(folder))
             await asyncio.to_thread(make_shared_dir, self._settings, self._settings.hami_lock_dir)
         except OSError as error:
-            raise self._refused(Reason.HOST, found, f"cannot make a folder on the host: {error}") from error
+            raise self._refused(RefusalReason.HOST, found, f"cannot make a folder on the host: {error}") from error
 
     def _check_booked(self, ids: tuple[str, ...]) -> None:
         held = self._book.holder(ids)
         if held is None:
-            raise Refused(
-                Reason.MISMATCH, f"neither kubelet nor this agent knows a container that was given {', '.join(ids)}"
+            raise AllocationRefused(
+                RefusalReason.MISMATCH,
+                f"neither kubelet nor this agent knows a container that was given {', '.join(ids)}",
             )
         pod, container = held
         part = pod.grant.of(container)
-        if part is None or not Demand(ids).fits(part):
-            raise Refused(
-                Reason.MISMATCH,
+        if part is None or not AllocateCall(ids).fits(part):
+            raise AllocationRefused(
+                RefusalReason.MISMATCH,
                 f"container {container} was given {', '.join(ids)}, its grant says otherwise",
                 [pod.grant.key],
             )
@@ -258,17 +262,17 @@ class Arbiter:
 
     def _refused(
         self,
-        reason: Reason,
-        found: Found,
+        reason: RefusalReason,
+        found: ResolvedCall,
         message: str,
         uuids: tuple[str, ...] = (),
         in_the_way: tuple[str, ...] = (),
-    ) -> Refused:
+    ) -> AllocationRefused:
         """With the cards of which the scheduler was wrong, and the pods that hold them."""
         grant = found.turn.grant
         dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
         text = f"{found.key} container {found.turn.part.container}: {message}"
-        return Refused(reason, text, [found.key], dispute if uuids else None)
+        return AllocationRefused(reason, text, [found.key], dispute if uuids else None)
 
 
 def _is_over(pod: Pod | None, uid: str) -> bool:

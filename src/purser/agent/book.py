@@ -28,7 +28,7 @@ MAX_BYTES = 16 * 1024 * 1024
 """Thousands of pods, each with a grant of the largest kind."""
 
 
-class CheckpointError(Exception):
+class AgentCheckpointError(Exception):
     """The checkpoint cannot be read; the message says why."""
 
 
@@ -48,7 +48,7 @@ class BookedPod(msgspec.Struct, frozen=True):
     containers: dict[str, BookedContainer]
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class AgentCheckpoint(msgspec.Struct, frozen=True):
     """The file."""
 
     node: str
@@ -56,28 +56,28 @@ class Checkpoint(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-_checkpoints = JsonReader(Checkpoint, "the checkpoint", max_bytes=MAX_BYTES)
+_checkpoints = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_BYTES)
 
 
 def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
     """What the checkpoint says; nothing when there is none.
 
-    Raises `CheckpointError` when it is unreadable, of another version, or another node's.
+    Raises `AgentCheckpointError` when it is unreadable, of another version, or another node's.
     """
     try:
         checkpoint = _checkpoints.read(read_start(path, MAX_BYTES + 1))
     except FileNotFoundError:
         return ()
     except (OSError, UnreadableError) as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        raise AgentCheckpointError(f"{path}: {error}") from error
     if checkpoint.version != VERSION:
-        raise CheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")
+        raise AgentCheckpointError(f"{path}: version {checkpoint.version}, this agent reads version {VERSION}")
     if checkpoint.node != node:
-        raise CheckpointError(f"{path}: of node {checkpoint.node}, this agent serves node {node}")
+        raise AgentCheckpointError(f"{path}: of node {checkpoint.node}, this agent serves node {node}")
     return checkpoint.pods
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+def write_checkpoint(path: Path, checkpoint: AgentCheckpoint) -> None:
     """Replace the file so that a crash at any point leaves the old or the new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, msgspec.json.encode(checkpoint))
@@ -185,7 +185,7 @@ class Book:
     async def save(self) -> None:
         """Bring the book to disk. A failure is logged: the book can be rebuilt without the file."""
         async with self._writing:
-            checkpoint = Checkpoint(self._node, tuple(self._pods.values()))
+            checkpoint = AgentCheckpoint(self._node, tuple(self._pods.values()))
             try:
                 await asyncio.to_thread(write_checkpoint, self._path, checkpoint)
             except OSError as error:

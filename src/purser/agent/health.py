@@ -16,7 +16,16 @@ import structlog
 from purser import __version__
 from purser.agent.inventory import find_enforcement, make_inventory, unreadable
 from purser.agent.latest import Latest
-from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Fault, FaultKind, Gpu, Reading, XidEvent
+from purser.agent.nvml.driver import (
+    DeviceFault,
+    DeviceReading,
+    Driver,
+    DriverError,
+    DriverInfo,
+    FaultKind,
+    Gpu,
+    XidEvent,
+)
 from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
 from purser.agent.threads import in_thread
@@ -56,7 +65,7 @@ class DeviceMonitor:
         self._on_health = on_health
         self._failures = failures or ObjectFailures()
         self._stopped = False
-        self._pending: dict[str, asyncio.Future[Reading]] = {}
+        self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
@@ -66,7 +75,7 @@ class DeviceMonitor:
         self.info = DriverInfo(absent="not looked yet")
         self.gpus: tuple[Gpu, ...] = ()
         self.health: dict[str, DeviceHealth] = {}
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, DeviceReading] = {}
         self.trouble = "the driver has not been asked yet"
         """Why there are no devices; empty when there are some."""
 
@@ -120,7 +129,7 @@ class DeviceMonitor:
             self._set_health(reading.uuid, self._health_of(reading.uuid).after_reading(reading))
         self._publish()
 
-    async def _read(self, uuid: str) -> Reading:
+    async def _read(self, uuid: str) -> DeviceReading:
         """One reading; a card whose call still hangs is not asked again, and faulty."""
         driver = self._driver
         future = self._pending.get(uuid) or in_thread(lambda: driver.read(uuid), f"purser-read-{uuid[-4:]}")
@@ -129,13 +138,13 @@ class DeviceMonitor:
         done, _ = await asyncio.wait({future}, timeout=timeout_s)
         if not done:
             message = f"no answer within {timeout_s:g} s"
-            return Reading(uuid=uuid, fault=Fault(FaultKind.LOST, "read", message))
+            return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.LOST, "read", message))
         del self._pending[uuid]
         try:
             return future.result()
         except Exception as error:  # which no driver should raise here; the other cards' readings count
             self._failures.failed(NODES, node_ref(self._settings.node_name), error)
-            return Reading(uuid=uuid, fault=Fault(FaultKind.UNKNOWN, "read", brief(repr(error))))
+            return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.UNKNOWN, "read", brief(repr(error))))
 
     async def _reopen(self) -> None:
         try:
@@ -152,7 +161,7 @@ class DeviceMonitor:
         self.readings = {uuid: reading for uuid, reading in self.readings.items() if uuid in known}
         for gpu in self.gpus:
             if gpu.uuid and gpu.fault is not None:
-                reading = Reading(uuid=gpu.uuid, fault=gpu.fault)
+                reading = DeviceReading(uuid=gpu.uuid, fault=gpu.fault)
                 self._set_health(gpu.uuid, self._health_of(gpu.uuid).after_reading(reading))
         left_out = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
         for index, fault in left_out.items():

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from purser.agent.book import BookedPod
-from purser.agent.nvml.driver import Reading
+from purser.agent.nvml.driver import DeviceReading
 from purser.core.disputes import NodeDisputes
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device, NodeInventory
@@ -22,11 +22,11 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _GRANT_LABELS = ("namespace", "pod", "container", "uuid", "enforcement")
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class NodeSnapshot(msgspec.Struct, frozen=True):
     """The node's state at one moment."""
 
     inventory: NodeInventory | None
-    readings: dict[str, Reading]
+    readings: dict[str, DeviceReading]
     usage: dict[str, Usage]
     pods: tuple[BookedPod, ...]
     violations: int
@@ -63,7 +63,7 @@ class AgentMetrics:
             registry=self.registry,
         )
 
-    def watch(self, snapshot: Callable[[], Snapshot]) -> None:
+    def watch(self, snapshot: Callable[[], NodeSnapshot]) -> None:
         """Tell the node's state from now on."""
         self.registry.register(_NodeCollector(snapshot))
 
@@ -71,7 +71,7 @@ class AgentMetrics:
 class _NodeCollector(Collector):
     """Makes the families out of one snapshot per scrape: nothing is left over from pods and cards that are gone."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], NodeSnapshot]) -> None:
         self._snapshot = snapshot
 
     def describe(self) -> Iterable[Metric]:
@@ -157,10 +157,10 @@ def _usage(devices: Iterable[Device], usage: dict[str, Usage]) -> Iterator[Metri
     )
 
 
-def _readings(readings: dict[str, Reading]) -> Iterator[Metric]:
+def _readings(readings: dict[str, DeviceReading]) -> Iterator[Metric]:
     """What the driver said at the last probe."""
 
-    def family(name: str, text: str, value: Callable[[Reading], float | None]) -> GaugeMetricFamily:
+    def family(name: str, text: str, value: Callable[[DeviceReading], float | None]) -> GaugeMetricFamily:
         return _by_uuid(name, text, ((uuid, value(readings[uuid])) for uuid in sorted(readings)))
 
     yield family("purser_device_memory_used_bytes", "Memory in use.", lambda r: _scaled(r.memory_used_mib, MIB))
@@ -174,7 +174,7 @@ def _readings(readings: dict[str, Reading]) -> Iterator[Metric]:
     yield _uncorrected(readings)
 
 
-def _uncorrected(readings: dict[str, Reading]) -> CounterMetricFamily:
+def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
     family = CounterMetricFamily(
         "purser_device_ecc_uncorrected_errors", "Since the driver was loaded.", labels=["uuid"]
     )

@@ -14,15 +14,15 @@ import grpc
 import grpc.aio
 import structlog
 
-from purser.agent.admission import Demand, Preference
-from purser.agent.allocation import Answer
+from purser.agent.admission import AllocateCall, PreferredAllocationCall
+from purser.agent.allocation import ContainerAllocation
 from purser.agent.arbiter import Arbiter
 from purser.agent.inventory import Advertised
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
 from purser.agent.podresources import CHANNEL_OPTIONS, MAX_MESSAGE, KubeletError
-from purser.agent.refusals import Reason, Refused
+from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.kube.racing import heed_cancellation, until
 
 log = structlog.get_logger("purser.agent")
@@ -51,7 +51,7 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         devices: Latest[tuple[Advertised, ...]],
         arbiter: Arbiter,
         metrics: AgentMetrics,
-        on_refused: Callable[[Refused], None],
+        on_refused: Callable[[AllocationRefused], None],
     ) -> None:
         self._devices = devices
         self._arbiter = arbiter
@@ -91,7 +91,9 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         """Ids on the devices of the pod under admission."""
         async with self._call("GetPreferredAllocation", context):
             asks = [
-                Preference(ask.allocation_size, tuple(ask.available_deviceIDs), tuple(ask.must_include_deviceIDs))
+                PreferredAllocationCall(
+                    ask.allocation_size, tuple(ask.available_deviceIDs), tuple(ask.must_include_deviceIDs)
+                )
                 for ask in request.container_requests
             ]
             answers = [await self._arbiter.prefer(ask) for ask in asks]
@@ -106,8 +108,10 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         async with self._call("Allocate", context):
             if len(request.container_requests) != 1:
                 count = len(request.container_requests)
-                raise Refused(Reason.MALFORMED, f"{count} containers in one Allocate; kubelet sends one at a time")
-            answer = await self._arbiter.allocate(Demand(tuple(request.container_requests[0].devices_ids)))
+                raise AllocationRefused(
+                    RefusalReason.MALFORMED, f"{count} containers in one Allocate; kubelet sends one at a time"
+                )
+            answer = await self._arbiter.allocate(AllocateCall(tuple(request.container_requests[0].devices_ids)))
         return api_pb2.AllocateResponse(container_responses=[container_response(answer)])
 
     async def PreStartContainer(
@@ -124,13 +128,13 @@ class DevicePlugin(api_pb2_grpc.DevicePluginServicer):
         with self._timed(method):
             try:
                 yield
-            except Refused as refusal:
+            except AllocationRefused as refusal:
                 self._metrics.refusals.labels(method, refusal.reason.value).inc()
                 log.warning("refused", method=method, reason=refusal.reason.value, message=refusal.message)
                 self._on_refused(refusal)
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.message)
             except KubeletError as error:
-                self._metrics.refusals.labels(method, Reason.KUBELET.value).inc()
+                self._metrics.refusals.labels(method, RefusalReason.KUBELET.value).inc()
                 log.error("kubelet does not answer", method=method, error=str(error))
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
@@ -158,7 +162,7 @@ def _device(device: Advertised) -> api_pb2.Device:
     return message
 
 
-def container_response(answer: Answer) -> api_pb2.ContainerAllocateResponse:
+def container_response(answer: ContainerAllocation) -> api_pb2.ContainerAllocateResponse:
     """An answer in kubelet's words."""
     return api_pb2.ContainerAllocateResponse(
         envs=dict(answer.environment),

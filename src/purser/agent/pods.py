@@ -38,7 +38,7 @@ FETCH_S = 3.0
 """How long the API server may take over some pods: kubelet admits nothing else meanwhile."""
 
 
-class PodView(msgspec.Struct, frozen=True):
+class LivePods(msgspec.Struct, frozen=True):
     """Live pods that have to do with devices, by pod key."""
 
     grants: Mapping[str, Grant]
@@ -91,7 +91,7 @@ class NodePods:
         )
         self.pods.add_handler(on_delete=self._forget)
 
-    def view(self, fetched: Mapping[str, Pod | None] | None = None) -> PodView:
+    def view(self, fetched: Mapping[str, Pod | None] | None = None) -> LivePods:
         """The live pods of this node, where ``fetched`` (None: gone) is newer than the informer."""
         pods = {**self.pods.store, **(fetched or {})}
         live = {key: self._grant_of(pod) for key, pod in pods.items() if pod is not None and self._is_live(pod)}
@@ -103,7 +103,7 @@ class NodePods:
             if pod is not None and (remembered := self.remembered(pod)) is not None:
                 grants[key], kept[key] = remembered, problem
         problems = {key: problem for key, problem in problems.items() if key not in kept}
-        return PodView(grants, problems, frozenset(live.keys() - grants.keys()), kept)
+        return LivePods(grants, problems, frozenset(live.keys() - grants.keys()), kept)
 
     def is_odd(self, pod: Pod) -> bool:
         """Whether a pod on this node asks for devices or brings a grant, and none of its annotations counts."""

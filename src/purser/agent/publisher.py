@@ -11,7 +11,7 @@ import structlog
 
 from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
-from purser.agent.registration import Connection
+from purser.agent.registration import KubeletConnection
 from purser.core.disputes import NodeDisputes, sentence, text_of
 from purser.core.model import NodeInventory
 from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
@@ -68,7 +68,7 @@ class Publisher:
         kubelet_report: Latest[str | None],
         disputes: DisputeWatch,
         amounts: Latest[Amounts | None],
-        connection: Latest[Connection],
+        connection: Latest[KubeletConnection],
     ) -> None:
         self._connection = connection
         self._client = client

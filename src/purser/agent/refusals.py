@@ -6,7 +6,7 @@ from enum import StrEnum
 from purser.core.disputes import RefusedPod
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """Stable strings."""
 
     NO_GRANT = "NoGrant"
@@ -30,11 +30,11 @@ class Reason(StrEnum):
     """A folder that the container needs cannot be made on the host."""
 
 
-class Refused(Exception):
+class AllocationRefused(Exception):
     """kubelet's call is refused; the message says why and what to do."""
 
     def __init__(
-        self, reason: Reason, message: str, pods: Iterable[str] = (), dispute: RefusedPod | None = None
+        self, reason: RefusalReason, message: str, pods: Iterable[str] = (), dispute: RefusedPod | None = None
     ) -> None:
         super().__init__(message)
         self.reason = reason

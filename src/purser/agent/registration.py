@@ -40,7 +40,7 @@ class FileIdentity(msgspec.Struct, frozen=True):
     changed_ns: int
 
 
-class Connection(msgspec.Struct, frozen=True):
+class KubeletConnection(msgspec.Struct, frozen=True):
     """How things stand with kubelet, for /readyz and metrics."""
 
     registered: bool = False
@@ -62,7 +62,7 @@ def identity_of(path: Path) -> FileIdentity | None:
     return FileIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
 
 
-class Registration:
+class PluginRegistration:
     """One plugin's standing with kubelet."""
 
     def __init__(self, settings: AgentSettings, make_plugin: Callable[[], DevicePlugin], metrics: AgentMetrics) -> None:
@@ -71,7 +71,7 @@ class Registration:
         self._metrics = metrics
         self._backoff = Backoff(settings.retry_initial_s, settings.retry_cap_s)
         self._kubelet: FileIdentity | None = None
-        self.connection = Latest(Connection())
+        self.connection = Latest(KubeletConnection())
 
     async def run(self) -> None:
         """Stay registered until cancelled."""
@@ -86,7 +86,7 @@ class Registration:
                     problem = describe(error)
                     log.warning("cannot register with kubelet", error=problem)
                 finally:
-                    self.connection.set(Connection(problem=problem))
+                    self.connection.set(KubeletConnection(problem=problem))
                 await self._rest(folder)
 
     async def _once(self, folder: FolderWatch) -> str:
@@ -97,7 +97,7 @@ class Registration:
             own = identity_of(self._settings.plugin_socket)
             await self._register()
             self._count(kubelet)
-            self.connection.set(Connection(registered=True, problem=""))
+            self.connection.set(KubeletConnection(registered=True, problem=""))
             log.info("registered with kubelet", resource=GPU_RESOURCE, socket=str(self._settings.plugin_socket))
             async with asyncio.TaskGroup() as tasks:
                 lost = [
@@ -134,7 +134,7 @@ class Registration:
             return
         problem = f"waiting for kubelet: there is no {self._settings.kubelet_socket}"
         log.warning(problem)
-        self.connection.set(Connection(problem=problem))
+        self.connection.set(KubeletConnection(problem=problem))
         while identity_of(self._settings.kubelet_socket) is None:
             await folder.changed()
 
@@ -151,7 +151,9 @@ class Registration:
         timeout_s = self._settings.stream_timeout_s
         while True:
             streams = plugin.streams.value
-            self.connection.set(Connection(registered=True, streams=streams, problem="" if streams else NO_STREAM))
+            self.connection.set(
+                KubeletConnection(registered=True, streams=streams, problem="" if streams else NO_STREAM)
+            )
             if streams:
                 self._backoff.reset()
                 await plugin.streams.differs(streams)

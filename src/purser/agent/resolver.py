@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import structlog
 
-from purser.agent.admission import Demand, ListedPod, Preference, Resolution, Turn, resolve
+from purser.agent.admission import AllocateCall, ContainerTurn, ListedPod, PreferredAllocationCall, Resolution, resolve
 from purser.agent.advice import advice
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks
-from purser.agent.pods import UNGRANTED, NodePods, PodView
-from purser.agent.refusals import Reason, Refused
+from purser.agent.pods import UNGRANTED, LivePods, NodePods
+from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.kube.clock import Clock
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
@@ -25,13 +25,13 @@ PAUSE_S = 0.05
 """Between two looks; kubelet's status updates reach the API server in tens of milliseconds."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class ResolvedCall(msgspec.Struct, frozen=True):
     """Whose call it is, and what was known when that was decided."""
 
-    turn: Turn
+    turn: ContainerTurn
     pod: Pod
     listing: tuple[ListedPod, ...]
-    view: PodView
+    view: LivePods
 
     @property
     def key(self) -> str:
@@ -50,12 +50,12 @@ class Resolver:
         self._timeout_s = timeout_s
         self._refused: set[str] = set()
 
-    async def find(self, ask: Preference | Demand) -> Found:
-        """Whose call this is. Raises `Refused` and `KubeletError`."""
+    async def find(self, ask: PreferredAllocationCall | AllocateCall) -> ResolvedCall:
+        """Whose call this is. Raises `AllocationRefused` and `KubeletError`."""
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             found = await self._look(ask)
-            if isinstance(found, Found):
+            if isinstance(found, ResolvedCall):
                 return found
             refusal, is_final = found
             if is_final or self._clock.monotonic() >= deadline:
@@ -70,7 +70,7 @@ class Resolver:
         """The pod is gone."""
         self._refused.discard(pod_uid)
 
-    async def _look(self, ask: Preference | Demand) -> Found | tuple[Refused, bool]:
+    async def _look(self, ask: PreferredAllocationCall | AllocateCall) -> ResolvedCall | tuple[AllocationRefused, bool]:
         """One look: kubelet's list once, then every pod that matters as the API server has it now."""
         listing = await self._kubelet.list()
         fetched: dict[str, Pod | None] = {}
@@ -89,15 +89,17 @@ class Resolver:
         if turn is None or pod is None:
             gone = _gone(listing, fetched, view) if confirmed else ()
             return self._refusal(ask, resolution, listing, view, gone, fetched)
-        return Found(turn, pod, listing, view)
+        return ResolvedCall(turn, pod, listing, view)
 
-    def _resolve(self, ask: Preference | Demand, listing: Iterable[ListedPod], view: PodView) -> Resolution:
+    def _resolve(
+        self, ask: PreferredAllocationCall | AllocateCall, listing: Iterable[ListedPod], view: LivePods
+    ) -> Resolution:
         """Pods that were refused before count only when nobody else does."""
         fresh = {key: grant for key, grant in view.grants.items() if grant.pod_uid not in self._refused}
         resolution = resolve(ask, listing, fresh, self._book.served)
         return resolution if resolution.fitting else resolve(ask, listing, view.grants, self._book.served)
 
-    def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: PodView) -> set[str]:
+    def _doubtful(self, resolution: Resolution, listing: Iterable[ListedPod], view: LivePods) -> set[str]:
         """The pods whose state in the API decides: the one whose turn it is, or all that it could be."""
         if resolution.turn is not None:
             return {resolution.turn.key}
@@ -114,13 +116,13 @@ class Resolver:
 
     def _refusal(
         self,
-        ask: Preference | Demand,
+        ask: PreferredAllocationCall | AllocateCall,
         resolution: Resolution,
         listing: Iterable[ListedPod],
-        view: PodView,
+        view: LivePods,
         gone: tuple[str, ...],
         fetched: Mapping[str, Pod | None],
-    ) -> tuple[Refused, bool]:
+    ) -> tuple[AllocationRefused, bool]:
         """Why this is refused, and whether a second look could not change it.
 
         Where nobody waits but pods of which the API server says that they are ``gone``, kubelet asks for one of those:
@@ -140,45 +142,49 @@ class Resolver:
         return _no_grant(ask, problems, told), UNGRANTED in problems.values()
 
 
-def _ambiguous(ask: Preference | Demand, turns: tuple[Turn, ...]) -> Refused:
+def _ambiguous(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     who = "; ".join(map(str, turns))
-    return Refused(
-        Reason.AMBIGUOUS,
+    return AllocationRefused(
+        RefusalReason.AMBIGUOUS,
         f"kubelet asks for {ask}, and several containers with different grants wait for that: {who}."
         " Delete those of the pods that kubelet has rejected",
         _keys(turns),
     )
 
 
-def _mismatch(ask: Preference | Demand, turns: tuple[Turn, ...]) -> Refused:
+def _mismatch(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
     who = "; ".join(map(str, turns))
-    return Refused(
-        Reason.MISMATCH,
+    return AllocationRefused(
+        RefusalReason.MISMATCH,
         f"kubelet asks for {ask}, which does not meet what was granted: {who}. Delete and create the pod again;"
         " if that repeats, kubelet's topology policy leaves the plugin no choice of devices on this node",
         _keys(turns),
     )
 
 
-def _no_grant(ask: Preference | Demand, problems: Mapping[str, str], what_to_do: str) -> Refused:
+def _no_grant(
+    ask: PreferredAllocationCall | AllocateCall, problems: Mapping[str, str], what_to_do: str
+) -> AllocationRefused:
     why = "; ".join(f"{key}: {problem}" for key, problem in sorted(problems.items()))
-    return Refused(
-        Reason.NO_GRANT,
+    return AllocationRefused(
+        RefusalReason.NO_GRANT,
         f"No grant of Purser's for {ask}{f' ({why})' if why else ''}. {what_to_do}",
         sorted(problems),
     )
 
 
-def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: PodView) -> tuple[str, ...]:
+def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: LivePods) -> tuple[str, ...]:
     """The pods that kubelet lists without devices, and that are not on this node any more as the API server has it."""
     lacking = (pod.key for pod in listing if pod.lacks_devices)
     return tuple(sorted(key for key in lacking if key in fetched and key not in view.live))
 
 
-def _is_gone(ask: Preference | Demand, gone: tuple[str, ...]) -> Refused:
+def _is_gone(ask: PreferredAllocationCall | AllocateCall, gone: tuple[str, ...]) -> AllocationRefused:
     who = ", ".join(gone)
-    return Refused(Reason.GONE, f"kubelet asks for {ask} for a pod that no longer exists on the API server: {who}")
+    return AllocationRefused(
+        RefusalReason.GONE, f"kubelet asks for {ask} for a pod that no longer exists on the API server: {who}"
+    )
 
 
-def _keys(turns: Iterable[Turn]) -> tuple[str, ...]:
+def _keys(turns: Iterable[ContainerTurn]) -> tuple[str, ...]:
     return tuple(turn.key for turn in turns)

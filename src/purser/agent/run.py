@@ -9,25 +9,25 @@ from pathlib import Path
 
 import structlog
 
-from purser.agent.allocation import NodeFacts
+from purser.agent.allocation import AllocationFacts
 from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
-from purser.agent.book import Book, CheckpointError, read_checkpoint
+from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
 from purser.agent.disputes import DisputeWatch
 from purser.agent.health import DeviceMonitor
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
-from purser.agent.metrics import AgentMetrics, Snapshot
+from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.nvml.driver import Driver
 from purser.agent.nvml.health import DeviceHealth
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
 from purser.agent.publisher import Publisher
-from purser.agent.refusals import Refused
-from purser.agent.registration import Registration
+from purser.agent.refusals import AllocationRefused
+from purser.agent.registration import PluginRegistration
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, sentence
@@ -104,7 +104,7 @@ class Agent:
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
         self._amounts = NodeAmounts(self._pods, self._monitor.inventory)
-        self._registration = Registration(settings, self._make_plugin, self._metrics)
+        self._registration = PluginRegistration(settings, self._make_plugin, self._metrics)
         self._publisher = Publisher(
             client,
             settings.node_name,
@@ -178,9 +178,9 @@ class Agent:
     def _make_plugin(self) -> DevicePlugin:
         return DevicePlugin(self._devices, self._arbiter, self._metrics, self._on_refused)
 
-    def _node_facts(self) -> NodeFacts:
+    def _node_facts(self) -> AllocationFacts:
         inventory = self._monitor.inventory.value
-        return NodeFacts(
+        return AllocationFacts(
             devices={} if inventory is None else devices_by_uuid(inventory),
             enforcement=Enforcement.NONE if inventory is None else inventory.enforcement,
             library_dir=str(self._settings.hami_core_dir),
@@ -190,9 +190,9 @@ class Agent:
             minors={uuid: gpu.minor for uuid, gpu in self._monitor.cards().items() if gpu.minor is not None},
         )
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> NodeSnapshot:
         connection = self._registration.connection.value
-        return Snapshot(
+        return NodeSnapshot(
             inventory=self._monitor.inventory.value,
             readings=dict(self._monitor.readings),
             usage=dict(self._book.usage),
@@ -235,7 +235,7 @@ class Agent:
                 self._recorder.event(about, "GpuDisputeSettled", "All records of the node's GPUs agree again")
             before = told
 
-    def _on_refused(self, refusal: Refused) -> None:
+    def _on_refused(self, refusal: AllocationRefused) -> None:
         if refusal.dispute is not None:
             self._disputes.refused(refusal.dispute)
         for key in refusal.pods:
@@ -269,7 +269,7 @@ def _holding(held: HeldPod) -> str:
 def _open_book(settings: AgentSettings) -> Book:
     try:
         pods = read_checkpoint(settings.checkpoint, settings.node_name)
-    except CheckpointError as error:
+    except AgentCheckpointError as error:
         log.error("the checkpoint is unusable, rebuilding from kubelet and the API server", error=str(error))
         pods = ()
     return Book(settings.checkpoint, settings.node_name, pods)

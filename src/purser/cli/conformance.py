@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.output import FAILED, MISUSED, Column, Document, Output, dump, fail, show
+from purser.cli.output import FAILED, MISUSED, Column, DocumentFormat, Output, dump, fail, show
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Sequence
 
-    from purser.lab.conformance import Check, Report, Settings, Verdict
+    from purser.lab.conformance import Check, CheckVerdict, Report, Settings
 
 app = typer.Typer(
     help="Check what others wrote against what Kubernetes asks of it.\n\n"
@@ -54,7 +54,7 @@ def _checks_columns() -> "list[Column[Check]]":
     ]
 
 
-def _verdict_columns() -> "list[Column[Verdict]]":
+def _verdict_columns() -> "list[Column[CheckVerdict]]":
     return [
         Column("CHECK", lambda verdict: verdict.check.id),
         Column("RESULT", lambda verdict: str(verdict.outcome).upper()),
@@ -210,7 +210,7 @@ class _Progress:
 
 def _print(report: "Report", output: Output) -> None:
     if output in (Output.JSON, Output.YAML):
-        dump(_document(report), Document(output.value))
+        dump(_document(report), DocumentFormat(output.value))
         return
     show(report.verdicts, _verdict_columns(), output, empty="", document=_verdict_document)
     about = f"{report.resource}: " if report.resource else ""
@@ -218,20 +218,20 @@ def _print(report: "Report", output: Output) -> None:
 
 
 def _document(report: "Report") -> dict[str, Any]:
-    from purser.lab.conformance import Outcome
+    from purser.lab.conformance import CheckOutcome
 
     return {
         "resource": report.resource,
         "notTested": list(report.others),
         "seconds": round(report.seconds, 3),
-        "passed": report.count(Outcome.PASSED),
-        "failed": report.count(Outcome.FAILED),
-        "skipped": report.count(Outcome.SKIPPED),
+        "passed": report.count(CheckOutcome.PASSED),
+        "failed": report.count(CheckOutcome.FAILED),
+        "skipped": report.count(CheckOutcome.SKIPPED),
         "checks": [_verdict_document(verdict) for verdict in report.verdicts],
     }
 
 
-def _verdict_document(verdict: "Verdict") -> dict[str, Any]:
+def _verdict_document(verdict: "CheckVerdict") -> dict[str, Any]:
     return {
         "id": verdict.check.id,
         "result": str(verdict.outcome),
@@ -255,11 +255,11 @@ def _write_junit(report: "Report", path: Path) -> None:
 
 
 def _exit_code(report: "Report") -> int:
-    from purser.lab.conformance import Outcome
+    from purser.lab.conformance import CheckOutcome
 
-    if report.count(Outcome.FAILED):
+    if report.count(CheckOutcome.FAILED):
         return FAILED
-    if not report.count(Outcome.PASSED):
+    if not report.count(CheckOutcome.PASSED):
         print("purser: no check could be made; the reasons are above", file=sys.stderr)
         return MISUSED
     return 0

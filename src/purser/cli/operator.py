@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort
-from purser.cli.output import FAILED, MISUSED, Document, dump, fail
+from purser.cli.output import FAILED, MISUSED, DocumentFormat, dump, fail
 from purser.cli.serving import LogLevel
 from purser.core.names import DEFAULT_NAMESPACE
 
@@ -101,7 +101,7 @@ def plan(
     context: Context = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     image: Image = None,
-    output: Annotated[Document, typer.Option("--output", "-o", help="How to print it.")] = Document.TEXT,
+    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
 ) -> None:
     """Print what an upgrade of drivers would do: which nodes when, which pods leave, what is left out and why.
 
@@ -119,7 +119,7 @@ def plan(
 
     wanted = _read(policy) if policy is not None else None
     found = _ask(kubeconfig, context, lambda client: planned(client, namespace, image, wanted))
-    if output is Document.TEXT:
+    if output is DocumentFormat.TEXT:
         print("\n".join(plan_lines(found)))
     else:
         dump(msgspec.to_builtins(found), output)
@@ -151,7 +151,7 @@ def import_(
         imported = import_policy(objects)
     except ValueError as error:
         fail(str(error))
-    dump(imported.policy, Document.YAML)
+    dump(imported.policy, DocumentFormat.YAML)
     for lost in imported.lost:
         print(f"purser: not taken over: {lost}", file=sys.stderr)
     for idle in imported.idle:
@@ -181,7 +181,7 @@ def crd(
     elif apply:
         print(_ask(kubeconfig, context, define))
     else:
-        dump(definition(), Document.YAML)
+        dump(definition(), DocumentFormat.YAML)
 
 
 @app.command("uninstall")

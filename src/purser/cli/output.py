@@ -33,7 +33,7 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-class Document(StrEnum):
+class DocumentFormat(StrEnum):
     """Value of ``-o`` for commands that print one thing."""
 
     TEXT = "text"
@@ -63,7 +63,7 @@ def show(
     ``empty`` goes to standard error where a table would have no rows.
     """
     if output in (Output.JSON, Output.YAML):
-        dump([document(row) for row in rows], Document(output.value))
+        dump([document(row) for row in rows], DocumentFormat(output.value))
         return
     if not rows:
         print(empty, file=sys.stderr)
@@ -75,9 +75,9 @@ def show(
         print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def dump(value: Any, form: Document) -> None:
+def dump(value: Any, form: DocumentFormat) -> None:
     """Print a plain value as JSON or YAML."""
-    if form is Document.YAML:
+    if form is DocumentFormat.YAML:
         from purser.yaml_text import yaml_text
 
         print(yaml_text(value), end="")

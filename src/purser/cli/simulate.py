@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.output import FAILED, MISUSED, Document, Output, dump, fail
+from purser.cli.output import FAILED, MISUSED, DocumentFormat, Output, dump, fail
 from purser.cli.simulate_table import print_table
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _print(read: "Workload", runs: "list[AnyRun]", output: Form) -> None:
     if output is Form.CSV:
         print(as_csv(runs), end="")
     elif output in (Form.JSON, Form.YAML):
-        dump(document(read, runs), Document(output.value))
+        dump(document(read, runs), DocumentFormat(output.value))
     else:
         print_table(document(read, runs), Output(output.value))
 

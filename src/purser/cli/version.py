@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from purser.cli.output import Document, dump
+from purser.cli.output import DocumentFormat, dump
 
 HELP = """Print the version of Purser and of the interpreter that runs it.
 
@@ -13,14 +13,14 @@ Example: purser version -o json
 
 
 def version(
-    output: Annotated[Document, typer.Option("--output", "-o", help="How to print it.")] = Document.TEXT,
+    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
 ) -> None:
     """Print the version."""
     import platform
 
     import purser
 
-    if output is Document.TEXT:
+    if output is DocumentFormat.TEXT:
         print(f"purser {purser.__version__}")
         return
     dump({"version": purser.__version__, "python": platform.python_version()}, output)

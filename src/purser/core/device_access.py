@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from purser.core.enforcement import control_is_disabled
-from purser.core.podspec import ContainerSpec, EnvVar, PodSpec, VolumeMount
+from purser.core.podspec import ContainerEnvVar, ContainerSpec, PodManifest, VolumeMount
 from purser.core.share_variables import DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, Names
 
 _HIDING = ("", "void", "none")
@@ -77,12 +77,12 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.cause}: {self.mend}"
 
 
-def unasked(pod: PodSpec) -> tuple[Finding, ...]:
+def unasked(pod: PodManifest) -> tuple[Finding, ...]:
     """Where a pod names NVIDIA's devices itself, whether it asks for GPUs or not."""
     return (*_unasked_by_annotations(pod.annotations), *_unasked_by_volumes(pod), *_unasked_by_containers(pod))
 
 
-def widening(pod: PodSpec, parts: Mapping[str, bool], *, enforced: bool = True) -> tuple[Finding, ...]:
+def widening(pod: PodManifest, parts: Mapping[str, bool], *, enforced: bool = True) -> tuple[Finding, ...]:
     """Where a pod that asks for GPUs would take more than it is granted, or be told something else.
 
     ``parts`` has the containers that ask, and whether for shares. ``enforced`` is False where no node holds shares to
@@ -119,7 +119,7 @@ def _unasked_by_annotations(annotations: Mapping[str, str]) -> Iterator[Finding]
             yield Finding(f'annotation "{_short(key)}" names NVIDIA devices itself', f"remove it and {_ASK}")
 
 
-def _unasked_by_volumes(pod: PodSpec) -> Iterator[Finding]:
+def _unasked_by_volumes(pod: PodManifest) -> Iterator[Finding]:
     hosts = {volume.name: volume.host_path.path for volume in pod.volumes if volume.host_path}
     for name, path in hosts.items():
         if _plain(path).startswith(_DEVICE_FILES):
@@ -145,7 +145,7 @@ def _reaches_device_files(host_path: str, mount: VolumeMount) -> bool:
     return bool(unknown) and leads_on
 
 
-def _unasked_by_containers(pod: PodSpec) -> Iterator[Finding]:
+def _unasked_by_containers(pod: PodManifest) -> Iterator[Finding]:
     for container in (*pod.containers, *pod.ephemeral):
         names = (each.name for each in container.env if DEVICES.has(each.name) and not _hides(each))
         for name in dict.fromkeys(names):
@@ -161,7 +161,7 @@ def _unasked_by_containers(pod: PodSpec) -> Iterator[Finding]:
                 )
 
 
-def _hides(variable: EnvVar) -> bool:
+def _hides(variable: ContainerEnvVar) -> bool:
     """Whether it shows fewer devices, if any: the word alone, for a value from elsewhere may be any other."""
     return variable.name == VISIBLE_DEVICES and variable.value_from is None and variable.value.strip() in _HIDING
 
@@ -178,7 +178,7 @@ def _annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
             )
 
 
-def _node_paths(pod: PodSpec) -> Iterator[Finding]:
+def _node_paths(pod: PodManifest) -> Iterator[Finding]:
     for volume in pod.volumes:
         if volume.host_path is None:
             continue

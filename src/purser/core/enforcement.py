@@ -5,7 +5,7 @@ record, events, metrics and environment say the same.
 """
 
 from purser.core.model import ContainerGrant, Enforcement, LibraryHold
-from purser.core.podspec import ContainerSpec, EnvVar
+from purser.core.podspec import ContainerEnvVar, ContainerSpec
 from purser.core.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, Names
 
 _LIFTING = Names(LIMITS.exact | LOADER.exact | {CORE_POLICY}, LIMITS.families)
@@ -45,7 +45,7 @@ def enforcement_of(part: ContainerGrant, hold: LibraryHold, of_node: Enforcement
     return _WORDS[hold]
 
 
-def _lifts(variable: EnvVar) -> bool:
+def _lifts(variable: ContainerEnvVar) -> bool:
     if variable.name == CORE_POLICY:
         return not variable.is_plain
     return _LIFTING.has(variable.name)

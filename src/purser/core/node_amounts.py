@@ -19,7 +19,7 @@ from purser.core.dialects.volcano import GPU_MEMORY, GPU_NUMBER
 from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, Device, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.core.quantities import MAX_VALUE, QuantityError, QuantityLike, quantity_ceil
 
 Amounts = dict[str, int]
@@ -79,7 +79,7 @@ def _listed(name: str, inventory: NodeInventory, usable: set[str], pods: Iterabl
     return min(max(total + beyond, asked), MAX_VALUE)  # a card that is overcommitted holds more than it has
 
 
-def asked_amounts(spec: PodSpec) -> Amounts:
+def asked_amounts(spec: PodManifest) -> Amounts:
     """How much of `AMOUNTS` a pod asks for, as kube-scheduler and kubelet count: what runs together, at its peak.
 
     Sidecars count from their turn on, init containers one after the other (PodRequests in k8s.io/component-helpers). An
@@ -88,7 +88,7 @@ def asked_amounts(spec: PodSpec) -> Amounts:
     return {name: amount for name in AMOUNTS if (amount := _asked(spec, name))}
 
 
-def _asked(spec: PodSpec, name: str) -> int:
+def _asked(spec: PodManifest, name: str) -> int:
     sidecars = apps = peak = 0
     for container in spec.containers:
         amount = _count(container.requests.get(name, container.limits.get(name)))

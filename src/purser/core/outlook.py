@@ -18,14 +18,14 @@ from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import (
     Allocation,
     ContainerKey,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryState,
     MemoryTable,
-    Node,
-    NodeState,
     PluginDevice,
     PluginOptions,
-    Resource,
+    PluginResource,
 )
 from purser.core.model import Device, Grant
 from purser.core.names import GPU_RESOURCE
@@ -46,8 +46,8 @@ class Arrival(msgspec.Struct, frozen=True):
 class Outlook(msgspec.Struct, frozen=True):
     """What a node's kubelet will decide from."""
 
-    node: Node
-    state: NodeState
+    node: KubeletNode
+    state: KubeletState
     """As reported, without what pods held that have ended."""
     arrivals: tuple[Arrival, ...] = ()
     """As they were bound; kubelet may take them in any order."""
@@ -70,7 +70,7 @@ class Outlook(msgspec.Struct, frozen=True):
         )
 
 
-def _devices_key(devices: DeviceState, positions: Positions) -> Hashable:
+def _devices_key(devices: DeviceManagerState, positions: Positions) -> Hashable:
     """Which of the node's cards have how many slots left; of other plugins' devices only their number counts."""
     counts: Counter[Hashable] = Counter()
     for name, resource in devices.resources.items():
@@ -116,8 +116,8 @@ def _arrival_key(arrival: Arrival, positions: Positions) -> Hashable:
 class _Report(msgspec.Struct, frozen=True):
     """What is known of one kubelet."""
 
-    node: Node
-    state: NodeState
+    node: KubeletNode
+    state: KubeletState
     hardware: Hashable
     counted: frozenset[str] | None
     """Of a report that says how much is taken, and not by whom: the uids of the pods that are in it. None: it says by
@@ -139,7 +139,7 @@ class Outlooks:
         """Whether there is any report."""
         return bool(self._reports)
 
-    def set_report(self, name: str, node: Node, state: NodeState, *, is_anonymous: bool = False) -> None:
+    def set_report(self, name: str, node: KubeletNode, state: KubeletState, *, is_anonymous: bool = False) -> None:
         """Take what a node's kubelet was last seen to have and to hold.
 
         An anonymous report (see `purser.core.kubelet.noderesourcetopology`) says how much is taken, and not by whom:
@@ -206,7 +206,9 @@ class Outlooks:
         return Outlook(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
 
 
-def _with_own_cards(devices: DeviceState, cards: Sequence[Device], started: Iterable[Grant]) -> DeviceState:
+def _with_own_cards(
+    devices: DeviceManagerState, cards: Sequence[Device], started: Iterable[Grant]
+) -> DeviceManagerState:
     """Devices told in counts, with the node's cards by their ids, and what pods hold of them: which slot of a card it
     is makes no difference."""
     card_of = {id_: card for card in cards for id_ in device_ids(card)}
@@ -218,9 +220,9 @@ def _with_own_cards(devices: DeviceState, cards: Sequence[Device], started: Iter
             taken = tuple(free[uuid].pop(0) for uuid in part.uuids if free.get(uuid))
             held[grant.pod_uid, part.container] = {GPU_RESOURCE: Allocation({-1: taken})}
     healthy = frozenset(id_ for id_, card in card_of.items() if card.healthy)
-    own = Resource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
+    own = PluginResource(plugged, healthy, frozenset(plugged) - healthy, True, PluginOptions(False, True))
     all_taken = frozenset(id_ for of in held.values() for id_ in of[GPU_RESOURCE].device_ids)
-    return DeviceState(
+    return DeviceManagerState(
         {**devices.resources, GPU_RESOURCE: own}, held, {**devices.allocated, GPU_RESOURCE: all_taken}, devices.removed
     )
 
@@ -234,7 +236,7 @@ def _arrival(pod: KubeletPod, grant: Grant | None) -> Arrival:
     return Arrival(pod, {} if grant is None else {part.container: part.uuids for part in grant.containers})
 
 
-def _counts(arrival: Arrival, state: NodeState) -> bool:
+def _counts(arrival: Arrival, state: KubeletState) -> bool:
     """Whether kubelet will have to find anything for the pod. One that asks for GPUs without a grant gets none: the
     agent refuses it."""
     containers = arrival.pod.containers
@@ -243,12 +245,12 @@ def _counts(arrival: Arrival, state: NodeState) -> bool:
     return any(_holds_something(state, arrival.pod, container) for container in containers)
 
 
-def _holds_something(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> bool:
+def _holds_something(state: KubeletState, pod: KubeletPod, container: KubeletContainer) -> bool:
     """Whether a container will be in the report once kubelet took it; else its pod would be on its way forever."""
     return next(_asked(state, pod, container), None) is not None
 
 
-def _is_taken(state: NodeState, pod: KubeletPod) -> bool:
+def _is_taken(state: KubeletState, pod: KubeletPod) -> bool:
     """Whether kubelet has given every container of a pod all that it asks for: an admission is told bit by bit. What
     finished init containers had may have been told or not."""
     lasting = [container for container in pod.containers if container.kind is not ContainerKind.INIT]
@@ -260,7 +262,7 @@ def _is_taken(state: NodeState, pod: KubeletPod) -> bool:
     )
 
 
-def _asked(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> Iterator[Collection[ContainerKey]]:
+def _asked(state: KubeletState, pod: KubeletPod, container: KubeletContainer) -> Iterator[Collection[ContainerKey]]:
     """For each thing that a container asks a manager for, the containers that the manager gave it to."""
     devices = state.devices
     for name, n in container.limits.items():

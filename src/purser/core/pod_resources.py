@@ -4,31 +4,31 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.podspec import ContainerKind, PodSpec
+from purser.core.podspec import ContainerKind, PodManifest
 from purser.core.quantities import quantity_mib, quantity_milli
 
 MOST = 1 << 30
 """Millicores, or MiB, that one container counts for: more than any node has, and no sum leaves the arrays' integers."""
 
 
-class PodResources(msgspec.Struct, frozen=True, gc=False):
+class EffectiveRequests(msgspec.Struct, frozen=True, gc=False):
     """CPU and memory of a whole pod."""
 
     cpu_milli: int = 0
     memory_mib: int = 0
 
-    def __add__(self, other: "PodResources") -> "PodResources":
-        return PodResources(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
+    def __add__(self, other: "EffectiveRequests") -> "EffectiveRequests":
+        return EffectiveRequests(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
 
-    def __sub__(self, other: "PodResources") -> "PodResources":
-        return PodResources(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
+    def __sub__(self, other: "EffectiveRequests") -> "EffectiveRequests":
+        return EffectiveRequests(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
 
-    def peak(self, other: "PodResources") -> "PodResources":
+    def peak(self, other: "EffectiveRequests") -> "EffectiveRequests":
         """The larger of the two in each dimension."""
-        return PodResources(max(self.cpu_milli, other.cpu_milli), max(self.memory_mib, other.memory_mib))
+        return EffectiveRequests(max(self.cpu_milli, other.cpu_milli), max(self.memory_mib, other.memory_mib))
 
 
-def pod_resources(spec: PodSpec) -> PodResources:
+def pod_resources(spec: PodManifest) -> EffectiveRequests:
     """The most that a pod asks for at any time, and its overhead (PodRequests in k8s.io/component-helpers).
 
     App containers run together; init containers one after the other before them, and sidecars from their turn on. What
@@ -36,7 +36,7 @@ def pod_resources(spec: PodSpec) -> PodResources:
     bytes, and then down to MiB, container by container. A pod's own ``resources`` (Kubernetes 1.34) and resizes under
     way are not looked at. Raises `purser.core.quantities.QuantityError`.
     """
-    sidecars = apps = peak = PodResources()
+    sidecars = apps = peak = EffectiveRequests()
     for container in spec.containers:
         asked = _read({**container.limits, **container.requests})
         if container.kind is ContainerKind.INIT:
@@ -48,8 +48,8 @@ def pod_resources(spec: PodSpec) -> PodResources:
     return peak.peak(sidecars + apps) + _read(spec.overhead)
 
 
-def _read(amounts: Mapping[str, str]) -> PodResources:
-    return PodResources(
+def _read(amounts: Mapping[str, str]) -> EffectiveRequests:
+    return EffectiveRequests(
         _bounded(quantity_milli(amounts.get("cpu", "0"))), _bounded(quantity_mib(amounts.get("memory", "0")))
     )
 

@@ -23,7 +23,7 @@ class ValueSource(_Part, frozen=True, gc=False):
     """Where a variable's value comes from: only that it comes from elsewhere is of interest."""
 
 
-class EnvVar(_Part, frozen=True, gc=False):
+class ContainerEnvVar(_Part, frozen=True, gc=False):
     """An environment variable; the value is empty where it comes from elsewhere."""
 
     name: str = ""
@@ -80,7 +80,7 @@ class ContainerSpec(msgspec.Struct, frozen=True):
     privileged: bool = False
     capabilities: tuple[str, ...] = ()
     """Those that are added to the runtime's own."""
-    env: tuple[EnvVar, ...] = ()
+    env: tuple[ContainerEnvVar, ...] = ()
     env_from: tuple[EnvFrom, ...] = ()
     mounts: tuple[VolumeMount, ...] = ()
     block_devices: tuple[VolumeDevice, ...] = ()
@@ -90,7 +90,7 @@ class ContainerSpec(msgspec.Struct, frozen=True):
         return self.limits.get(resource, self.requests.get(resource))
 
 
-class PodSpec(msgspec.Struct, frozen=True):
+class PodManifest(msgspec.Struct, frozen=True):
     """A pod: identity, annotations, and its containers in kubelet's order (init and sidecars first)."""
 
     uid: str

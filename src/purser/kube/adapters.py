@@ -9,7 +9,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import ContainerKind, Grant, GrantState, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INVENTORY_ANNOTATION
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 from purser.core.quantities import QuantityLike, quantity_ceil, quantity_mib, quantity_milli
 from purser.kube.objects import Container, Node, ObjectReference, OwnerReference, Pod
 from purser.kube.resources import pod_ref
@@ -33,9 +33,9 @@ class InventoryError(ValueError):
     """A node's inventory annotation that makes no sense; the message names the field."""
 
 
-def pod_spec(pod: Pod) -> PodSpec:
+def pod_spec(pod: Pod) -> PodManifest:
     """What dialects read of a pod, its containers in kubelet's order."""
-    return PodSpec(
+    return PodManifest(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from purser.kube.errors import ConfigError
-from purser.kube.kubeconfig import Choice, ExecConfig, choose
+from purser.kube.kubeconfig import ExecConfig, SelectedContext, choose
 from purser.kube.login import Login, LoginSource, PluginCommand, PluginLogin, Source, StoredLogin
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -122,7 +122,7 @@ def from_kubeconfig(paths: list[Path], context: str | None) -> ClusterConfig:
     )
 
 
-def _login(choice: Choice) -> LoginSource:
+def _login(choice: SelectedContext) -> LoginSource:
     user, file = choice.user, choice.user_file
     where = f"{file}: user {choice.user_name!r}"
     for field_name, value in (
@@ -144,7 +144,7 @@ def _login(choice: Choice) -> LoginSource:
     )
 
 
-def _plugin(choice: Choice, plugin: ExecConfig, where: str) -> PluginCommand:
+def _plugin(choice: SelectedContext, plugin: ExecConfig, where: str) -> PluginCommand:
     if plugin.api_version not in _PLUGIN_VERSIONS:
         raise ConfigError(f"{where}: apiVersion {plugin.api_version!r} is not one of {', '.join(_PLUGIN_VERSIONS)}")
     # A command with a slash is a path, relative to the file; one without is looked for in PATH.

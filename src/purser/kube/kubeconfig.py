@@ -14,7 +14,7 @@ from purser.yaml_reading import read_yaml
 N = TypeVar("N", bound="_Named")
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """Where an API server is and how to know it."""
 
     server: str | None = None
@@ -42,7 +42,7 @@ class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
     provide_cluster_info: bool | None = None
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
     """How to log in."""
 
     token: str | None = None
@@ -70,11 +70,11 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _NamedCluster(_Named, frozen=True):
-    cluster: Cluster
+    cluster: KubeconfigCluster
 
 
 class _NamedUser(_Named, frozen=True):
-    user: User | None = None
+    user: KubeconfigUser | None = None
 
 
 class _NamedContext(_Named, frozen=True):
@@ -89,19 +89,19 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SelectedContext:
     """One context of a kubeconfig, with the files its parts stand in: relative paths are relative to those."""
 
     context: Context
-    cluster: Cluster
+    cluster: KubeconfigCluster
     cluster_name: str
     cluster_file: Path
-    user: User
+    user: KubeconfigUser
     user_name: str
     user_file: Path
 
 
-def choose(paths: Sequence[Path], context: str | None = None) -> Choice:
+def choose(paths: Sequence[Path], context: str | None = None) -> SelectedContext:
     """The named context, or the current one, out of one or more files.
 
     Of entries with the same name the first file's counts, as with kubectl. Raises `ConfigError`.
@@ -117,7 +117,7 @@ def choose(paths: Sequence[Path], context: str | None = None) -> Choice:
     return _resolve(files, found[0], found[1])
 
 
-def _resolve(files: list[tuple[Path, _File]], path: Path, named: _NamedContext) -> Choice:
+def _resolve(files: list[tuple[Path, _File]], path: Path, named: _NamedContext) -> SelectedContext:
     context = named.context
     cluster = _find([(path, file.clusters) for path, file in files], context.cluster)
     if cluster is None:
@@ -125,8 +125,10 @@ def _resolve(files: list[tuple[Path, _File]], path: Path, named: _NamedContext) 
     user = _find([(path, file.users) for path, file in files], context.user)
     if user is None and context.user:
         raise ConfigError(f"{path}: context {named.name!r} names user {context.user!r}, which is not defined")
-    user_file, user_value = (user[0], user[1].user or User()) if user else (path, User())
-    return Choice(context, cluster[1].cluster, context.cluster, cluster[0], user_value, context.user, user_file)
+    user_file, user_value = (user[0], user[1].user or KubeconfigUser()) if user else (path, KubeconfigUser())
+    return SelectedContext(
+        context, cluster[1].cluster, context.cluster, cluster[0], user_value, context.user, user_file
+    )
 
 
 def _find(lists: list[tuple[Path, list[N] | None]], name: str) -> tuple[Path, N] | None:

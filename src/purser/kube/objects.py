@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.podspec import EnvFrom, EnvVar, PodVolume, VolumeDevice, VolumeMount
+from purser.core.podspec import ContainerEnvVar, EnvFrom, PodVolume, VolumeDevice, VolumeMount
 from purser.core.quantities import QuantityLike
 from purser.core.taints import PodToleration, Taint
 
@@ -86,7 +86,7 @@ class Container(_Slim, frozen=True, gc=False):
     security_context: SecurityContext = SecurityContext()
     restart_policy: str = ""
     """``Always`` on an init container makes it a sidecar."""
-    env: tuple[EnvVar, ...] = ()
+    env: tuple[ContainerEnvVar, ...] = ()
     env_from: tuple[EnvFrom, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     volume_devices: tuple[VolumeDevice, ...] = ()

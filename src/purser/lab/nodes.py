@@ -13,7 +13,7 @@ from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
 from purser.agent.settings import AgentSettings
 from purser.core.device_ids import uuid_of
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -25,7 +25,7 @@ from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
-from purser.lab.kubelet.runtime import Record, Runtime
+from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
@@ -108,7 +108,7 @@ class EmulatedNode:
         self.kubelet.start()
         await self._kubelet_started.wait()
 
-    def container(self, pod_uid: str, container: str) -> Record | None:
+    def container(self, pod_uid: str, container: str) -> ContainerRecord | None:
         """What a container was started with."""
         return self.runtime.get(pod_uid, container)
 
@@ -166,7 +166,7 @@ class EmulatedNode:
                     on_rejection=self._on_rejection,
                     process_of=self._process_of,
                 )
-            except StartError as error:
+            except KubeletStartError as error:
                 if str(error) != told:
                     told = str(error)
                     _log.error("kubelet does not start", node=self.name, error=told)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from purser.agent.settings import MAX_SLOTS
-from purser.core.kubelet.errors import StartError
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.errors import KubeletStartError
+from purser.core.kubelet.state import KubeletNode
 from purser.lab.controlplane.programs import Programs
 from purser.lab.driver import profiles
-from purser.lab.driver.profiles import Profile
+from purser.lab.driver.profiles import NodeProfile
 from purser.lab.hollow.node import HollowNodes
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 from purser.lab.kubelet.statefiles import check_start
@@ -29,7 +29,7 @@ class NodeChoice:
     """One emulated node."""
 
     name: str
-    profile: Profile
+    profile: NodeProfile
 
 
 _MAX_PORT = 65535
@@ -80,8 +80,8 @@ class LabSettings:
         machine = choice.profile.machine
         try:
             configured = configure(self.kubelet.over(choice.profile.kubelet), machine)
-            check_start(Node(configured.config, machine))
-        except StartError as error:
+            check_start(KubeletNode(configured.config, machine))
+        except KubeletStartError as error:
             raise ValueError(f"node {choice.name}: kubelet would not start: {error}") from error
         except ValueError as error:
             raise ValueError(f"node {choice.name}: {error}") from error

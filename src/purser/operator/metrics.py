@@ -14,7 +14,7 @@ from purser.operator.acting import Result
 from purser.operator.acting.writer import describe
 from purser.operator.gauges import HELP, PREFIX, Gauge, Reconciliation
 from purser.operator.kernel.active_policy import old_status
-from purser.operator.model import Action, Outcome, Snapshot, WriteStatus
+from purser.operator.model import Action, RoundOutcome, Snapshot, WriteStatus
 from purser.operator.policy import ClusterPolicyStatus
 
 
@@ -59,7 +59,7 @@ class OperatorMetrics:
         self._gauges.values.clear()
         self._gauges.operands.clear()
 
-    def round_ended(self, snapshot: Snapshot, outcome: Outcome, result: Result, seconds: float) -> None:
+    def round_ended(self, snapshot: Snapshot, outcome: RoundOutcome, result: Result, seconds: float) -> None:
         """A round came to its end, though not all of its writes may have gone well."""
         self._rounds.inc()
         self._seconds.observe(seconds)

@@ -24,7 +24,7 @@ from purser.operator.order import Operand
 from purser.operator.policy import PolicyError, decode
 from purser.operator.policy.checks import is_name
 from purser.operator.policy.fields import Image
-from purser.operator.upgrade import Fleet, Plan, is_due, plan
+from purser.operator.upgrade import UpgradeInputs, UpgradePlan, is_due, plan
 
 READY_S = 60.0
 """How long the cluster may take to be listed."""
@@ -90,7 +90,9 @@ async def tell(actions: Sequence[Action], snapshot: Snapshot, say: Say) -> None:
         say(line)
 
 
-async def planned(client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None) -> Plan:
+async def planned(
+    client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None
+) -> UpgradePlan:
     """What an upgrade of drivers would do. Raises `PreviewError` where there can be none, and `KubeError`."""
     check(policy)
 
@@ -118,7 +120,7 @@ async def looked_into(observer: Observer, nodes: frozenset[str]) -> Snapshot:
         await asyncio.sleep(LOOK_S)
 
 
-def _fleet(snapshot: Snapshot, policy: Policy | None) -> Fleet:
+def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
     snapshot = with_policy(snapshot, policy)
     active = choose(snapshot.policies).raw
     if policy is not None and active is not None and (name := name_of(policy)) != name_of(active):

@@ -10,11 +10,11 @@ from purser.kube import Clock, KubeError, SystemClock, WorkQueue
 from purser.kube.failures import ObjectFailures
 from purser.kube.objects import ObjectReference
 from purser.kube.resources import NODES
-from purser.operator.acting import Failure, Result, Writer, perform
+from purser.operator.acting import FailedAction, Result, Writer, perform
 from purser.operator.acting.writer import subject
 from purser.operator.kernel import nodes_to_look_into, reconcile
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.model import Evict, ObjectKey, Outcome, Refusal, Say, Snapshot
+from purser.operator.model import Evict, ObjectKey, RefusedWrite, RoundOutcome, Say, Snapshot
 from purser.operator.names import GROUP, VERSION
 from purser.operator.observing.observer import LookInto
 
@@ -76,7 +76,7 @@ class Rounds:
         self._clock = clock or SystemClock()
         self._next = self._clock.monotonic()
         self._said: frozenset[Say] = frozenset()
-        self._refusals: tuple[Refusal, ...] = ()
+        self._refusals: tuple[RefusedWrite, ...] = ()
         self._failures = failures or ObjectFailures()
         self._suspects: tuple[str, ...] = ()
         self._standstill = ""
@@ -140,7 +140,7 @@ class Rounds:
             self.queue.add_after(CLUSTER, max(self._apart_s, outcome.look_again_s))
         self._learn(result)
 
-    def _tell_of_failures(self, outcome: Outcome) -> None:
+    def _tell_of_failures(self, outcome: RoundOutcome) -> None:
         unsure_first = sorted(outcome.left_out, key=lambda each: each.error is not None)
         self._suspects = tuple(each.node.name for each in unsure_first)
         for each in outcome.left_out:
@@ -157,7 +157,7 @@ class Rounds:
         if known != self._refusals or any(_is_outdated(failure) for failure in result.failures):
             self._is_due = True
 
-    def _say(self, outcome: Outcome) -> None:
+    def _say(self, outcome: RoundOutcome) -> None:
         """A thing is said once, and not in each round in which it is so."""
         if outcome.standstill and outcome.standstill != self._standstill:
             log.warning("Nothing is done", why=outcome.standstill)
@@ -169,19 +169,19 @@ class Rounds:
         self._said = frozenset(outcome.events)
 
 
-def refusals_of(result: Result, known: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+def refusals_of(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
     """What the server refuses for good. Of a write that failed for another reason this time the last word stands."""
     before = {each.key: each for each in known}
-    found: dict[ObjectKey, Refusal] = {}
+    found: dict[ObjectKey, RefusedWrite] = {}
     for failure in result.failures:
         key = subject(failure.action)
         if failure.lasting:
-            found[key] = Refusal(key, failure.error)
+            found[key] = RefusedWrite(key, failure.error)
         elif key in before:
             found.setdefault(key, before[key])
     return tuple(found[key] for key in sorted(found))
 
 
-def _is_outdated(failure: Failure) -> bool:
+def _is_outdated(failure: FailedAction) -> bool:
     """Decided from what was not so any more. When an eviction is asked for again the kernel says."""
     return failure.expected and not isinstance(failure.action, Evict)

@@ -14,7 +14,7 @@ from purser.core.quantities import QuantityError
 from purser.kube import Informer
 from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
-from purser.scheduler.readings import Reading, Readings
+from purser.scheduler.readings import PodReading, Readings
 
 
 class Arrivals:
@@ -47,12 +47,12 @@ class Arrivals:
         self._known.discard(pod.metadata.uid)
         self.readings.forget(pod.metadata.uid)
 
-    def _read(self, pod: Pod) -> Reading:
+    def _read(self, pod: Pod) -> PodReading:
         """Kept of those about which somebody will ask: others' pods push out none of them."""
         is_asked_about = pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
-        return self.readings.of(pod) if is_asked_about else Reading(pod)
+        return self.readings.of(pod) if is_asked_about else PodReading(pod)
 
-    def _shape(self, reading: Reading) -> PodShape | None:
+    def _shape(self, reading: PodReading) -> PodShape | None:
         """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""
         pod = reading.spec
         with suppress(DialectError, QuantityError):

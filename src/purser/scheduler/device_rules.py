@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from purser.core import device_access
 from purser.core.dialects import DialectError, parse
 from purser.core.model import LibraryHold, PodRequest
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.scheduler.webhook_review import Decision, Why
 
 _MOST_WARNED = 3
@@ -32,19 +32,19 @@ class DeviceRules:
         """Namespaces whose pods may name NVIDIA's devices without asking for them."""
         self._enforces = enforces
 
-    def of_any(self, pod: PodSpec) -> Decision | None:
+    def of_any(self, pod: PodManifest) -> Decision | None:
         """Asked of every pod."""
         return None if self.trusts(pod) else names_no_devices(pod)
 
-    def trusts(self, pod: PodSpec) -> bool:
+    def trusts(self, pod: PodManifest) -> bool:
         """Whether the administrator trusts who makes pods in the pod's namespace."""
         return pod.namespace in self._trusted
 
-    def of_gpu_pod(self, pod: PodSpec) -> Decision | None:
+    def of_gpu_pod(self, pod: PodManifest) -> Decision | None:
         """Asked of a pod that the dialects can read."""
         return keeps_to_its_share(pod, enforced=self._enforces() is not False)
 
-    def of_change(self, before: PodSpec, after: PodSpec) -> Decision | None:
+    def of_change(self, before: PodManifest, after: PodManifest) -> Decision | None:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
         if self.trusts(after) or not (found := _findings(after)):
             return None
@@ -63,13 +63,13 @@ class DeviceRules:
         return tuple(said)[:_MOST_WARNED]
 
 
-def names_no_devices(pod: PodSpec) -> Decision | None:
+def names_no_devices(pod: PodManifest) -> Decision | None:
     """GPUs are asked for, not taken."""
     found = device_access.unasked(pod)
     return Decision(False, Why.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
-def keeps_to_its_share(pod: PodSpec, *, enforced: bool = False) -> Decision | None:
+def keeps_to_its_share(pod: PodManifest, *, enforced: bool = False) -> Decision | None:
     """Nothing in the spec undoes what the grant will say.
 
     ``enforced``: some node holds shares to their limits, and nothing may come before the library that does. Where it
@@ -79,7 +79,7 @@ def keeps_to_its_share(pod: PodSpec, *, enforced: bool = False) -> Decision | No
     return Decision(False, Why.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 
-def _findings(pod: PodSpec) -> tuple[device_access.Finding, ...]:
+def _findings(pod: PodManifest) -> tuple[device_access.Finding, ...]:
     try:
         parts = _parts(pod)
     except DialectError:  # it came past the webhook
@@ -87,7 +87,7 @@ def _findings(pod: PodSpec) -> tuple[device_access.Finding, ...]:
     return (*device_access.unasked(pod), *(device_access.widening(pod, parts) if parts else ()))
 
 
-def _parts(pod: PodSpec) -> dict[str, bool]:
+def _parts(pod: PodManifest) -> dict[str, bool]:
     """The containers that ask, and whether for shares."""
     request = parse(pod)
     return {part.name: not part.devices.is_whole for part in request.containers} if request else {}

@@ -4,7 +4,7 @@ kube-scheduler has filtered by these when it asks; a request in its name need no
 """
 
 from purser.core.dialects import RESOURCES
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.core.taints import KEEPING_AWAY, Taint
 from purser.kube.objects import Node, Pod
 from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
@@ -14,7 +14,7 @@ _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """As kube-scheduler takes a cordon: pods may put up with it."""
 
 
-def names_devices(pod: PodSpec) -> bool:
+def names_devices(pod: PodManifest) -> bool:
     """Whether a container has one of the resources that are Purser's, be it 0 of it: kube-scheduler asks then."""
     return any(
         not RESOURCES.isdisjoint(amounts)
@@ -23,14 +23,14 @@ def names_devices(pod: PodSpec) -> bool:
     )
 
 
-def is_of_others(pod: PodSpec, scheduler_name: str) -> str:
+def is_of_others(pod: PodManifest, scheduler_name: str) -> str:
     """That a pod is another scheduler's, in a sentence; empty where it is not."""
     if pod.scheduler_name == scheduler_name:
         return ""
     return f'the pod is for scheduler "{pod.scheduler_name[:63]}", not for "{scheduler_name}"'
 
 
-def objection(pod: PodSpec) -> str:
+def objection(pod: PodManifest) -> str:
     """Why a pod is placed nowhere, in a sentence; empty where nothing is in the way."""
     decision = first_objection(pod, PLACEMENT_RULES)
     return decision.message if decision else ""

@@ -11,7 +11,7 @@ import structlog
 
 from purser.core.decoding import brief
 from purser.core.fleet import Fleet
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.noderesourcetopology import Attribute, TopologyError, Zone, read
 from purser.core.kubelet.pod import KubeletPod, QosClass, kubelet_pod
 from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
@@ -126,7 +126,7 @@ class Kubelets:
                 self._take_topology(name, self._topologies[name])
             else:
                 self._fleet.forget_kubelet(name)
-        except (ReportError, TopologyError, StartError) as error:
+        except (ReportError, TopologyError, KubeletStartError) as error:
             log.warning("What a node says of its kubelet does not count", node=name, error=str(error))
             self._fleet.forget_kubelet(name)
             self.on_unreadable(name, f"What the node says of its kubelet does not count: {brief(error)}")

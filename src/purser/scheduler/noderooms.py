@@ -10,7 +10,7 @@ import structlog
 
 from purser.core.fleet import Fleet, NodeRoom
 from purser.core.model import Grant, PodRequest
-from purser.core.pod_resources import PodResources, pod_resources
+from purser.core.pod_resources import EffectiveRequests, pod_resources
 from purser.core.quantities import QuantityError, QuantityLike
 from purser.kube.adapters import allocatable, pod_spec
 from purser.kube.objects import Node, Pod, PodSpec
@@ -23,14 +23,14 @@ class _Taken(msgspec.Struct, frozen=True, gc=False):
     """What pods take of a node together."""
 
     pods: int = 0
-    resources: PodResources = PodResources()
+    resources: EffectiveRequests = EffectiveRequests()
 
 
 class _Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod that takes of a node."""
 
     node: str
-    resources: PodResources
+    resources: EffectiveRequests
     spec: PodSpec | None
     """What ``resources`` was read from, the informer's own; None for one that is only expected."""
 
@@ -80,7 +80,7 @@ class NodeRooms:
         """A pod was given devices on a node; its Binding is on its way. A pod that is already somewhere stays there."""
         known = self._pods.get(request.uid)
         if known is None or known.spec is None:
-            self._replace(request.uid, _Pod(node, PodResources(request.cpu_milli, request.memory_mib), None))
+            self._replace(request.uid, _Pod(node, EffectiveRequests(request.cpu_milli, request.memory_mib), None))
 
     def expect_no_more(self, grant: Grant) -> None:
         """The Binding came to nothing."""
@@ -118,9 +118,9 @@ class NodeRooms:
             self._fleet.set_room(name, size.less(taken.resources, taken.pods))
 
 
-def _resources(pod: Pod) -> PodResources:
+def _resources(pod: Pod) -> EffectiveRequests:
     try:
         return pod_resources(pod_spec(pod))
     except QuantityError as error:
         log.warning("What a pod asks of its node cannot be read", pod=key_of(pod), error=str(error))
-        return PodResources()
+        return EffectiveRequests()

@@ -4,7 +4,7 @@ from functools import cached_property
 
 from purser.core.dialects import DialectError, parse
 from purser.core.model import PodRequest
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.core.recent import Recent
 from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
@@ -14,12 +14,12 @@ MOST = 2048
 """Pods whose reading is kept: as many as wait in a large burst; a few kB each."""
 
 
-class Reading:
+class PodReading:
     """One pod as it was read."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
-        self.spec: PodSpec = pod_spec(pod)
+        self.spec: PodManifest = pod_spec(pod)
 
     @cached_property
     def objection(self) -> str:
@@ -54,18 +54,18 @@ class Readings:
     """The readings of the pods that were asked about last."""
 
     def __init__(self) -> None:
-        self._known: Recent[str, Reading] = Recent(MOST)
+        self._known: Recent[str, PodReading] = Recent(MOST)
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod's reading is kept."""
         return uid in self._known
 
-    def of(self, pod: Pod) -> Reading:
+    def of(self, pod: Pod) -> PodReading:
         """What a pod asks for; read anew where it says something else by now."""
         known = self._known.get(pod.metadata.uid)
         if known is not None and known.is_of(pod):
             return known
-        return self._known.put(pod.metadata.uid, Reading(pod))
+        return self._known.put(pod.metadata.uid, PodReading(pod))
 
     def forget(self, uid: str) -> None:
         """The pod is bound or gone: nobody asks about it again, and its manifest may be large."""

@@ -30,7 +30,7 @@ _SELF_SUBJECT_REVIEWS = untyped(
 )
 
 
-class Registration:
+class WebhookRegistration:
     """The coroutine that looks after both configurations."""
 
     def __init__(

@@ -42,7 +42,7 @@ from purser.scheduler.extender_quota import RESOURCE_QUOTAS, ResourceQuota
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.node_webhook import NodeWrites
-from purser.scheduler.registration import Registration, own_user
+from purser.scheduler.registration import WebhookRegistration, own_user
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
@@ -258,7 +258,7 @@ async def _register(
 ) -> None:
     if webhook is None:
         return
-    registration = Registration(client, webhook, webhook.target_at(port), lambda: keeper.ca_bundle, metrics)
+    registration = WebhookRegistration(client, webhook, webhook.target_at(port), lambda: keeper.ca_bundle, metrics)
     keeper.on_change(registration.refresh)
     spawn(registration.run())
     await registration.done()

@@ -31,11 +31,11 @@ log = structlog.get_logger("purser.scheduler")
 
 _JSON = "application/json"
 
-Verb = Callable[[bytes], Awaitable["Answer"]]
+Verb = Callable[[bytes], Awaitable["Response"]]
 """One path's work: from the body to the answer. Raises `WireError` or `ReviewError` for a bad body."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     """A body, and whether it holds an error that the caller will see."""
 
     body: bytes
@@ -103,13 +103,13 @@ def trust_clients(context: ssl.SSLContext, ca_file: Path) -> None:
 def _webhook_verbs(mutation: Mutation, validation: Validation, metrics: SchedulerMetrics) -> dict[str, Verb]:
     workloads = WorkloadWarnings(mutation)
 
-    async def mutate(body: bytes) -> Answer:
+    async def mutate(body: bytes) -> Response:
         return _review("mutate", body, mutation, metrics)
 
-    async def validate(body: bytes) -> Answer:
+    async def validate(body: bytes) -> Response:
         return _review("validate", body, validation, metrics)
 
-    async def warn(body: bytes) -> Answer:
+    async def warn(body: bytes) -> Response:
         return _review("warn", body, workloads, metrics)
 
     return {"mutate": mutate, "validate": validate, "warn": warn}
@@ -117,37 +117,37 @@ def _webhook_verbs(mutation: Mutation, validation: Validation, metrics: Schedule
 
 def _review(
     name: str, body: bytes, webhook: Mutation | Validation | WorkloadWarnings, metrics: SchedulerMetrics
-) -> Answer:
+) -> Response:
     request = decode_review(body)
     decision = webhook.review(request)
     metrics.admitted(name, decision.word, decision.why)
     if not decision.allowed:
         who = f"{request.namespace}/{request.name or '(generated name)'}"
         log.info("A webhook refused a pod", webhook=name, pod=who, reason=decision.why, message=decision.message)
-    return Answer(encode_review(request, decision), is_error=False)
+    return Response(encode_review(request, decision), is_error=False)
 
 
 def _extender_verbs(extender: Extender, metrics: SchedulerMetrics) -> dict[str, Verb]:
-    async def filter_(body: bytes) -> Answer:
+    async def filter_(body: bytes) -> Response:
         with metrics.stage("filter", "decode"):
             args = decode_args(body)
         result = await extender.filter(args)
         with metrics.stage("filter", "encode"):
-            return Answer(msgspec.json.encode(result), is_error=bool(result.error))
+            return Response(msgspec.json.encode(result), is_error=bool(result.error))
 
-    async def prioritize(body: bytes) -> Answer:
+    async def prioritize(body: bytes) -> Response:
         with metrics.stage("prioritize", "decode"):
             args = decode_args(body)
         scores = await extender.prioritize(args)
         with metrics.stage("prioritize", "encode"):
-            return Answer(msgspec.json.encode(scores))
+            return Response(msgspec.json.encode(scores))
 
-    async def bind(body: bytes) -> Answer:
+    async def bind(body: bytes) -> Response:
         result = await extender.bind(decode_binding(body))
-        return Answer(msgspec.json.encode(result), is_error=bool(result.error))
+        return Response(msgspec.json.encode(result), is_error=bool(result.error))
 
-    async def preempt(body: bytes) -> Answer:
-        return Answer(msgspec.json.encode(await extender.preempt(decode_preemption(body))))
+    async def preempt(body: bytes) -> Response:
+        return Response(msgspec.json.encode(await extender.preempt(decode_preemption(body))))
 
     return {"filter": filter_, "prioritize": prioritize, "bind": bind, "preempt": preempt}
 

@@ -23,7 +23,7 @@ import structlog
 
 from purser.core.dialects import asks_for_devices
 from purser.core.names import SCHEDULER_NAME, ignoring_label
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.kube.adapters import controller_of, pod_spec
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
@@ -81,7 +81,7 @@ class Strays:
         patience_s: float = PATIENCE_S,
         scheduler_name: str = SCHEDULER_NAME,
         adopted: Collection[str] = (),
-        hints: Callable[[PodSpec], tuple[str, ...]] = lambda pod: (),
+        hints: Callable[[PodManifest], tuple[str, ...]] = lambda pod: (),
     ) -> None:
         """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's.
         ``hints``: what is said now of words that nobody serves."""

@@ -17,7 +17,7 @@ from purser.core.names import (
     SCHEDULER_NAME,
     ignoring_label,
 )
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.node_webhook import RESOURCES, NodeWrites
@@ -93,7 +93,7 @@ class Validation:
             return self._devices.of_any(pod) or Decision(True, Why.WEBHOOK_IGNORED)
         return self._review_new(pod)
 
-    def _review_new(self, pod: PodSpec) -> Decision:
+    def _review_new(self, pod: PodManifest) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
         if not asks_for_devices(pod):
@@ -103,7 +103,7 @@ class Validation:
         rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
         return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
 
-    def _is_mutated(self, pod: PodSpec) -> Decision | None:
+    def _is_mutated(self, pod: PodManifest) -> Decision | None:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
         if pod.scheduler_name != self._scheduler_name:
             lacks = f'schedulerName "{self._scheduler_name}"'
@@ -118,7 +118,7 @@ class Validation:
             f"webhook undid it. Create the pod again, or set it yourself",
         )
 
-    def _review_change(self, request: AdmissionRequest, pod: PodSpec) -> Decision:
+    def _review_change(self, request: AdmissionRequest, pod: PodManifest) -> Decision:
         if not request.has_old_object:
             raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
         before = pod_of(request, request.old_object)
@@ -154,7 +154,7 @@ class Validation:
         return Decision(True, Why.ADMITTED if brought else Why.NO_GPU)
 
 
-def _holds_grant(pod: PodSpec) -> bool:
+def _holds_grant(pod: PodManifest) -> bool:
     return any(key in pod.annotations for key in PROTECTED_POD_ANNOTATIONS)
 
 

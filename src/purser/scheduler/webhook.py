@@ -14,7 +14,7 @@ from purser.core.dialects.selectors import VGPU_MODE
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import DeviceMode
 from purser.core.names import SCHEDULER_NAME
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.webhook_patches import limit_patches, node_patches
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why, whole_object
@@ -104,7 +104,7 @@ class Mutation:
             return Decision(True, Why.MIRROR_POD)
         return self._review_pod(pod, request.object)
 
-    def _review_pod(self, pod: PodSpec, body: msgspec.Raw) -> Decision:
+    def _review_pod(self, pod: PodManifest, body: msgspec.Raw) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
         if not asks_for_devices(pod):
@@ -114,17 +114,17 @@ class Mutation:
         rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
         return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
 
-    def _unserved(self, pod: PodSpec) -> tuple[str, ...]:
+    def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
         return unserved_words(pod, self._fleet.offers, self._fleet.has_label)
 
-    def _stays_away(self, pod: PodSpec) -> str:
+    def _stays_away(self, pod: PodManifest) -> str:
         return (
             f'the pod requests GPUs, but its schedulerName is "{pod.scheduler_name[:63]}", so Purser does not place '
             f"it: remove schedulerName, or ask an administrator to add the name to scheduler.adoptSchedulerNames of "
             f"Purser's chart"
         )
 
-    def _adopt(self, pod: PodSpec, body: msgspec.Raw) -> Decision:
+    def _adopt(self, pod: PodManifest, body: msgspec.Raw) -> Decision:
         content = whole_object(body)
         patch = (
             *self._scheduler_patch(pod),
@@ -133,12 +133,12 @@ class Mutation:
         )
         return Decision(True, Why.ADMITTED, patch=patch, warnings=self._warnings(pod))
 
-    def _scheduler_patch(self, pod: PodSpec) -> tuple[Operation, ...]:
+    def _scheduler_patch(self, pod: PodManifest) -> tuple[Operation, ...]:
         if pod.scheduler_name == self._scheduler_name:
             return ()
         return ({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler_name},)
 
-    def _warnings(self, pod: PodSpec) -> tuple[str, ...]:
+    def _warnings(self, pod: PodManifest) -> tuple[str, ...]:
         request = parse(pod)
         return (
             *self._too_many(device_count(request)),

@@ -8,7 +8,7 @@ import msgspec
 from purser.core.dialects import RECORD_ANNOTATIONS, DialectError, parse
 from purser.core.model import DeviceMode, PodRequest
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 from purser.kube.adapters import pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
@@ -23,7 +23,7 @@ MAX_ANNOTATION_BYTES = 160 * 1024
 """Of a GPU pod's own annotations, keys and values: the API server takes 256 KiB of one object, and refuses the Binding
 of a pod whose grant does not fit beside them, after others may have been asked to go for it."""
 
-Rule = Callable[[PodSpec], Decision | None]
+Rule = Callable[[PodManifest], Decision | None]
 
 
 def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
@@ -31,7 +31,7 @@ def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str
     return frozenset(("", DEFAULT_SCHEDULER, scheduler_name, *adopted))
 
 
-def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodSpec:
+def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodManifest:
     """The pod in a request; on create the namespace may stand in the request alone. Raises `ReviewError`."""
     try:
         pod = pod_spec(codec_of(PODS).object(data))
@@ -40,7 +40,7 @@ def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodSpec:
     return msgspec.structs.replace(pod, namespace=pod.namespace or request.namespace)
 
 
-def is_mirror(pod: PodSpec, user: UserInfo) -> bool:
+def is_mirror(pod: PodManifest, user: UserInfo) -> bool:
     """Whether kubelet made the pod to show one that it runs from a file: that runs whatever anybody decides.
 
     Of others the API server lets the annotation pass.
@@ -49,22 +49,22 @@ def is_mirror(pod: PodSpec, user: UserInfo) -> bool:
     return is_node and MIRROR_POD_ANNOTATION in pod.annotations
 
 
-def first_objection(pod: PodSpec, rules: Iterable[Rule]) -> Decision | None:
+def first_objection(pod: PodManifest, rules: Iterable[Rule]) -> Decision | None:
     """What the first of the rules that minds has to say."""
     return next((decision for rule in rules if (decision := rule(pod)) is not None), None)
 
 
-def no_forged_grant(pod: PodSpec) -> Decision | None:
+def no_forged_grant(pod: PodManifest) -> Decision | None:
     """Grants come with the Binding: whoever writes one on a new pod forged or copied it."""
     return _no_annotations(pod.annotations, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
 
 
-def no_forged_record(pod: PodSpec) -> Decision | None:
+def no_forged_record(pod: PodManifest) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
     return _no_annotations(pod.annotations, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
 
 
-def makes_sense(pod: PodSpec) -> Decision | None:
+def makes_sense(pod: PodManifest) -> Decision | None:
     """The dialects can read it."""
     try:
         parse(pod)
@@ -73,7 +73,7 @@ def makes_sense(pod: PodSpec) -> Decision | None:
     return None
 
 
-def no_privileged_share(pod: PodSpec) -> Decision | None:
+def no_privileged_share(pod: PodManifest) -> Decision | None:
     """A privileged container sees every device of its node: no share can be held to its limits there."""
     request = parse(pod)
     privileged = {container.name for container in pod.containers if container.privileged}
@@ -88,7 +88,7 @@ def no_privileged_share(pod: PodSpec) -> Decision | None:
     return None
 
 
-def no_node_preset(pod: PodSpec) -> Decision | None:
+def no_node_preset(pod: PodManifest) -> Decision | None:
     """A pod that names its node skips the scheduler, and so gets no grant.
 
     Of pods in namespaces that the administrator trusts the webhook has made an affinity of it (`node_patches`).
@@ -103,12 +103,12 @@ def no_node_preset(pod: PodSpec) -> Decision | None:
     )
 
 
-def ignores_webhook(pod: PodSpec) -> bool:
+def ignores_webhook(pod: PodManifest) -> bool:
     """Whether the pod's own labels keep the webhook away from it."""
     return bool(ignoring_label(pod.labels))
 
 
-def no_way_around(pod: PodSpec) -> Decision | None:
+def no_way_around(pod: PodManifest) -> Decision | None:
     """Asked before a pod is placed: nobody would have checked it, and anybody could change its grant later."""
     label = ignoring_label(pod.labels)
     if not label:
@@ -121,7 +121,7 @@ def no_way_around(pod: PodSpec) -> Decision | None:
     )
 
 
-def room_for_grant(pod: PodSpec) -> Decision | None:
+def room_for_grant(pod: PodManifest) -> Decision | None:
     """The grant, which comes as an annotation, fits beside the pod's own."""
     own = ((key, text) for key, text in pod.annotations.items() if key not in PROTECTED_POD_ANNOTATIONS)
     size = sum(len(key.encode()) + len(text.encode()) for key, text in own)

@@ -18,7 +18,7 @@ Tick = Callable[[int], None]
 TICK_EVENTS = 256
 
 
-class Arrivals(msgspec.Struct, frozen=True):
+class ArrivalsResult(msgspec.Struct, frozen=True):
     """What came of one run."""
 
     rows: Rows
@@ -34,7 +34,9 @@ class Arrivals(msgspec.Struct, frozen=True):
     """Of decisions and what is measured of them."""
 
 
-def run(workload: Workload, order: Order, policy: str, learns: bool = False, tick: Tick = lambda _: None) -> Arrivals:
+def run(
+    workload: Workload, order: Order, policy: str, learns: bool = False, tick: Tick = lambda _: None
+) -> ArrivalsResult:
     """One policy on one order. Raises ValueError for a policy that there is none of."""
     shapes = shapes_of(workload)
     decider = Decider(workload, order, policy, learns)
@@ -48,7 +50,7 @@ def run(workload: Workload, order: Order, policy: str, learns: bool = False, tic
     seconds = perf_counter() - begun
     check_overcommitted(decider.fleet)
     classes = Counter(shapes.classes[shapes.of_pod[order.pods[event]]] for event in failed)
-    return Arrivals(
+    return ArrivalsResult(
         rows,
         len(arrived) - len(failed),
         dict(classes.most_common()),

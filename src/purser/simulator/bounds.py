@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import WHOLE_MILLI
-from purser.core.fleet.facts import NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.placement.shape import PodShape, is_share, need_milli
 from purser.simulator.deciding import shapes_of
 from purser.simulator.patterns import patterns
@@ -78,7 +78,7 @@ class _Class(msgspec.Struct, frozen=True):
 class _Type(msgspec.Struct, frozen=True):
     """Nodes that are equal."""
 
-    node: NodeFacts
+    node: FleetNodeFacts
     nodes: int
 
     @property
@@ -96,7 +96,7 @@ class _Type(msgspec.Struct, frozen=True):
 class Program:
     """The linear program of one fleet: how many pods of each class on each type of node, and GPUs of each pattern."""
 
-    def __init__(self, nodes: tuple[NodeFacts, ...], shapes: tuple[PodShape, ...]) -> None:
+    def __init__(self, nodes: tuple[FleetNodeFacts, ...], shapes: tuple[PodShape, ...]) -> None:
         self._types = _types(nodes)
         self._classes = _classes(shapes)
         self._pairs = [
@@ -165,7 +165,7 @@ class Program:
         self._limits.append(float(limit))
 
 
-def _types(nodes: tuple[NodeFacts, ...]) -> list[_Type]:
+def _types(nodes: tuple[FleetNodeFacts, ...]) -> list[_Type]:
     counts = Counter(msgspec.structs.replace(node, name="", kinds=(), links=None) for node in nodes)
     return [_Type(node, count) for node, count in counts.items()]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from purser.core import signing
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import node_state
-from purser.core.fleet.facts import NodeFacts, links_of, node_facts
+from purser.core.fleet.facts import FleetNodeFacts, links_of, node_facts
 from purser.core.model import Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
-from purser.core.pod_resources import PodResources, pod_resources
+from purser.core.pod_resources import EffectiveRequests, pod_resources
 from purser.core.quantities import QuantityError
 from purser.kube.adapters import InventoryError, allocatable, inventory_of, is_terminal, pod_spec
 from purser.kube.client import Client
@@ -37,7 +37,7 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
     """The same of what was read. Raises `NothingToSimulate`."""
     notes: list[str] = []
     found: list[SimPod] = []
-    others: defaultdict[str, list[PodResources]] = defaultdict(list)
+    others: defaultdict[str, list[EffectiveRequests]] = defaultdict(list)
     for pod in pods:
         simulated = _sim_pod(pod, notes)
         if simulated is not None:
@@ -52,14 +52,14 @@ def workload_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Workload:
     return Workload("a cluster as it is now", tuple(facts), tuple(found), tuple(notes))
 
 
-def _node_facts(node: Node, others: list[PodResources], notes: list[str]) -> NodeFacts | None:
+def _node_facts(node: Node, others: list[EffectiveRequests], notes: list[str]) -> FleetNodeFacts | None:
     name = node.metadata.name
     try:
         inventory = inventory_of(node)
         if inventory is None:
             notes.append(f"node {name} is left out: it has no inventory")
             return None
-        room = allocatable(node).less(sum(others, PodResources()), len(others))
+        room = allocatable(node).less(sum(others, EffectiveRequests()), len(others))
     except (InventoryError, QuantityError) as error:
         notes.append(f"node {name} is left out: {error}")
         return None
@@ -98,7 +98,7 @@ def _grant(pod: Pod, name: str, notes: list[str]) -> Grant | None:
         return None
 
 
-def _held(grant: Grant, asked: PodResources) -> PodShape:
+def _held(grant: Grant, asked: EffectiveRequests) -> PodShape:
     shares = [share for part in grant.containers for share in part.shares]
     gpus = len({share.uuid for share in shares})
     memory = max((share.memory_mib for share in shares), default=0)
@@ -106,9 +106,9 @@ def _held(grant: Grant, asked: PodResources) -> PodShape:
     return PodShape(asked.cpu_milli, asked.memory_mib, gpus, memory, gpu_cores_percent=cores)
 
 
-def _asked(pod: Pod, notes: list[str]) -> PodResources:
+def _asked(pod: Pod, notes: list[str]) -> EffectiveRequests:
     try:
         return pod_resources(pod_spec(pod))
     except QuantityError as error:
         notes.append(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
-        return PodResources()
+        return EffectiveRequests()

@@ -10,14 +10,14 @@ from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import Take
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import LearnedMix, Mix, MixSource
-from purser.core.placement.policies import Policy, Setting, policy
+from purser.core.placement.policies import ArrayPolicy, Setting, policy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
 from purser.simulator.metrics import FragmentCount
 from purser.simulator.workload import Order, Workload, class_of, common_memory_mib, demand_milli, fleet_of
 
 
-class Placement(msgspec.Struct, frozen=True, gc=False):
+class PlacedPod(msgspec.Struct, frozen=True, gc=False):
     """Where a pod is, and what it has there."""
 
     row: int
@@ -55,7 +55,7 @@ def told_mix(workload: Workload) -> Mix:
 _TOLD_NOTHING = Setting()
 
 
-def parse_policy(words: str, setting: Setting = _TOLD_NOTHING) -> Policy:
+def parse_policy(words: str, setting: Setting = _TOLD_NOTHING) -> ArrayPolicy:
     """A policy by its name: ``best-fit``, ``fragmentation=3,spread=1`` (weighed), ``best-fit/spread`` (the GPUs by
     another one). Raises ValueError.
     """
@@ -83,7 +83,7 @@ class Decider:
         if self._learnt is not None:
             self._learnt.arrived(shape)
 
-    def place(self, shape: PodShape) -> Placement | None:
+    def place(self, shape: PodShape) -> PlacedPod | None:
         """Decide and take; None where the pod fits nowhere."""
         found = place(self._table, shape)
         if found is None:
@@ -93,9 +93,9 @@ class Decider:
         self.fleet.take(row, gpus, taken)
         self.fragments.changed(row)
         memory = self._one_size or (int(self.fleet.memory_mib[gpus[0], row]) if gpus else 0)
-        return Placement(row, gpus, taken, demand_milli(shape, memory))
+        return PlacedPod(row, gpus, taken, demand_milli(shape, memory))
 
-    def release(self, placement: Placement) -> None:
+    def release(self, placement: PlacedPod) -> None:
         """The pod has ended."""
         self.fleet.release(placement.row, placement.gpus, placement.taken)
         self.fragments.changed(placement.row)

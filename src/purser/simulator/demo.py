@@ -8,7 +8,7 @@ node, and pods that must have one certain model.
 import random
 
 from purser.core.fleet.arrays import WHOLE_MILLI
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 
@@ -48,9 +48,9 @@ def workload() -> Workload:
     return Workload("a made-up cluster", tuple(_nodes()), tuple(pods), ("The lists are Purser's own demonstration.",))
 
 
-def _nodes() -> list[NodeFacts]:
+def _nodes() -> list[FleetNodeFacts]:
     return [
-        NodeFacts(
+        FleetNodeFacts(
             f"{model.lower()}-{number:03}",
             (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus,
             1000 * cpus,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.simulator.arrivals import TICK_EVENTS, Tick
-from purser.simulator.deciding import Decider, Placement, Shapes, check_overcommitted, shapes_of
+from purser.simulator.deciding import Decider, PlacedPod, Shapes, check_overcommitted, shapes_of
 from purser.simulator.waiting import Waiting
 from purser.simulator.workload import Order, Workload
 
@@ -120,7 +120,7 @@ class _Simulation:
         self.end_s = _end(order, self.lasts_s)
         self.moments = Moments(2 * len(order.pods) + 1)
         self.placed_s = np.full(len(order.pods), np.inf)
-        self._leaving: list[tuple[float, int, Placement]] = []
+        self._leaving: list[tuple[float, int, PlacedPod]] = []
         self._waiting = Waiting(self.shapes, self.decider.fleet)
         self._allocated = self._asked = 0
 

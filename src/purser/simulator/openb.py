@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from purser.core.fleet.arrays import WHOLE_MILLI
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
-from purser.simulator.problems import InputError, Problem, Problems
+from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -46,23 +46,23 @@ def read_lists(nodes: Path, pods: Path) -> Workload:
     return Workload(pods.name, found[0], found[1])
 
 
-def read_nodes(path: Path) -> tuple[NodeFacts, ...]:
+def read_nodes(path: Path) -> tuple[FleetNodeFacts, ...]:
     """A list of nodes. Raises `InputError` with everything that is wrong."""
-    problems, nodes = Problems(path), []
+    problems, nodes = FileProblems(path), []
     names: set[str] = set()
     for row in _rows(path, NODE_COLUMNS, problems):
         name = row.name("sn", names)
         cpu, memory = row.whole("cpu_milli"), row.whole("memory_mib")
         gpus = row.whole("gpu", MOST_GPUS)
         model = row.text("model", required=gpus > 0)
-        nodes.append(NodeFacts(name, (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus, cpu, memory, PODS_PER_NODE))
+        nodes.append(FleetNodeFacts(name, (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus, cpu, memory, PODS_PER_NODE))
     _refuse_empty(problems, nodes, "nodes")
     return tuple(nodes)
 
 
 def read_pods(path: Path) -> tuple[SimPod, ...]:
     """A list of pods. Raises `InputError` with everything that is wrong."""
-    problems, pods = Problems(path), []
+    problems, pods = FileProblems(path), []
     names: set[str] = set()
     shapes: dict[PodShape, PodShape] = {}
     for row in _rows(path, POD_COLUMNS, problems):
@@ -107,7 +107,7 @@ class _Row(msgspec.Struct):
 
     line: int
     fields: dict[str, tuple[str, int]]
-    problems: Problems
+    problems: FileProblems
 
     def wrong(self, column: str, message: str) -> None:
         """Note what is wrong with a field."""
@@ -147,7 +147,7 @@ class _Row(msgspec.Struct):
         return float(text)
 
 
-def _rows(path: Path, required: Sequence[str], problems: Problems) -> Iterator[_Row]:
+def _rows(path: Path, required: Sequence[str], problems: FileProblems) -> Iterator[_Row]:
     lines = read_text(path).splitlines()
     head = _split(lines[0]) if lines else None
     if head is None:
@@ -191,7 +191,7 @@ def _split(line: str) -> list[tuple[str, int]] | None:
         at = match.end() + 1
 
 
-def _refuse_empty(problems: Problems, found: Sequence[object], what: str) -> None:
+def _refuse_empty(problems: FileProblems, found: Sequence[object], what: str) -> None:
     if not found and not problems.found:
         problems.add(1, 1, f"has no {what}")
     problems.raise_if_any()

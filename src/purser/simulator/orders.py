@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.simulator.files import read_text
-from purser.simulator.problems import Problems
+from purser.simulator.problems import FileProblems
 from purser.simulator.workload import Order, Workload, common_memory_mib, demand_milli
 
 _REPEAT = re.compile(r"(.+)-tuned-[0-9]+")
@@ -28,7 +28,7 @@ def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order
     """An order from a file. The seed, for policies that choose at random, is the number in its name where none is
     given. Raises `InputError`.
     """
-    problems = Problems(path)
+    problems = FileProblems(path)
     pod_of = {pod.name: place for place, pod in enumerate(workload.pods)}
     node_of = {node.name: place for place, node in enumerate(workload.nodes)}
     pods: list[int] = []
@@ -51,7 +51,7 @@ def read_order(path: Path, workload: Workload, seed: int | None = None) -> Order
     return Order(path.name, _seed(path) if seed is None else seed, np.array(pods, np.int64), in_order)
 
 
-def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: Problems, line: int) -> None:
+def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: FileProblems, line: int) -> None:
     place = pod_of.get(name)
     if place is None and (repeat := _REPEAT.fullmatch(name)):
         place = pod_of.get(repeat.group(1))
@@ -61,7 +61,7 @@ def _add_pod(pods: list[int], pod_of: dict[str, int], name: str, problems: Probl
         pods.append(place)
 
 
-def _add_rank(ranks: dict[int, int], node_of: dict[str, int], word: str, problems: Problems, line: int) -> None:
+def _add_rank(ranks: dict[int, int], node_of: dict[str, int], word: str, problems: FileProblems, line: int) -> None:
     match = _NODE.fullmatch(word)
     if match is None:
         problems.add(line, 3, f"{word!r} is no node with its rank: give <rank>-<node>")

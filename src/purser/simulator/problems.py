@@ -38,7 +38,7 @@ class InputError(ValueError):
             yield f"and {len(self.problems) - SHOWN} more"
 
 
-class Problems:
+class FileProblems:
     """Problems of one file, as they are found."""
 
     def __init__(self, file: Path | str) -> None:

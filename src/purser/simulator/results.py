@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.placement.fragments import Causes
-from purser.simulator.arrivals import Arrivals
+from purser.simulator.arrivals import ArrivalsResult
 from purser.simulator.bounds import Bounds
 from purser.simulator.departures import Departures
 from purser.simulator.metrics import PERCENTS
@@ -78,7 +78,7 @@ class TimedRun(msgspec.Struct, frozen=True):
 
 
 def run_result(
-    policy: str, workload: Workload, order: Order, learned: bool, found: Arrivals, bounds: Bounds | None
+    policy: str, workload: Workload, order: Order, learned: bool, found: ArrivalsResult, bounds: Bounds | None
 ) -> Run:
     """What is told of a run with arrivals alone."""
     rows = found.rows

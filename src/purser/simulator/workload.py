@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays
-from purser.core.fleet.facts import NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.placement.shape import PodShape, is_share, need_milli
 
 SLOTS = 1000
@@ -30,7 +30,7 @@ class Workload(msgspec.Struct, frozen=True):
     """A list of nodes and one of pods. Where the list gives thousandths, a GPU has 1000 MiB."""
 
     title: str
-    nodes: tuple[NodeFacts, ...]
+    nodes: tuple[FleetNodeFacts, ...]
     pods: tuple[SimPod, ...]
     notes: tuple[str, ...] = ()
     """What a reader of the results must know of where these lists come from."""
@@ -70,7 +70,7 @@ class Order(msgspec.Struct, frozen=True):
     """Pods of the list that do not come, as together they ask for more than the load."""
 
 
-def common_memory_mib(nodes: tuple[NodeFacts, ...]) -> int:
+def common_memory_mib(nodes: tuple[FleetNodeFacts, ...]) -> int:
     """The GPU size that most GPUs have; what a pod asks for is told in thousandths of it before it is placed."""
     sizes = [gpu.memory_mib for node in nodes for gpu in node.gpus]
     return max(set(sizes), key=lambda size: (sizes.count(size), size)) if sizes else WHOLE_MILLI

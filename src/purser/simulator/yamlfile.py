@@ -19,13 +19,13 @@ from typing import Any
 import yaml
 
 from purser.core.fleet.arrays import WHOLE_MILLI
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.room import MANY
 from purser.core.placement.shape import PodShape
 from purser.core.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.simulator.files import read_text
 from purser.simulator.openb import MOST, MOST_GPUS
-from purser.simulator.problems import InputError, Problem, Problems
+from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 
 NODE_FIELDS = ("name", "count", "gpus", "model", "cpu", "memory")
@@ -44,7 +44,7 @@ _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 def read_workload(path: Path) -> Workload:
     """Both lists of a file. Raises `InputError` with everything that is wrong."""
-    problems = Problems(path)
+    problems = FileProblems(path)
     root = _compose(path)
     top = _Entry(root, ("nodes", "pods"), problems) if root is not None else None
     if top is None:
@@ -83,7 +83,7 @@ def _check_depth(path: Path, text: str) -> None:
 class _Entry:
     """One mapping, its values by field."""
 
-    def __init__(self, node: yaml.Node, fields: Sequence[str], problems: Problems) -> None:
+    def __init__(self, node: yaml.Node, fields: Sequence[str], problems: FileProblems) -> None:
         self.node, self.problems = node, problems
         self.values: dict[str, yaml.Node] = {}
         if not isinstance(node, yaml.MappingNode):
@@ -167,7 +167,7 @@ def _each(
     field: str,
     fields: Sequence[str],
     make: "Callable[[_Entry, int], list[Any]]",
-    problems: Problems,
+    problems: FileProblems,
 ) -> list[Any]:
     node = top.values.get(field)
     if not isinstance(node, yaml.SequenceNode) or not node.value:
@@ -189,14 +189,14 @@ def _each(
     return found
 
 
-def _nodes(entry: _Entry, count: int) -> list[NodeFacts]:
+def _nodes(entry: _Entry, count: int) -> list[FleetNodeFacts]:
     name, model = entry.name(), entry.text("model")
     gpus = entry.whole("gpus", 0, 0, MOST_GPUS)
     if gpus and not model:
         entry.wrong(entry.node, f"has {gpus} GPUs of no model")
     cpu, memory = entry.quantity("cpu", MANY, quantity_milli), entry.quantity("memory", MANY, quantity_mib)
     each = (GpuFacts(model, WHOLE_MILLI, SLOTS),) * gpus
-    return [NodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
+    return [FleetNodeFacts(one, each, cpu, memory, PODS_PER_NODE) for one in _names(name, count)]
 
 
 def _pods(entry: _Entry, count: int) -> list[SimPod]:

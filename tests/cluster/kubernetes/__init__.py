@@ -5,10 +5,10 @@ them together with the control plane of `purser.lab.controlplane`. What is not h
 fixtures that run Purser's own processes against this cluster stand beside this package, in tests/cluster.
 """
 
-from purser.lab.controlplane.credentials import User
+from purser.lab.controlplane.credentials import TokenUser
 
 from .binaries import Binaries, MissingBinariesError
 from .cluster import RealCluster
 from .manifests import BUSYBOX_IMAGE, busybox_pod
 
-__all__ = ["BUSYBOX_IMAGE", "Binaries", "MissingBinariesError", "RealCluster", "User", "busybox_pod"]
+__all__ = ["BUSYBOX_IMAGE", "Binaries", "MissingBinariesError", "RealCluster", "TokenUser", "busybox_pod"]

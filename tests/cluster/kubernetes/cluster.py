@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 from purser.lab.controlplane import commands
 from purser.lab.controlplane.commands import LOOPBACK, Files, Ports
 from purser.lab.controlplane.credentials import (
-    Authority,
-    User,
+    CertificateAuthority,
+    TokenUser,
     write_kubeconfig,
     write_signing_keys,
     write_token_file,
@@ -68,7 +68,7 @@ class RealCluster:
         *,
         node_name: str = "real-0",
         nodes: int = 1,
-        users: Sequence[User] = (),
+        users: Sequence[TokenUser] = (),
         scheduler: Mapping[str, Any] | None = None,
         kubelet_config: Mapping[str, Any] | None = None,
         disabled_controllers: Sequence[str] = (),
@@ -226,7 +226,7 @@ class RealCluster:
         """URL of the API server, from every node as well."""
         return f"https://{network.NODE_ADDRESS}:{self.ports.apiserver}"
 
-    def kubeconfig_for(self, user: User) -> Path:
+    def kubeconfig_for(self, user: TokenUser) -> Path:
         """Kubeconfig of one of the users given at construction, or of any token the API server takes."""
         path = self.folder / f"{user.name.replace(':', '-').replace('/', '-')}.kubeconfig"
         return write_kubeconfig(path, self.server, self.files.ca.cert, user.token)
@@ -243,7 +243,7 @@ class RealCluster:
             request["spec"] = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"]}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         reply = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(request)))
-        return self.kubeconfig_for(User(reply["status"]["token"], "/".join(filter(None, (namespace, name, node)))))
+        return self.kubeconfig_for(TokenUser(reply["status"]["token"], "/".join(filter(None, (namespace, name, node)))))
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl, as the administrator unless told otherwise; raises RuntimeError with what it printed."""
@@ -368,7 +368,7 @@ class RealCluster:
         self.logs = self._logs or self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.ports = Ports(*free_ports(6))
-        self.authority = Authority(self.folder)
+        self.authority = CertificateAuthority(self.folder)
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", *self._names]
         addresses = map(network.node_address, range(network.MOST_NODES))
         self.files = Files(
@@ -381,7 +381,7 @@ class RealCluster:
         )
         # The API server reads the tokens once: those of nodes to come are among them.
         known = dict(_SYSTEM_USERS) | {each: (f"system:node:{each}", ("system:nodes",)) for each in self._names}
-        identities = {key: User(secrets.token_hex(16), name, groups) for key, (name, groups) in known.items()}
+        identities = {key: TokenUser(secrets.token_hex(16), name, groups) for key, (name, groups) in known.items()}
         write_token_file(self.files.token_file, [*identities.values(), *self._users])
         self._kubeconfigs = {key: self.kubeconfig_for(user) for key, user in identities.items()}
         self.kubeconfig = self._kubeconfigs["admin"]

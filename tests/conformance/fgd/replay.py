@@ -8,7 +8,7 @@ import numpy as np
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import Mix
-from purser.core.placement.policies import Policy
+from purser.core.placement.policies import ArrayPolicy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
 
@@ -43,7 +43,7 @@ class Replay(NamedTuple):
         return [event for event in self.events if round(100 * event[0] / self.capacity) == percent]
 
 
-def replay(fleet: FleetArrays, pods: list[PodShape], policy: Policy, mix: Mix) -> Replay:
+def replay(fleet: FleetArrays, pods: list[PodShape], policy: ArrayPolicy, mix: Mix) -> Replay:
     table, fragments = ShapeTable(fleet, policy), Fragments(mix)
     arrived = allocated = 0
     placements, events = [], []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.mix import Mix
 from purser.core.placement.shape import PodShape
 
@@ -21,7 +21,7 @@ MANY_SLOTS = 1000
 
 
 class Trace(NamedTuple):
-    nodes: list[NodeFacts]
+    nodes: list[FleetNodeFacts]
     """In the order of their rank."""
     pods: list[PodShape]
     """In the order of their arrival."""
@@ -66,6 +66,6 @@ def _shape(row: dict[str, str]) -> PodShape:
     return PodShape(int(row["cpu_milli"]), int(row["memory_mib"]), gpus, milli, models=models)
 
 
-def _node(row: dict[str, str]) -> NodeFacts:
+def _node(row: dict[str, str]) -> FleetNodeFacts:
     gpus = (GpuFacts(row["model"], 1000, MANY_SLOTS),) * int(row["gpu"])
-    return NodeFacts(row["sn"], gpus, int(row["cpu_milli"]), int(row["memory_mib"]), 1001)
+    return FleetNodeFacts(row["sn"], gpus, int(row["cpu_milli"]), int(row["memory_mib"]), 1001)

@@ -8,7 +8,7 @@ import pytest
 
 from purser.core.dialects import DialectError, defaults, parse
 from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 GPU, MEM, PERCENT, CORES = (
     "nvidia.com/gpu",
@@ -20,7 +20,7 @@ GPU, MEM, PERCENT, CORES = (
 
 def pod_with(limits, requests=None):
     container = ContainerSpec("c", ContainerKind.APP, limits, requests or {})
-    return PodSpec("u", "default", "p", {}, (container,))
+    return PodManifest("u", "default", "p", {}, (container,))
 
 
 def read(limits, requests=None):

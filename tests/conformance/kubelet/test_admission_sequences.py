@@ -16,8 +16,8 @@ from purser.core.kubelet.hints import NO_AFFINITY, Hint
 from purser.core.kubelet.machine import DiscoveredCore, DiscoveredNode, Machine, NumaNode, discover
 from purser.core.kubelet.masks import mask_of
 from purser.core.kubelet.pod import KubeletPod, QosClass, kubelet_pod
-from purser.core.kubelet.state import DeviceState, Node, NodeState, PluginDevice, PluginOptions
-from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
+from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
+from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
 
 Json = dict[str, Any]
 
@@ -32,15 +32,15 @@ def machine_of(numa_nodes: Iterable[Json]) -> Machine:
     )
 
 
-def devices_of(resources: dict[str, dict[str, list[int]]]) -> DeviceState:
-    state = DeviceState()
+def devices_of(resources: dict[str, dict[str, list[int]]]) -> DeviceManagerState:
+    state = DeviceManagerState()
     for resource, devices in resources.items():
         state = register(state, resource, PluginOptions(preferred_allocation=True))
         state = update(state, resource, [PluginDevice(id_, numa_nodes=tuple(nodes)) for id_, nodes in devices.items()])
     return state
 
 
-def node_of(vector: Vector, version: str) -> Node:
+def node_of(vector: Vector, version: str) -> KubeletNode:
     config = KubeletConfig(
         version,
         topology_policy=TopologyPolicy(vector["policy"]),
@@ -48,7 +48,7 @@ def node_of(vector: Vector, version: str) -> Node:
         cpu_policy=CpuPolicy.STATIC,
         reserved_cpu_millis=vector["reserved_cpus"] * 1000,
     )
-    return Node(config, machine_of(vector["node"]["numa_nodes"]))
+    return KubeletNode(config, machine_of(vector["node"]["numa_nodes"]))
 
 
 def pod_of(entry: Json) -> KubeletPod:
@@ -57,7 +57,7 @@ def pod_of(entry: Json) -> KubeletPod:
         for field, kind in (("init_containers", ContainerKind.INIT), ("containers", ContainerKind.APP))
         for container in entry[field]
     )
-    return kubelet_pod(PodSpec(entry["uid"], "default", entry["name"], {}, containers))
+    return kubelet_pod(PodManifest(entry["uid"], "default", entry["name"], {}, containers))
 
 
 def smallest(ask: PreferredAllocation) -> Iterable[str]:
@@ -65,7 +65,7 @@ def smallest(ask: PreferredAllocation) -> Iterable[str]:
     return sorted(ask.must_include) + sorted(ask.available - ask.must_include)[: ask.size - len(ask.must_include)]
 
 
-def held_in(state: NodeState, pod: KubeletPod) -> dict[str, Json]:
+def held_in(state: KubeletState, pod: KubeletPod) -> dict[str, Json]:
     """What the containers hold that hold anything."""
     assert state.cpus is not None
     found = {}
@@ -87,7 +87,7 @@ def as_expected(allocation: dict[str, Json]) -> dict[str, Json]:
 
 def admits_as_kubelet(vector: Vector, version: str) -> None:
     node = node_of(vector, version)
-    state = NodeState(devices_of(vector["node"]["devices"]), cpumanager.start(node, None))
+    state = KubeletState(devices_of(vector["node"]["devices"]), cpumanager.start(node, None))
     assert state.cpus is not None
     assert format_cpuset(state.cpus.default) == vector["node"]["initial_default_cpuset"]
     active: dict[str, str] = {}

@@ -23,7 +23,7 @@ from purser.core.kubelet.cpumanager.starting import reserve, validated
 from purser.core.kubelet.cpumanager.taking import NotTakenError, Tally
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
 from purser.core.kubelet.cpuset import CpuSet, cpus_of, cpuset_of, format_cpuset
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.gotext import fnv1a_32
 from purser.core.kubelet.hints import ResourceHints
 from purser.core.kubelet.machine import (
@@ -37,9 +37,9 @@ from purser.core.kubelet.machine import (
 )
 from purser.core.kubelet.masks import mask_of, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, kubelet_pod
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
-from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
+from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
 
 OPTIONS = {
     "AlignBySocket": "align_by_socket",
@@ -70,9 +70,9 @@ def machine_of(topology: dict[str, Any]) -> Machine:
     return machine
 
 
-def node_of(vector: Vector, version: str, **options: bool) -> Node:
+def node_of(vector: Vector, version: str, **options: bool) -> KubeletNode:
     config = KubeletConfig(version=version, cpu_policy=CpuPolicy.STATIC, cpu_options=CpuOptions(**options))
-    return Node(config, machine_of(vector["topology"]))
+    return KubeletNode(config, machine_of(vector["topology"]))
 
 
 def topology_as_counted(vector: Vector, version: str) -> CpuTopology:
@@ -85,7 +85,7 @@ def topology_as_counted(vector: Vector, version: str) -> CpuTopology:
 def pod_of(written: dict[str, Any]) -> KubeletPod:
     init = [_container_of(container, ContainerKind.INIT) for container in written["init_containers"]]
     apps = [_container_of(container, ContainerKind.APP) for container in written["containers"]]
-    return kubelet_pod(PodSpec(written["uid"], "default", "pod", {}, (*init, *apps)))
+    return kubelet_pod(PodManifest(written["uid"], "default", "pod", {}, (*init, *apps)))
 
 
 def _container_of(written: dict[str, Any], kind: ContainerKind) -> ContainerSpec:
@@ -126,7 +126,7 @@ def discovers_the_topology(vector: Vector, version: str) -> None:
         assert str(raised.value) == vector["observed_error"]
         return
     expected = vector["expected"]
-    topology = topology_of(Node(KubeletConfig(version=version), discover(nodes)))
+    topology = topology_of(KubeletNode(KubeletConfig(version=version), discover(nodes)))
     rows = [[cpu.cpu, cpu.numa, cpu.socket, cpu.core] for cpu in topology.machine.cpus]
     assert rows == expected["cpus"]
     assert topology.num_sockets == expected["num_sockets"]
@@ -191,11 +191,11 @@ def runs_the_static_policy(vector: Vector, version: str) -> None:
     operations[vector.get("op", "allocate")](node, vector)
 
 
-def _starts(node: Node, vector: Vector) -> None:
+def _starts(node: KubeletNode, vector: Vector) -> None:
     try:
         reserved = reserve(node, cpuset_of(vector["reserved"] or ()), vector["reserved_count"])
         state = validated(node, reserved, state_of(vector, reserved))
-    except StartError as error:
+    except KubeletStartError as error:
         assert str(error) == vector["expected_error"]
     else:
         assert vector["expected_error"] is None
@@ -203,14 +203,14 @@ def _starts(node: Node, vector: Vector) -> None:
         assert state.reserved == reserved
 
 
-def _removes(node: Node, vector: Vector) -> None:
+def _removes(node: KubeletNode, vector: Vector) -> None:
     state = remove(node, state_of(vector, 0), (vector["pod_uid"], vector["container"]))
     assert state is not None
     assert state.default == cpuset_of(vector["expected_cpuset"])
     assert (vector["pod_uid"], vector["container"]) not in state.exclusive
 
 
-def _picks(node: Node, vector: Vector) -> None:
+def _picks(node: KubeletNode, vector: Vector) -> None:
     mask = None if vector["numa_mask"] is None else mask_of(vector["numa_mask"])
     try:
         cpus = pick(node, cpuset_of(vector["default_cpuset"]), mask, vector["num_requested"])
@@ -221,7 +221,7 @@ def _picks(node: Node, vector: Vector) -> None:
         assert list(cpus_of(cpus)) == vector["observed"]
 
 
-def _allocates(node: Node, vector: Vector) -> None:
+def _allocates(node: KubeletNode, vector: Vector) -> None:
     reserved = reserve(node, cpuset_of(vector["reserved"] or ()), vector["reserved_count"])
     before = state_of(vector, reserved)
     pod = pod_of(vector["pod"])
@@ -277,7 +277,7 @@ def reuses_what_init_containers_leave(vector: Vector, version: str) -> None:
 
 
 def writes_and_reads_the_checkpoint(vector: Vector, version: str) -> None:
-    written = checkpoint.Checkpoint(
+    written = checkpoint.CpuManagerCheckpoint(
         policy=vector["input"]["policyName"],
         default=vector["input"]["defaultCpuSet"],
         entries=vector["input"]["entries"],
@@ -287,7 +287,7 @@ def writes_and_reads_the_checkpoint(vector: Vector, version: str) -> None:
     assert text == vector["hash_input"].replace("CPUManagerCheckpointV2", "CPUManagerCheckpoint")
     assert fnv1a_32(text) == vector["checksum"]
     assert checkpoint.to_json(written) == vector["file"]
-    assert checkpoint.parse(vector["file"]) == checkpoint.Checkpoint(
+    assert checkpoint.parse(vector["file"]) == checkpoint.CpuManagerCheckpoint(
         written.policy, written.default, written.entries or {}, written.pod_entries
     )
 

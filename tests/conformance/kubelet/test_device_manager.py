@@ -32,7 +32,14 @@ from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.masks import Mask, mask_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import Allocation, DeviceState, Node, NodeState, PluginDevice, PluginOptions
+from purser.core.kubelet.state import (
+    Allocation,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
+    PluginDevice,
+    PluginOptions,
+)
 from purser.core.kubelet.versions import Behaviour, behaviour, parse_version
 from purser.core.podspec import ContainerKind
 from purser.core.quantities import quantity_ceil
@@ -152,7 +159,7 @@ def check_allocate(vector: Vector, version: str) -> None:
         assert shape(choice.device_ids, vector) in possible
 
 
-def check_groups(vector: Vector, version: str, state: DeviceState) -> None:
+def check_groups(vector: Vector, version: str, state: DeviceManagerState) -> None:
     available = frozenset(vector["healthy"]) - frozenset(vector["allocated_before"])
     groups = filter_by_affinity(rules_of(version), state.resources[RESOURCE], available, mask_in(vector["hint"]))
     assert [sorted(group) for group in groups] == [vector["aligned"], vector["unaligned"], vector["no_affinity"]]
@@ -210,13 +217,13 @@ def state_of(
     taken: dict[str, list[str]] | None = None,
     held: dict[tuple[str, str], dict[str, Allocation]] | None = None,
     asks: bool = False,
-) -> DeviceState:
-    state = DeviceState()
+) -> DeviceManagerState:
+    state = DeviceManagerState()
     for name, devices in resources.items():
         state = register(state, name, PluginOptions(preferred_allocation=asks))
         state = update(state, name, [device_of(id_, nodes, healthy) for id_, nodes in devices.items()])
     allocated = {name: frozenset(ids) for name, ids in (taken or {}).items()} | counted(held or {})
-    return DeviceState(state.resources, held or {}, allocated)
+    return DeviceManagerState(state.resources, held or {}, allocated)
 
 
 def device_of(id_: str, nodes: list[int] | None, healthy: list[str] | None) -> PluginDevice:
@@ -231,8 +238,8 @@ def held_of(allocated: dict[str, dict[str, dict[str, list[str]]]]) -> dict[tuple
     }
 
 
-def node_of(version: str, numa_nodes: list[int]) -> Node:
-    return Node(KubeletConfig(version=version), Machine(numa_nodes=tuple(map(NumaNode, numa_nodes))))
+def node_of(version: str, numa_nodes: list[int]) -> KubeletNode:
+    return KubeletNode(KubeletConfig(version=version), Machine(numa_nodes=tuple(map(NumaNode, numa_nodes))))
 
 
 def rules_of(version: str) -> Behaviour:
@@ -250,8 +257,8 @@ def pod_of(pod: dict[str, Any]) -> KubeletPod:
     )
 
 
-def choose(version: str, state: DeviceState, want: Want, response: list[str] | None) -> tuple[Choice, list[Ask]]:
-    choosing = devices_to_allocate(rules_of(version), NodeState(devices=state), want)
+def choose(version: str, state: DeviceManagerState, want: Want, response: list[str] | None) -> tuple[Choice, list[Ask]]:
+    choosing = devices_to_allocate(rules_of(version), KubeletState(devices=state), want)
     asked: list[Ask] = []
     try:
         ask = next(choosing)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from purser.core.fleet.facts import NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.model import Device, NodeInventory
 from purser.core.names import GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.node_amounts import listed_amounts
@@ -18,7 +18,7 @@ def device_uuid(node: str, place: int) -> str:
     return f"GPU-{node}-{place}"
 
 
-async def add_node(client: Client, node: NodeFacts) -> None:
+async def add_node(client: Client, node: FleetNodeFacts) -> None:
     """A node that exists only in the API, with the inventory that an agent would publish."""
     devices = tuple(
         Device(device_uuid(node.name, place), place, gpu.model, gpu.memory_mib, slots=gpu.slots)

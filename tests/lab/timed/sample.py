@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec.structs import replace
 
-from purser.core.fleet.facts import NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import speed_for
 from purser.simulator.workload import Order, SimPod, Workload
@@ -48,13 +48,13 @@ def _without_repeats(pod: SimPod) -> SimPod:
     return replace(pod, shape=replace(pod.shape, models=models))
 
 
-def _nodes(listed: tuple[NodeFacts, ...], number: int, drawn: random.Random) -> tuple[NodeFacts, ...]:
+def _nodes(listed: tuple[FleetNodeFacts, ...], number: int, drawn: random.Random) -> tuple[FleetNodeFacts, ...]:
     """Of each model in turn one."""
     of_model = defaultdict(list)
     for node in listed:
         of_model[node.gpus[0].model].append(node)
     piles = [drawn.sample(of_model[model], len(of_model[model])) for model in sorted(of_model)]
-    chosen: list[NodeFacts] = []
+    chosen: list[FleetNodeFacts] = []
     while len(chosen) < number:
         for pile in piles:
             if pile and len(chosen) < number:

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import NODE, A, B, device, grant, grants_of, listed, part, slot
 
-from purser.agent.book import Book, BookedContainer, CheckpointError, read_checkpoint
+from purser.agent.book import AgentCheckpointError, Book, BookedContainer, read_checkpoint
 from purser.core.ledger import OvercommitError, UnknownDeviceError
 from purser.core.model import Enforcement, GrantState, NodeInventory
 
@@ -97,7 +97,7 @@ async def test_a_book_that_cannot_be_written_is_still_a_book(tmp_path):
 def test_a_checkpoint_is_refused(tmp_path, content, problem):
     path = tmp_path / "book.json"
     path.write_text(content)
-    with pytest.raises(CheckpointError, match=problem):
+    with pytest.raises(AgentCheckpointError, match=problem):
         read_checkpoint(path, NODE)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, device, grant, part
 
-from purser.agent.allocation import Answer, ContainerFacts, DeviceList, Mount, NodeFacts, answer
+from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceList, Mount, answer
 from purser.core.model import Enforcement, LibraryHold
 
 DEVICES = {
@@ -20,7 +20,9 @@ CORE_MOUNTS = (
 
 def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000, cores_percent=30, **facts):
     wanted = part("main", *uuids, memory_mib=memory_mib, cores_percent=cores_percent)
-    node = NodeFacts(devices=DEVICES, enforcement=enforcement, library_dir="/opt/vgpu", lock_dir="/tmp/lock", **facts)
+    node = AllocationFacts(
+        devices=DEVICES, enforcement=enforcement, library_dir="/opt/vgpu", lock_dir="/tmp/lock", **facts
+    )
     return answer(grant("p", wanted), wanted, container or ContainerFacts(), node)
 
 
@@ -29,7 +31,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
     [
         pytest.param(
             given(A),
-            Answer(
+            ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,
                     "PURSER_GPU_ENFORCEMENT": "none",
@@ -41,7 +43,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, cores_percent=0),
-            Answer(
+            ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,
                     "PURSER_GPU_ENFORCEMENT": "none",
@@ -52,7 +54,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, enforcement=Enforcement.HAMI_CORE),
-            Answer(
+            ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,
                     "PURSER_GPU_ENFORCEMENT": "hami-core",
@@ -66,7 +68,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(priority=1), cores_percent=0),
-            Answer(
+            ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,
                     "PURSER_GPU_ENFORCEMENT": "hami-core",
@@ -80,7 +82,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, enforcement=Enforcement.HAMI_CORE, container=ContainerFacts(hold=LibraryHold.OFF)),
-            Answer(
+            ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": A,
                     "PURSER_GPU_ENFORCEMENT": "none",
@@ -92,7 +94,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, B),
-            Answer(
+            ContainerAllocation(
                 {
                     "NVIDIA_VISIBLE_DEVICES": f"{B},{A}",
                     "PURSER_GPU_ENFORCEMENT": "none",
@@ -105,7 +107,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, B, memory_mib=16000, cores_percent=100, enforcement=Enforcement.HAMI_CORE),
-            Answer({"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"}),
+            ContainerAllocation({"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"}),
             id="whole devices have no limits and no library",
         ),
         pytest.param(
@@ -115,7 +117,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
                 device_nodes=("nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"),
                 minors={A: 1, B: 0},
             ),
-            Answer(
+            ContainerAllocation(
                 {"NVIDIA_VISIBLE_DEVICES": A, "PURSER_GPU_ENFORCEMENT": "whole-device"},
                 device_nodes=("nvidiactl", "nvidia-uvm", "nvidia1"),
             ),
@@ -123,7 +125,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, B, cores_percent=100, device_list=DeviceList.MOUNTS),
-            Answer(
+            ContainerAllocation(
                 {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
                 tuple(Mount(f"/var/run/nvidia-container-devices/{uuid}", "/dev/null") for uuid in (A, B)),
             ),
@@ -131,7 +133,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, B, cores_percent=100, device_list=DeviceList.CDI_ANNOTATIONS),
-            Answer(
+            ContainerAllocation(
                 {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
                 annotations={"cdi.k8s.io/purser.dev_gpu": f"nvidia.com/gpu={A},nvidia.com/gpu={B}"},
             ),
@@ -139,7 +141,7 @@ def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000,
         ),
         pytest.param(
             given(A, B, cores_percent=100, device_list=DeviceList.CDI_CRI),
-            Answer(
+            ContainerAllocation(
                 {"NVIDIA_VISIBLE_DEVICES": f"{B},{A}", "PURSER_GPU_ENFORCEMENT": "whole-device"},
                 cdi_devices=(f"nvidia.com/gpu={A}", f"nvidia.com/gpu={B}"),
             ),

@@ -10,7 +10,7 @@ from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
 
 from purser.agent.health import DeviceMonitor
-from purser.agent.nvml import DriverError, DriverInfo, Fault, FaultKind, Gpu, NullDriver, Reading, XidEvent
+from purser.agent.nvml import DeviceFault, DeviceReading, DriverError, DriverInfo, FaultKind, Gpu, NullDriver, XidEvent
 from purser.agent.settings import AgentSettings
 
 
@@ -51,7 +51,7 @@ class Driver(NullDriver):
         self.reads[uuid] += 1
         if uuid in self.hanging:
             self.hanging[uuid].wait()
-        return Reading(uuid=uuid, fault=self.faults.get(uuid))
+        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid))
 
     def wait_event(self, timeout_ms):
         if self.events:
@@ -103,7 +103,7 @@ async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
     async with monitoring(driver, lambda uuid, health: told.append((uuid, health.cause))) as monitor:
         driver.events.append(XidEvent(uuid=A, xid=79))
         await eventually(lambda: healthy(monitor) == {B})
-        driver.faults[A] = Fault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
+        driver.faults[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
         await eventually(lambda: "GPU is lost" in monitor.health[A].reason)
         driver.faults.clear()
         await eventually(lambda: healthy(monitor) == {A, B})
@@ -112,7 +112,7 @@ async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
 
 async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until_it_is_back():
     driver = Driver()
-    driver.unknown[A] = Fault(FaultKind.LOST, "nvmlDeviceGetHandleByIndex", "GPU is lost")
+    driver.unknown[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetHandleByIndex", "GPU is lost")
     with structlog.testing.capture_logs() as logs:
         async with monitoring(driver, reopen_interval_s=0.01) as monitor:
             await eventually(lambda: healthy(monitor) == {B} and driver.reopened > 3)

@@ -5,10 +5,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.agent.builders import A, B, C, part, slot, slots
 
-from purser.agent.admission import Demand, Preference
+from purser.agent.admission import AllocateCall, PreferredAllocationCall
 from purser.core.kubelet.asks import Allocate, PreferredAllocation
 from purser.core.kubelet.pod import KubeletPod, QosClass
-from purser.core.kubelet.state import NodeState
+from purser.core.kubelet.state import KubeletState
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival
 from purser.core.placement.foresight import Diverted, agents_answer
@@ -27,9 +27,9 @@ def foretold(ask, granted):
 
 def preferred(granted, size, available, must_include):
     """Foretold and the agent's; None: refused."""
-    ask = PreferredAllocation(("u", "main"), GPU_RESOURCE, available, must_include, size, NodeState())
+    ask = PreferredAllocation(("u", "main"), GPU_RESOURCE, available, must_include, size, KubeletState())
     foreseen = foretold(ask, granted)
-    agents = Preference(size, tuple(available), tuple(must_include))
+    agents = PreferredAllocationCall(size, tuple(available), tuple(must_include))
     return (
         None if isinstance(foreseen, Diverted) else foreseen,
         agents.answer(granted) if agents.fits(granted) else None,
@@ -48,8 +48,8 @@ def test_the_preferred_ids_are_foretold(granted, size, available, must_include):
 @settings(max_examples=200, deadline=None)
 @given(grants, some_ids)
 def test_the_allocation_is_foretold(granted, ids):
-    foreseen = foretold(Allocate(("u", "main"), GPU_RESOURCE, ids, NodeState()), granted)
-    assert (foreseen == b"") == Demand(tuple(ids)).fits(granted)
+    foreseen = foretold(Allocate(("u", "main"), GPU_RESOURCE, ids, KubeletState()), granted)
+    assert (foreseen == b"") == AllocateCall(tuple(ids)).fits(granted)
 
 
 SEVERAL = [
@@ -71,4 +71,4 @@ def test_both_answer_by_the_same_rule(granted, size, available, must_include, id
 
 def test_a_container_that_does_not_fit_is_not_answered_for():
     with pytest.raises(ValueError, match=r"container main \(GPU-aaaaaaaa\) cannot be given 1 of 1 free ids"):
-        Preference(1, (slot(B, 0),)).answer(part("main", A))
+        PreferredAllocationCall(1, (slot(B, 0),)).answer(part("main", A))

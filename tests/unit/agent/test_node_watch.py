@@ -16,7 +16,7 @@ from purser.agent.threads import in_thread
 from purser.core.model import LibraryHold
 from purser.core.names import INIT_RESOURCES_ANNOTATION
 from purser.kube.adapters import devices_asked
-from purser.kube.objects import Container, EnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from purser.kube.objects import Container, ContainerEnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_a_call_in_a_thread_returns_raises_and_may_be_abandoned():
 
 
 def container(name, limits=None, **env):
-    variables = tuple(EnvVar(key, value) for key, value in env.items())
+    variables = tuple(ContainerEnvVar(key, value) for key, value in env.items())
     return Container(name=name, resources=ResourceRequirements(limits=limits or {}), env=variables)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, C, D, grant, grants_of, init, listed, part, sidecar, slot, slots
 
-from purser.agent.admission import Demand, Preference, owner_of, resolve, stranger_on
+from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, resolve, stranger_on
 from purser.agent.disputes import cards_of
 
 
@@ -15,8 +15,8 @@ def turn_of(resolution):
     return resolution.turn and (resolution.turn.grant.pod, resolution.turn.part.container)
 
 
-ONE = Preference(1, slots(A, B, C, D))
-TWO = Preference(2, slots(A, B, C, D))
+ONE = PreferredAllocationCall(1, slots(A, B, C, D))
+TWO = PreferredAllocationCall(2, slots(A, B, C, D))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="a sidecar is listed by newer kubelets",
         ),
         pytest.param(
-            Preference(2, slots(A, B, C)),
+            PreferredAllocationCall(2, slots(A, B, C)),
             [listed("p", main=[])],
             [grant("p", init("prepare", A, B), part("main", C))],
             {"p": ["prepare"]},
@@ -128,7 +128,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="two of equal size on different devices are ambiguous",
         ),
         pytest.param(
-            Preference(1, slots(B, C)),
+            PreferredAllocationCall(1, slots(B, C)),
             [listed("rejected", main=[]), listed("p", main=[])],
             [grant("rejected", part("main", A)), grant("p", part("main", B))],
             {},
@@ -144,7 +144,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="grants on the same device are the same to a preference",
         ),
         pytest.param(
-            Demand((slot(A, 1),)),
+            AllocateCall((slot(A, 1),)),
             [listed("rejected", main=[]), listed("p", main=[])],
             [grant("rejected", part("main", A, memory_mib=1)), grant("p", part("main", A, memory_mib=2))],
             {},
@@ -152,7 +152,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="grants of different size on the same device are ambiguous to an allocation",
         ),
         pytest.param(
-            Demand((slot(A, 1),)),
+            AllocateCall((slot(A, 1),)),
             [listed("q", main=[]), listed("p", main=[])],
             [grant("q", part("main", A)), grant("p", part("main", A))],
             {},
@@ -160,7 +160,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="equal grants are exchangeable, the first by uid is taken",
         ),
         pytest.param(
-            Demand((slot(A, 1),)),
+            AllocateCall((slot(A, 1),)),
             [listed("rejected", main=[]), listed("p", main=[])],
             [grant("rejected", part("main", A)), grant("p", init("prepare", A), part("main", A, memory_mib=2))],
             {},
@@ -168,7 +168,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="an init container is exchangeable with nobody, for nobody else knows that it was served",
         ),
         pytest.param(
-            Demand((slot(B, 1), slot(A, 2))),
+            AllocateCall((slot(B, 1), slot(A, 2))),
             [listed("p", main=[])],
             [grant("p", part("main", A, B))],
             {},
@@ -176,7 +176,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="the order of ids does not matter",
         ),
         pytest.param(
-            Demand((slot(A, 1), slot(A, 2))),
+            AllocateCall((slot(A, 1), slot(A, 2))),
             [listed("p", main=[])],
             [grant("p", part("main", A, B))],
             {},
@@ -184,10 +184,15 @@ TWO = Preference(2, slots(A, B, C, D))
             id="two slots of one card are not two cards",
         ),
         pytest.param(
-            Demand((slot(B, 1),)), [listed("p", main=[])], [grant("p", part("main", A))], {}, None, id="another card"
+            AllocateCall((slot(B, 1),)),
+            [listed("p", main=[])],
+            [grant("p", part("main", A))],
+            {},
+            None,
+            id="another card",
         ),
         pytest.param(
-            Preference(2, slots(A, B), (slot(B, 1),)),
+            PreferredAllocationCall(2, slots(A, B), (slot(B, 1),)),
             [listed("p", main=[])],
             [grant("p", part("main", A, B))],
             {},
@@ -195,7 +200,7 @@ TWO = Preference(2, slots(A, B, C, D))
             id="what must be included is of the grant",
         ),
         pytest.param(
-            Preference(2, slots(A, B, C), (slot(C, 1),)),
+            PreferredAllocationCall(2, slots(A, B, C), (slot(C, 1),)),
             [listed("p", main=[])],
             [grant("p", part("main", A, B))],
             {},
@@ -221,13 +226,13 @@ def test_an_ambiguity_names_everybody_who_fits():
 
 
 def test_a_preference_is_answered_with_required_ids_first_then_the_lowest_slots():
-    ask = Preference(3, (slot(A, 10), slot(A, 9), slot(B, 2), slot(B, 7), slot(C, 5)), (slot(B, 7),))
+    ask = PreferredAllocationCall(3, (slot(A, 10), slot(A, 9), slot(B, 2), slot(B, 7), slot(C, 5)), (slot(B, 7),))
     assert ask.answer(part("main", C, B, A)) == (slot(C, 5), slot(B, 7), slot(A, 9))
 
 
 def test_a_whole_card_is_its_own_id():
-    assert Preference(1, (A, B)).answer(part("main", B)) == (B,)
-    assert Demand((B,)).fits(part("main", B))
+    assert PreferredAllocationCall(1, (A, B)).answer(part("main", B)) == (B,)
+    assert AllocateCall((B,)).fits(part("main", B))
 
 
 def test_the_owner_of_ids_holds_exactly_these():

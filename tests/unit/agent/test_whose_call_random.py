@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.agent.builders import A, B, C, D, grant, grants_of, init, listed, part, slot
 
-from purser.agent.admission import Demand, Preference, resolve
+from purser.agent.admission import AllocateCall, PreferredAllocationCall, resolve
 from purser.core.model import ContainerKind
 
 SLOTS = 40
@@ -49,13 +49,13 @@ def admit(kubelet, pod, grants, stop_at):
         if place == stop_at:
             return
         must = reusable if len(reusable) <= len(wanted.shares) else ()
-        ask = Preference(len(wanted.shares), tuple(sorted(kubelet.free | set(must))), must)
+        ask = PreferredAllocationCall(len(wanted.shares), tuple(sorted(kubelet.free | set(must))), must)
         preferred = resolve(ask, kubelet.listing(), grants, kubelet.served).turn
         if preferred is None:
             yield wanted, None
             return
         ids = ask.answer(preferred.part)
-        turn = resolve(Demand(ids), kubelet.listing(), grants, kubelet.served).turn
+        turn = resolve(AllocateCall(ids), kubelet.listing(), grants, kubelet.served).turn
         yield wanted, turn
         if turn is None:
             return

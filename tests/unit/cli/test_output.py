@@ -6,7 +6,7 @@ import pytest
 import typer
 import yaml
 
-from purser.cli.output import Column, Document, Output, dump, fail, show
+from purser.cli.output import Column, DocumentFormat, Output, dump, fail, show
 
 COLUMNS: list[Column[tuple[str, int | None]]] = [
     Column("NAME", lambda row: row[0]),
@@ -60,5 +60,5 @@ def test_a_failure_with_others_words_is_one_line_too(capsys: pytest.CaptureFixtu
 
 
 def test_one_thing_is_printed_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    dump({"version": "1", "y": "4123e05"}, Document.YAML)
+    dump({"version": "1", "y": "4123e05"}, DocumentFormat.YAML)
     assert capsys.readouterr().out == "version: '1'\n'y': '4123e05'\n"

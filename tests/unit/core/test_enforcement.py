@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.unit.scheduler.reviews import container, pod
 
-from purser.agent.allocation import NodeFacts, answer
+from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
 from purser.core.model import ContainerKind, Device, DeviceShare, Enforcement, NodeInventory
@@ -77,7 +77,7 @@ def test_grant_and_environment_say_the_same_and_the_library_is_there_where_they_
         grant,
         grant.containers[0],
         container_facts(body, "main"),
-        NodeFacts({"GPU-1": device}, of_node, library_dir="/opt/vgpu", lock_dir="/tmp/lock"),
+        AllocationFacts({"GPU-1": device}, of_node, library_dir="/opt/vgpu", lock_dir="/tmp/lock"),
     )
 
     assert grant.containers[0].enforcement.value == given.environment["PURSER_GPU_ENFORCEMENT"] == expected

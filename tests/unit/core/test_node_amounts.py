@@ -11,7 +11,7 @@ from purser.core.ledger import Usage, pod_usage
 from purser.core.model import ContainerKind, Device, NodeInventory
 from purser.core.node_amounts import AMOUNTS, Holder, asked_amounts, differing, listed_amounts
 from purser.core.placement import Placement, place, to_grant
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 GPU, MEM, PERCENT, CORES, PRIORITY = (
@@ -88,7 +88,7 @@ def test_never_less_is_listed_than_pods_ask_for() -> None:
 )
 def test_pods_ask_for_what_they_ask_for_at_one_time(containers: list[tuple[ContainerKind, str]], amount: int) -> None:
     parts = tuple(ContainerSpec("c", kind, {MEM: text, "cpu": "4"}, {MEM: text}) for kind, text in containers)
-    assert asked_amounts(PodSpec("u", "ns", "p", {}, parts)) == ({MEM: amount} if amount else {})
+    assert asked_amounts(PodManifest("u", "ns", "p", {}, parts)) == ({MEM: amount} if amount else {})
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_percentages_of_one_card_may_come_to_more_than_a_hundred(
     fleet = Fleet()
     fleet.set_inventory(inventory)
     for number in range(count):
-        spec = PodSpec(f"u{number}", "ns", f"p{number}", {}, (ContainerSpec("c", APP, limits),))
+        spec = PodManifest(f"u{number}", "ns", f"p{number}", {}, (ContainerSpec("c", APP, limits),))
         request, state = parse(spec), fleet.node("n")
         assert request is not None and state is not None
         found = place(state, request)
@@ -163,7 +163,7 @@ def test_whatever_is_placed_fits_what_the_node_lists(
         inventory = data.draw(st.one_of(st.just(inventory), lost(inventory)))
         fleet.set_inventory(inventory)
         parts = tuple(ContainerSpec(f"c{i}", kind, limits) for i, (kind, limits) in enumerate(containers))
-        spec = PodSpec(f"u{number}", "ns", f"p{number}", {}, parts)
+        spec = PodManifest(f"u{number}", "ns", f"p{number}", {}, parts)
         asks, now = asked_amounts(spec), listed_amounts(inventory, there)
         taken = {name: sum(pod.asks.get(name, 0) for pod in there) for name in AMOUNTS}
         assert all(now.get(name, 0) >= amount for name, amount in taken.items())

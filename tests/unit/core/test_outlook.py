@@ -16,16 +16,16 @@ from purser.core.kubelet.report import aligns, decode, encode, node_of, report_o
 from purser.core.kubelet.state import (
     Allocation,
     CpuState,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryBlock,
     MemoryNode,
     MemoryState,
     MemoryTable,
-    Node,
-    NodeState,
     PluginDevice,
     PluginOptions,
-    Resource,
+    PluginResource,
 )
 from purser.core.ledger import Ledger
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
@@ -37,25 +37,25 @@ from purser.core.placement.policy import DEFAULT_POLICY
 # Who is on the way
 
 
-def gpus(*ids: str, numa: int = 0) -> Resource:
+def gpus(*ids: str, numa: int = 0) -> PluginResource:
     devices = {id_: PluginDevice(id_, True, (numa,)) for id_ in ids}
-    return Resource(devices, frozenset(ids), frozenset(), True, PluginOptions(True, True))
+    return PluginResource(devices, frozenset(ids), frozenset(), True, PluginOptions(True, True))
 
 
 @pytest.fixture
-def node() -> Node:
+def node() -> KubeletNode:
     rng = Random("outlook")
     while not aligns((live := LiveNode(rng)).node.config):
         pass
     return live.node
 
 
-STATE = NodeState(
-    DeviceState({GPU_RESOURCE: gpus("g0", "g1")}),
+STATE = KubeletState(
+    DeviceManagerState({GPU_RESOURCE: gpus("g0", "g1")}),
     CpuState(0b1111, 0b1),
     MemoryState({0: MemoryNode({"memory": MemoryTable(100, 0, 100, 0, 100)}, 1)}),
 )
-WITHOUT_MANAGERS = NodeState(STATE.devices)
+WITHOUT_MANAGERS = KubeletState(STATE.devices)
 
 
 def pod(uid: str, qos: QosClass = QosClass.GUARANTEED, **limits: int) -> KubeletPod:
@@ -68,7 +68,7 @@ def grant(uid: str, *uuids: str) -> Grant:
     return Grant(uid, "ns", uid, "n", (part,))
 
 
-def outlooks(node: Node, state: NodeState, *pods: KubeletPod) -> Outlooks:
+def outlooks(node: KubeletNode, state: KubeletState, *pods: KubeletPod) -> Outlooks:
     known = Outlooks()
     known.set_report("n", node, state)
     for each in pods:
@@ -99,16 +99,16 @@ def test_they_come_in_the_order_in_which_they_were_bound(node):
     assert list(coming(known.of("n", []))) == ["b", "c", "a"]
 
 
-def holding_devices(state: NodeState) -> NodeState:
+def holding_devices(state: KubeletState) -> KubeletState:
     held = {("a", "c"): {GPU_RESOURCE: Allocation({0: ("g0",)})}}
     return replace(state, devices=replace(state.devices, held=held))
 
 
-def with_cpus(state: NodeState) -> NodeState:
+def with_cpus(state: KubeletState) -> KubeletState:
     return replace(state, cpus=replace(state.cpus, exclusive={("a", "c"): 2}))
 
 
-def with_memory(state: NodeState) -> NodeState:
+def with_memory(state: KubeletState) -> KubeletState:
     return replace(state, memory=replace(state.memory, blocks={("a", "c"): (MemoryBlock(1, "memory", 1),)}))
 
 
@@ -185,15 +185,15 @@ def test_emptied_nobody_is_on_the_way(node):
 POSITIONS = {"g0": 0, "g1": 1}
 
 
-def key(state: NodeState, node: Node, *pods: KubeletPod, grants: tuple[Grant, ...] = ()) -> object:
+def key(state: KubeletState, node: KubeletNode, *pods: KubeletPod, grants: tuple[Grant, ...] = ()) -> object:
     return outlooks(node, state, *pods).of("n", grants).key(POSITIONS)
 
 
-def with_devices(**changes: object) -> NodeState:
+def with_devices(**changes: object) -> KubeletState:
     return replace(STATE, devices=replace(STATE.devices, **changes))
 
 
-def with_table(**changes: int) -> NodeState:
+def with_table(**changes: int) -> KubeletState:
     table = replace(STATE.memory.nodes[0].tables["memory"], **changes)
     return replace(STATE, memory=MemoryState({0: MemoryNode({"memory": table}, 1)}))
 
@@ -210,7 +210,7 @@ DIFFERENT = {
     ),
     "the plugin said nothing yet": with_devices(resources={GPU_RESOURCE: replace(gpus("g0", "g1"), is_listed=False)}),
     "a plugin without devices": with_devices(
-        resources={**STATE.devices.resources, "x.com/y": Resource(is_listed=True)}
+        resources={**STATE.devices.resources, "x.com/y": PluginResource(is_listed=True)}
     ),
     "devices of a plugin that is gone": with_devices(allocated={"x.com/y": frozenset({"y"})}),
     "fewer shared CPUs": replace(STATE, cpus=CpuState(0b0111, 0b1)),

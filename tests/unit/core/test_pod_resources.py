@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from purser.core.dialects import parse
-from purser.core.pod_resources import PodResources, pod_resources
-from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
+from purser.core.pod_resources import EffectiveRequests, pod_resources
+from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
 from purser.core.quantities import QuantityError
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
@@ -16,8 +16,8 @@ def container(kind: ContainerKind, cpu: str = "", memory: str = "", **more: dict
     return ContainerSpec("c", kind, more.get("limits", {}), more.get("requests", named))
 
 
-def pod(*containers: ContainerSpec, **overhead: str) -> PodSpec:
-    return PodSpec("u", "ns", "p", {}, containers, overhead=overhead)
+def pod(*containers: ContainerSpec, **overhead: str) -> PodManifest:
+    return PodManifest("u", "ns", "p", {}, containers, overhead=overhead)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ def test_cpu_is_the_most_that_containers_ask_for_at_one_time(
 
 def test_cpu_and_memory_may_peak_at_different_times() -> None:
     asked = pod_resources(pod(container(INIT, "4", "1Gi"), container(APP, "1", "8Gi")))
-    assert asked == PodResources(4000, 8192)
+    assert asked == EffectiveRequests(4000, 8192)
 
 
 def test_a_request_counts_before_a_limit_and_a_limit_where_there_is_no_request() -> None:
     limits = {"cpu": "4", "memory": "4Gi"}
-    assert pod_resources(pod(container(APP, limits=limits, requests={"cpu": "1"}))) == PodResources(1000, 4096)
-    assert pod_resources(pod(container(APP, limits=limits, requests={"memory": "0"}))) == PodResources(4000, 0)
+    assert pod_resources(pod(container(APP, limits=limits, requests={"cpu": "1"}))) == EffectiveRequests(1000, 4096)
+    assert pod_resources(pod(container(APP, limits=limits, requests={"memory": "0"}))) == EffectiveRequests(4000, 0)
 
 
 def test_what_the_runtime_class_adds_is_added_to_the_peak() -> None:
     asked = pod_resources(pod(container(INIT, "4"), container(APP, "1"), cpu="250m", memory="120Mi"))
-    assert asked == PodResources(4250, 120)
+    assert asked == EffectiveRequests(4250, 120)
 
 
 @pytest.mark.parametrize(("memory", "mib"), [("1Mi", 1), ("1048577", 1), ("2097151.5", 2), ("1M", 0), ("1e9", 953)])
@@ -62,12 +62,12 @@ def test_memory_is_whole_mib(memory: str, mib: int) -> None:
 
 
 @pytest.mark.parametrize("spec", [pod(container(APP, "plenty")), pod(container(INIT, "1", "1 Gi")), pod(cpu="x")])
-def test_an_amount_that_is_no_quantity_is_an_error(spec: PodSpec) -> None:
+def test_an_amount_that_is_no_quantity_is_an_error(spec: PodManifest) -> None:
     with pytest.raises(QuantityError, match="is no quantity"):
         pod_resources(spec)
 
 
-def gpu_pod(**limits: str) -> PodSpec:
+def gpu_pod(**limits: str) -> PodManifest:
     return pod(container(APP, limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000", **limits}), cpu="1")
 
 

@@ -9,7 +9,7 @@ from purser.kube import Resource
 from purser.kube.policy_group import budgets_resource
 from purser.kube.resources import NODES, PODS
 from purser.operator.definition import crd
-from purser.operator.model import RuntimeKind, Wanted
+from purser.operator.model import RenderInputs, RuntimeKind
 from purser.operator.observing.kinds import RIVALS
 from purser.operator.operands import render as render_operands
 from purser.operator.operands.accounts import ACCOUNTS
@@ -37,7 +37,7 @@ def operands(spec: dict[str, Any]) -> list[dict[str, Any]]:
     kinds = (RuntimeKind("containerd"),)
     return [
         dict(r.object)
-        for r in render_operands(Wanted(policy=policy, namespace=NAMESPACE, purser_image=IMAGE, runtimes=kinds))
+        for r in render_operands(RenderInputs(policy=policy, namespace=NAMESPACE, purser_image=IMAGE, runtimes=kinds))
     ]
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from purser.agent.refusals import Reason
+from purser.agent.refusals import RefusalReason
 from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, ROOM_ANNOTATION
 from purser.kube.failures import FAILED, UNREADABLE, UNTRUSTED
 
@@ -36,7 +36,7 @@ def test_every_reason_of_an_event_is_documented():
         for reason in (*re.findall(constants, text, re.MULTILINE), *re.findall(literals, text))
     }
     assert {"Granted", "GpuUnhealthy", "Preempting", "EnforcementChanged"} <= reasons
-    reasons |= {reason.value for reason in Reason} | {FAILED, UNREADABLE, UNTRUSTED}
+    reasons |= {reason.value for reason in RefusalReason} | {FAILED, UNREADABLE, UNTRUSTED}
     assert {reason for reason in reasons if f"`{reason}`" not in PAGE} == set()
 
 

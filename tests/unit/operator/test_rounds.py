@@ -17,7 +17,7 @@ from purser.kube.failures import ObjectFailures
 from purser.operator import rounds as module
 from purser.operator.gauges import Gauge
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.model import Apply, Evict, LeftOut, NodeView, Outcome, PatchNode, Say, Snapshot, Workload
+from purser.operator.model import Apply, Evict, LeftOut, NodeView, NodeWorkload, PatchNode, RoundOutcome, Say, Snapshot
 from purser.operator.rounds import RoundError, Rounds
 
 PATCH = PatchNode(node="a", labels={"x": "y"})
@@ -28,7 +28,7 @@ class World:
     """Everything around `Rounds`, played."""
 
     def __init__(self, monkeypatch, apart_s=0.01):
-        self.outcome = Outcome()
+        self.outcome = RoundOutcome()
         self.errors = []
         self.began, self.said, self.written, self.refreshed = [], [], [], 0
         self.refusals = []
@@ -114,7 +114,7 @@ async def test_a_change_during_a_round_leads_to_another(world):
 
 
 async def test_time_alone_brings_a_round_where_the_kernel_asks_for_it(world):
-    world.outcome = Outcome(look_again_s=0.03)
+    world.outcome = RoundOutcome(look_again_s=0.03)
     world.rounds.trigger()
     await work(world, 0.3)
     assert len(world.began) >= 3
@@ -148,7 +148,7 @@ async def test_a_round_that_fails_is_tried_again_and_counted(world, error):
 
 
 async def test_a_write_that_fails_brings_another_round(world):
-    world.outcome = Outcome(actions=(PATCH,))
+    world.outcome = RoundOutcome(actions=(PATCH,))
     world.takes_s = 0.001
 
     async def do(action):
@@ -183,7 +183,7 @@ def answers(world, *errors):
 
 
 async def test_a_write_that_is_refused_is_known_to_the_next_rounds_for_as_long_as_it_is(world):
-    world.outcome = Outcome(actions=(APPLY,))
+    world.outcome = RoundOutcome(actions=(APPLY,))
     answers(world, NO, NO, ServerError(500, "", "webhook down"), ApiUnavailableError("timeout"), NO, None)
     for _ in range(5):
         with pytest.raises(RoundError):
@@ -195,7 +195,7 @@ async def test_a_write_that_is_refused_is_known_to_the_next_rounds_for_as_long_a
 
 
 async def test_that_a_write_is_taken_after_all_brings_a_round_that_says_so(world):
-    world.outcome = Outcome(actions=(APPLY,))
+    world.outcome = RoundOutcome(actions=(APPLY,))
     answers(world, NO, None)
     world.rounds.trigger()
     await work(world, 0.5)
@@ -203,7 +203,7 @@ async def test_that_a_write_is_taken_after_all_brings_a_round_that_says_so(world
 
 
 async def test_a_leader_of_old_has_nothing_to_tell_when_it_leads_again(world):
-    world.outcome = Outcome(actions=(APPLY,))
+    world.outcome = RoundOutcome(actions=(APPLY,))
     answers(world, NO)
     with pytest.raises(RoundError):
         await world.rounds.round()
@@ -214,7 +214,7 @@ async def test_a_leader_of_old_has_nothing_to_tell_when_it_leads_again(world):
 
 
 async def test_a_node_that_changed_meanwhile_is_decided_about_anew_and_nothing_has_failed(world):
-    world.outcome = Outcome(actions=(PATCH,))
+    world.outcome = RoundOutcome(actions=(PATCH,))
     answers(world, ConflictError(409, "Conflict", "changed"), None)
     world.rounds.trigger()
     await work(world, 0.2)
@@ -222,8 +222,8 @@ async def test_a_node_that_changed_meanwhile_is_decided_about_anew_and_nothing_h
 
 
 async def test_an_eviction_that_a_budget_refuses_is_asked_for_when_the_kernel_says(world):
-    evict = Evict(Workload(namespace="n", name="w", uid="u", node="a"), "upgrade")
-    world.outcome = Outcome(actions=(evict,), look_again_s=60.0)
+    evict = Evict(NodeWorkload(namespace="n", name="w", uid="u", node="a"), "upgrade")
+    world.outcome = RoundOutcome(actions=(evict,), look_again_s=60.0)
     answers(world, TooManyRequestsError(429, "TooManyRequests", "budget"))
     world.rounds.trigger()
     await work(world, 0.2)
@@ -232,7 +232,7 @@ async def test_an_eviction_that_a_budget_refuses_is_asked_for_when_the_kernel_sa
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a round that ends", "a round that fails"])
 async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fails):
-    world.outcome = Outcome(actions=(PATCH,), gauges={Gauge.GPU_NODES: 3.0})
+    world.outcome = RoundOutcome(actions=(PATCH,), gauges={Gauge.GPU_NODES: 3.0})
     await world.rounds.round()
     assert world.metrics.registry.get_sample_value("gpu_operator_gpu_nodes_total") == 3.0
 
@@ -251,13 +251,13 @@ async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fa
 
 
 async def test_an_event_is_said_when_it_becomes_so_and_not_in_each_round(world):
-    world.outcome = Outcome(events=(SAY,))
+    world.outcome = RoundOutcome(events=(SAY,))
     for _ in range(3):
         await world.rounds.round()
     assert world.said == [("Node", "a", "DriverFails", "Warning")]
-    world.outcome = Outcome()
+    world.outcome = RoundOutcome()
     await world.rounds.round()
-    world.outcome = Outcome(events=(SAY,))
+    world.outcome = RoundOutcome(events=(SAY,))
     await world.rounds.round()
     assert len(world.said) == 2
 
@@ -268,7 +268,7 @@ async def test_a_node_that_is_left_out_is_told_of_and_tried_last_in_the_next_rou
     monkeypatch.setattr(ObjectFailures, "failed", lambda _, resource, about, error: told.append((about.name, error)))
     error = KeyError("x")
     unsure, bad = LeftOut(node=NodeView(name="b"), why="?"), LeftOut(node=NodeView(name="a"), why="!", error=error)
-    world.outcome = Outcome(actions=(PATCH,), left_out=(bad, unsure))
+    world.outcome = RoundOutcome(actions=(PATCH,), left_out=(bad, unsure))
     decide = module.reconcile
     monkeypatch.setattr(module, "reconcile", lambda seen: (suspects.append(seen.suspects), decide(seen))[1])
     await world.rounds.round()

@@ -1,6 +1,6 @@
 """What is read off a node's standing."""
 
-from purser.operator.model import NodeView, PodView, Pool, Presence, RuntimeKind, Standing, Template
+from purser.operator.model import NodeView, OperandPod, Pool, Presence, RuntimeKind, Standing, Template
 from purser.operator.order import Operand
 
 POOL = Pool(
@@ -15,8 +15,8 @@ POOL = Pool(
 
 def pod(
     name: str, template: str, *, created: float, going: bool = False, daemon_set: str = "purser-driver-p"
-) -> PodView:
-    return PodView(
+) -> OperandPod:
+    return OperandPod(
         namespace="ns",
         name=name,
         uid=name,
@@ -29,7 +29,7 @@ def pod(
     )
 
 
-def standing(*pods: PodView, pool: Pool | None = POOL) -> Standing:
+def standing(*pods: OperandPod, pool: Pool | None = POOL) -> Standing:
     return Standing(
         node=NodeView(name="n"),
         presence=Presence("present"),

@@ -26,21 +26,21 @@ from purser.operator.merging import patched
 from purser.operator.model import (
     Action,
     Adopt,
+    AppliedObject,
     Apply,
     Budget,
     Delete,
     DeletePod,
     Evict,
     NodeView,
+    NodeWorkload,
     ObjectKey,
-    Outcome,
+    OperandPod,
     PatchNode,
-    PodView,
-    Refusal,
+    RefusedWrite,
+    RoundOutcome,
     SetFinalizer,
-    Settled,
     Snapshot,
-    Workload,
     WriteStatus,
 )
 from purser.operator.names import (
@@ -79,9 +79,9 @@ class World:
         self.cards: dict[str, str] = {}
         """By node: PCI device id of these GPUs; where it is not given a Tesla T4, which cannot MIG."""
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
-        self.pods: dict[str, PodView] = {}
-        self.settled: dict[ObjectKey, Settled] = {}
-        self.workloads: dict[str, Workload] = {}
+        self.pods: dict[str, OperandPod] = {}
+        self.settled: dict[ObjectKey, AppliedObject] = {}
+        self.workloads: dict[str, NodeWorkload] = {}
         self.budgets: tuple[Budget, ...] = ()
         self.troubles: dict[tuple[str, str], str] = {}
         """(node, operand) -> why its pod does not become ready."""
@@ -93,7 +93,7 @@ class World:
         self.foreign: frozenset[ObjectKey] = frozenset()
         self.refusing: dict[str, str] = {}
         """What the server refuses, as its key is spelled -> what it says."""
-        self.refusals: tuple[Refusal, ...] = ()
+        self.refusals: tuple[RefusedWrite, ...] = ()
         self.lingering = False
         """Pods that were asked to go take their time."""
         self.mig_errors: dict[str, str] = {}
@@ -238,7 +238,7 @@ class World:
             refusals=self.refusals,
         )
 
-    def round(self) -> Outcome:
+    def round(self) -> RoundOutcome:
         """One round; raises `Died` at the write at which the operator is to die."""
         outcome = reconcile(self.snapshot())
         refusals = []
@@ -250,7 +250,7 @@ class World:
                 raise Died
             key = subject(action)
             if told := self.refusing.get(str(key)):
-                refusals.append(Refusal(key, told))
+                refusals.append(RefusedWrite(key, told))
                 continue
             self.do(action)
             if self.writes_left is not None:
@@ -307,7 +307,7 @@ class World:
         if before is not None and "status" in before:
             live["status"] = before["status"]
         self.objects[key] = live
-        self.settled[key] = Settled(hash_of(live), deepcopy(live))
+        self.settled[key] = AppliedObject(hash_of(live), deepcopy(live))
 
     def _patch(self, action: PatchNode) -> None:
         if action.node not in self.nodes:
@@ -393,7 +393,7 @@ class World:
 
     def _create_pod(self, daemon_set: str, node: str, labels: Mapping[str, str]) -> None:
         uid = self._uid("pod")
-        self.pods[uid] = PodView(
+        self.pods[uid] = OperandPod(
             namespace=NAMESPACE,
             name=f"{daemon_set}-{uid}",
             uid=uid,
@@ -433,10 +433,10 @@ class World:
     def taint(self, node: str, key: str, effect: str = "NoSchedule") -> None:
         self.set_node(node, taints=(*self.nodes[node].taints, Taint(key, "", effect)))
 
-    def on(self, node: str) -> list[PodView]:
+    def on(self, node: str) -> list[OperandPod]:
         return [pod for pod in self.pods.values() if pod.node == node]
 
-    def pod(self, node: str, operand: str) -> PodView | None:
+    def pod(self, node: str, operand: str) -> OperandPod | None:
         return next((pod for pod in self.on(node) if pod.operand == operand and not pod.going), None)
 
     def deployed(self, node: str) -> dict[str, str]:
@@ -466,7 +466,7 @@ class World:
         }
         return objects, nodes, pods, policies
 
-    def _set_pod(self, pod: PodView, **fields: Any) -> None:
+    def _set_pod(self, pod: OperandPod, **fields: Any) -> None:
         self.pods[pod.uid] = msgspec.structs.replace(self.pods[pod.uid], **fields)
 
     def _uid(self, kind: str) -> str:

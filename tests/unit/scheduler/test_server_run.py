@@ -24,7 +24,7 @@ from purser.lab.apiserver import ApiServer
 from purser.scheduler.certificates_keeper import CertificateKeeper, SecretStore
 from purser.scheduler.keys import SigningKeyError
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.registration import Registration, differences, own_user
+from purser.scheduler.registration import WebhookRegistration, differences, own_user
 from purser.scheduler.run import run
 from purser.scheduler.settings import (
     LeaseTarget,
@@ -301,7 +301,7 @@ def state_of(metrics, name):
 async def test_the_ca_is_entered_once_and_nothing_else_is_touched(world):
     await world.bring_webhooks(IN_CLUSTER, TARGET)
     before = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
-    registration = Registration(world.client, IN_CLUSTER, TARGET, lambda: b"CA")
+    registration = WebhookRegistration(world.client, IN_CLUSTER, TARGET, lambda: b"CA")
     await registration.register()
     after = await world.client.get(VALIDATING_WEBHOOKS, "purser-validating")
     for webhook in after["webhooks"]:
@@ -323,7 +323,7 @@ async def test_what_somebody_changed_is_told_and_left_as_it_is(world):
     webhooks = [raw["webhooks"][0] | theirs, *raw["webhooks"][1:], first]
     await world.client.patch_merge(VALIDATING_WEBHOOKS, "purser-validating", {"webhooks": webhooks})
     metrics = SchedulerMetrics()
-    registration = Registration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
+    registration = WebhookRegistration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
     await registration.register()
     assert "failurePolicy is not as wanted" in registration.problems["purser-validating"]
     assert (state_of(metrics, "purser-validating"), state_of(metrics, "purser-mutating")) == ("different", "right")
@@ -337,7 +337,7 @@ async def test_what_somebody_changed_is_told_and_left_as_it_is(world):
 
 async def test_a_configuration_that_is_missing_is_told_and_found_once_it_is_there(world):
     metrics = SchedulerMetrics()
-    registration = Registration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
+    registration = WebhookRegistration(world.client, IN_CLUSTER, TARGET, lambda: b"CA", metrics)
     await registration.register()
     assert "purser webhook manifest" in registration.problems["purser-mutating"]
     assert state_of(metrics, "purser-mutating") == "missing"
@@ -365,7 +365,7 @@ async def test_a_new_ca_is_entered_at_once(world):
     bundle = [b"old"]
     target = UrlTarget("::1", 8443)
     await world.bring_webhooks(WebhookSettings(target), target)
-    registration = Registration(world.client, WebhookSettings(target), target, lambda: bundle[0])
+    registration = WebhookRegistration(world.client, WebhookSettings(target), target, lambda: bundle[0])
     running = asyncio.create_task(registration.run())
     async with asyncio.timeout(DEADLINE_S):
         await registration.done()

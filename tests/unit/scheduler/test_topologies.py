@@ -11,8 +11,8 @@ from purser.core.fleet import Fleet
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.report import encode, report_of
-from purser.core.kubelet.state import Node as KubeletNode
-from purser.core.kubelet.state import NodeState
+from purser.core.kubelet.state import KubeletNode as KubeletNode
+from purser.core.kubelet.state import KubeletState
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, place
@@ -149,7 +149,7 @@ def test_a_pod_that_started_is_on_its_way_no_more_and_keeps_its_cards(fleet, kub
 
 def test_what_the_nodes_own_agent_tells_counts_for_more(fleet, kubelets):
     told(kubelets)
-    text = encode(report_of(KubeletNode(KubeletConfig("v1.30.0"), Machine()), NodeState()))
+    text = encode(report_of(KubeletNode(KubeletConfig("v1.30.0"), Machine()), KubeletState()))
     node = {"metadata": {"name": NODE, "annotations": {"purser.dev/kubelet": text}}}
     kubelets.put_node(msgspec.convert(node, Node))
     assert fleet.node(NODE).outlook is None

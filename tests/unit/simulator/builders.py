@@ -2,13 +2,15 @@
 
 import numpy as np
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape
 from purser.simulator.workload import SLOTS, Order, SimPod, Workload
 
 
-def node(name: str, gpus: int = 1, model: str = "A", cpu_milli: int = 64_000, memory_mib: int = 1 << 20) -> NodeFacts:
-    return NodeFacts(name, (GpuFacts(model, 1000, SLOTS),) * gpus, cpu_milli, memory_mib, 1001)
+def node(
+    name: str, gpus: int = 1, model: str = "A", cpu_milli: int = 64_000, memory_mib: int = 1 << 20
+) -> FleetNodeFacts:
+    return FleetNodeFacts(name, (GpuFacts(model, 1000, SLOTS),) * gpus, cpu_milli, memory_mib, 1001)
 
 
 def share(milli: int, cpu_milli: int = 1000) -> PodShape:
@@ -22,11 +24,11 @@ def whole(gpus: int, cpu_milli: int = 1000, models: tuple[str, ...] = ()) -> Pod
 NO_GPU = PodShape(1000, 1024)
 
 
-def workload(nodes: list[NodeFacts], shapes: list[PodShape]) -> Workload:
+def workload(nodes: list[FleetNodeFacts], shapes: list[PodShape]) -> Workload:
     return Workload("test", tuple(nodes), tuple(SimPod(f"p{n}", shape) for n, shape in enumerate(shapes)))
 
 
-def timed(nodes: list[NodeFacts], pods: list[tuple[float, float, PodShape]]) -> Workload:
+def timed(nodes: list[FleetNodeFacts], pods: list[tuple[float, float, PodShape]]) -> Workload:
     """Pods as (arrives, lasts, shape)."""
     return Workload(
         "test", tuple(nodes), tuple(SimPod(f"p{n}", shape, at, lasts) for n, (at, lasts, shape) in enumerate(pods))

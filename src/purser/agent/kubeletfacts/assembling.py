@@ -8,20 +8,20 @@ import msgspec
 from purser.agent.inventory import Advertised
 from purser.agent.kubeletfacts.reading import Found
 from purser.core.kubelet import cpumanager, memorymanager
-from purser.core.kubelet.devicemanager.checkpoint import Checkpoint
+from purser.core.kubelet.devicemanager.checkpoint import DeviceManagerCheckpoint
 from purser.core.kubelet.devicemanager.holdings import Held, counted
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.report import MAX_BYTES, aligns, anonymous, encode, report_of, size_of
 from purser.core.kubelet.state import (
     CpuState,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryState,
-    Node,
-    NodeState,
     PluginDevice,
     PluginOptions,
-    Resource,
+    PluginResource,
 )
 from purser.core.names import GPU_RESOURCE
 
@@ -54,18 +54,18 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
     """
     if found.config is None:
         return Assembled(problems=found.problems)
-    node = Node(found.config, found.machine or Machine())
+    node = KubeletNode(found.config, found.machine or Machine())
     problems = dict(found.problems)
     if not aligns(found.config) or found.machine is None or found.devices is None:
         return Assembled(encode(report_of(node)), problems)
     devices = _devices(found.devices, allocatable, {device.id: device for device in own})
-    state = NodeState(devices, _cpus(node, found, problems), _memory(node, found, problems))
+    state = KubeletState(devices, _cpus(node, found, problems), _memory(node, found, problems))
     if problems:
         return Assembled(encode(report_of(node)), problems)
     return _shortest(node, state, problems)
 
 
-def _shortest(node: Node, state: NodeState, problems: dict[str, str]) -> Assembled:
+def _shortest(node: KubeletNode, state: KubeletState, problems: dict[str, str]) -> Assembled:
     for keep in (_with_topology(state.devices) | {GPU_RESOURCE}, {GPU_RESOURCE}):
         text = encode(report_of(node, anonymous(state, keep)))
         if size_of(text) <= MAX_BYTES:
@@ -74,7 +74,7 @@ def _shortest(node: Node, state: NodeState, problems: dict[str, str]) -> Assembl
     return Assembled(encode(report_of(node)), problems)
 
 
-def _with_topology(devices: DeviceState) -> set[str]:
+def _with_topology(devices: DeviceManagerState) -> set[str]:
     return {
         name
         for name, resource in devices.resources.items()
@@ -82,7 +82,9 @@ def _with_topology(devices: DeviceState) -> set[str]:
     }
 
 
-def _devices(saved: Checkpoint, allocatable: Allocatable, own: Mapping[str, Advertised]) -> DeviceState:
+def _devices(
+    saved: DeviceManagerCheckpoint, allocatable: Allocatable, own: Mapping[str, Advertised]
+) -> DeviceManagerState:
     """Healthy is what kubelet's checkpoint says is; the others it lists, and Purser's own, are not."""
     filed = _filed_under(saved.held)
     resources = {}
@@ -95,8 +97,10 @@ def _devices(saved: Checkpoint, allocatable: Allocatable, own: Mapping[str, Adve
             for id_ in sorted(healthy | listed.keys() | mine.keys())
         }
         options = OWN_OPTIONS if name == GPU_RESOURCE else PluginOptions()
-        resources[name] = Resource(devices, healthy, frozenset(devices) - healthy, is_listed=True, options=options)
-    return DeviceState(resources, saved.held, counted(saved.held))
+        resources[name] = PluginResource(
+            devices, healthy, frozenset(devices) - healthy, is_listed=True, options=options
+        )
+    return DeviceManagerState(resources, saved.held, counted(saved.held))
 
 
 def _numa_nodes(
@@ -119,13 +123,13 @@ def _filed_under(held: Held) -> dict[str, dict[str, NumaNodes]]:
     return {name: {id_: tuple(sorted(on)) or None for id_, on in ids.items()} for name, ids in found.items()}
 
 
-def _cpus(node: Node, found: Found, problems: dict[str, str]) -> CpuState | None:
+def _cpus(node: KubeletNode, found: Found, problems: dict[str, str]) -> CpuState | None:
     if found.cpus is None:
         return None
     return _started("cpus", lambda: cpumanager.start(node, found.cpus), problems)
 
 
-def _memory(node: Node, found: Found, problems: dict[str, str]) -> MemoryState | None:
+def _memory(node: KubeletNode, found: Found, problems: dict[str, str]) -> MemoryState | None:
     if found.memory is None:
         return None
     return _started("memory", lambda: memorymanager.start(node, found.memory), problems)
@@ -136,6 +140,6 @@ def _started(part: str, start: Callable[[], T], problems: dict[str, str]) -> T |
     the machine."""
     try:
         return start()
-    except StartError as error:
+    except KubeletStartError as error:
         problems[part] = str(error)
         return None

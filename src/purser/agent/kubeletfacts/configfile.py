@@ -29,7 +29,7 @@ E = TypeVar("E", bound=str)
 Options = TypeVar("Options")
 
 
-class ConfigError(ValueError):
+class KubeletConfigError(ValueError):
     """A file that is no configuration of a kubelet that runs; the message names the field."""
 
 
@@ -53,7 +53,7 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parse_config(text: bytes, version: str) -> KubeletConfig:
-    """The configuration of a kubelet of this version. Raises `ConfigError`."""
+    """The configuration of a kubelet of this version. Raises `KubeletConfigError`."""
     file = _parse(text)
     return KubeletConfig(
         version=version,
@@ -74,9 +74,9 @@ def _parse(text: bytes) -> _File:
     try:
         file = converted(read_yaml(text, "it", max_bytes=MAX_BYTES), _File, "it")
     except UnreadableError as error:
-        raise ConfigError(str(error)) from error
+        raise KubeletConfigError(str(error)) from error
     if file.kind != _KIND:
-        raise ConfigError(f"kind is {file.kind!r}: expected {_KIND}")
+        raise KubeletConfigError(f"kind is {file.kind!r}: expected {_KIND}")
     return file
 
 
@@ -85,21 +85,21 @@ def _choice(field: str, value: str | None, default: E) -> E:
     try:
         return type(default)(value) if value else default
     except ValueError as error:
-        raise ConfigError(f"{field}: unknown value {value!r}") from error
+        raise KubeletConfigError(f"{field}: unknown value {value!r}") from error
 
 
 def _options(read: Callable[[Mapping[str, object]], Options], said: dict[str, Word] | None) -> Options:
     try:
         return read(said or {})
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise KubeletConfigError(str(error)) from error
 
 
 def _cpu_of(field: str, amounts: Amounts) -> int:
     try:
         return quantity_milli((amounts or {}).get("cpu", 0))
     except ValueError as error:
-        raise ConfigError(f"{field}.cpu: {error}") from error
+        raise KubeletConfigError(f"{field}.cpu: {error}") from error
 
 
 def _reserved_memory(entries: list[_ReservedMemory]) -> dict[int, dict[str, int]]:
@@ -109,6 +109,6 @@ def _reserved_memory(entries: list[_ReservedMemory]) -> dict[int, dict[str, int]
         try:
             amounts = {name: quantity_ceil(amount) for name, amount in (entry.limits or {}).items()}
         except ValueError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            raise KubeletConfigError(f"{where}: {error}") from error
         found[entry.numa_node] = found.get(entry.numa_node, {}) | amounts
     return found

@@ -52,7 +52,7 @@ class Found(msgspec.Struct, frozen=True):
     config: KubeletConfig | None = None
     """None: nothing else was read."""
     machine: Machine | None = None
-    devices: device_file.Checkpoint | None = None
+    devices: device_file.DeviceManagerCheckpoint | None = None
     cpus: CpuState | None = None
     """As saved: without the reserved CPUs."""
     memory: MemoryState | None = None

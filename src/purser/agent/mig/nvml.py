@@ -53,7 +53,7 @@ def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
         return NoHardware(str(error))
 
 
-class Profile(msgspec.Struct, frozen=True):
+class GpuInstanceProfile(msgspec.Struct, frozen=True):
     """A size of GPU instance that a card offers."""
 
     name: str
@@ -142,12 +142,12 @@ class NvmlHardware:
     def _device(self, index: int) -> Any:
         return self._ask(f"asking for GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
 
-    def _profiles(self, device: Any) -> list[Profile]:
+    def _profiles(self, device: Any) -> list[GpuInstanceProfile]:
         total = int(self._ask("asking for memory", self._nvml.nvmlDeviceGetMemoryInfo, device).total)
         count = int(self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
         return [each for number in range(count) if (each := self._profile(device, number, total)) is not None]
 
-    def _profile(self, device: Any, number: int, total_bytes: int) -> Profile | None:
+    def _profile(self, device: Any, number: int, total_bytes: int) -> GpuInstanceProfile | None:
         """One of NVML's profiles; None where this card does not offer it."""
         for version in (2, 1):
             try:
@@ -157,7 +157,7 @@ class NvmlHardware:
             told = str(getattr(info, "name", "")).removeprefix("MIG ").strip()
             suffix = SUFFIXES.get(_profile_word(self._nvml, number), "")
             name = told or profile_name(info.sliceCount, info.memorySizeMB, total_bytes, suffix)
-            return Profile(name, int(info.id), int(info.sliceCount), int(info.instanceCount))
+            return GpuInstanceProfile(name, int(info.id), int(info.sliceCount), int(info.instanceCount))
         return None
 
     def _instances(self, index: int, device: Any) -> Iterator[tuple[str, Any]]:
@@ -179,7 +179,7 @@ class NvmlHardware:
             ):
                 yield info.slices, each
 
-    def _compute_profiles(self, instance: Any) -> list[Profile]:
+    def _compute_profiles(self, instance: Any) -> list[GpuInstanceProfile]:
         found = []
         for number in range(int(self._nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)):
             for version in (2, 1):
@@ -187,7 +187,7 @@ class NvmlHardware:
                     info = self._nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, 0, version)
                 except self._nvml.NVMLError:
                     continue
-                found.append(Profile("", int(info.id), int(info.sliceCount), int(info.instanceCount)))
+                found.append(GpuInstanceProfile("", int(info.id), int(info.sliceCount), int(info.instanceCount)))
                 break
         return found
 
@@ -197,7 +197,7 @@ class NvmlHardware:
                 self._ask(f"removing {name} of GPU {index}", self._nvml.nvmlComputeInstanceDestroy, compute)
             self._ask(f"removing {name} of GPU {index}", self._nvml.nvmlGpuInstanceDestroy, instance)
 
-    def _create(self, index: int, device: Any, profile: Profile) -> None:
+    def _create(self, index: int, device: Any, profile: GpuInstanceProfile) -> None:
         what = f"creating {profile.name} on GPU {index}"
         instance = self._ask(what, self._nvml.nvmlDeviceCreateGpuInstance, device, profile.id)
         whole = next((each for each in self._compute_profiles(instance) if each.slices == profile.slices), None)
@@ -219,10 +219,10 @@ class NvmlHardware:
             raise HardwareError(f"{what}: {error}") from error
 
 
-def _orders(profiles: list[Profile]) -> Iterator[tuple[Profile, ...]]:
+def _orders(profiles: list[GpuInstanceProfile]) -> Iterator[tuple[GpuInstanceProfile, ...]]:
     """The largest first, as it nearly always fits; then others, each once."""
     first = tuple(sorted(profiles, key=lambda each: (-each.slices, each.name)))
-    seen: set[tuple[Profile, ...]] = set()
+    seen: set[tuple[GpuInstanceProfile, ...]] = set()
     for order in islice(permutations(first), MAX_PERMUTATIONS):
         if order not in seen and len(seen) < MAX_ORDERS:
             seen.add(order)

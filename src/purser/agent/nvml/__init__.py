@@ -10,16 +10,16 @@ is a plain blocking function, and its caller decides where it runs. The simulate
 """
 
 from purser.agent.nvml.driver import (
+    ComputeProcess,
+    DeviceFault,
+    DeviceReading,
     Driver,
     DriverError,
     DriverInfo,
     Ecc,
-    Fault,
     FaultKind,
     Gpu,
     MigMode,
-    Process,
-    Reading,
     RecoveryAction,
     RemappedRows,
     XidEvent,
@@ -30,19 +30,19 @@ from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.xids import XidClass, XidPolicy
 
 __all__ = [
+    "ComputeProcess",
+    "DeviceFault",
     "DeviceHealth",
+    "DeviceReading",
     "Driver",
     "DriverError",
     "DriverInfo",
     "Ecc",
-    "Fault",
     "FaultKind",
     "Gpu",
     "LibraryDriver",
     "MigMode",
     "NullDriver",
-    "Process",
-    "Reading",
     "RecoveryAction",
     "RemappedRows",
     "XidClass",

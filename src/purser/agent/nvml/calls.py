@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-from purser.agent.nvml.driver import DriverError, Fault, FaultKind
+from purser.agent.nvml.driver import DeviceFault, DriverError, FaultKind
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class DeviceCalls:
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        self.fault: Fault | None = None
+        self.fault: DeviceFault | None = None
 
     def need(self, convert: Callable[[Any], T], call: str, *arguments: Any) -> T | None:
         """A call without whose answer the device cannot be used: any failure is the device's fault."""
@@ -88,7 +88,7 @@ class DeviceCalls:
                 self.fault = fault_of(self._nvml, call, error)
         except Exception as error:  # a failing card has been seen to answer with rubbish
             if self.fault is None:
-                self.fault = Fault(FaultKind.UNKNOWN, call, f"unreadable answer: {error}")
+                self.fault = DeviceFault(FaultKind.UNKNOWN, call, f"unreadable answer: {error}")
         return None
 
     def _is_of_device(self, code: int) -> bool:
@@ -103,7 +103,7 @@ class DeviceCalls:
         )
 
 
-def fault_of(nvml: Nvml, call: str, error: Any) -> Fault:
+def fault_of(nvml: Nvml, call: str, error: Any) -> DeviceFault:
     """An NVML error of one device as a fault."""
     kinds = {
         nvml.NVML_ERROR_GPU_IS_LOST: FaultKind.LOST,
@@ -113,4 +113,4 @@ def fault_of(nvml: Nvml, call: str, error: Any) -> Fault:
         nvml.NVML_ERROR_NOT_SUPPORTED: FaultKind.NOT_SUPPORTED,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: FaultKind.NOT_SUPPORTED,
     }
-    return Fault(kinds.get(int(error.value), FaultKind.UNKNOWN), call, str(error))
+    return DeviceFault(kinds.get(int(error.value), FaultKind.UNKNOWN), call, str(error))

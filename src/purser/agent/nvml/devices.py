@@ -8,13 +8,13 @@ import msgspec
 from purser.agent import sysfs
 from purser.agent.nvml.calls import DeviceCalls, Nvml
 from purser.agent.nvml.driver import (
+    ComputeProcess,
+    DeviceFault,
+    DeviceReading,
     Ecc,
-    Fault,
     FaultKind,
     Gpu,
     MigMode,
-    Process,
-    Reading,
     RecoveryAction,
     RemappedRows,
 )
@@ -74,13 +74,13 @@ def describe(calls: DeviceCalls, handle: Any, index: int, sysfs_root: Path) -> G
     )
 
 
-def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Reading:
+def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> DeviceReading:
     """Probe a device and read its metrics."""
     memory_used_mib = calls.ask(_used_mib, "nvmlDeviceGetMemoryInfo", handle, getattr(nvml, "nvmlMemory_v2", None))
     if memory_used_mib is None:  # a driver before R510: its number includes what the driver reserves for itself
         memory_used_mib = calls.need(_used_mib, "nvmlDeviceGetMemoryInfo", handle)
     utilisation = calls.ask(_utilisation, "nvmlDeviceGetUtilizationRates", handle) or (None, None)
-    reading = Reading(
+    reading = DeviceReading(
         uuid=uuid,
         memory_used_mib=memory_used_mib,
         gpu_utilisation_percent=utilisation[0],
@@ -96,11 +96,11 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Read
     return _with_fault(reading, calls.fault)
 
 
-def _with_fault(reading: Reading, fault: Fault | None) -> Reading:
+def _with_fault(reading: DeviceReading, fault: DeviceFault | None) -> DeviceReading:
     action = reading.recovery_action
     if fault is None and action not in (None, RecoveryAction.NONE):
         words = "the driver asks for a " + str(action.name).lower().replace("_", " ")
-        fault = Fault(FaultKind.RESET_REQUIRED, "nvmlDeviceGetFieldValues", words)
+        fault = DeviceFault(FaultKind.RESET_REQUIRED, "nvmlDeviceGetFieldValues", words)
     return msgspec.structs.replace(reading, fault=fault)
 
 
@@ -174,9 +174,9 @@ def _watts(milliwatts: Any) -> float:
     return int(milliwatts) / 1000
 
 
-def _processes(processes: Any) -> tuple[Process, ...]:
+def _processes(processes: Any) -> tuple[ComputeProcess, ...]:
     return tuple(
-        Process(int(each.pid), None if each.usedGpuMemory is None else int(each.usedGpuMemory) // MIB)
+        ComputeProcess(int(each.pid), None if each.usedGpuMemory is None else int(each.usedGpuMemory) // MIB)
         for each in processes
     )
 

@@ -13,7 +13,7 @@ from purser.core.model import Link
 
 
 class DriverError(Exception):
-    """The driver as a whole refused a call; a single device's trouble is a `Fault` instead."""
+    """The driver as a whole refused a call; a single device's trouble is a `DeviceFault` instead."""
 
 
 class FaultKind(StrEnum):
@@ -31,7 +31,7 @@ class FaultKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Fault(msgspec.Struct, frozen=True):
+class DeviceFault(msgspec.Struct, frozen=True):
     """A device's trouble as a value: the device is unhealthy, everything else goes on."""
 
     kind: FaultKind
@@ -71,7 +71,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """NVML's index of this scan, for people; never an identity."""
     uuid: str | None = None
     """None only while a card has never been readable since this process opened the driver."""
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     name: str = ""
     minor: int | None = None
     """The number in /dev/nvidia<minor>."""
@@ -91,7 +91,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the driver reports this card's Xid errors through `Driver.wait_event`."""
 
 
-class Process(msgspec.Struct, frozen=True):
+class ComputeProcess(msgspec.Struct, frozen=True):
     """A process with a compute context on a device."""
 
     pid: int
@@ -129,18 +129,18 @@ class RecoveryAction(IntEnum):
     """One that this version of Purser has no word for."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
     """What one device reports right now: its health probe and its metrics in one."""
 
     uuid: str
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     memory_used_mib: int | None = None
     gpu_utilisation_percent: int | None = None
     memory_utilisation_percent: int | None = None
     temperature_celsius: int | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
-    processes: tuple[Process, ...] | None = None
+    processes: tuple[ComputeProcess, ...] | None = None
     ecc: Ecc | None = None
     remapped_rows: RemappedRows | None = None
     recovery_action: RecoveryAction | None = None
@@ -171,7 +171,7 @@ class Driver(Protocol):
         """
         ...
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> DeviceReading:
         """Probe one device. Never raises: what is wrong is in the reading's ``fault``."""
         ...
 

@@ -12,7 +12,7 @@ again, other than in NVIDIA's device plugin, where one transient error costs the
 
 import msgspec
 
-from purser.agent.nvml.driver import Fault, FaultKind, Reading
+from purser.agent.nvml.driver import DeviceFault, DeviceReading, FaultKind
 from purser.agent.nvml.xids import XidClass, XidPolicy, classify, describe
 
 GOOD_READINGS_TO_RECOVER = 3
@@ -28,7 +28,7 @@ _GRAVITY = {FaultKind.RESET_REQUIRED: 1, FaultKind.LOST: 2, FaultKind.GONE: 2}
 class DeviceHealth(msgspec.Struct, frozen=True):
     """Whether a device can be used, and what it has to show before it can be again."""
 
-    fault: Fault | None = None
+    fault: DeviceFault | None = None
     xid: int | None = None
     until_reset: bool = False
     reset_seen: bool = False
@@ -66,7 +66,7 @@ class DeviceHealth(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, good_readings=0)
         return msgspec.structs.replace(self, xid=xid, good_readings=0)
 
-    def after_reading(self, reading: Reading) -> "DeviceHealth":
+    def after_reading(self, reading: DeviceReading) -> "DeviceHealth":
         """The health after one more probe."""
         if reading.fault is not None:
             return msgspec.structs.replace(
@@ -85,7 +85,7 @@ class DeviceHealth(msgspec.Struct, frozen=True):
         return DeviceHealth()
 
 
-def _graver(before: Fault | None, now: Fault) -> Fault:
+def _graver(before: DeviceFault | None, now: DeviceFault) -> DeviceFault:
     """The fault to tell of. A card that is out of reach fails differently with every call (lost to a scan, gone to a
     reading after it): what was told stays told until something worse is found, or the card is well."""
     if before is None or _GRAVITY.get(now.kind, 0) > _GRAVITY.get(before.kind, 0):

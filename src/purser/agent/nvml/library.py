@@ -11,9 +11,18 @@ import msgspec
 
 from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is, load_nvml, unload_nvml
 from purser.agent.nvml.devices import describe, take_reading
-from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Fault, FaultKind, Gpu, Reading, XidEvent
+from purser.agent.nvml.driver import (
+    DeviceFault,
+    DeviceReading,
+    Driver,
+    DriverError,
+    DriverInfo,
+    FaultKind,
+    Gpu,
+    XidEvent,
+)
 from purser.agent.nvml.null import NullDriver
-from purser.agent.nvml.nvlinks import Endpoint, survey
+from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
 from purser.agent.sysfs import SYSFS_ROOT
 from purser.core.model import Link
 
@@ -99,12 +108,14 @@ class LibraryDriver:
             self._gpus = self._with_links(self._identify(seen), calls)
             return self._gpus
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> DeviceReading:
         """See `Driver.read`."""
         with self._readings:
             handle = self._handles.get(uuid)
             if handle is None or self._closed.is_set():
-                return Reading(uuid=uuid, fault=Fault(FaultKind.GONE, "scan", "the driver does not list this device"))
+                return DeviceReading(
+                    uuid=uuid, fault=DeviceFault(FaultKind.GONE, "scan", "the driver does not list this device")
+                )
             self._under_way.append(uuid)
         try:
             return take_reading(DeviceCalls(self._nvml), self._nvml, handle, uuid)
@@ -248,7 +259,7 @@ class LibraryDriver:
 
     def _with_links(self, gpus: list[Gpu], calls: list[DeviceCalls]) -> tuple[Gpu, ...]:
         endpoints = [
-            Endpoint(gpu.uuid, gpu.pci_bus_id, self._handles[gpu.uuid], each)
+            NvLinkEndpoint(gpu.uuid, gpu.pci_bus_id, self._handles[gpu.uuid], each)
             for gpu, each in zip(gpus, calls, strict=True)
             if gpu.fault is None and gpu.uuid is not None
         ]

@@ -2,7 +2,7 @@
 
 import threading
 
-from purser.agent.nvml.driver import DriverInfo, Fault, FaultKind, Gpu, Reading, XidEvent
+from purser.agent.nvml.driver import DeviceFault, DeviceReading, DriverInfo, FaultKind, Gpu, XidEvent
 
 
 class NullDriver:
@@ -20,9 +20,9 @@ class NullDriver:
         """Nothing."""
         return ()
 
-    def read(self, uuid: str) -> Reading:
+    def read(self, uuid: str) -> DeviceReading:
         """A reading with a fault, whatever the uuid."""
-        return Reading(uuid=uuid, fault=Fault(FaultKind.GONE, "open_driver", self._reason))
+        return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.GONE, "open_driver", self._reason))
 
     def wait_event(self, timeout_ms: int) -> XidEvent | None:
         """Wait as a driver would on which nothing happens."""

@@ -28,7 +28,7 @@ PCIE_LEVELS = {
 """nvmlGpuTopologyLevel_t."""
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class NvLinkEndpoint(msgspec.Struct, frozen=True):
     """A device that answers, and the calls to ask it with."""
 
     uuid: str
@@ -46,7 +46,7 @@ class LinkCount(msgspec.Struct, frozen=True):
     """Links to NVSwitches."""
 
 
-def survey(nvml: Nvml, endpoints: Sequence[Endpoint]) -> dict[str, dict[str, Link]]:
+def survey(nvml: Nvml, endpoints: Sequence[NvLinkEndpoint]) -> dict[str, dict[str, Link]]:
     """The links of every device to every other one: uuid to peer's uuid to link; the same both ways."""
     counts = {each.uuid: count_links(nvml, each) for each in endpoints}
     links: dict[str, dict[str, Link]] = {each.uuid: {} for each in endpoints}
@@ -58,7 +58,7 @@ def survey(nvml: Nvml, endpoints: Sequence[Endpoint]) -> dict[str, dict[str, Lin
     return links
 
 
-def count_links(nvml: Nvml, endpoint: Endpoint) -> LinkCount:
+def count_links(nvml: Nvml, endpoint: NvLinkEndpoint) -> LinkCount:
     """Count a device's active NVLinks. A link that the card does not have is an error of that link, not of the card."""
     by_peer: Counter[str] = Counter()
     switched = 0

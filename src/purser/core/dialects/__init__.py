@@ -24,8 +24,8 @@ from purser.core.enforcement import library_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
-from purser.core.pod_resources import PodResources, pod_resources
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.pod_resources import EffectiveRequests, pod_resources
+from purser.core.podspec import ContainerSpec, PodManifest
 from purser.core.quantities import QuantityError
 
 __all__ = [
@@ -55,17 +55,17 @@ RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
 
 
-def asks_for_devices(pod: PodSpec) -> bool:
+def asks_for_devices(pod: PodManifest) -> bool:
     """Whether any container asks for devices, in sense or nonsense."""
     return INIT_RESOURCES_ANNOTATION in pod.annotations or any(_claimants(container) for container in pod.containers)
 
 
-def parse(pod: PodSpec) -> PodRequest | None:
+def parse(pod: PodManifest) -> PodRequest | None:
     """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
     return _last_parsed(pod)
 
 
-def _parse(pod: PodSpec) -> PodRequest | None:
+def _parse(pod: PodManifest) -> PodRequest | None:
     if not asks_for_devices(pod):
         return None
     if len(pod.containers) > MAX_CONTAINERS:
@@ -99,7 +99,7 @@ def _parse(pod: PodSpec) -> PodRequest | None:
 _last_parsed = LastAnswer(_parse)
 
 
-def _seen_by_kubelet(pod: PodSpec) -> KubeletPod | None:
+def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
     """The pod with what it asks for beside devices, for kubelet aligns CPUs and memory with them.
 
     An amount that is no quantity is told by the dialect whose resource it is, and of others by the API server.
@@ -115,15 +115,15 @@ def _seen_by_kubelet(pod: PodSpec) -> KubeletPod | None:
         return None
 
 
-def _asked(pod: PodSpec) -> PodResources:
+def _asked(pod: PodManifest) -> EffectiveRequests:
     """An amount that is no quantity is told by the API server."""
     try:
         return pod_resources(pod)
     except QuantityError:
-        return PodResources()
+        return EffectiveRequests()
 
 
-def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:
+def defaults(pod: PodManifest) -> dict[str, dict[str, str]]:
     """By container, the limits that must be added to a pod that parses.
 
     ``nvidia.com/gpu``, so that kubelet calls the agent, and limits for what stands in requests alone: the API server
@@ -133,7 +133,7 @@ def defaults(pod: PodSpec) -> dict[str, dict[str, str]]:
     return {name: limits for name, limits in added.items() if limits}
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """What the systems whose words the pod uses would record of this grant, to go beside Purser's own annotations.
 
     Times are left out: a decision depends on no clock, and no tool that reads these records needs them.

@@ -6,7 +6,7 @@ from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import NotWholeError, whole_number
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 MAX_DEVICES = 1024
 """More devices than any one node has."""
@@ -35,7 +35,7 @@ class Dialect(Protocol):
         """The ``nvidia.com/gpu`` that the container must have for kubelet to call the agent."""
         ...
 
-    def grant_annotations(self, pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+    def grant_annotations(self, pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
         """What its own scheduler would record of this placement, for tools that read that."""
         ...
 

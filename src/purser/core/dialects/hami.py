@@ -16,7 +16,7 @@ from purser.core.dialects.quantities import amount, memory_mib
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 GPUMEM = "nvidia.com/gpumem"
 GPUMEM_PERCENTAGE = "nvidia.com/gpumem-percentage"
@@ -116,7 +116,7 @@ def device_count(container: ContainerSpec) -> str | None:
     return container.quantity(GPU_RESOURCE) or "1"
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """Node and devices as HAMi's scheduler records them, in the order of all of the pod's containers."""
     containers = [_devices_of(container, grant) for container in pod.containers]
     return {VGPU_NODE: grant.node, DEVICES_ALLOCATED: encode_pod_devices(containers)}

@@ -11,7 +11,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.dialects.errors import DialectError
 from purser.core.model import ContainerKind
 from purser.core.names import INIT_RESOURCES_ANNOTATION
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 InitResources = dict[str, dict[str, str]]
 """By container, what it asks for of each resource."""
@@ -23,7 +23,7 @@ _reader: JsonReader[InitResources] = JsonReader(
 )
 
 
-def restored(pod: PodSpec) -> PodSpec:
+def restored(pod: PodManifest) -> PodManifest:
     """The pod as its author wrote it. Raises `DialectError` for an annotation that makes no sense."""
     text = pod.annotations.get(INIT_RESOURCES_ANNOTATION)
     if text is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from purser.core.dialects.errors import DialectError
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 
 T = TypeVar("T")
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 class LastAnswer(Generic[T]):
     """A pure function of a pod that remembers what it said of the pod it was asked about last, be it an error."""
 
-    def __init__(self, function: Callable[[PodSpec], T]) -> None:
+    def __init__(self, function: Callable[[PodManifest], T]) -> None:
         self._function = function
-        self._last: tuple[PodSpec, T | DialectError] | None = None
+        self._last: tuple[PodManifest, T | DialectError] | None = None
 
-    def __call__(self, pod: PodSpec) -> T:
+    def __call__(self, pod: PodManifest) -> T:
         """The answer. Raises `DialectError` where the function does."""
         last = self._last
         if last is None or last[0] is not pod:
@@ -26,7 +26,7 @@ class LastAnswer(Generic[T]):
             raise DialectError(answer.problems)
         return answer
 
-    def _ask(self, pod: PodSpec) -> T | DialectError:
+    def _ask(self, pod: PodManifest) -> T | DialectError:
         try:
             return self._function(pod)
         except DialectError as error:

@@ -10,7 +10,7 @@ from purser.core.dialects.quantities import amount
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 RESOURCES: tuple[str, ...] = (GPU_RESOURCE,)
 RECORD_ANNOTATIONS: tuple[str, ...] = ()
@@ -49,6 +49,6 @@ def device_count(container: ContainerSpec) -> str | None:
     return container.quantity(GPU_RESOURCE)
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """Nothing: kube-scheduler records no devices."""
     return {}

@@ -5,7 +5,7 @@ told why. Whoever's plugin serves such a word on some node serves its pods, so n
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
-from purser.core.podspec import PodSpec
+from purser.core.podspec import PodManifest
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
 
@@ -46,7 +46,7 @@ _MOST = 8
 
 
 def unserved_words(
-    pod: PodSpec, is_offered: Callable[[str], bool], has_label: Callable[[str, str], bool]
+    pod: PodManifest, is_offered: Callable[[str], bool], has_label: Callable[[str, str], bool]
 ) -> tuple[str, ...]:
     """A sentence for each word of the pod that Purser does not serve and no node has: ``is_offered`` is asked about
     resources, ``has_label`` about labels.
@@ -55,7 +55,7 @@ def unserved_words(
     return tuple(islice(chain(_hints(pod, is_offered), _time_sliced(pod, has_label)), _MOST))
 
 
-def _time_sliced(pod: PodSpec, has_label: Callable[[str, str], bool]) -> Iterator[str]:
+def _time_sliced(pod: PodManifest, has_label: Callable[[str, str], bool]) -> Iterator[str]:
     product = pod.node_selector.get(_PRODUCT, "")
     if product.endswith(_TIME_SLICED) and not has_label(_PRODUCT, product):
         yield (
@@ -64,7 +64,7 @@ def _time_sliced(pod: PodSpec, has_label: Callable[[str, str], bool]) -> Iterato
         )
 
 
-def _hints(pod: PodSpec, is_offered: Callable[[str], bool]) -> Iterator[str]:
+def _hints(pod: PodManifest, is_offered: Callable[[str], bool]) -> Iterator[str]:
     asked = dict.fromkeys(
         name for container in pod.containers for name in (*container.limits, *container.requests) if "/" in name
     )

@@ -11,7 +11,7 @@ from purser.core.dialects.quantities import NotWholeError, amount, memory_mib, w
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"
@@ -72,7 +72,7 @@ def device_count(container: ContainerSpec) -> str | None:
     return "1" if asks_for(container, GPU_MEMORY) else container.quantity(GPU_NUMBER)
 
 
-def grant_annotations(pod: PodSpec, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
+def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
     """The indices of the pod's cards on its node."""
     indices = {device.uuid: device.index for device in inventory.devices}
     held = {indices[uuid] for uuid in grant.uuids if uuid in indices}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.facts import NodeFacts, Take
+from purser.core.fleet.facts import FleetNodeFacts, Take
 from purser.core.interconnect import Topology
 
 Rows = npt.NDArray[np.intp]
@@ -134,7 +134,7 @@ class FleetArrays:
             self._order[rows] = np.arange(len(rows))
         return self._order
 
-    def put_node(self, node: NodeFacts, rank: int = 0) -> int:
+    def put_node(self, node: FleetNodeFacts, rank: int = 0) -> int:
         """Add a node, or take it as it now is. Returns its row."""
         row = self._row_of.get(node.name)
         if row is None:
@@ -202,7 +202,7 @@ class FleetArrays:
         of_cores = WHOLE_MILLI * int(self.cores_free_percent[gpu, row]) // cores
         return max(min(of_memory, of_cores), 0)
 
-    def _fill(self, row: int, node: NodeFacts, rank: int) -> None:
+    def _fill(self, row: int, node: FleetNodeFacts, rank: int) -> None:
         for place, gpu in enumerate(node.gpus):
             self.memory_mib[place, row] = gpu.memory_mib
             self.memory_free_mib[place, row] = gpu.memory_mib - gpu.memory_taken_mib

@@ -28,7 +28,7 @@ class GpuFacts(msgspec.Struct, frozen=True):
     """How many pods hold it alone."""
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class FleetNodeFacts(msgspec.Struct, frozen=True):
     """One node: what is free of CPU, memory and pods, and its GPUs."""
 
     name: str
@@ -62,9 +62,9 @@ def node_facts(
     room: NodeRoom = NO_LIMIT,
     kinds: tuple[tuple[int, int], ...] = (),
     links: Topology | None = None,
-) -> NodeFacts:
+) -> FleetNodeFacts:
     """A live node with what is left of it; without a word on that, only its GPUs are limited."""
-    return NodeFacts(
+    return FleetNodeFacts(
         node.name,
         tuple(map(gpu_facts, node.devices)),
         _bounded(room.cpu_free_milli),

@@ -18,8 +18,8 @@ import msgspec
 from purser.core.fleet.room import NO_LIMIT, NodeRoom
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
-from purser.core.kubelet.state import Node
-from purser.core.kubelet.state import NodeState as KubeletState
+from purser.core.kubelet.state import KubeletNode
+from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
 from purser.core.model import Device, NodeInventory
 from purser.core.outlook import Outlook, Outlooks, emptied
@@ -193,7 +193,7 @@ class Fleet:
         self._classes.remove(name)
         self._hardware.remove(name)
 
-    def set_kubelet(self, name: str, node: Node, state: KubeletState, *, is_anonymous: bool = False) -> None:
+    def set_kubelet(self, name: str, node: KubeletNode, state: KubeletState, *, is_anonymous: bool = False) -> None:
         """Take what a node's kubelet was last seen to have and to hold. One that refuses nothing is not looked into.
 
         ``is_anonymous``: it is known how much is taken, and not by whom.

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from purser.core.pod_resources import PodResources
+from purser.core.pod_resources import EffectiveRequests
 
 MANY = 1 << 30
 """Of what is not limited; nothing counts for more, so that no sum leaves the arrays' integers."""
@@ -15,7 +15,7 @@ class NodeRoom(msgspec.Struct, frozen=True, gc=False):
     memory_free_mib: int = MANY
     pods_free: int = MANY
 
-    def less(self, taken: PodResources, pods: int) -> "NodeRoom":
+    def less(self, taken: EffectiveRequests, pods: int) -> "NodeRoom":
         """What so many pods leave that take so much together. Of what is not limited there is always as much; where
         they take more than there is, nothing is left.
         """

@@ -11,13 +11,13 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from purser.core.kubelet import devicemanager, managers
-from purser.core.kubelet.asks import Admission, Manager, Outcome, Refusal
+from purser.core.kubelet.asks import Admission, AdmissionOutcome, Rejection, ResourceManager
 from purser.core.kubelet.config import TopologyScope
 from purser.core.kubelet.hints import NO_AFFINITY, Hint, ProviderHints
 from purser.core.kubelet.managers import UNEXPECTED_ADMISSION_ERROR, Reusable, Turn
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.kubelet.state import ContainerKey, Node, NodeState
-from purser.core.kubelet.topologymanager import Policy, policy_for
+from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState
+from purser.core.kubelet.topologymanager import HintMerger, policy_for
 from purser.core.kubelet.versions import behaviour
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
@@ -25,14 +25,18 @@ _NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
 
 
 def admit(
-    node: Node, state: NodeState, pod: KubeletPod, active: Collection[str] | None, running: Collection[str] = ()
+    node: KubeletNode,
+    state: KubeletState,
+    pod: KubeletPod,
+    active: Collection[str] | None,
+    running: Collection[str] = (),
 ) -> Admission:
     """Admit a pod: yields what kubelet asks of plugins, ends with the state it leaves and why the pod was refused.
 
     ``active``: uids of the pods that count as alive; what others hold is freed first. None while kubelet's pod sources
     are not ready, soon after its start: then nothing is freed, and a container in ``running`` (names of those of this
     pod that run already) is not held against devices that are gone.
-    Raises `purser.core.kubelet.errors.StartError` where kubelet would not have started with this configuration.
+    Raises `purser.core.kubelet.errors.KubeletStartError` where kubelet would not have started with this configuration.
     """
     policy = policy_for(node.config, node.machine)
     alive = None if active is None else frozenset(active) | {pod.uid}
@@ -40,7 +44,7 @@ def admit(
         state = managers.free_all_but(state, alive)
     pod_hint, refusal = _align_pod(policy, node, state, pod)
     if refusal is not None:
-        return Outcome(state, refusal)
+        return AdmissionOutcome(state, refusal)
     reusable = Reusable()
     for container in pod.containers:
         hint = pod_hint
@@ -51,12 +55,12 @@ def admit(
             turn = Turn(pod, container, hint, alive, is_running=alive is None and container.name in running)
             state, refusal, reusable = yield from managers.allocate(node, state, turn, reusable)
         if refusal is not None:
-            return Outcome(state, refusal)
-    return Outcome(state)
+            return AdmissionOutcome(state, refusal)
+    return AdmissionOutcome(state)
 
 
 def allocate_at_creation(
-    node: Node, state: NodeState, pod: KubeletPod, name: str, active: Collection[str] | None
+    node: KubeletNode, state: KubeletState, pod: KubeletPod, name: str, active: Collection[str] | None
 ) -> Admission:
     """Give the devices that it lacks to a container that is about to be created (GetDeviceRunContainerOptions).
 
@@ -69,18 +73,24 @@ def allocate_at_creation(
     left = devicemanager.left_before(behaviour(node.config.parsed_version), state.devices, pod, name)
     hint = state.hints.get((pod.uid, name), NO_AFFINITY)
     state, error, _ = yield from devicemanager.allocate(node, state, pod, container, hint, left)
-    return Outcome(state, None if error is None else Refusal(Manager.DEVICE, name, UNEXPECTED_ADMISSION_ERROR, error))
+    return AdmissionOutcome(
+        state, None if error is None else Rejection(ResourceManager.DEVICE, name, UNEXPECTED_ADMISSION_ERROR, error)
+    )
 
 
-def align(policy: Policy, providers_hints: Sequence[ProviderHints], container: str = "") -> tuple[Hint, Refusal | None]:
+def align(
+    policy: HintMerger, providers_hints: Sequence[ProviderHints], container: str = ""
+) -> tuple[Hint, Rejection | None]:
     """The merged hint of a container, or of a whole pod, and the refusal if it will not do."""
     hint, is_admitted = policy.merge(providers_hints)
     if is_admitted:
         return hint, None
-    return hint, Refusal(Manager.TOPOLOGY, container, TOPOLOGY_AFFINITY_ERROR, _NOT_ALIGNED)
+    return hint, Rejection(ResourceManager.TOPOLOGY, container, TOPOLOGY_AFFINITY_ERROR, _NOT_ALIGNED)
 
 
-def _align_pod(policy: Policy, node: Node, state: NodeState, pod: KubeletPod) -> tuple[Hint | None, Refusal | None]:
+def _align_pod(
+    policy: HintMerger, node: KubeletNode, state: KubeletState, pod: KubeletPod
+) -> tuple[Hint | None, Rejection | None]:
     """The hint that holds for all containers; None where each one gets its own."""
     if not policy.asks_for_hints:
         return NO_AFFINITY, None
@@ -89,6 +99,6 @@ def _align_pod(policy: Policy, node: Node, state: NodeState, pod: KubeletPod) ->
     return align(policy, managers.pod_hints(node, state, pod))
 
 
-def _with_hint(state: NodeState, key: ContainerKey, hint: Hint) -> NodeState:
+def _with_hint(state: KubeletState, key: ContainerKey, hint: Hint) -> KubeletState:
     """What GetAffinity says while the container is allocated, and after; nothing is kept of no affinity."""
     return state if hint == NO_AFFINITY else replace(state, hints={**state.hints, key: hint})

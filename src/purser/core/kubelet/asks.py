@@ -1,8 +1,8 @@
 """What an admission asks on its way, and how it ends.
 
 An admission is a generator. It yields a `PreferredAllocation` or an `Allocate`, is sent the answer, and returns an
-`Outcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile. Who asks
-real plugins wraps the answers in `Answered`, for their lists of devices go on changing while they are asked.
+`AdmissionOutcome`. Each question carries the state so far: what it says is what kubelet's PodResources lists meanwhile.
+Who asks real plugins wraps the answers in `Answered`, for their lists of devices go on changing while they are asked.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.kubelet.state import ContainerKey, DeviceState, NodeState
+from purser.core.kubelet.state import ContainerKey, DeviceManagerState, KubeletState
 
 
 class PreferredAllocation(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class PreferredAllocation(msgspec.Struct, frozen=True):
     """Those of ``must_include`` are in it."""
     must_include: frozenset[str]
     size: int
-    state: NodeState
+    state: KubeletState
 
 
 class Allocate(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Allocate(msgspec.Struct, frozen=True):
     container: ContainerKey
     resource: str
     device_ids: frozenset[str]
-    state: NodeState
+    state: KubeletState
 
 
 class CallFailed(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Answered(msgspec.Struct, frozen=True):
     """An answer, and what plugins told while it was under way: the admission goes on with that."""
 
     answer: PlainAnswer
-    devices: DeviceState
+    devices: DeviceManagerState
     """The device manager's state as it is now; of it only the half counts that plugins change."""
 
 
@@ -58,7 +58,7 @@ Ask = PreferredAllocation | Allocate
 Answer = PlainAnswer | Answered
 
 
-class Manager(StrEnum):
+class ResourceManager(StrEnum):
     """Which of kubelet's managers refused."""
 
     TOPOLOGY = "topology manager"
@@ -67,10 +67,10 @@ class Manager(StrEnum):
     MEMORY = "memory manager"
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """The pod fails; kubelet does not try again."""
 
-    manager: Manager
+    manager: ResourceManager
     container: str
     """Empty where the pod as a whole was refused (scope pod)."""
     reason: str
@@ -79,26 +79,26 @@ class Refusal(msgspec.Struct, frozen=True):
     """kubelet's, without the prefix that its version puts before it in status.message."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class AdmissionOutcome(msgspec.Struct, frozen=True):
     """How an admission ended."""
 
-    state: NodeState
+    state: KubeletState
     """What the node is left with. kubelet rolls nothing back: a refused pod keeps what it was given until kubelet
     counts again."""
-    refusal: Refusal | None = None
+    refusal: Rejection | None = None
 
 
-Admission = Generator[Ask, Answer, Outcome]
+Admission = Generator[Ask, Answer, AdmissionOutcome]
 
 Choose = Callable[[PreferredAllocation], Iterable[str]]
 
 
-def finish(admission: Admission, choose: Choose) -> Outcome:
+def finish(admission: Admission, choose: Choose) -> AdmissionOutcome:
     """Run an admission to its end without any plugin: ``choose`` prefers devices, every Allocate succeeds."""
     try:
         ask = next(admission)
         while True:
             ask = admission.send(tuple(choose(ask)) if isinstance(ask, PreferredAllocation) else b"")
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: AdmissionOutcome = end.value
         return outcome

@@ -1,7 +1,7 @@
-"""What the managers raise. A refused pod is no error: it is a value (`purser.core.kubelet.asks.Refusal`)."""
+"""What the managers raise. A refused pod is no error: it is a value (`purser.core.kubelet.asks.Rejection`)."""
 
 
-class StartError(Exception):
+class KubeletStartError(Exception):
     """kubelet would not start with this configuration, machine or state file; the message is kubelet's own."""
 
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core.kubelet import cpumanager, devicemanager, memorymanager
-from purser.core.kubelet.asks import Answer, Ask, Manager, Refusal
+from purser.core.kubelet.asks import Answer, Ask, Rejection, ResourceManager
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.hints import Hint, ProviderHints
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import ContainerKey, MemoryState, Node, NodeState
+from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState, MemoryState
 from purser.core.kubelet.versions import behaviour
 
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -41,13 +41,13 @@ class Turn(msgspec.Struct, frozen=True):
     """It runs already, and kubelet does not know all pods yet."""
 
 
-Allocated = tuple[NodeState, Refusal | None, Reusable]
+Allocated = tuple[KubeletState, Rejection | None, Reusable]
 """The state after an allocation, why it failed, and what the next container may use again."""
 
 
-def free_all_but(state: NodeState, active_uids: Collection[str]) -> NodeState:
+def free_all_but(state: KubeletState, active_uids: Collection[str]) -> KubeletState:
     """The state without what pods hold that are no longer active: each manager does it before it gives hints."""
-    return NodeState(
+    return KubeletState(
         devices=devicemanager.free_all_but(state.devices, active_uids),
         cpus=cpumanager.free_all_but(state.cpus, active_uids),
         memory=None if state.memory is None else memorymanager.free_all_but(state.memory, active_uids),
@@ -55,7 +55,7 @@ def free_all_but(state: NodeState, active_uids: Collection[str]) -> NodeState:
     )
 
 
-def holders(state: NodeState) -> frozenset[ContainerKey]:
+def holders(state: KubeletState) -> frozenset[ContainerKey]:
     """Every container that any manager gave something."""
     return frozenset(
         (
@@ -67,7 +67,7 @@ def holders(state: NodeState) -> frozenset[ContainerKey]:
 
 
 def hints(
-    node: Node, state: NodeState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
+    node: KubeletNode, state: KubeletState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
 ) -> Sequence[ProviderHints]:
     """What the managers hint at for one container (GetTopologyHints)."""
     memory = _memory(node, state)
@@ -78,7 +78,7 @@ def hints(
     ]
 
 
-def pod_hints(node: Node, state: NodeState, pod: KubeletPod) -> Sequence[ProviderHints]:
+def pod_hints(node: KubeletNode, state: KubeletState, pod: KubeletPod) -> Sequence[ProviderHints]:
     """What the managers hint at for a pod as a whole (GetPodTopologyHints)."""
     memory = _memory(node, state)
     return [
@@ -88,7 +88,9 @@ def pod_hints(node: Node, state: NodeState, pod: KubeletPod) -> Sequence[Provide
     ]
 
 
-def allocate(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Generator[Ask, Answer, Allocated]:
+def allocate(
+    node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable
+) -> Generator[Ask, Answer, Allocated]:
     """Give one container what it asks for. The first manager that cannot ends it; what others gave before stays.
 
     Each manager frees what inactive pods hold when its turn comes: one that is not reached does not.
@@ -101,39 +103,47 @@ def allocate(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Ge
 
 
 def _allocate_devices(
-    node: Node, state: NodeState, turn: Turn, reusable: Reusable
+    node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable
 ) -> Generator[Ask, Answer, Allocated]:
     if turn.active is not None:
         state = replace(state, devices=devicemanager.free_all_but(state.devices, turn.active))
     state, error, left = yield from devicemanager.allocate(
         node, state, turn.pod, turn.container, turn.hint, reusable.devices, turn.is_running
     )
-    return state, _unexpected(Manager.DEVICE, turn, error), replace(reusable, devices=left)
+    return state, _unexpected(ResourceManager.DEVICE, turn, error), replace(reusable, devices=left)
 
 
-def _allocate_cpus(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Allocated:
+def _allocate_cpus(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> Allocated:
     before = state.cpus if turn.active is None else cpumanager.free_all_but(state.cpus, turn.active)
     cpus, refused, left = cpumanager.allocate(node, before, turn.pod, turn.container, turn.hint.mask, reusable.cpus)
-    refusal = None if refused is None else Refusal(Manager.CPU, turn.container.name, refused.reason, refused.message)
+    refusal = (
+        None
+        if refused is None
+        else Rejection(ResourceManager.CPU, turn.container.name, refused.reason, refused.message)
+    )
     return replace(state, cpus=cpus), refusal, replace(reusable, cpus=left)
 
 
-def _allocate_memory(node: Node, state: NodeState, turn: Turn, reusable: Reusable) -> Allocated:
+def _allocate_memory(node: KubeletNode, state: KubeletState, turn: Turn, reusable: Reusable) -> Allocated:
     before = _memory(node, state)
     if before is None:
         return state, None, reusable
     if turn.active is not None:
         before = memorymanager.free_all_but(before, turn.active)
     memory, error, left = memorymanager.allocate(node, before, turn.pod, turn.container, turn.hint, reusable.memory)
-    return replace(state, memory=memory), _unexpected(Manager.MEMORY, turn, error), replace(reusable, memory=left)
+    return (
+        replace(state, memory=memory),
+        _unexpected(ResourceManager.MEMORY, turn, error),
+        replace(reusable, memory=left),
+    )
 
 
-def _unexpected(manager: Manager, turn: Turn, error: str | None) -> Refusal | None:
+def _unexpected(manager: ResourceManager, turn: Turn, error: str | None) -> Rejection | None:
     if error is None:
         return None
     message = f"Allocate failed due to {error}, which is unexpected"
-    return Refusal(manager, turn.container.name, UNEXPECTED_ADMISSION_ERROR, message)
+    return Rejection(manager, turn.container.name, UNEXPECTED_ADMISSION_ERROR, message)
 
 
-def _memory(node: Node, state: NodeState) -> MemoryState | None:
+def _memory(node: KubeletNode, state: KubeletState) -> MemoryState | None:
     return state.memory if behaviour(node.config.parsed_version).has_memory_manager else None

@@ -1,8 +1,8 @@
 """A kubelet as other exporters tell it: NodeResourceTopology objects (topology.node.k8s.io/v1alpha2), in counts.
 
 NFD's topology updater and the resource topology exporter write one per node, its zones being NUMA nodes with amounts
-of CPUs, memory and devices. `read` makes of them a `Node` and a `NodeState` for the twin. What such an object does not
-say is assumed, and a prediction from it is worth that much less than one from Purser's own agent:
+of CPUs, memory and devices. `read` makes of them a `KubeletNode` and a `KubeletState` for the twin. What such an object
+does not say is assumed, and a prediction from it is worth that much less than one from Purser's own agent:
 
 - Which CPU, device or byte is whose: things are anonymous, and what is taken is taken by nobody. When a pod ends, its
   share comes free with the exporter's next look (after up to a minute), not before.
@@ -33,14 +33,14 @@ from purser.core.kubelet.cpuset import MAX_CPU, CpuSet, cpuset_of, format_cpuset
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.state import (
     CpuState,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryNode,
     MemoryState,
     MemoryTable,
-    Node,
-    NodeState,
     PluginDevice,
-    Resource,
+    PluginResource,
 )
 from purser.core.quantities import QuantityLike, quantity_ceil
 
@@ -126,14 +126,14 @@ def read(
     zones: Iterable[Zone],
     attributes: Iterable[Attribute] = (),
     topology_policies: Iterable[str] = (),
-) -> tuple[Node, NodeState]:
+) -> tuple[KubeletNode, KubeletState]:
     """The node that an object's fields tell of. Raises `TopologyError`."""
     numbered = dict(_numa_zones(zones))
     counts = {number: _counts(zone) for number, zone in sorted(numbered.items())}
     machine = Machine(tuple(_numa_nodes(numbered, counts)), tuple(_cpus(counts)), len(counts))
     cpus, memory = _cpu_state(machine, counts), _memory_state(counts)
     config = _config(kubelet_version, attributes, topology_policies, cpus, memory)
-    return Node(config, machine), NodeState(_device_state(counts), cpus, memory)
+    return KubeletNode(config, machine), KubeletState(_device_state(counts), cpus, memory)
 
 
 def _numa_zones(zones: Iterable[Zone]) -> Iterator[tuple[int, Zone]]:
@@ -232,17 +232,17 @@ def _memory_node(number: int, tables: dict[str, MemoryTable]) -> MemoryNode:
     return MemoryNode(tables, group=1 << number, assignments=in_use)
 
 
-def _device_state(counts: Counts) -> DeviceState:
+def _device_state(counts: Counts) -> DeviceManagerState:
     """Devices that somebody holds are in the list and not healthy: they count for what a hint prefers, and cannot be
     had."""
     names = {name for of_zone in counts.values() for name in of_zone if "/" in name}
     total = sum(count.capacity for of_zone in counts.values() for name, count in of_zone.items() if name in names)
     if total > MAX_DEVICES:
         raise TopologyError(f"{total} devices on one node: {MAX_DEVICES} are the limit")
-    return DeviceState({name: _resource(name, counts) for name in sorted(names)})
+    return DeviceManagerState({name: _resource(name, counts) for name in sorted(names)})
 
 
-def _resource(name: str, counts: Counts) -> Resource:
+def _resource(name: str, counts: Counts) -> PluginResource:
     devices = {
         device.id: device
         for number, of_zone in counts.items()
@@ -250,7 +250,7 @@ def _resource(name: str, counts: Counts) -> Resource:
         for device in _zone_devices(number, of_zone[name])
     }
     healthy = frozenset(id_ for id_, device in devices.items() if device.healthy)
-    return Resource(devices, healthy, frozenset(devices) - healthy, is_listed=True)
+    return PluginResource(devices, healthy, frozenset(devices) - healthy, is_listed=True)
 
 
 def _zone_devices(number: int, count: _Count) -> Iterator[PluginDevice]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.kubelet.versions import Behaviour
-from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
+from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
 from purser.core.quantities import quantity_ceil, quantity_milli
 
 _CPU = "cpu"
@@ -46,7 +46,7 @@ def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
     return container.kind is ContainerKind.INIT
 
 
-def kubelet_pod(spec: PodSpec) -> KubeletPod:
+def kubelet_pod(spec: PodManifest) -> KubeletPod:
     """A pod as kubelet sees it. Raises `purser.core.quantities.QuantityError`."""
     containers = tuple(_container(container) for container in spec.containers)
     return KubeletPod(spec.uid, containers, qos_class(containers))

@@ -14,7 +14,7 @@ ContainerKey = tuple[str, str]
 """(pod uid, container name)."""
 
 
-class Node(msgspec.Struct, frozen=True):
+class KubeletNode(msgspec.Struct, frozen=True):
     """What does not change while kubelet runs."""
 
     config: KubeletConfig
@@ -37,7 +37,7 @@ class PluginOptions(msgspec.Struct, frozen=True):
     preferred_allocation: bool = False
 
 
-class Resource(msgspec.Struct, frozen=True):
+class PluginResource(msgspec.Struct, frozen=True):
     """One resource of a device plugin."""
 
     devices: Mapping[str, PluginDevice] = {}
@@ -64,10 +64,10 @@ class Allocation(msgspec.Struct, frozen=True):
         return frozenset(id_ for ids in self.devices_per_numa.values() for id_ in ids)
 
 
-class DeviceState(msgspec.Struct, frozen=True):
+class DeviceManagerState(msgspec.Struct, frozen=True):
     """The device manager's."""
 
-    resources: Mapping[str, Resource] = {}
+    resources: Mapping[str, PluginResource] = {}
     held: Mapping[ContainerKey, Mapping[str, Allocation]] = {}
     allocated: Mapping[str, frozenset[str]] = {}
     """Devices that count as taken, by resource: those held, and those that a failed admission left behind until the
@@ -121,10 +121,10 @@ class MemoryState(msgspec.Struct, frozen=True):
     blocks: Mapping[ContainerKey, tuple[MemoryBlock, ...]] = {}
 
 
-class NodeState(msgspec.Struct, frozen=True):
+class KubeletState(msgspec.Struct, frozen=True):
     """Everything that admission reads and changes."""
 
-    devices: DeviceState = DeviceState()
+    devices: DeviceManagerState = DeviceManagerState()
     cpus: CpuState | None = None
     """None: policy none."""
     memory: MemoryState | None = None

@@ -22,7 +22,7 @@ follows from them, but for the mix, which is learnt from arrivals.
 from purser.core.placement.evaluate import Evaluation, Evaluator
 from purser.core.placement.explain import explain
 from purser.core.placement.grants import to_grant
-from purser.core.placement.place import ContainerPlacement, Fit, Placement, decide, place, placement_of
+from purser.core.placement.place import ContainerPlacement, DeviceAssignment, Placement, decide, place, placement_of
 from purser.core.placement.policy import Authority, Policy
 from purser.core.placement.rank import MAX_SCORE, best, foremost, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
@@ -33,9 +33,9 @@ __all__ = [
     "UNREGISTERED",
     "Authority",
     "ContainerPlacement",
+    "DeviceAssignment",
     "Evaluation",
     "Evaluator",
-    "Fit",
     "Placement",
     "Policy",
     "Reason",

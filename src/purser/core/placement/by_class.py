@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from purser.core.fleet import Fleet
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
-from purser.core.placement.place import Fit
+from purser.core.placement.place import DeviceAssignment
 from purser.core.placement.policy import Policy
 from purser.core.placement.reasons import Refusal
 from purser.core.quota import Room
 from purser.core.recent import recall
 
-Verdict = Fit | Refusal
+Verdict = DeviceAssignment | Refusal
 
 
 class VerdictCache:

@@ -24,15 +24,15 @@ from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import Placement, decide, place
-from purser.core.placement.policies import Policy as ArrayPolicy
+from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
-from purser.core.placement.preference import Preference
+from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
-from purser.core.placement.verdicts import Ask, Bools, Quota, Verdicts
+from purser.core.placement.verdicts import Bools, Quota, VerdictKey, Verdicts
 from purser.core.policy_words import ARRAY_WORDS
 from purser.core.quota import UNLIMITED, Demand, Room
 from purser.core.recent import recall
@@ -86,7 +86,7 @@ class Evaluator:
         self._live = LiveArrays(fleet)
         self._setting = Setting(mix if mix is not None else Mix())
         self._tables: OrderedDict[tuple[str, str], ShapeTable] = OrderedDict()
-        self._verdicts: OrderedDict[Ask, Verdicts] = OrderedDict()
+        self._verdicts: OrderedDict[VerdictKey, Verdicts] = OrderedDict()
         self._judged = VerdictCache()
 
     def refresh(self) -> None:
@@ -204,7 +204,7 @@ class Evaluator:
         if isinstance(verdict, Refusal):
             question.refuse(place_, verdict)
 
-    def _verdict(self, ask: Ask) -> Verdicts:
+    def _verdict(self, ask: VerdictKey) -> Verdicts:
         known = recall(self._verdicts, ask, lambda: Verdicts(self._live, ask), _MOST_ASKS)
         known.refresh()
         return known
@@ -218,11 +218,11 @@ class Evaluator:
 
         return recall(self._tables, words, make, _MOST_TABLES)
 
-    def _preference(self, request: PodRequest, row: int) -> Preference | None:
+    def _preference(self, request: PodRequest, row: int) -> ArrayPreference | None:
         if not _array_word(self.policy.gpu_policy(request)):
             return None
         policy: ArrayPolicy = self._table(request).policy
-        return Preference(self._live.arrays, row, policy, request)
+        return ArrayPreference(self._live.arrays, row, policy, request)
 
 
 def _array_word(words: Sequence[GpuPolicy]) -> str:
@@ -230,10 +230,10 @@ def _array_word(words: Sequence[GpuPolicy]) -> str:
     return next((str(word) for word in words if word in ARRAY_WORDS), "")
 
 
-def _ask(question: _Question, devices: DeviceRequest, idle_only: bool) -> Ask:
+def _ask(question: _Question, devices: DeviceRequest, idle_only: bool) -> VerdictKey:
     request = question.request
     quota = _quota(devices, question.left) if len(request.containers) == 1 else Quota.ALL
-    return Ask(container_shape(devices, request), idle_only, quota, devices.uuids_allowed, devices.uuids_denied)
+    return VerdictKey(container_shape(devices, request), idle_only, quota, devices.uuids_allowed, devices.uuids_denied)
 
 
 def _quota(devices: DeviceRequest, left: Room) -> Quota:

@@ -7,8 +7,8 @@ import msgspec
 from purser.core.device_answers import are_granted, preferred_ids
 from purser.core.device_ids import uuids_of
 from purser.core.kubelet.admission import admit
-from purser.core.kubelet.asks import Allocate, Ask, Outcome, PreferredAllocation, Refusal
-from purser.core.kubelet.state import Node, NodeState
+from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Ask, PreferredAllocation, Rejection
+from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival
 
@@ -28,12 +28,12 @@ class Diverted(msgspec.Struct, frozen=True):
     """uuids of those that it would take whatever it is told."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class PredictedRejection(msgspec.Struct, frozen=True):
     """kubelet would refuse a pod by itself."""
 
     uid: str
     """Of the pod."""
-    refusal: Refusal
+    refusal: Rejection
 
     @property
     def container(self) -> str:
@@ -41,22 +41,22 @@ class Refused(msgspec.Struct, frozen=True):
         return self.refusal.container
 
 
-Foreseen = NodeState | Refused | Diverted
+Foreseen = KubeletState | PredictedRejection | Diverted
 
 
-def foresee(node: Node, state: NodeState, order: Sequence[Arrival]) -> Foreseen:
+def foresee(node: KubeletNode, state: KubeletState, order: Sequence[Arrival]) -> Foreseen:
     """What kubelet holds after it has taken pods one after another, or the first bad end, which ends it."""
     for arrival in order:
         outcome = _admit(node, state, arrival)
         if isinstance(outcome, Diverted):
             return outcome
         if outcome.refusal is not None:
-            return Refused(arrival.pod.uid, outcome.refusal)
+            return PredictedRejection(arrival.pod.uid, outcome.refusal)
         state = outcome.state
     return state
 
 
-def _admit(node: Node, state: NodeState, arrival: Arrival) -> Outcome | Diverted:
+def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> AdmissionOutcome | Diverted:
     admission = admit(node, state, arrival.pod, None)
     try:
         ask = next(admission)
@@ -66,7 +66,7 @@ def _admit(node: Node, state: NodeState, arrival: Arrival) -> Outcome | Diverted
                 return answer
             ask = admission.send(answer)
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: AdmissionOutcome = end.value
         return outcome
 
 

@@ -14,15 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core import device_ids
-from purser.core.kubelet.asks import Refusal as KubeletRefusal
+from purser.core.kubelet.asks import Rejection as KubeletRefusal
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import NodeState
+from purser.core.kubelet.state import KubeletState
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.outlook import Arrival, Outlook
-from purser.core.placement.foresight import Diverted, Granted, Refused, foresee
+from purser.core.placement.foresight import Diverted, Granted, PredictedRejection, foresee
 from purser.core.placement.reasons import Reason, Refusal
 
 MAX_ARRIVALS = 2
@@ -40,14 +40,14 @@ class Settled(msgspec.Struct, Generic[Choice], frozen=True):
     """A choice with which the node's kubelet takes the pod."""
 
     choice: Choice
-    after: NodeState | None
+    after: KubeletState | None
     """What kubelet holds then, if it takes the pods in the order in which they were bound; None: it was not asked."""
 
 
 class _BadEnd(msgspec.Struct, frozen=True):
     """Why a choice will not do."""
 
-    why: Diverted | Refused
+    why: Diverted | PredictedRejection
     is_own: bool
     """The pod's own, and not only if kubelet takes the pods in another order than that in which they were bound."""
 
@@ -92,7 +92,7 @@ def _search(
             continue
         arrival = arrival_of(choice)
         end = _end(outlook, arrival)
-        if isinstance(end, NodeState):
+        if isinstance(end, KubeletState):
             return Settled(choice, end)
         ends.append(end)
         followed, elsewhere = _variants(variant, arrival, end.why)
@@ -102,16 +102,16 @@ def _search(
     return _refusal_of(outlook, ends)
 
 
-def _end(outlook: Outlook, arrival: Arrival) -> NodeState | _BadEnd:
+def _end(outlook: Outlook, arrival: Arrival) -> KubeletState | _BadEnd:
     """What kubelet holds in the end, if it takes the pods as they were bound. Pods that come to it together it takes by
     their age: none of them must end badly in any order."""
     after = foresee(outlook.node, outlook.state, (*outlook.arrivals, arrival))
-    if not isinstance(after, NodeState):
+    if not isinstance(after, KubeletState):
         # One before it ends badly only where the node has changed since: that is not for this pod to find out.
         return _BadEnd(after, is_own=after.uid == arrival.pod.uid)
     for order in _other_orders(outlook, arrival):
         foreseen = foresee(outlook.node, outlook.state, order)
-        if not isinstance(foreseen, NodeState):
+        if not isinstance(foreseen, KubeletState):
             return _BadEnd(foreseen, is_own=False)
     return after
 
@@ -142,7 +142,7 @@ def _is_aligned(outlook: Outlook, pod: KubeletPod) -> bool:
     return any(_is_aligned_container(state, pod, container) for container in pod.containers)
 
 
-def _is_aligned_container(state: NodeState, pod: KubeletPod, container: KubeletContainer) -> bool:
+def _is_aligned_container(state: KubeletState, pod: KubeletPod, container: KubeletContainer) -> bool:
     if state.cpus is not None and guaranteed_cpus(pod, container):
         return True
     asked = (
@@ -152,7 +152,7 @@ def _is_aligned_container(state: NodeState, pod: KubeletPod, container: KubeletC
 
 
 def _variants(
-    request: PodRequest, arrival: Arrival, why: Diverted | Refused
+    request: PodRequest, arrival: Arrival, why: Diverted | PredictedRejection
 ) -> tuple[list[PodRequest], list[PodRequest]]:
     """What may be chosen for instead: what kubelet goes for, and other devices for the containers before."""
     if why.uid != request.uid:
@@ -202,7 +202,7 @@ def _refusal_of(outlook: Outlook, ends: Sequence[_BadEnd]) -> Refusal:
     if not all(end.is_own for end in ends):
         return _busy(outlook)
     why = ends[0].why
-    return _refused(outlook, why.refusal) if isinstance(why, Refused) else _diverted(outlook, why)
+    return _refused(outlook, why.refusal) if isinstance(why, PredictedRejection) else _diverted(outlook, why)
 
 
 def _refusal(detail: str, container: str = "") -> Refusal:
@@ -228,7 +228,7 @@ def _numa_words(outlook: Outlook, diverted: Diverted) -> str:
     return f"NUMA node {', '.join(map(str, nodes))}" if nodes else "no NUMA node"
 
 
-def _numa_nodes(state: NodeState, uuids: Collection[str]) -> Iterator[int]:
+def _numa_nodes(state: KubeletState, uuids: Collection[str]) -> Iterator[int]:
     resource = state.devices.resources.get(GPU_RESOURCE)
     for device in resource.devices.values() if resource else ():
         if device_ids.uuid_of(device.id) in uuids:

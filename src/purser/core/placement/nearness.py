@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from purser.core.fleet import NodeState
 from purser.core.kubelet.masks import mask_of
-from purser.core.kubelet.state import NodeState as KubeletState
+from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.model import ContainerRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement.foresight import Granted

@@ -31,7 +31,7 @@ from purser.core.quota import UNLIMITED, Demand, Room, room
 Positions = tuple[int, ...]
 
 
-class Fit(msgspec.Struct, frozen=True, gc=False):
+class DeviceAssignment(msgspec.Struct, frozen=True, gc=False):
     """A pod fits: by positions of devices, so that it holds for every node in an equal state."""
 
     choice: tuple[Positions, ...]
@@ -73,7 +73,7 @@ def place(
     return verdict if isinstance(verdict, Refusal) else placement_of(node, request, verdict)
 
 
-def placement_of(node: NodeState, request: PodRequest, fit: Fit) -> Placement:
+def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) -> Placement:
     """A verdict made concrete for one of the nodes it holds for."""
     containers = tuple(
         ContainerPlacement(
@@ -88,11 +88,11 @@ def placement_of(node: NodeState, request: PodRequest, fit: Fit) -> Placement:
 
 def decide(
     node: NodeState, request: PodRequest, policy: Policy, left: Room = UNLIMITED, preference: Preference | None = None
-) -> Fit | Refusal:
+) -> DeviceAssignment | Refusal:
     """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
     verdict = _decide(node, request, policy, left, preference)
     if isinstance(verdict, Refusal) and _is_used(node):
-        resolvable = isinstance(_decide(node.unused, request, policy, left, None), Fit)
+        resolvable = isinstance(_decide(node.unused, request, policy, left, None), DeviceAssignment)
         return msgspec.structs.replace(verdict, resolvable=resolvable)
     return verdict
 
@@ -105,14 +105,14 @@ def _is_used(node: NodeState) -> bool:
 
 def _decide(
     node: NodeState, request: PodRequest, policy: Policy, left: Room, preference: Preference | None
-) -> Fit | Refusal:
-    def choose(narrowed: PodRequest) -> Fit | Refusal:
+) -> DeviceAssignment | Refusal:
+    def choose(narrowed: PodRequest) -> DeviceAssignment | Refusal:
         return _choose(node, narrowed, policy, left, preference)
 
     if node.outlook is None:
         return choose(request)
 
-    def granted(fit: Fit) -> Granted:
+    def granted(fit: DeviceAssignment) -> Granted:
         return {part.container: _uuids(part) for part in placement_of(node, request, fit).containers}
 
     settled = settle(node.outlook, request, choose, granted)
@@ -129,7 +129,7 @@ def _uuids(part: ContainerPlacement) -> tuple[str, ...]:
 
 def _choose(
     node: NodeState, request: PodRequest, policy: Policy, left: Room, preference: Preference | None
-) -> Fit | Refusal:
+) -> DeviceAssignment | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")
     pod = _Pod(node.devices, request, policy.gpu_policy(request), left, preference)
@@ -137,7 +137,7 @@ def _choose(
         refusal = pod.add(row)
         if refusal is not None:
             return refusal
-    return Fit(tuple(pod.choice))
+    return DeviceAssignment(tuple(pod.choice))
 
 
 def _rows(containers: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerRequest, ...]]:

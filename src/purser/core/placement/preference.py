@@ -6,16 +6,16 @@ import numpy as np
 
 from purser.core.fleet import DeviceState
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import NodeFacts, gpu_facts
+from purser.core.fleet.facts import FleetNodeFacts, gpu_facts
 from purser.core.model import DeviceRequest, PodRequest
-from purser.core.placement.policies import Policy
+from purser.core.placement.policies import ArrayPolicy
 from purser.core.placement.shape import View, container_shape, view
 
 
-class Preference:
+class ArrayPreference:
     """One pod on one row of the fleet, container by container."""
 
-    def __init__(self, fleet: FleetArrays, row: int, policy: Policy, request: PodRequest) -> None:
+    def __init__(self, fleet: FleetArrays, row: int, policy: ArrayPolicy, request: PodRequest) -> None:
         self._fleet = fleet
         self._row = row
         self._policy = policy
@@ -34,7 +34,7 @@ class Preference:
     def _view(self, devices: DeviceRequest, states: Sequence[DeviceState], suits: Sequence[bool]) -> View:
         """What the container finds, put in the row's place: policies know more of the row than its GPUs."""
         alone = FleetArrays()
-        facts = NodeFacts("", tuple(map(gpu_facts, states)))
+        facts = FleetNodeFacts("", tuple(map(gpu_facts, states)))
         here = view(alone, container_shape(devices, self._request), np.array([alone.put_node(facts)], np.intp))
         takes = np.zeros((len(self._fleet.memory_mib), 1), np.bool_)
         left, after = np.zeros(takes.shape, np.int64), np.zeros(takes.shape, np.int64)

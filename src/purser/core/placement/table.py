@@ -8,11 +8,11 @@ import numpy as np
 from purser.core.fleet.arrays import FleetArrays, Rows
 from purser.core.placement import kernels
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.policies.protocol import Gpus, Policy
+from purser.core.placement.policies.protocol import ArrayPolicy, Gpus
 from purser.core.placement.shape import PodShape, view
 
 
-class Known:
+class KnownScores:
     """What is known of one shape, by row."""
 
     __slots__ = ("as_of", "epoch", "gpus", "scores")
@@ -30,17 +30,17 @@ class ShapeTable:
     MOST_SHAPES = 512
     """Each costs 10 bytes a node; one that was forgotten costs a full scoring when it comes again."""
 
-    def __init__(self, fleet: FleetArrays, policy: Policy, most_shapes: int = MOST_SHAPES) -> None:
+    def __init__(self, fleet: FleetArrays, policy: ArrayPolicy, most_shapes: int = MOST_SHAPES) -> None:
         self.fleet = fleet
         self.policy = policy
         self._most_shapes = most_shapes
-        self._known: dict[PodShape, Known] = {}
+        self._known: dict[PodShape, KnownScores] = {}
 
     def scores(self, shape: PodShape) -> Floats:
         """The score of every row, minus infinity where the shape does not fit. To be read before the next call."""
         return self.known(shape).scores
 
-    def known(self, shape: PodShape) -> Known:
+    def known(self, shape: PodShape) -> KnownScores:
         """All there is to know of a shape, up to date. To be read before the next call."""
         known = self._recall(shape)
         self._renew(known, shape)
@@ -49,7 +49,7 @@ class ShapeTable:
             self._renew(known, shape)
         return known
 
-    def _renew(self, known: Known, shape: PodShape) -> None:
+    def _renew(self, known: KnownScores, shape: PodShape) -> None:
         rows = self._outdated(known)
         if not len(rows):
             return
@@ -61,16 +61,16 @@ class ShapeTable:
             known.epoch = self.policy.epoch
         known.as_of = self.fleet.clock
 
-    def _recall(self, shape: PodShape) -> Known:
+    def _recall(self, shape: PodShape) -> KnownScores:
         known = self._known.pop(shape, None)
         if known is None or known.epoch != self.policy.epoch or len(known.scores) != len(self.fleet.live):
-            known = Known(len(self.fleet.live), self.policy.epoch)
+            known = KnownScores(len(self.fleet.live), self.policy.epoch)
         self._known[shape] = known
         if len(self._known) > self._most_shapes:
             del self._known[next(iter(self._known))]
         return known
 
-    def _outdated(self, known: Known) -> Rows:
+    def _outdated(self, known: KnownScores) -> Rows:
         if known.as_of == self.fleet.clock:
             return _NO_ROWS
         changed: Rows = (self.fleet.changed_at > (known.as_of if self.policy.steady else 0)).nonzero()[0]

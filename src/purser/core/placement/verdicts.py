@@ -53,7 +53,7 @@ class Quota(IntEnum):
     """Not even one device."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class VerdictKey(msgspec.Struct, frozen=True):
     """All that a verdict depends on beside the fleet."""
 
     shape: PodShape
@@ -68,7 +68,7 @@ class Ask(msgspec.Struct, frozen=True):
 class Verdicts:
     """The verdicts on one container, by row; of rows that changed they are made anew."""
 
-    def __init__(self, live: LiveArrays, ask: Ask) -> None:
+    def __init__(self, live: LiveArrays, ask: VerdictKey) -> None:
         self._live = live
         self._ask = ask
         self._as_of = 0
@@ -165,7 +165,7 @@ class Verdicts:
 class _Found:
     """What one look at some rows finds, per GPU."""
 
-    def __init__(self, live: LiveArrays, ask: Ask, rows: Rows) -> None:
+    def __init__(self, live: LiveArrays, ask: VerdictKey, rows: Rows) -> None:
         def of_gpus(field: str) -> npt.NDArray[Any]:
             found: npt.NDArray[Any] = getattr(live.arrays, field).take(rows, axis=1)
             return found
@@ -219,7 +219,7 @@ def _any(masks: Iterable[Bools]) -> Bools:
     return found
 
 
-def _named(live: LiveArrays, ask: Ask) -> Bools:
+def _named(live: LiveArrays, ask: VerdictKey) -> Bools:
     """By GPU, for all rows: whether the uuids that the container names let it have the GPU."""
     arrays: FleetArrays = live.arrays
     may = np.full(arrays.memory_mib.shape, not ask.uuids_allowed)

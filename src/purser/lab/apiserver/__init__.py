@@ -11,7 +11,7 @@ own components.
 """
 
 from .cluster import LogOptions, PodLogs, User
-from .errors import ApiError
+from .errors import StatusError
 from .server import ApiServer
 
-__all__ = ["ApiError", "ApiServer", "LogOptions", "PodLogs", "User"]
+__all__ = ["ApiServer", "LogOptions", "PodLogs", "StatusError", "User"]

@@ -18,8 +18,8 @@ import aiohttp
 import structlog
 
 from . import jsonio, strategies
-from .cluster import Call, Cluster, Webhooks
-from .errors import ApiError, Obj
+from .cluster import ApiRequest, Cluster, Webhooks
+from .errors import Obj, StatusError
 from .patch import json_patch
 from .resources import get_path
 from .selectors import object_selector
@@ -35,7 +35,7 @@ class WebhookCallError(Exception):
     """The webhook gave no usable answer; the failure policy decides what that means."""
 
 
-async def mutate(cluster: Cluster, call: Call, operation: str, obj: Obj, old: Obj | None) -> Obj:
+async def mutate(cluster: Cluster, call: ApiRequest, operation: str, obj: Obj, old: Obj | None) -> Obj:
     """The object after every matching mutating webhook, each shown what the ones before it made."""
     for webhook in _matching(cluster, _MUTATING, call, operation, obj, old):
         answer = await _ask(cluster, webhook, call, operation, obj, old)
@@ -44,7 +44,7 @@ async def mutate(cluster: Cluster, call: Call, operation: str, obj: Obj, old: Ob
     return obj
 
 
-async def validate(cluster: Cluster, call: Call, operation: str, obj: Obj | None, old: Obj | None) -> None:
+async def validate(cluster: Cluster, call: ApiRequest, operation: str, obj: Obj | None, old: Obj | None) -> None:
     """Ask all matching validating webhooks at once; raises the first refusal."""
     webhooks = list(_matching(cluster, _VALIDATING, call, operation, obj, old))
     if webhooks:
@@ -52,7 +52,7 @@ async def validate(cluster: Cluster, call: Call, operation: str, obj: Obj | None
 
 
 def _matching(
-    cluster: Cluster, storage: str, call: Call, operation: str, obj: Obj | None, old: Obj | None
+    cluster: Cluster, storage: str, call: ApiRequest, operation: str, obj: Obj | None, old: Obj | None
 ) -> Iterator[Obj]:
     configurations = cluster.store.collections[storage]
     if not len(configurations) or call.resource.storage in _EXEMPT:
@@ -63,7 +63,9 @@ def _matching(
                 yield webhook
 
 
-def _applies(cluster: Cluster, webhook: Obj, call: Call, operation: str, obj: Obj | None, old: Obj | None) -> bool:
+def _applies(
+    cluster: Cluster, webhook: Obj, call: ApiRequest, operation: str, obj: Obj | None, old: Obj | None
+) -> bool:
     if not any(_rule_matches(rule, call, operation) for rule in webhook.get("rules") or ()):
         return False
     selects = object_selector(webhook.get("objectSelector"))
@@ -73,7 +75,7 @@ def _applies(cluster: Cluster, webhook: Obj, call: Call, operation: str, obj: Ob
     return _namespace_selected(cluster, webhook, call, obj)
 
 
-def _rule_matches(rule: Obj, call: Call, operation: str) -> bool:
+def _rule_matches(rule: Obj, call: ApiRequest, operation: str) -> bool:
     resource = call.resource
     named = f"{resource.plural}/{call.subresource}" if call.subresource else resource.plural
     scope = rule.get("scope", "*")
@@ -93,7 +95,7 @@ def _resource_matches(pattern: str, named: str) -> bool:
     return wanted in ("*", plural) and (wanted_subresource in ("*", subresource) or pattern == "*/*")
 
 
-def _namespace_selected(cluster: Cluster, webhook: Obj, call: Call, obj: Obj | None) -> bool:
+def _namespace_selected(cluster: Cluster, webhook: Obj, call: ApiRequest, obj: Obj | None) -> bool:
     selects = object_selector(webhook.get("namespaceSelector"))
     if call.resource.storage == "namespaces":
         return selects(((obj or {}).get("metadata") or {}).get("labels") or {})
@@ -103,10 +105,12 @@ def _namespace_selected(cluster: Cluster, webhook: Obj, call: Call, obj: Obj | N
     return selects(get_path(namespace, "metadata.labels") or {})
 
 
-async def _ask(cluster: Cluster, webhook: Obj, call: Call, operation: str, obj: Obj | None, old: Obj | None) -> Obj:
+async def _ask(
+    cluster: Cluster, webhook: Obj, call: ApiRequest, operation: str, obj: Obj | None, old: Obj | None
+) -> Obj:
     """One webhook's `response`; raises its refusal; an unusable webhook that may be ignored answers nothing."""
     if call.dry_run and webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-        raise ApiError(400, "BadRequest", f"admission webhook {webhook['name']!r} does not support dry run")
+        raise StatusError(400, "BadRequest", f"admission webhook {webhook['name']!r} does not support dry run")
     review = _review(call, operation, obj, old)
     try:
         answer = await _post(cluster, webhook, review)
@@ -115,20 +119,20 @@ async def _ask(cluster: Cluster, webhook: Obj, call: Call, operation: str, obj: 
             _log.warning("admission webhook failed and is ignored", webhook=webhook["name"], error=str(error))
             return {}
         message = f'Internal error occurred: failed calling webhook "{webhook["name"]}": {error}'
-        raise ApiError(500, "InternalError", message, {"causes": [{"message": message}]}) from error
+        raise StatusError(500, "InternalError", message, {"causes": [{"message": message}]}) from error
     call.warnings += [str(warning) for warning in answer.get("warnings") or ()]
     if not answer.get("allowed"):
         raise _denied(webhook, answer)
     return answer
 
 
-def _denied(webhook: Obj, answer: Obj) -> ApiError:
+def _denied(webhook: Obj, answer: Obj) -> StatusError:
     """The webhook's own status, prefixed with its name; without an error code it counts as a bad request."""
     status = answer.get("status") or {}
     why = status.get("message") or status.get("reason")
     message = f'admission webhook "{webhook["name"]}" denied the request'
     code = int(status.get("code") or 0)
-    return ApiError(
+    return StatusError(
         code if code >= 400 else 400,
         str(status.get("reason") or ""),
         f"{message}: {why}" if why else f"{message} without explanation",
@@ -136,7 +140,7 @@ def _denied(webhook: Obj, answer: Obj) -> ApiError:
     )
 
 
-def _review(call: Call, operation: str, obj: Obj | None, old: Obj | None) -> Obj:
+def _review(call: ApiRequest, operation: str, obj: Obj | None, old: Obj | None) -> Obj:
     resource = call.resource
     version = {"group": resource.group, "version": resource.version}
     kind = {**version, "kind": resource.kind}
@@ -223,13 +227,13 @@ def _response(body: bytes, status: int, review: Obj) -> Obj:
     return dict(answer)
 
 
-def _patched(call: Call, obj: Obj, answer: Obj, webhook: Obj) -> Obj:
+def _patched(call: ApiRequest, obj: Obj, answer: Obj, webhook: Obj) -> Obj:
     try:
         operations: Any = jsonio.decode(base64.b64decode(answer["patch"]))
         patched = json_patch(obj, operations)
-    except (ValueError, ApiError) as error:
+    except (ValueError, StatusError) as error:
         message = f'Internal error occurred: patch of webhook "{webhook["name"]}" cannot be applied: {error}'
-        raise ApiError(500, "InternalError", message) from error
+        raise StatusError(500, "InternalError", message) from error
     if call.subresource == "binding":
         return patched
     normalised, _ = strategies.normalise(call.resource, patched)

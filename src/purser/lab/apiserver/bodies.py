@@ -5,7 +5,7 @@ from typing import Any
 from aiohttp import web
 
 from . import jsonio, protobuf, routes
-from .cluster import Call, User
+from .cluster import ApiRequest, User
 from .decode import Unknown, decode
 from .errors import Obj, bad_request, method_not_allowed, unsupported_media_type
 from .resources import type_name
@@ -15,7 +15,7 @@ from .schema import builtin
 _BODIES = ("application/json", "application/yaml", "text/json", "application/x-yaml", "application/octet-stream", "")
 
 
-def read_call(request: web.Request, user: User, target: Target) -> Call:
+def read_call(request: web.Request, user: User, target: Target) -> ApiRequest:
     """What is asked, from path and query; raises 400 or 405."""
     query = request.query
     agent = request.headers.get("User-Agent", "unknown").split("/", 1)[0]
@@ -27,7 +27,7 @@ def read_call(request: web.Request, user: User, target: Target) -> Call:
     if target.resource.namespaced and not target.namespace and request.method != "DELETE":
         raise method_not_allowed()
     named = {key: query[key] for key in ("fieldManager", "fieldValidation") if query.get(key)}
-    return Call(
+    return ApiRequest(
         target.resource, target.namespace, target.name, target.subresource, user,
         dry_run=routes.dry_run(query, {}), manager=query.get("fieldManager") or agent or "unknown", strict=strict,
         force=routes.flag(query, "force"), options=named,

@@ -7,7 +7,7 @@ from .cluster import Cluster
 from .errors import Obj
 from .jsonio import now
 from .plugins import SYSTEM_PRIORITIES
-from .store import ADDED, Event
+from .store import ADDED, StoreEvent
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -26,7 +26,7 @@ def fill(cluster: Cluster) -> None:
         cluster.store.collections["priorityclasses.scheduling.k8s.io"].put(body)
 
 
-def _service_account(cluster: Cluster, event: Event) -> None:
+def _service_account(cluster: Cluster, event: StoreEvent) -> None:
     if event.type == ADDED:
         account = _object("v1", "ServiceAccount", "default", namespace=event.after.key[1])
         cluster.store.collections["serviceaccounts"].put(account)

@@ -1,8 +1,8 @@
 """What an eviction does to PodDisruptionBudgets: it is paid for in the step that allows it, so that many at once
 never take more than there was."""
 
-from .cluster import Call, Cluster
-from .errors import ApiError, Obj
+from .cluster import ApiRequest, Cluster
+from .errors import Obj, StatusError
 from .jsonio import now
 from .resources import get_path
 from .selectors import object_selector
@@ -10,14 +10,17 @@ from .selectors import object_selector
 BUDGETS = "poddisruptionbudgets.policy"
 
 
-def charge(cluster: Cluster, call: Call, pod: Obj) -> None:
-    """Take a disruption from the pod's budget, and note the pod there until its deletion is seen. Raises `ApiError`."""
+def charge(cluster: Cluster, call: ApiRequest, pod: Obj) -> None:
+    """Take a disruption from the pod's budget, and note the pod there until its deletion is seen.
+
+    Raises `StatusError`.
+    """
     budgets = _budgets_of(cluster, call.namespace, pod)
     if not budgets or _is_free(pod):
         return
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise ApiError(500, "InternalError", message)
+        raise StatusError(500, "InternalError", message)
     budget = budgets[0]
     status = budget.get("status") or {}
     if int(status.get("observedGeneration") or 0) < int(budget["metadata"].get("generation") or 0):
@@ -62,6 +65,6 @@ def _is_broken_anyway(pod: Obj, status: Obj) -> bool:
     return not is_ready and desired > 0 and healthy >= desired
 
 
-def _refusal(why: str) -> ApiError:
+def _refusal(why: str) -> StatusError:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    return ApiError(429, "TooManyRequests", message, {"causes": [{"reason": "DisruptionBudget", "message": why}]})
+    return StatusError(429, "TooManyRequests", message, {"causes": [{"reason": "DisruptionBudget", "message": why}]})

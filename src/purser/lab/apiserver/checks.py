@@ -9,11 +9,11 @@ from purser.lab import cron
 from . import ephemeral, pods, structural
 from .errors import Cause, Obj
 from .names import check_metadata, duplicate_names, forbidden, invalid, is_subdomain, required, unsupported
-from .resources import Resource, get_path
+from .resources import ServedResource, get_path
 from .selectors import OPERATORS
 
 
-def check(resource: Resource, obj: Obj) -> list[Cause]:
+def check(resource: ServedResource, obj: Obj) -> list[Cause]:
     """Everything wrong with a whole object."""
     causes = list(check_metadata(obj["metadata"], resource.storage))
     if resource.custom:
@@ -23,7 +23,7 @@ def check(resource: Resource, obj: Obj) -> list[Cause]:
     return causes
 
 
-def check_create(resource: Resource, obj: Obj) -> list[Cause]:
+def check_create(resource: ServedResource, obj: Obj) -> list[Cause]:
     """Everything wrong with a new object."""
     causes = check(resource, obj)
     if resource.storage == "pods":
@@ -31,7 +31,7 @@ def check_create(resource: Resource, obj: Obj) -> list[Cause]:
     return causes
 
 
-def check_update(resource: Resource, new: Obj, old: Obj, subresource: str = "") -> list[Cause]:
+def check_update(resource: ServedResource, new: Obj, old: Obj, subresource: str = "") -> list[Cause]:
     """Changes that are not allowed."""
     causes = list(_check_finalizers(new["metadata"], old["metadata"]))
     if resource.storage == "pods":

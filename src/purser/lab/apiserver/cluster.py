@@ -7,8 +7,8 @@ import aiohttp
 
 from . import fields
 from .errors import Obj, no_such_path
-from .resources import Registry, Resource
-from .store import Collection, Store
+from .resources import Registry, ServedResource
+from .store import Collection, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
 
 
 @dataclass(slots=True)
-class Call:
+class ApiRequest:
     """One API request after its path and query have been read."""
 
-    resource: Resource
+    resource: ServedResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -83,21 +83,21 @@ class Cluster:
     """The state behind the server: what is served and what is stored. One per server, handed to every handler."""
 
     def __init__(self, history: int) -> None:
-        self.store = Store(history)
+        self.store = ObjectStore(history)
         self.registry = Registry()
         self.webhooks: Webhooks | None = None
         for resource in self.registry:
             if resource.storage:
                 self.collection(resource)
 
-    def collection(self, resource: Resource) -> Collection:
+    def collection(self, resource: ServedResource) -> Collection:
         """Where a resource's objects live."""
         if not resource.storage:
             raise no_such_path()
         storage = resource.storage
         return self.store.collection(storage, fields.extractor(storage), fields.INDEXED.get(storage, ""))
 
-    def resource(self, storage: str) -> Resource:
+    def resource(self, storage: str) -> ServedResource:
         """The resource in whose version a collection is stored."""
         found = self.registry.stored_as(storage)
         if found is None:

@@ -16,7 +16,7 @@ Cell = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column; `wide` ones are shown by `-o wide` only."""
 
     name: str
@@ -81,14 +81,14 @@ def _labels(path: str) -> Callable[[Obj], Cell]:
     return lambda obj: ",".join(f"{k}={v}" for k, v in sorted((get_path(obj, path) or {}).items())) or "<none>"
 
 
-def _images(path: str) -> list[Column]:
+def _images(path: str) -> list[TableColumn]:
     def joined(key: str) -> Callable[[Obj], Cell]:
         return lambda obj: ",".join(str(container.get(key, "")) for container in get_path(obj, path) or ())
 
-    return [Column("Containers", joined("name"), wide=True), Column("Images", joined("image"), wide=True)]
+    return [TableColumn("Containers", joined("name"), wide=True), TableColumn("Images", joined("image"), wide=True)]
 
 
-AGE = Column("Age", _since("metadata.creationTimestamp"))
+AGE = TableColumn("Age", _since("metadata.creationTimestamp"))
 
 
 def _pod_statuses(pod: Obj, kind: str = "containerStatuses") -> list[Obj]:
@@ -147,14 +147,14 @@ def _readiness_gates(pod: Obj) -> str:
 
 
 _POD = [
-    Column("Ready", _pod_ready),
-    Column("Status", _pod_status),
-    Column("Restarts", _pod_restarts),
+    TableColumn("Ready", _pod_ready),
+    TableColumn("Status", _pod_status),
+    TableColumn("Restarts", _pod_restarts),
     AGE,
-    Column("IP", _at("status.podIP"), wide=True),
-    Column("Node", _at("spec.nodeName"), wide=True),
-    Column("Nominated Node", _at("status.nominatedNodeName"), wide=True),
-    Column("Readiness Gates", _readiness_gates, wide=True),
+    TableColumn("IP", _at("status.podIP"), wide=True),
+    TableColumn("Node", _at("spec.nodeName"), wide=True),
+    TableColumn("Nominated Node", _at("status.nominatedNodeName"), wide=True),
+    TableColumn("Readiness Gates", _readiness_gates, wide=True),
 ]
 
 
@@ -181,15 +181,15 @@ def _node_address(kind: str) -> Callable[[Obj], Cell]:
 
 
 _NODE = [
-    Column("Status", _node_status),
-    Column("Roles", _node_roles),
+    TableColumn("Status", _node_status),
+    TableColumn("Roles", _node_roles),
     AGE,
-    Column("Version", _at("status.nodeInfo.kubeletVersion", "")),
-    Column("Internal-IP", _node_address("InternalIP"), wide=True),
-    Column("External-IP", _node_address("ExternalIP"), wide=True),
-    Column("OS-Image", _at("status.nodeInfo.osImage", "<unknown>"), wide=True),
-    Column("Kernel-Version", _at("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
-    Column("Container-Runtime", _at("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
+    TableColumn("Version", _at("status.nodeInfo.kubeletVersion", "")),
+    TableColumn("Internal-IP", _node_address("InternalIP"), wide=True),
+    TableColumn("External-IP", _node_address("ExternalIP"), wide=True),
+    TableColumn("OS-Image", _at("status.nodeInfo.osImage", "<unknown>"), wide=True),
+    TableColumn("Kernel-Version", _at("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
+    TableColumn("Container-Runtime", _at("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
 ]
 
 
@@ -214,15 +214,15 @@ def _event_source(event: Obj) -> str:
 
 
 _EVENT = [
-    Column("Last Seen", _event_seen),
-    Column("Type", _at("type", "")),
-    Column("Reason", _at("reason", "")),
-    Column("Object", _event_object),
-    Column("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
-    Column("Source", _event_source, wide=True),
-    Column("Message", lambda event: str(event.get("message") or event.get("note") or "").strip()),
-    Column("First Seen", _since("firstTimestamp"), wide=True),
-    Column("Count", _at("count", 1), "integer", wide=True),
+    TableColumn("Last Seen", _event_seen),
+    TableColumn("Type", _at("type", "")),
+    TableColumn("Reason", _at("reason", "")),
+    TableColumn("Object", _event_object),
+    TableColumn("Subobject", _at("involvedObject.fieldPath", ""), wide=True),
+    TableColumn("Source", _event_source, wide=True),
+    TableColumn("Message", lambda event: str(event.get("message") or event.get("note") or "").strip()),
+    TableColumn("First Seen", _since("firstTimestamp"), wide=True),
+    TableColumn("Count", _at("count", 1), "integer", wide=True),
 ]
 
 
@@ -237,92 +237,92 @@ def _port(port: Obj) -> str:
 
 
 _NUMBER = "integer"
-BY_STORAGE: dict[str, list[Column]] = {
+BY_STORAGE: dict[str, list[TableColumn]] = {
     "pods": _POD,
     "nodes": _NODE,
     "events": _EVENT,
-    "namespaces": [Column("Status", _at("status.phase")), AGE],
-    "configmaps": [Column("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())), AGE],
-    "secrets": [Column("Type", _at("type")), Column("Data", _count("data"), _NUMBER), AGE],
-    "serviceaccounts": [Column("Secrets", _count("secrets"), _NUMBER), AGE],
+    "namespaces": [TableColumn("Status", _at("status.phase")), AGE],
+    "configmaps": [TableColumn("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())), AGE],
+    "secrets": [TableColumn("Type", _at("type")), TableColumn("Data", _count("data"), _NUMBER), AGE],
+    "serviceaccounts": [TableColumn("Secrets", _count("secrets"), _NUMBER), AGE],
     "services": [
-        Column("Type", _at("spec.type")),
-        Column("Cluster-IP", _at("spec.clusterIP")),
-        Column("External-IP", _at("spec.externalName")),
-        Column("Port(s)", _ports),
+        TableColumn("Type", _at("spec.type")),
+        TableColumn("Cluster-IP", _at("spec.clusterIP")),
+        TableColumn("External-IP", _at("spec.externalName")),
+        TableColumn("Port(s)", _ports),
         AGE,
-        Column("Selector", _labels("spec.selector"), wide=True),
+        TableColumn("Selector", _labels("spec.selector"), wide=True),
     ],
-    "leases.coordination.k8s.io": [Column("Holder", _at("spec.holderIdentity", "")), AGE],
+    "leases.coordination.k8s.io": [TableColumn("Holder", _at("spec.holderIdentity", "")), AGE],
     "deployments.apps": [
-        Column("Ready", _of("status.readyReplicas", "spec.replicas")),
-        Column("Up-to-date", _at("status.updatedReplicas", 0), _NUMBER),
-        Column("Available", _at("status.availableReplicas", 0), _NUMBER),
+        TableColumn("Ready", _of("status.readyReplicas", "spec.replicas")),
+        TableColumn("Up-to-date", _at("status.updatedReplicas", 0), _NUMBER),
+        TableColumn("Available", _at("status.availableReplicas", 0), _NUMBER),
         AGE,
         *_images("spec.template.spec.containers"),
-        Column("Selector", _labels("spec.selector.matchLabels"), wide=True),
+        TableColumn("Selector", _labels("spec.selector.matchLabels"), wide=True),
     ],
     "replicasets.apps": [
-        Column("Desired", _at("spec.replicas", 0), _NUMBER),
-        Column("Current", _at("status.replicas", 0), _NUMBER),
-        Column("Ready", _at("status.readyReplicas", 0), _NUMBER),
+        TableColumn("Desired", _at("spec.replicas", 0), _NUMBER),
+        TableColumn("Current", _at("status.replicas", 0), _NUMBER),
+        TableColumn("Ready", _at("status.readyReplicas", 0), _NUMBER),
         AGE,
         *_images("spec.template.spec.containers"),
-        Column("Selector", _labels("spec.selector.matchLabels"), wide=True),
+        TableColumn("Selector", _labels("spec.selector.matchLabels"), wide=True),
     ],
     "daemonsets.apps": [
-        Column("Desired", _at("status.desiredNumberScheduled", 0), _NUMBER),
-        Column("Current", _at("status.currentNumberScheduled", 0), _NUMBER),
-        Column("Ready", _at("status.numberReady", 0), _NUMBER),
-        Column("Up-to-date", _at("status.updatedNumberScheduled", 0), _NUMBER),
-        Column("Available", _at("status.numberAvailable", 0), _NUMBER),
-        Column("Node Selector", _labels("spec.template.spec.nodeSelector")),
+        TableColumn("Desired", _at("status.desiredNumberScheduled", 0), _NUMBER),
+        TableColumn("Current", _at("status.currentNumberScheduled", 0), _NUMBER),
+        TableColumn("Ready", _at("status.numberReady", 0), _NUMBER),
+        TableColumn("Up-to-date", _at("status.updatedNumberScheduled", 0), _NUMBER),
+        TableColumn("Available", _at("status.numberAvailable", 0), _NUMBER),
+        TableColumn("Node Selector", _labels("spec.template.spec.nodeSelector")),
         AGE,
         *_images("spec.template.spec.containers"),
-        Column("Selector", _labels("spec.selector.matchLabels"), wide=True),
+        TableColumn("Selector", _labels("spec.selector.matchLabels"), wide=True),
     ],
     "statefulsets.apps": [
-        Column("Ready", _of("status.readyReplicas", "spec.replicas")),
+        TableColumn("Ready", _of("status.readyReplicas", "spec.replicas")),
         AGE,
         *_images("spec.template.spec.containers"),
     ],
     "replicationcontrollers": [
-        Column("Desired", _at("spec.replicas", 0), _NUMBER),
-        Column("Current", _at("status.replicas", 0), _NUMBER),
-        Column("Ready", _at("status.readyReplicas", 0), _NUMBER),
+        TableColumn("Desired", _at("spec.replicas", 0), _NUMBER),
+        TableColumn("Current", _at("status.replicas", 0), _NUMBER),
+        TableColumn("Ready", _at("status.readyReplicas", 0), _NUMBER),
         AGE,
         *_images("spec.template.spec.containers"),
-        Column("Selector", _labels("spec.selector"), wide=True),
+        TableColumn("Selector", _labels("spec.selector"), wide=True),
     ],
     "cronjobs.batch": [
-        Column("Schedule", _at("spec.schedule")),
-        Column("Timezone", _at("spec.timeZone")),
-        Column("Suspend", lambda o: str(get_path(o, "spec.suspend") or False)),
-        Column("Active", lambda o: len(get_path(o, "status.active") or ()), _NUMBER),
-        Column("Last Schedule", lambda o: age(t) if (t := get_path(o, "status.lastScheduleTime")) else "<none>"),
+        TableColumn("Schedule", _at("spec.schedule")),
+        TableColumn("Timezone", _at("spec.timeZone")),
+        TableColumn("Suspend", lambda o: str(get_path(o, "spec.suspend") or False)),
+        TableColumn("Active", lambda o: len(get_path(o, "status.active") or ()), _NUMBER),
+        TableColumn("Last Schedule", lambda o: age(t) if (t := get_path(o, "status.lastScheduleTime")) else "<none>"),
         AGE,
         *_images("spec.jobTemplate.spec.template.spec.containers"),
     ],
-    "jobs.batch": [Column("Completions", _of("status.succeeded", "spec.completions")), AGE],
+    "jobs.batch": [TableColumn("Completions", _of("status.succeeded", "spec.completions")), AGE],
     "priorityclasses.scheduling.k8s.io": [
-        Column("Value", _at("value", 0), _NUMBER),
-        Column("Global-Default", _at("globalDefault", False), "boolean"),
+        TableColumn("Value", _at("value", 0), _NUMBER),
+        TableColumn("Global-Default", _at("globalDefault", False), "boolean"),
         AGE,
     ],
-    "runtimeclasses.node.k8s.io": [Column("Handler", _at("handler", "")), AGE],
-    "customresourcedefinitions.apiextensions.k8s.io": [Column("Created At", _at("metadata.creationTimestamp"))],
+    "runtimeclasses.node.k8s.io": [TableColumn("Handler", _at("handler", "")), AGE],
+    "customresourcedefinitions.apiextensions.k8s.io": [TableColumn("Created At", _at("metadata.creationTimestamp"))],
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": [
-        Column("Webhooks", _count("webhooks"), _NUMBER),
+        TableColumn("Webhooks", _count("webhooks"), _NUMBER),
         AGE,
     ],
     "validatingwebhookconfigurations.admissionregistration.k8s.io": [
-        Column("Webhooks", _count("webhooks"), _NUMBER),
+        TableColumn("Webhooks", _count("webhooks"), _NUMBER),
         AGE,
     ],
     "poddisruptionbudgets.policy": [
-        Column("Min Available", _at("spec.minAvailable", "N/A")),
-        Column("Max Unavailable", _at("spec.maxUnavailable", "N/A")),
-        Column("Allowed Disruptions", _at("status.disruptionsAllowed", 0), _NUMBER),
+        TableColumn("Min Available", _at("spec.minAvailable", "N/A")),
+        TableColumn("Max Unavailable", _at("spec.maxUnavailable", "N/A")),
+        TableColumn("Allowed Disruptions", _at("status.disruptionsAllowed", 0), _NUMBER),
         AGE,
     ],
 }

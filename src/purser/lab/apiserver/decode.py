@@ -6,7 +6,7 @@ from typing import Any
 from purser.core.decoding import brief
 
 from . import quantity
-from .errors import ApiError, Obj, bad_request
+from .errors import Obj, StatusError, bad_request
 from .schema import ANY, Schema
 
 _GO = {
@@ -32,7 +32,7 @@ class Unknown:
 
 
 def decode(obj: Obj, schema: Schema, unknown: Unknown) -> Obj:
-    """A normalised copy; raises a 400 `ApiError` naming the field whose type is wrong."""
+    """A normalised copy; raises a 400 `StatusError` naming the field whose type is wrong."""
     try:
         return _struct(obj, schema, "", unknown, 0)
     except TypeError as error:
@@ -41,7 +41,7 @@ def decode(obj: Obj, schema: Schema, unknown: Unknown) -> Obj:
         raise bad_request(message) from error
 
 
-def strict_error(unknown: Unknown) -> ApiError:
+def strict_error(unknown: Unknown) -> StatusError:
     """What `fieldValidation=Strict` answers."""
     return bad_request("strict decoding error: " + ", ".join(unknown.messages()))
 
@@ -114,5 +114,5 @@ def _quantity(value: Any, path: str) -> str:
         raise TypeError(f"json: cannot unmarshal into Go struct field {path} of type resource.Quantity")
     try:
         return quantity.canonical(value)
-    except quantity.QuantityError as error:
+    except quantity.InvalidQuantityError as error:
         raise TypeError(str(error)) from error

@@ -4,9 +4,9 @@ from .cluster import Cluster
 from .conversions import renamed
 from .errors import Obj
 from .jsonio import now
-from .resources import Resource, get_path
+from .resources import ServedResource, get_path
 from .schema import custom
-from .store import DELETED, Event
+from .store import DELETED, StoreEvent
 
 STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -18,7 +18,7 @@ def watch_definitions(cluster: Cluster) -> None:
     cluster.store.collections[STORAGE].subscribe(lambda event: _follow(cluster, event))
 
 
-def _follow(cluster: Cluster, event: Event) -> None:
+def _follow(cluster: Cluster, event: StoreEvent) -> None:
     definition = event.after.object()
     spec = definition["spec"]
     cluster.registry.remove(spec["group"], spec["names"]["plural"])
@@ -28,18 +28,18 @@ def _follow(cluster: Cluster, event: Event) -> None:
             cluster.collection(resource)
 
 
-def resources_of(definition: Obj) -> list[Resource]:
+def resources_of(definition: Obj) -> list[ServedResource]:
     """One resource for each served version; they share one collection, converted by name only (strategy None)."""
     spec = definition["spec"]
     return [_resource(spec, version) for version in spec["versions"] if version.get("served")]
 
 
-def _resource(spec: Obj, version: Obj) -> Resource:
+def _resource(spec: Obj, version: Obj) -> ServedResource:
     names, raw = spec["names"], get_path(version, "schema.openAPIV3Schema") or {}
     subresources = tuple(name for name in ("status",) if name in (version.get("subresources") or {}))
     stored = next(each["name"] for each in spec["versions"] if each.get("storage"))
     api_version, stored_version = (f"{spec['group']}/{each}" for each in (version["name"], stored))
-    return Resource(
+    return ServedResource(
         group=spec["group"],
         version=version["name"],
         plural=names["plural"],

@@ -3,11 +3,11 @@
 from typing import Any
 
 from . import admission, pods, strategies
-from .cluster import Call, Cluster
-from .errors import ApiError, Obj, bad_request, conflict, forbidden, not_found
+from .cluster import ApiRequest, Cluster
+from .errors import Obj, StatusError, bad_request, conflict, forbidden, not_found
 from .jsonio import later
 from .resources import served
-from .store import Record, Selection
+from .store import Selection, StoredObject
 from .writes import is_finished
 
 _ETERNAL = ("default", "kube-system", "kube-public")
@@ -16,7 +16,7 @@ _RETURNS_OBJECT = ("pods", "persistentvolumeclaims", "namespaces", "services", "
 """Kinds whose deletion is answered with the object even when it is gone at once."""
 
 
-async def delete(cluster: Cluster, call: Call, options: Obj) -> Obj:
+async def delete(cluster: Cluster, call: ApiRequest, options: Obj) -> Obj:
     """DELETE of one object: its last state, or a Status of success where nothing is left of it."""
     call.options = {key: value for key, value in options.items() if key not in ("kind", "apiVersion")}
     record = _existing(cluster, call)
@@ -31,14 +31,14 @@ async def delete(cluster: Cluster, call: Call, options: Obj) -> Obj:
     return _carry_out(cluster, call, record, options)
 
 
-def _existing(cluster: Cluster, call: Call) -> Record:
+def _existing(cluster: Cluster, call: ApiRequest) -> StoredObject:
     record = cluster.collection(call.resource).get(call.key)
     if record is None:
         raise not_found(call.resource.group, call.resource.plural, call.name)
     return record
 
 
-def _check_preconditions(call: Call, record: Record, wanted: Obj) -> None:
+def _check_preconditions(call: ApiRequest, record: StoredObject, wanted: Obj) -> None:
     actual = {"uid": record.uid, "resourceVersion": str(record.revision)}
     words = {"uid": ("UID", "deleted and then recreated"), "resourceVersion": ("ResourceVersion", "modified")}
     for name, (word, guess) in words.items():
@@ -50,7 +50,7 @@ def _check_preconditions(call: Call, record: Record, wanted: Obj) -> None:
             raise conflict(call.resource.group, call.resource.kind, call.name, why)
 
 
-def _carry_out(cluster: Cluster, call: Call, record: Record, options: Obj) -> Obj:
+def _carry_out(cluster: Cluster, call: ApiRequest, record: StoredObject, options: Obj) -> Obj:
     collection = cluster.collection(call.resource)
     obj = record.object()
     changed = _mark(call, obj, options)
@@ -64,7 +64,7 @@ def _carry_out(cluster: Cluster, call: Call, record: Record, options: Obj) -> Ob
     return _answer(call, obj, gone=gone)
 
 
-def _mark(call: Call, obj: Obj, options: Obj) -> bool:
+def _mark(call: ApiRequest, obj: Obj, options: Obj) -> bool:
     """Write the deletion into the object; False where it was already said."""
     metadata = obj["metadata"]
     before = _deletion_state(metadata)
@@ -112,7 +112,7 @@ def _set_finalizers(metadata: Obj, options: Obj) -> None:
         metadata.pop("finalizers", None)
 
 
-def _answer(call: Call, obj: Obj, *, gone: bool) -> Obj:
+def _answer(call: ApiRequest, obj: Obj, *, gone: bool) -> Obj:
     if not gone or call.resource.storage in _RETURNS_OBJECT:
         return served(call.resource, obj)
     details = {
@@ -125,16 +125,18 @@ def _answer(call: Call, obj: Obj, *, gone: bool) -> Obj:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-async def delete_collection(cluster: Cluster, call: Call, selection: Selection, options: Obj) -> list[Record]:
+async def delete_collection(
+    cluster: Cluster, call: ApiRequest, selection: Selection, options: Obj
+) -> list[StoredObject]:
     """DELETE of a list: every selected object, each as a deletion of its own; returns what was selected."""
     records = cluster.collection(call.resource).records(selection)
     for record in records:
-        one = Call(
+        one = ApiRequest(
             call.resource, record.key[0], record.key[1], user=call.user, dry_run=call.dry_run, manager=call.manager
         )
         try:
             await delete(cluster, one, options)
-        except ApiError as error:
+        except StatusError as error:
             if error.reason != "NotFound":
                 raise
     return records

@@ -2,7 +2,7 @@
 
 from . import streams
 from .errors import Obj, no_such_path
-from .resources import Registry, Resource
+from .resources import Registry, ServedResource
 from .strategies import has_status
 
 VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.4", "gitCommit": "", "gitTreeState": "clean"}
@@ -53,7 +53,7 @@ def resources(registry: Registry, group_name: str, version_name: str) -> Obj:
     }
 
 
-def _entries(resource: Resource) -> list[Obj]:
+def _entries(resource: ServedResource) -> list[Obj]:
     main: Obj = {
         "name": resource.plural,
         "singularName": resource.singular,
@@ -68,7 +68,7 @@ def _entries(resource: Resource) -> list[Obj]:
     return [main, *(_subresource(resource, name) for name in resource.subresources)]
 
 
-def _subresource(resource: Resource, name: str) -> Obj:
+def _subresource(resource: ServedResource, name: str) -> Obj:
     entry: Obj = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
     match name:
         case "binding":

@@ -24,7 +24,7 @@ class Cause:
         return {"reason": self.reason, "message": self.message, "field": self.field}
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """An answer other than success. `status()` is its body, `code` the HTTP status."""
 
     def __init__(self, code: int, reason: str, message: str, details: Obj | None = None) -> None:
@@ -55,73 +55,73 @@ def qualified(plural: str, group: str) -> str:
     return f"{plural}.{group}" if group else plural
 
 
-def not_found(group: str, plural: str, name: str) -> ApiError:
+def not_found(group: str, plural: str, name: str) -> StatusError:
     """404 for an object."""
-    return ApiError(404, "NotFound", f'{qualified(plural, group)} "{name}" not found', _details(group, plural, name))
+    return StatusError(404, "NotFound", f'{qualified(plural, group)} "{name}" not found', _details(group, plural, name))
 
 
-def no_such_path() -> ApiError:
+def no_such_path() -> StatusError:
     """404 for a path that no resource answers."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(group: str, plural: str, name: str) -> ApiError:
+def already_exists(group: str, plural: str, name: str) -> StatusError:
     """409 on create."""
     message = f'{qualified(plural, group)} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", message, _details(group, plural, name))
+    return StatusError(409, "AlreadyExists", message, _details(group, plural, name))
 
 
-def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
+def conflict(group: str, plural: str, name: str, why: str) -> StatusError:
     """409 on update or delete."""
     message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
-    return ApiError(409, "Conflict", message, _details(group, plural, name))
+    return StatusError(409, "Conflict", message, _details(group, plural, name))
 
 
-def modified(group: str, plural: str, name: str) -> ApiError:
+def modified(group: str, plural: str, name: str) -> StatusError:
     """409: the resource version sent is not the current one."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(group, plural, name, why)
 
 
-def precondition_failed(group: str, plural: str, name: str, wanted: str, actual: str) -> ApiError:
+def precondition_failed(group: str, plural: str, name: str, wanted: str, actual: str) -> StatusError:
     """409: a write that was meant for an object of another uid, in the storage layer's words."""
     why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
     return conflict(group, plural, name, f"StorageError: invalid object, Code: 4, AdditionalErrorMsg: {why}")
 
 
-def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> ApiError:
+def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> StatusError:
     """422 with every cause; one cause is printed plainly, several in brackets, as the real server does."""
     causes = list(causes)
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details = _details(group, kind, name, causes=[cause.to_json() for cause in causes])
-    return ApiError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {joined}', details)
+    return StatusError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {joined}', details)
 
 
-def bad_request(message: str) -> ApiError:
+def bad_request(message: str) -> StatusError:
     """400."""
-    return ApiError(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
+def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
     """403."""
     subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
-    return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(group, plural, name))
+    return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(group, plural, name))
 
 
-def expired(message: str) -> ApiError:
+def expired(message: str) -> StatusError:
     """410: the resource version or continue token is older than what the history still holds."""
-    return ApiError(410, "Expired", message)
+    return StatusError(410, "Expired", message)
 
 
-def method_not_allowed() -> ApiError:
+def method_not_allowed() -> StatusError:
     """405."""
-    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def unsupported_media_type(got: str) -> ApiError:
+def unsupported_media_type(got: str) -> StatusError:
     """415: names what was sent."""
     message = (
         f"the body of the request was in an unknown format ({got}) - accepted media types include: application/json"
     )
-    return ApiError(415, "UnsupportedMediaType", message)
+    return StatusError(415, "UnsupportedMediaType", message)

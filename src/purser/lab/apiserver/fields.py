@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from .errors import Obj
-from .resources import Resource, get_path
+from .resources import ServedResource, get_path
 
 _COMMON = ("metadata.name", "metadata.namespace")
 _BY_STORAGE = {
@@ -24,7 +24,7 @@ INDEXED = {"pods": "spec.nodeName"}
 """The field by which a collection is usually watched."""
 
 
-def supported(resource: Resource) -> tuple[str, ...]:
+def supported(resource: ServedResource) -> tuple[str, ...]:
     """Names that a field selector may use; events.k8s.io uses its own words for some."""
     names = _COMMON + _BY_STORAGE.get(resource.storage, ())
     if resource.group == "events.k8s.io":

@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 
 from . import definitions, deletion, writes
-from .cluster import SYSTEM, Call, Cluster
+from .cluster import SYSTEM, ApiRequest, Cluster
 from .deletion import FOREGROUND, ORPHAN
-from .errors import ApiError, Obj
-from .store import DELETED, Collection, Event, Key, Selection
+from .errors import Obj, StatusError
+from .store import DELETED, Collection, Key, Selection, StoreEvent
 
 _log = structlog.get_logger("purser.lab.apiserver")
 
@@ -46,7 +46,7 @@ class Collector:
             self._queued.discard(place)
             try:
                 await self._settle(place)
-            except ApiError as error:
+            except StatusError as error:
                 if error.code not in (404, 409):
                     _log.warning("garbage collection failed", storage=place[0], key=place[1], error=error.message)
                 if error.code == 409:
@@ -54,7 +54,7 @@ class Collector:
             except Exception:
                 _log.exception("garbage collection failed", storage=place[0], key=place[1])
 
-    def _notice(self, storage: str, event: Event) -> None:
+    def _notice(self, storage: str, event: StoreEvent) -> None:
         store, after = self._cluster.store, event.after
         if event.type == DELETED:
             self._enqueue(store.dependents.get(after.uid, ()))
@@ -71,7 +71,7 @@ class Collector:
         if after.owners or b'"deletionTimestamp"' in after.body:
             self._enqueue([(storage, after.key)])
 
-    def _age_events(self, event: Event) -> None:
+    def _age_events(self, event: StoreEvent) -> None:
         """Note an Event for its end of life; queue those that have reached it: whenever another one is written."""
         now = time.monotonic()
         self._events.append((now + EVENT_LIFE_SECONDS, event.after.key, event.revision))
@@ -105,9 +105,11 @@ class Collector:
         elif record.owners:
             await self._check_owners(place, obj)
 
-    def _call(self, place: Place) -> Call:
+    def _call(self, place: Place) -> ApiRequest:
         storage, (namespace, name) = place
-        return Call(self._cluster.resource(storage), namespace, name, user=SYSTEM, manager="kube-controller-manager")
+        return ApiRequest(
+            self._cluster.resource(storage), namespace, name, user=SYSTEM, manager="kube-controller-manager"
+        )
 
     async def _check_owners(self, place: Place, obj: Obj) -> None:
         """An object with no owner left is deleted; references to missing owners are dropped while others remain."""

@@ -24,10 +24,10 @@ from . import (
     watching,
     writes,
 )
-from .cluster import Call, Cluster, PodLogs, User
-from .errors import ApiError, Obj, bad_request, method_not_allowed, not_found, unsupported_media_type
+from .cluster import ApiRequest, Cluster, PodLogs, User
+from .errors import Obj, StatusError, bad_request, method_not_allowed, not_found, unsupported_media_type
 from .routes import Target
-from .views import JSON, View, negotiate
+from .views import JSON, ResourceView, negotiate
 
 _log = structlog.get_logger("purser.lab.apiserver")
 _MAX_BODY = 3 * 1024 * 1024
@@ -60,15 +60,15 @@ class Frontend:
             if self.intercept and (answer := await self.intercept(request)):
                 return answer
             return await self._answer(request)
-        except ApiError as error:
+        except StatusError as error:
             return _status(error)
         except web.HTTPRequestEntityTooLarge:
-            return _status(ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}"))
+            return _status(StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}"))
         except (asyncio.CancelledError, ConnectionResetError, web.HTTPException):
             raise
         except Exception as error:
             _log.exception("request failed", method=request.method, path=request.path)
-            return _status(ApiError(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _status(StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         parts = [unquote(part) for part in request.raw_path.partition("?")[0].split("/") if part]
@@ -84,7 +84,7 @@ class Frontend:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
-            raise ApiError(401, "Unauthorized", "Unauthorized")
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         return user
 
     async def _resource(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:
@@ -95,7 +95,7 @@ class Frontend:
         if isinstance(body, bytes):
             return _raw(body, code, call.warnings)
         view = (
-            View(target.resource)
+            ResourceView(target.resource)
             if target.subresource
             else negotiate(target.resource, request.headers.get("Accept", ""), request.query)
         )
@@ -114,7 +114,7 @@ class Frontend:
             return _raw(listing.list_objects(self.cluster, target, view, query))
         return await self._get(request, target, view)
 
-    async def _get(self, request: web.Request, target: Target, view: View) -> web.StreamResponse:
+    async def _get(self, request: web.Request, target: Target, view: ResourceView) -> web.StreamResponse:
         record = self.cluster.collection(target.resource).get((target.namespace, target.name))
         if record is None:
             raise not_found(target.resource.group, target.resource.plural, target.name)
@@ -129,14 +129,14 @@ class Frontend:
                 raise streams.refusal(record.object(), stream, request.query.get("container", ""))
         raise method_not_allowed()
 
-    async def _watch(self, request: web.Request, target: Target, view: View) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, target: Target, view: ResourceView) -> web.StreamResponse:
         options = watching.read_options(request.query, self.cluster.store.revision)
         selection = routes.selection(target, request.query)
         response = web.StreamResponse(headers={"Content-Type": JSON})
         response.enable_chunked_encoding()
         try:
             watch = watching.Watch(self.cluster, view, selection, since=options.since, initial=options.initial)
-        except ApiError as error:
+        except StatusError as error:
             # Like the real server, which has promised a stream by the time it looks into its history.
             await response.prepare(request)
             await response.write(watching.error_line(error))
@@ -154,10 +154,10 @@ class Frontend:
             watch.close()
         return response
 
-    async def _write(self, request: web.Request, call: Call) -> tuple[int, Any]:
+    async def _write(self, request: web.Request, call: ApiRequest) -> tuple[int, Any]:
         if call.subresource in streams.NAMES:
             await self._get(
-                request, Target(call.resource, call.namespace, call.name, call.subresource), View(call.resource)
+                request, Target(call.resource, call.namespace, call.name, call.subresource), ResourceView(call.resource)
             )
         match request.method:
             case "POST":
@@ -170,7 +170,7 @@ class Frontend:
                 return await self._delete(request, call)
         raise method_not_allowed()
 
-    async def _post(self, call: Call, body: Obj) -> tuple[int, Obj]:
+    async def _post(self, call: ApiRequest, body: Obj) -> tuple[int, Obj]:
         if not call.resource.storage:
             return 201, reviews.answer(call, body, self.tokens)
         if call.subresource == "binding":
@@ -181,7 +181,7 @@ class Frontend:
             raise method_not_allowed()
         return 201, await writes.create(self.cluster, call, body)
 
-    async def _put(self, call: Call, body: Obj) -> tuple[int, Obj]:
+    async def _put(self, call: ApiRequest, body: Obj) -> tuple[int, Obj]:
         match call.subresource:
             case "scale":
                 return 200, await subresources.set_scale(self.cluster, call, JSON, body)
@@ -191,7 +191,7 @@ class Frontend:
                 return await writes.replace(self.cluster, call, body)
         raise method_not_allowed()
 
-    async def _patch(self, request: web.Request, call: Call) -> tuple[int, Obj]:
+    async def _patch(self, request: web.Request, call: ApiRequest) -> tuple[int, Obj]:
         content_type = request.content_type
         if content_type not in (writes.JSON, writes.MERGE, writes.STRATEGIC, *writes.APPLY):
             raise unsupported_media_type(content_type)
@@ -207,14 +207,14 @@ class Frontend:
             raise method_not_allowed()
         return await writes.patch(self.cluster, call, content_type, body)
 
-    async def _delete(self, request: web.Request, call: Call) -> tuple[int, Any]:
+    async def _delete(self, request: web.Request, call: ApiRequest) -> tuple[int, Any]:
         options = await bodies.delete_options(request)
         call.dry_run = routes.dry_run(request.query, options)
         if call.name:
             return 200, await deletion.delete(self.cluster, call, options)
         target = Target(call.resource, call.namespace)
         records = await deletion.delete_collection(self.cluster, call, routes.selection(target, request.query), options)
-        return 200, View(call.resource).many(records, {"resourceVersion": str(self.cluster.store.revision)})
+        return 200, ResourceView(call.resource).many(records, {"resourceVersion": str(self.cluster.store.revision)})
 
 
 def _json(body: Obj) -> web.Response:
@@ -229,7 +229,7 @@ def _raw(body: bytes, code: int = 200, warnings: list[str] | None = None) -> web
     return response
 
 
-def _status(error: ApiError) -> web.Response:
+def _status(error: StatusError) -> web.Response:
     response = web.Response(body=jsonio.encode(error.status()), status=error.code, content_type=JSON)
     if error.details and "retryAfterSeconds" in error.details:
         response.headers["Retry-After"] = str(error.details["retryAfterSeconds"])

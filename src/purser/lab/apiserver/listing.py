@@ -9,10 +9,10 @@ from purser.core.decoding import JsonReader
 
 from . import jsonio, routes
 from .cluster import Cluster
-from .errors import ApiError, Obj, bad_request, expired
+from .errors import Obj, StatusError, bad_request, expired
 from .routes import Target
-from .store import Collection, Key, Record, Selection
-from .views import View
+from .store import Collection, Key, Selection, StoredObject
+from .views import ResourceView
 
 _TOO_OLD_TOKEN = (
     "The provided continue parameter is too old to display a consistent list result. "
@@ -29,7 +29,7 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True):
     name: str
 
 
-def list_objects(cluster: Cluster, target: Target, view: View, query: Mapping[str, str]) -> bytes:
+def list_objects(cluster: Cluster, target: Target, view: ResourceView, query: Mapping[str, str]) -> bytes:
     """The encoded list. Every page of one list shows the state of its first page's resource version."""
     collection = cluster.collection(target.resource)
     selection = routes.selection(target, query)
@@ -43,7 +43,7 @@ def list_objects(cluster: Cluster, target: Target, view: View, query: Mapping[st
 
 def _first(
     cluster: Cluster, collection: Collection, selection: Selection, query: Mapping[str, str]
-) -> tuple[int, list[Record]]:
+) -> tuple[int, list[StoredObject]]:
     wanted, current = routes.revision(query), cluster.store.revision
     match = query.get("resourceVersionMatch", "")
     if match and wanted is None:
@@ -57,14 +57,14 @@ def _first(
     return current, collection.records(selection)
 
 
-def too_large(wanted: int, current: int) -> ApiError:
+def too_large(wanted: int, current: int) -> StatusError:
     """504: the client has seen a newer state than this server has."""
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
+    return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
 
-def _page(view: View, revision: int, records: list[Record], limit: int, *, counts: bool) -> bytes:
+def _page(view: ResourceView, revision: int, records: list[StoredObject], limit: int, *, counts: bool) -> bytes:
     """One page; the real server counts what remains only where no selector would have to be asked."""
     metadata: Obj = {"resourceVersion": str(revision)}
     if limit and len(records) > limit:
@@ -75,10 +75,10 @@ def _page(view: View, revision: int, records: list[Record], limit: int, *, count
     return view.many(records, metadata)
 
 
-def _page_source(collection: Collection, revision: int, selection: Selection, after: Key) -> list[Record]:
+def _page_source(collection: Collection, revision: int, selection: Selection, after: Key) -> list[StoredObject]:
     try:
         records = collection.records_at(revision, selection)
-    except ApiError as error:
+    except StatusError as error:
         raise expired(_TOO_OLD_TOKEN) from error
     return [record for record in records if record.key > after]
 

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from . import routes
 from .cluster import LogOptions, PodLogs
-from .errors import ApiError, Obj, bad_request
+from .errors import Obj, StatusError, bad_request
 
 _OTHERS = ("initContainers", "ephemeralContainers")
 
@@ -18,7 +18,7 @@ async def serve(request: web.Request, pod: Obj, source: PodLogs | None) -> web.S
     if not pod["spec"].get("nodeName"):
         return web.Response(status=204)  # nobody has logs yet; the real server says nothing, too
     if source is None:
-        raise ApiError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
+        raise StatusError(503, "ServiceUnavailable", "no kubelet serves logs in this lab")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     chunks = source(pod, options)
     first = await anext(chunks, b"")  # a refusal comes before the first byte, while there is a status to send

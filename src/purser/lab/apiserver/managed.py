@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import lastapplied
-from .errors import ApiError, Obj
+from .errors import Obj, StatusError
 from .fieldset import EMPTY, Path, Paths, compare, dotted, from_fields_v1, leaves, to_fields_v1
 from .schema import Schema
 from .ssa import merge, remove
@@ -25,7 +25,7 @@ _UNOWNED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Manager:
+class FieldManager:
     """One entry's identity. `operation` is Apply or Update."""
 
     name: str
@@ -42,7 +42,7 @@ class Owned:
     time: str
 
 
-Managers = dict[Manager, Owned]
+Managers = dict[FieldManager, Owned]
 
 
 def read(entries: Any) -> Managers:
@@ -52,10 +52,10 @@ def read(entries: Any) -> Managers:
         if not entry:
             continue
         if entry.get("fieldsType") != "FieldsV1":
-            raise ApiError(
+            raise StatusError(
                 400, "BadRequest", f"metadata.managedFields: unsupported fieldsType {entry.get('fieldsType')!r}"
             )
-        manager = Manager(
+        manager = FieldManager(
             entry.get("manager", ""),
             entry.get("operation", ""),
             entry.get("apiVersion", ""),
@@ -71,7 +71,7 @@ def write(managers: Managers) -> list[Obj]:
     return [_entry(manager, owned) for manager, owned in ordered if owned.paths]
 
 
-def _entry(manager: Manager, owned: Owned) -> Obj:
+def _entry(manager: FieldManager, owned: Owned) -> Obj:
     entry: Obj = {
         "manager": manager.name,
         "operation": manager.operation,
@@ -85,7 +85,7 @@ def _entry(manager: Manager, owned: Owned) -> Obj:
     return {key: value for key, value in entry.items() if value}
 
 
-def update(before: Obj | None, after: Obj, manager: Manager, schema: Schema, time: str) -> None:
+def update(before: Obj | None, after: Obj, manager: FieldManager, schema: Schema, time: str) -> None:
     """Set `after`'s managedFields: the updater owns what it changed, and takes it from everybody else.
 
     A client that sends its own entries replaces the old ones with them; an empty list resets them.
@@ -109,8 +109,8 @@ def _unmanaged(obj: Obj) -> Obj:
     return {**obj, "metadata": metadata} if metadata else {}
 
 
-def apply(live: Obj | None, config: Obj, manager: Manager, schema: Schema, *, force: bool, time: str) -> Obj:
-    """The object after a server-side apply; raises a 409 `ApiError` listing every conflict unless forced."""
+def apply(live: Obj | None, config: Obj, manager: FieldManager, schema: Schema, *, force: bool, time: str) -> Obj:
+    """The object after a server-side apply; raises a 409 `StatusError` listing every conflict unless forced."""
     managers = read((live or {}).get("metadata", {}).get("managedFields"))
     previous = managers.get(manager, Owned(EMPTY, "")).paths
     paths = frozenset(leaves(config, schema)) - _UNOWNED
@@ -136,7 +136,7 @@ def _identity(obj: Obj) -> Paths:
                                                         if ("f:metadata", "f:" + name) in _UNOWNED})  # fmt: skip
 
 
-def _contest(managers: Managers, manager: Manager, changed: Paths, inherits: Paths, *, force: bool) -> Managers:
+def _contest(managers: Managers, manager: FieldManager, changed: Paths, inherits: Paths, *, force: bool) -> Managers:
     overlaps = list(_overlaps(managers, manager, changed))
     conflicts = [(who, path) for who, path in overlaps if path not in inherits]
     if conflicts and not force:
@@ -147,22 +147,22 @@ def _contest(managers: Managers, manager: Manager, changed: Paths, inherits: Pat
     }
 
 
-def _overlaps(managers: Managers, manager: Manager, changed: Paths) -> Iterator[tuple[Manager, Path]]:
+def _overlaps(managers: Managers, manager: FieldManager, changed: Paths) -> Iterator[tuple[FieldManager, Path]]:
     for who, owned in managers.items():
         if who != manager:
             for path in sorted(owned.paths & changed):
                 yield who, path
 
 
-def _conflict(conflicts: list[tuple[Manager, Path]]) -> ApiError:
+def _conflict(conflicts: list[tuple[FieldManager, Path]]) -> StatusError:
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {_named(who)}", "field": dotted(path)}
         for who, path in conflicts
     ]
-    return ApiError(409, "Conflict", _message(conflicts), {"causes": causes})
+    return StatusError(409, "Conflict", _message(conflicts), {"causes": causes})
 
 
-def _message(conflicts: list[tuple[Manager, Path]]) -> str:
+def _message(conflicts: list[tuple[FieldManager, Path]]) -> str:
     if len(conflicts) == 1:
         who, path = conflicts[0]
         return f"Apply failed with 1 conflict: conflict with {_named(who)}: {dotted(path)}"
@@ -173,7 +173,7 @@ def _message(conflicts: list[tuple[Manager, Path]]) -> str:
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
-def _named(who: Manager) -> str:
+def _named(who: FieldManager) -> str:
     if who.operation != "Update":
         return f'"{who.name}"'
     subresource = f' with subresource "{who.subresource}"' if who.subresource else ""

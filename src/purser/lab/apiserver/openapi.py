@@ -9,7 +9,7 @@ from typing import Any
 
 from . import discovery, jsonio
 from .errors import Obj, no_such_path
-from .resources import Registry, Resource
+from .resources import Registry, ServedResource
 from .schema import builtin_definitions
 
 ACCEPT_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -69,14 +69,14 @@ def v3(registry: Registry, path: str) -> Obj:
     }
 
 
-def _type_name(resource: Resource) -> str:
+def _type_name(resource: ServedResource) -> str:
     if resource.custom:
         return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
     group = resource.group.split(".")[0] or "core"
     return f"{group}.{resource.version}.{resource.kind}"
 
 
-def _schemas(resource: Resource) -> Obj:
+def _schemas(resource: ServedResource) -> Obj:
     name = _type_name(resource)
     kinds = [{"group": resource.group, "version": resource.version, "kind": resource.kind}]
     if resource.custom:
@@ -105,7 +105,7 @@ def _references(schema: Any) -> set[str]:
     return set()
 
 
-def _paths(resource: Resource) -> Obj:
+def _paths(resource: ServedResource) -> Obj:
     base = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"{base}{scope}/{resource.plural}"
@@ -115,7 +115,7 @@ def _paths(resource: Resource) -> Obj:
     return paths
 
 
-def _operation(resource: Resource, verb: str) -> Obj:
+def _operation(resource: ServedResource, verb: str) -> Obj:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     query = [{"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in _QUERY]
     answer = {"schema": {"$ref": f"#/components/schemas/{_type_name(resource)}"}}

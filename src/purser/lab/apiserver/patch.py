@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from .errors import ApiError, Obj, bad_request
+from .errors import Obj, StatusError, bad_request
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -60,8 +60,8 @@ def _pointer(text: Any) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
 
-def _failed(why: str) -> ApiError:
-    return ApiError(422, "Invalid", f"the server rejected our request due to an error in our request: {why}", {})
+def _failed(why: str) -> StatusError:
+    return StatusError(422, "Invalid", f"the server rejected our request due to an error in our request: {why}", {})
 
 
 def _step(container: Any, key: str) -> Any:
@@ -119,7 +119,7 @@ def _replace(document: Any, path: list[str], value: Any) -> Any:
 def _test(document: Any, path: list[str], value: Any) -> Any:
     try:
         actual = _get(document, path)
-    except ApiError:
+    except StatusError:
         actual = None
     if actual != value:
         raise _failed(f"testing path /{'/'.join(path)} failed")

@@ -8,14 +8,14 @@ from itertools import count
 
 from .cluster import Cluster
 from .errors import Obj, forbidden
-from .resources import Resource
+from .resources import ServedResource
 
 _TOLERATION_SECONDS = 300
 _UNSCHEDULED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
-def admit(cluster: Cluster, resource: Resource, obj: Obj) -> None:
+def admit(cluster: Cluster, resource: ServedResource, obj: Obj) -> None:
     """Complete a new pod, in place; raises 403 for a priority class that does not exist."""
     if resource.storage == "pods":
         spec = obj["spec"]
@@ -73,7 +73,7 @@ def _tolerates(toleration: Obj, taint: str) -> bool:
 _addresses = count(10)
 
 
-def allocate(cluster: Cluster, resource: Resource, obj: Obj) -> None:
+def allocate(cluster: Cluster, resource: ServedResource, obj: Obj) -> None:
     """Give a new Service its cluster IP, in place. Nothing routes to it: the lab knows its servers by URL."""
     if resource.storage != "services" or obj["spec"].get("type") == "ExternalName":
         return

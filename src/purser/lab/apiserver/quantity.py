@@ -18,12 +18,12 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
 MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
-class QuantityError(ValueError):
+class InvalidQuantityError(ValueError):
     """The text is no quantity; the message is the API server's."""
 
 
 def parse(value: object) -> Decimal:
-    """The exact value; raises `QuantityError`."""
+    """The exact value; raises `InvalidQuantityError`."""
     return _parse(value)[0]
 
 
@@ -32,12 +32,12 @@ def _parse(value: object) -> tuple[Decimal, str]:
     try:
         number = quantities.parse_quantity(text)
     except quantities.QuantityError as error:
-        raise QuantityError(MESSAGE) from error
+        raise InvalidQuantityError(MESSAGE) from error
     exponent = _EXPONENT.search(text)
     if exponent is None:
         return number, "binary" if text.endswith("i") else "decimal"
     if abs(int(exponent[1])) > _MAX_EXPONENT:
-        raise QuantityError(MESSAGE)
+        raise InvalidQuantityError(MESSAGE)
     return number, "exponent"
 
 

@@ -13,7 +13,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class ServedResource:
     """One resource in one version."""
 
     group: str
@@ -117,9 +117,9 @@ authorization.k8s.io | v1 | subjectaccessreviews | SubjectAccessReview | authori
 """
 
 
-def _builtin() -> Iterator[Resource]:
+def _builtin() -> Iterator[ServedResource]:
     for group, version, plural, kind, scope, short, categories, subresources, types in _columns(_BUILTIN):
-        yield Resource(
+        yield ServedResource(
             group=group,
             version=version,
             plural=plural,
@@ -134,7 +134,7 @@ def _builtin() -> Iterator[Resource]:
             conversion=BUILTIN.get(f"{group}/{version}"),
         )
     for group, version, plural, kind, types in _columns(_REVIEWS):
-        yield Resource(
+        yield ServedResource(
             group, version, plural, kind, False, schema.builtin(f"{types}.{kind}"), kind.lower(), verbs=("create",)
         )
 
@@ -143,11 +143,11 @@ class Registry:
     """What is served now, by group, version and plural."""
 
     def __init__(self) -> None:
-        self._resources: dict[tuple[str, str, str], Resource] = {}
+        self._resources: dict[tuple[str, str, str], ServedResource] = {}
         for resource in _builtin():
             self.add(resource)
 
-    def add(self, resource: Resource) -> None:
+    def add(self, resource: ServedResource) -> None:
         """Serve a resource, or a newer definition of it."""
         self._resources[resource.id] = resource
 
@@ -156,15 +156,15 @@ class Registry:
         for key in [key for key in self._resources if (key[0], key[2]) == (group, plural)]:
             del self._resources[key]
 
-    def get(self, group: str, version: str, plural: str) -> Resource | None:
+    def get(self, group: str, version: str, plural: str) -> ServedResource | None:
         """The resource, if it is served."""
         return self._resources.get((group, version, plural))
 
-    def stored_as(self, storage: str) -> Resource | None:
+    def stored_as(self, storage: str) -> ServedResource | None:
         """The resource in whose version a collection is stored."""
         return next((r for r in self if r.storage == storage and r.conversion is None), None)
 
-    def by_kind(self, api_version: str, kind: str) -> Resource | None:
+    def by_kind(self, api_version: str, kind: str) -> ServedResource | None:
         """Looked up the way an object names its type."""
         return next((r for r in self if r.api_version == api_version and r.kind == kind), None)
 
@@ -177,20 +177,20 @@ class Registry:
                 versions.append(resource.version)
         return found
 
-    def in_version(self, group: str, version: str) -> list[Resource]:
+    def in_version(self, group: str, version: str) -> list[ServedResource]:
         """All resources of one API version."""
         return [r for r in self if (r.group, r.version) == (group, version)]
 
-    def __iter__(self) -> Iterator[Resource]:
+    def __iter__(self) -> Iterator[ServedResource]:
         return iter(tuple(self._resources.values()))
 
 
-def stored(resource: Resource, obj: Obj) -> Obj:
+def stored(resource: ServedResource, obj: Obj) -> Obj:
     """The object in the version it is kept in."""
     return resource.conversion.to_stored(obj) if resource.conversion else obj
 
 
-def served(resource: Resource, obj: Obj) -> Obj:
+def served(resource: ServedResource, obj: Obj) -> Obj:
     """A stored object in the version it is asked for."""
     return resource.conversion.from_stored(obj) if resource.conversion else obj
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from .cluster import Call, User
+from .cluster import ApiRequest, User
 from .errors import Obj
 from .writes import incoming
 
 
-def answer(call: Call, body: Obj, tokens: Mapping[str, User]) -> Obj:
+def answer(call: ApiRequest, body: Obj, tokens: Mapping[str, User]) -> Obj:
     """The review with its status filled in."""
     review = incoming(call, body)
     if call.resource.plural == "tokenreviews":

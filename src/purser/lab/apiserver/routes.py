@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from . import fields
-from .errors import ApiError, Obj, bad_request, no_such_path
-from .resources import Registry, Resource
+from .errors import Obj, StatusError, bad_request, no_such_path
+from .resources import Registry, ServedResource
 from .selectors import FieldTerm, Predicate, label_predicate, parse_fields, parse_labels
-from .store import Record, Selection
+from .store import Selection, StoredObject
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a path names: a collection (no name), an object, or a subresource of it."""
 
-    resource: Resource
+    resource: ServedResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -59,11 +59,11 @@ def selection(target: Target, query: Mapping[str, str]) -> Selection:
     )
 
 
-def _matches(labels: Predicate | None, terms: tuple[FieldTerm, ...]) -> Callable[[Record], bool] | None:
+def _matches(labels: Predicate | None, terms: tuple[FieldTerm, ...]) -> Callable[[StoredObject], bool] | None:
     if labels is None and not terms:
         return None
 
-    def matches(record: Record) -> bool:
+    def matches(record: StoredObject) -> bool:
         return (labels is None or labels(record.labels)) and all(term.holds(record.fields) for term in terms)
 
     return matches
@@ -89,7 +89,7 @@ def revision(query: Mapping[str, str]) -> int | None:
     text = query.get("resourceVersion", "")
     if text and not text.isdecimal():
         message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise ApiError(400, "BadRequest", message)
+        raise StatusError(400, "BadRequest", message)
     return int(text) if text else None
 
 

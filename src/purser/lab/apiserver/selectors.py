@@ -14,7 +14,7 @@ _NAME = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class SelectorTerm:
     """One term of a label selector; `op` is in, notin, exists, absent, gt or lt."""
 
     key: str
@@ -44,7 +44,7 @@ def _compares(op: str, value: str | None, bound: str) -> bool:
         return False
 
 
-def parse_labels(selector: str) -> tuple[Requirement, ...]:
+def parse_labels(selector: str) -> tuple[SelectorTerm, ...]:
     """`a=b,c!=d,e in (f,g),h,!i` as terms; raises a 400 `ApiError` for what is none."""
     return tuple(_term(text) for text in _split(selector))
 
@@ -54,16 +54,16 @@ def _split(selector: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _term(text: str) -> Requirement:
+def _term(text: str) -> SelectorTerm:
     if found := _SET.match(text):
         values = frozenset(value.strip() for value in found["values"].split(","))
-        return Requirement(_key(found["key"], text), found["op"], values)
+        return SelectorTerm(_key(found["key"], text), found["op"], values)
     if found := _PAIR.match(text):
         op = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}[found["op"]]
-        return Requirement(_key(found["key"], text), op, frozenset([found["value"]]))
+        return SelectorTerm(_key(found["key"], text), op, frozenset([found["value"]]))
     if text.startswith("!"):
-        return Requirement(_key(text[1:].strip(), text), "absent")
-    return Requirement(_key(text, text), "exists")
+        return SelectorTerm(_key(text[1:].strip(), text), "absent")
+    return SelectorTerm(_key(text, text), "exists")
 
 
 def _key(key: str, text: str) -> str:
@@ -74,7 +74,7 @@ def _key(key: str, text: str) -> str:
     return key
 
 
-def label_predicate(terms: Iterable[Requirement]) -> Predicate:
+def label_predicate(terms: Iterable[SelectorTerm]) -> Predicate:
     """True where every term holds."""
     wanted = tuple(terms)
     return lambda labels: all(term.holds(labels) for term in wanted)
@@ -87,12 +87,12 @@ OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "
 def object_selector(selector: Obj | None) -> Predicate:
     """A `metav1.LabelSelector`; an empty one selects everything."""
     selector = selector or {}
-    terms = [Requirement(key, "in", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()]
+    terms = [SelectorTerm(key, "in", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
         values = frozenset(expression.get("values") or ())
         if expression.get("operator") not in OPERATORS:
             raise bad_request(f'"{expression.get("operator")}" is not a valid label selector operator')
-        terms.append(Requirement(expression.get("key", ""), OPERATORS[expression["operator"]], values))
+        terms.append(SelectorTerm(expression.get("key", ""), OPERATORS[expression["operator"]], values))
     return label_predicate(terms)
 
 

@@ -2,7 +2,7 @@
 events.
 
 An object is kept as the bytes it is served with, so that a change is encoded once however many lists and watches
-read it. A `Record` never changes. What lists and watches select by (labels, fields) is copied out of the object
+read it. A `StoredObject` never changes. What lists and watches select by (labels, fields) is copied out of the object
 when it is written.
 """
 
@@ -22,7 +22,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredObject:
     """One object as of one revision."""
 
     key: Key
@@ -47,12 +47,12 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoreEvent:
     """One change of one object: `before` is None for a new object; a deletion's `after` is its final state."""
 
     type: str
-    before: Record | None
-    after: Record
+    before: StoredObject | None
+    after: StoredObject
 
     @property
     def revision(self) -> int:
@@ -66,11 +66,11 @@ class Selection:
 
     namespace: str = ""
     name: str = ""
-    matches: Callable[[Record], bool] | None = None
+    matches: Callable[[StoredObject], bool] | None = None
     index_value: str | None = None
     """Exact value demanded of the collection's indexed field, if any: spares looking at everything else."""
 
-    def covers(self, record: Record) -> bool:
+    def covers(self, record: StoredObject) -> bool:
         """Whether the record belongs to the selection."""
         if self.namespace and record.key[0] != self.namespace:
             return False
@@ -79,7 +79,7 @@ class Selection:
         return self.matches is None or self.matches(record)
 
 
-Subscriber = Callable[[Event], None]
+Subscriber = Callable[[StoreEvent], None]
 
 
 class Collection:
@@ -95,10 +95,10 @@ class Collection:
         self._counter = counter
         self._fields_of = fields_of
         self._indexed_field = indexed_field
-        self._records: dict[Key, Record] = {}
+        self._records: dict[Key, StoredObject] = {}
         self._keys: list[Key] = []
         self._index: dict[str, set[Key]] = {}
-        self._history: deque[Event] = deque(maxlen=history)
+        self._history: deque[StoreEvent] = deque(maxlen=history)
         self._dropped_revision = 0
         self._subscribers: dict[str | None, set[Subscriber]] = {}
         self.revision = 0
@@ -106,31 +106,31 @@ class Collection:
     def __len__(self) -> int:
         return len(self._records)
 
-    def get(self, key: Key) -> Record | None:
+    def get(self, key: Key) -> StoredObject | None:
         """The current record."""
         return self._records.get(key)
 
-    def records(self, selection: Selection | None = None) -> list[Record]:
+    def records(self, selection: Selection | None = None) -> list[StoredObject]:
         """Current records of a selection, ordered by namespace and name as etcd orders them."""
         if selection is None:
             return [self._records[key] for key in self._keys]
         return [record for key in self._candidates(selection) if selection.covers(record := self._records[key])]
 
-    def records_at(self, revision: int, selection: Selection) -> list[Record]:
+    def records_at(self, revision: int, selection: Selection) -> list[StoredObject]:
         """The selection as it was at an earlier revision, found by undoing younger events; 410 when they are gone."""
         if revision < self._dropped_revision:
             raise expired(f"The provided resource version is too old: {revision} ({self._dropped_revision})")
-        undone: dict[Key, Record | None] = {}
+        undone: dict[Key, StoredObject | None] = {}
         for event in reversed(self._history):
             if event.revision <= revision:
                 break
             undone[event.after.key] = event.before
         if not undone:
             return self.records(selection)
-        merged: dict[Key, Record | None] = {**self._records, **undone}
+        merged: dict[Key, StoredObject | None] = {**self._records, **undone}
         return [record for key in sorted(merged) if (record := merged[key]) and selection.covers(record)]
 
-    def put(self, obj: Obj) -> Record:
+    def put(self, obj: Obj) -> StoredObject:
         """Insert or replace; stamps `metadata.resourceVersion` into `obj`."""
         metadata = obj["metadata"]
         before = self._records.get((metadata.get("namespace", ""), metadata["name"]))
@@ -139,19 +139,19 @@ class Collection:
         if before is None:
             bisect.insort(self._keys, after.key)
         self._reindex(before, after)
-        self._publish(Event(MODIFIED if before else ADDED, before, after))
+        self._publish(StoreEvent(MODIFIED if before else ADDED, before, after))
         return after
 
-    def remove(self, obj: Obj) -> Record:
+    def remove(self, obj: Obj) -> StoredObject:
         """Delete the object, whose final state is `obj`."""
         before = self._records.pop((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
         del self._keys[bisect.bisect_left(self._keys, before.key)]
         after = self._encode(obj)
         self._reindex(before, None)
-        self._publish(Event(DELETED, before, after))
+        self._publish(StoreEvent(DELETED, before, after))
         return after
 
-    def events_since(self, revision: int) -> list[Event]:
+    def events_since(self, revision: int) -> list[StoreEvent]:
         """Events younger than a revision; raises 410 when some of them have left the history."""
         if revision < self._dropped_revision:
             raise expired(f"too old resource version: {revision} ({self._dropped_revision})")
@@ -187,11 +187,11 @@ class Collection:
         last = bisect.bisect_left(self._keys, (selection.namespace + "\0", ""))
         return self._keys[first:last]
 
-    def _encode(self, obj: Obj) -> Record:
+    def _encode(self, obj: Obj) -> StoredObject:
         self.revision = next(self._counter)
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(self.revision)
-        return Record(
+        return StoredObject(
             key=(metadata.get("namespace", ""), metadata["name"]),
             uid=metadata["uid"],
             revision=self.revision,
@@ -201,7 +201,7 @@ class Collection:
             owners=tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ()),
         )
 
-    def _reindex(self, before: Record | None, after: Record | None) -> None:
+    def _reindex(self, before: StoredObject | None, after: StoredObject | None) -> None:
         old = self._index_value(before)
         new = self._index_value(after)
         if before is not None and old is not None and old != new:
@@ -212,10 +212,10 @@ class Collection:
         if after is not None and new is not None:
             self._index.setdefault(new, set()).add(after.key)
 
-    def _index_value(self, record: Record | None) -> str | None:
+    def _index_value(self, record: StoredObject | None) -> str | None:
         return record.fields.get(self._indexed_field) if record and self._indexed_field else None
 
-    def _publish(self, event: Event) -> None:
+    def _publish(self, event: StoreEvent) -> None:
         if len(self._history) == self._history.maxlen:
             self._dropped_revision = self._history[0].revision
         self._history.append(event)
@@ -225,14 +225,14 @@ class Collection:
                 subscriber(event)
 
 
-class Store:
+class ObjectStore:
     """All collections under one revision counter, and the indexes the garbage collector asks."""
 
     def __init__(self, history: int) -> None:
         self._history = history
         self._revision = 0
         self._counter = self._count()
-        self._followers: list[Callable[[str, Event], None]] = []
+        self._followers: list[Callable[[str, StoreEvent], None]] = []
         self.collections: dict[str, Collection] = {}
         self.by_uid: dict[str, tuple[str, Key]] = {}
         self.dependents: dict[str, set[tuple[str, Key]]] = {}
@@ -250,7 +250,7 @@ class Store:
             self.collections[name] = made
         return self.collections[name]
 
-    def follow(self, follower: Callable[[str, Event], None]) -> None:
+    def follow(self, follower: Callable[[str, StoreEvent], None]) -> None:
         """Call `follower` with every event of every collection, after the indexes know it."""
         self._followers.append(follower)
 
@@ -265,12 +265,12 @@ class Store:
             self._revision += 1
             yield self._revision
 
-    def _note(self, name: str, event: Event) -> None:
+    def _note(self, name: str, event: StoreEvent) -> None:
         self._index(name, event)
         for follower in self._followers:
             follower(name, event)
 
-    def _index(self, name: str, event: Event) -> None:
+    def _index(self, name: str, event: StoreEvent) -> None:
         place = (name, event.after.key)
         if event.before:
             for owner in event.before.owners:

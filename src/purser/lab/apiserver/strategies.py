@@ -8,12 +8,12 @@ import copy
 from . import defaults, ephemeral, pods, structural
 from .decode import Unknown, decode
 from .errors import Obj
-from .resources import Resource
+from .resources import ServedResource
 
 _KEEPS_STATUS_ON_CREATE = ("nodes", "events")
 
 
-def normalise(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
+def normalise(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
     """The object as its type reads it, and a message for each field that the type does not know."""
     if resource.custom:
         return _normalise_custom(resource, obj)
@@ -21,7 +21,7 @@ def normalise(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
     return decode(obj, resource.schema, unknown), unknown.messages()
 
 
-def _normalise_custom(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
+def _normalise_custom(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
     obj = copy.deepcopy(obj)
     dropped: list[str] = []
     structural.prune(obj, resource.schema, "", dropped)
@@ -32,18 +32,18 @@ def _normalise_custom(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
     return obj, [f'unknown field "{path}"' for path in dropped + unknown.paths]
 
 
-def fill_defaults(resource: Resource, obj: Obj) -> None:
+def fill_defaults(resource: ServedResource, obj: Obj) -> None:
     """Defaults of built-in types, in place (custom ones are filled when they are read)."""
     if fill := defaults.BY_STORAGE.get(resource.storage):
         fill(obj)
 
 
-def has_status(resource: Resource) -> bool:
+def has_status(resource: ServedResource) -> bool:
     """Whether status is written through its own subresource only."""
     return "status" in resource.subresources
 
 
-def prepare_create(resource: Resource, obj: Obj) -> None:
+def prepare_create(resource: ServedResource, obj: Obj) -> None:
     """Drop what a creator may not set and start the status, in place."""
     if has_status(resource) and resource.storage not in _KEEPS_STATUS_ON_CREATE:
         obj.pop("status", None)
@@ -71,7 +71,7 @@ def _select_by_uid(job: Obj) -> None:
     metadata["labels"] = {**(metadata.get("labels") or {}), **own, "batch.kubernetes.io/job-name": name}
 
 
-def _zero_status(resource: Resource) -> Obj:
+def _zero_status(resource: ServedResource) -> Obj:
     """Counters that the real types write even when they are zero."""
     if resource.plural == "daemonsets":
         counters = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
@@ -81,7 +81,7 @@ def _zero_status(resource: Resource) -> Obj:
     return {}
 
 
-def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> None:
+def prepare_update(resource: ServedResource, new: Obj, old: Obj, subresource: str) -> None:
     """Keep what this endpoint may not change, in place: status behind the main one, all else behind `status`."""
     if subresource == "status":
         for key in list(new):
@@ -100,7 +100,7 @@ def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> 
         new["spec"] = old["spec"]
 
 
-def applicable(resource: Resource, config: Obj, subresource: str) -> Obj:
+def applicable(resource: ServedResource, config: Obj, subresource: str) -> Obj:
     """What an apply through this endpoint can set, and so own: not the status here, nothing but the status there."""
     if subresource == "status":
         identity = ("name", "namespace", "uid", "resourceVersion")
@@ -122,7 +122,7 @@ def _keep_metadata(new: Obj, old: Obj) -> None:
     new["metadata"] = kept
 
 
-def spec_changed(resource: Resource, new: Obj, old: Obj) -> bool:
+def spec_changed(resource: ServedResource, new: Obj, old: Obj) -> bool:
     """Whether `metadata.generation` goes up: anything but metadata and status differs."""
     ignored = ("metadata", "apiVersion", "kind") + (("status",) if has_status(resource) else ())
     return {k: v for k, v in new.items() if k not in ignored} != {k: v for k, v in old.items() if k not in ignored}
@@ -131,6 +131,6 @@ def spec_changed(resource: Resource, new: Obj, old: Obj) -> bool:
 _GENERATED = ("apps", "batch", "policy", "networking.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io")
 
 
-def has_generation(resource: Resource) -> bool:
+def has_generation(resource: ServedResource) -> bool:
     """Core objects of old kinds carry no generation; pods have one since 1.33 only."""
     return resource.custom or resource.group in _GENERATED

@@ -1,6 +1,6 @@
 """`exec`, `attach` and `port-forward`: asked of a node, refused where no process runs in its containers."""
 
-from .errors import ApiError, Obj, bad_request
+from .errors import Obj, StatusError, bad_request
 from .logs import check_container
 
 NAMES = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
@@ -13,13 +13,13 @@ _MISSING = {
 _INSTEAD = "kubectl logs prints what a container would see of its devices"
 
 
-def refusal(pod: Obj, subresource: str, container: str) -> ApiError:
+def refusal(pod: Obj, subresource: str, container: str) -> StatusError:
     """Why nobody can be connected: kube-apiserver's own reasons first."""
     if subresource != "portforward":
         check_container(pod, container)
     name = pod["metadata"]["name"]
     if not pod["spec"].get("nodeName"):
         return bad_request(f"pod {name} does not have a host assigned")
-    return ApiError(
+    return StatusError(
         501, "NotImplemented", f"the lab runs no containers: {_MISSING[subresource]} in pod {name}; {_INSTEAD}"
     )

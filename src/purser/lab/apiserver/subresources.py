@@ -4,18 +4,18 @@ import copy
 from typing import Any
 
 from . import admission, budgets, deletion, managed, pods, writes
-from .cluster import Call, Cluster
+from .cluster import ApiRequest, Cluster
 from .decode import Unknown, decode
 from .errors import Cause, Obj, bad_request, conflict, invalid, not_found, precondition_failed
 from .jsonio import now
 from .patch import json_patch, merge_patch
-from .resources import Resource, get_path
+from .resources import ServedResource, get_path
 from .schema import builtin
 
 SUCCESS: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-async def bind(cluster: Cluster, call: Call, body: Obj) -> Obj:
+async def bind(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     """POST pods/<name>/binding: node and annotations appear on the pod in one write; 409 where it is bound
     already."""
     binding = decode(body, builtin("core.v1.Binding"), Unknown())
@@ -38,14 +38,14 @@ async def bind(cluster: Cluster, call: Call, body: Obj) -> Obj:
     if why := pods.check_binding(pod, binding):
         raise conflict("", "pods/binding", call.name, why)
     bound = pods.bound(pod, binding, now())
-    manager = managed.Manager(call.manager, "Update", "v1", "binding")
+    manager = managed.FieldManager(call.manager, "Update", "v1", "binding")
     managed.update(pod, bound, manager, call.resource.schema, now())
     if not call.dry_run:
         collection.put(bound)
     return SUCCESS
 
 
-async def evict(cluster: Cluster, call: Call, body: Obj) -> Obj:
+async def evict(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     """POST pods/<name>/eviction: a deletion that PodDisruptionBudgets may refuse with 429."""
     eviction = decode(body, builtin("policy.v1.Eviction"), Unknown())
     pod = cluster.object("pods", call.namespace, call.name)
@@ -55,12 +55,14 @@ async def evict(cluster: Cluster, call: Call, body: Obj) -> Obj:
     if uid and uid != pod["metadata"]["uid"]:
         raise precondition_failed("", "pods", call.name, uid, pod["metadata"]["uid"])
     budgets.charge(cluster, call, pod)
-    plain = Call(call.resource, call.namespace, call.name, user=call.user, dry_run=call.dry_run, manager=call.manager)
+    plain = ApiRequest(
+        call.resource, call.namespace, call.name, user=call.user, dry_run=call.dry_run, manager=call.manager
+    )
     await deletion.delete(cluster, plain, eviction.get("deleteOptions") or {})
     return SUCCESS
 
 
-def scale_of(resource: Resource, obj: Obj) -> Obj:
+def scale_of(resource: ServedResource, obj: Obj) -> Obj:
     """GET .../scale."""
     metadata = {
         key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -78,9 +80,11 @@ def scale_of(resource: Resource, obj: Obj) -> Obj:
     }
 
 
-async def set_scale(cluster: Cluster, call: Call, content_type: str, body: Any) -> Obj:
+async def set_scale(cluster: Cluster, call: ApiRequest, content_type: str, body: Any) -> Obj:
     """PUT or PATCH .../scale: changes `spec.replicas` of the object."""
-    plain = Call(call.resource, call.namespace, call.name, user=call.user, dry_run=call.dry_run, manager=call.manager)
+    plain = ApiRequest(
+        call.resource, call.namespace, call.name, user=call.user, dry_run=call.dry_run, manager=call.manager
+    )
 
     def scaled(live: Obj) -> Obj:
         scale = _new_scale(scale_of(call.resource, live), content_type, body)
@@ -104,7 +108,7 @@ def _new_scale(current: Obj, content_type: str, body: Any) -> Obj:
     return decode(current, builtin("autoscaling.v1.Scale"), Unknown())
 
 
-async def finalize_namespace(cluster: Cluster, call: Call, body: Obj) -> Obj:
+async def finalize_namespace(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     """PUT namespaces/<name>/finalize: the one way to change a namespace's own finalizers."""
     namespace = writes.incoming(call, body)
     return await writes.update(cluster, call, lambda live: {**live, "spec": namespace.get("spec") or {}})

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import columns
-from .columns import Cell, Column, age
+from .columns import Cell, TableColumn, age
 from .errors import Obj
-from .resources import Resource, get_path
+from .resources import ServedResource, get_path
 
 
-def table(resource: Resource, objects: Iterable[Obj], metadata: Obj, *, include: str) -> Obj:
+def table(resource: ServedResource, objects: Iterable[Obj], metadata: Obj, *, include: str) -> Obj:
     """The Table of some objects; `include` is None, Metadata or Object: how much of the object rides along."""
     shown = columns_of(resource)
     rows = [{"cells": [column.value(obj) for column in shown], "object": _included(obj, include)} for obj in objects]
@@ -35,9 +35,9 @@ def _included(obj: Obj, include: str) -> Obj | None:
     return obj if include == "Object" else partial(obj)
 
 
-def columns_of(resource: Resource) -> list[Column]:
+def columns_of(resource: ServedResource) -> list[TableColumn]:
     """Columns of a kind; name and age where nothing better is known."""
-    name = Column("Name", lambda obj: obj["metadata"]["name"])
+    name = TableColumn("Name", lambda obj: obj["metadata"]["name"])
     if resource.custom:
         return [name, *(_custom(raw) for raw in resource.columns or _DEFAULT_CUSTOM)]
     return [name, *columns.BY_STORAGE.get(resource.storage, [columns.AGE])]
@@ -47,7 +47,7 @@ _DEFAULT_CUSTOM = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creati
 _STEP = re.compile(r"\.([^.\[\]]+)|\['([^']+)'\]|\[(\d+|\*)\]|\[\?\(@\.([A-Za-z0-9_.]+)==['\"]([^'\"]*)['\"]\)\]")
 
 
-def _custom(raw: Obj) -> Column:
+def _custom(raw: Obj) -> TableColumn:
     path, kind = raw.get("jsonPath", ""), raw.get("type", "string")
 
     def value(obj: Obj) -> Cell:
@@ -58,7 +58,7 @@ def _custom(raw: Obj) -> Column:
             return age(found[0])
         return ",".join(str(each) for each in found) if len(found) > 1 else _plain(found[0], kind)
 
-    return Column(raw["name"], value, "string" if kind == "date" else kind, wide=bool(raw.get("priority")))
+    return TableColumn(raw["name"], value, "string" if kind == "date" else kind, wide=bool(raw.get("priority")))
 
 
 def _plain(value: Any, kind: str) -> Cell:

@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from . import jsonio, tables
-from .errors import ApiError, Obj
-from .resources import Resource, served
-from .store import Record
+from .errors import Obj, StatusError
+from .resources import ServedResource, served
+from .store import StoredObject
 
 JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ResourceView:
     """One representation of one resource's objects."""
 
-    resource: Resource
+    resource: ServedResource
     form: str = "object"
     """object, table or partial."""
     include: str = "Metadata"
 
-    def one(self, record: Record) -> bytes:
+    def one(self, record: StoredObject) -> bytes:
         """The bytes of one object; taken as stored where nothing has to change."""
         if self.form == "object" and self.resource.conversion is None:
             return record.body
@@ -39,7 +39,7 @@ class View:
             return tables.table(self.resource, [obj], metadata, include=self.include)
         return tables.partial(obj) if self.form == "partial" else obj
 
-    def many(self, records: list[Record], metadata: Obj) -> bytes:
+    def many(self, records: list[StoredObject], metadata: Obj) -> bytes:
         """A list."""
         if self.form == "table":
             objects = (served(self.resource, record.object()) for record in records)
@@ -51,7 +51,7 @@ class View:
         return b"".join((head[:-1], b',"items":[', b",".join(map(self.one, records)), b"]}"))
 
 
-def negotiate(resource: Resource, accept: str, query: Mapping[str, str]) -> View:
+def negotiate(resource: ServedResource, accept: str, query: Mapping[str, str]) -> ResourceView:
     """The first representation in the Accept header that can be given; raises 406 where there is none."""
     for option in accept.split(",") if accept else ["*/*"]:
         kind, *parameters = (part.strip() for part in option.split(";"))
@@ -60,8 +60,8 @@ def negotiate(resource: Resource, accept: str, query: Mapping[str, str]) -> View
             continue
         form = _FORMS.get(wanted.get("as", ""))
         if form and wanted.get("v", "v1") == "v1":
-            return View(resource, form, query.get("includeObject", "Metadata"))
-    raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+            return ResourceView(resource, form, query.get("includeObject", "Metadata"))
+    raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
 
 
 _FORMS: dict[str, str] = {

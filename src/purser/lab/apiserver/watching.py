@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from . import jsonio, routes
 from .cluster import Cluster
-from .errors import ApiError, Obj
-from .resources import Resource
-from .store import ADDED, DELETED, MODIFIED, Event, Record, Selection
-from .views import View
+from .errors import Obj, StatusError
+from .resources import ServedResource
+from .store import ADDED, DELETED, MODIFIED, Selection, StoredObject, StoreEvent
+from .views import ResourceView
 
 _BACKLOG = 20_000
 """Changes a slow reader may fall behind before it is cut off (it lists again then)."""
@@ -53,24 +53,26 @@ def read_options(query: Mapping[str, str], revision: int) -> WatchOptions:
 class Watch:
     """One watcher: subscribed from construction to `close`."""
 
-    def __init__(self, cluster: Cluster, view: View, selection: Selection, *, since: int | None, initial: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, view: ResourceView, selection: Selection, *, since: int | None, initial: bool
+    ) -> None:
         self._view = view
         self._selection = selection
         self._store = cluster.store
         self._collection = cluster.collection(view.resource)
-        self._queue: deque[Event] = deque(self._first_events(since, initial=initial))
+        self._queue: deque[StoreEvent] = deque(self._first_events(since, initial=initial))
         self._wake = asyncio.Event()
         self._ended = False
         self._headers_sent = False
         self._unsubscribe = self._collection.subscribe(self._notice, selection.index_value)
 
-    def _first_events(self, since: int | None, *, initial: bool) -> list[Event]:
+    def _first_events(self, since: int | None, *, initial: bool) -> list[StoreEvent]:
         """Everything that is there (for a watch from 0, or without a version), or what happened since."""
         if initial:
-            return [Event(ADDED, None, record) for record in self._collection.records(self._selection)]
+            return [StoreEvent(ADDED, None, record) for record in self._collection.records(self._selection)]
         return self._collection.events_since(since) if since else []
 
-    def _notice(self, event: Event) -> None:
+    def _notice(self, event: StoreEvent) -> None:
         if len(self._queue) >= _BACKLOG:
             self._ended = True
         else:
@@ -117,7 +119,7 @@ class Watch:
             lines.append(self._line(self._queue.popleft()))
         return b"".join(lines)
 
-    def _line(self, event: Event) -> bytes:
+    def _line(self, event: StoreEvent) -> bytes:
         covered = self._selection.covers
         now = event.type != DELETED and covered(event.after)
         before = event.before is not None and covered(event.before)
@@ -127,11 +129,11 @@ class Watch:
             return self._encoded(DELETED, event.after if event.type == DELETED else _last_match(event))
         return b""
 
-    def _encoded(self, kind: str, record: Record) -> bytes:
+    def _encoded(self, kind: str, record: StoredObject) -> bytes:
         body = self._table(record) if self._view.form == "table" else self._view.one(record)
         return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
 
-    def _table(self, record: Record) -> bytes:
+    def _table(self, record: StoredObject) -> bytes:
         """Column headers come with the first row only, as the real server sends them."""
         body = self._view.one(record)
         if self._headers_sent:
@@ -145,18 +147,18 @@ class Watch:
         return bookmark(self._view.resource, self._store.revision, initial_end=initial_end)
 
 
-def _last_match(event: Event) -> Record:
+def _last_match(event: StoreEvent) -> StoredObject:
     """The object as it last matched, but with the version of the change that made it leave."""
     assert event.before is not None
     obj = event.before.object()
     obj["metadata"]["resourceVersion"] = str(event.revision)
     before = event.before
-    return Record(
+    return StoredObject(
         before.key, before.uid, event.revision, jsonio.encode(obj), before.labels, before.fields, before.owners
     )
 
 
-def bookmark(resource: Resource, revision: int, *, initial_end: bool = False) -> bytes:
+def bookmark(resource: ServedResource, revision: int, *, initial_end: bool = False) -> bytes:
     """A BOOKMARK event: nothing changed up to this version."""
     metadata: Obj = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
@@ -165,6 +167,6 @@ def bookmark(resource: Resource, revision: int, *, initial_end: bool = False) ->
     return jsonio.encode({"type": "BOOKMARK", "object": body}) + b"\n"
 
 
-def error_line(error: ApiError) -> bytes:
+def error_line(error: StatusError) -> bytes:
     """An ERROR event: how a watch that cannot start says so."""
     return jsonio.encode({"type": "ERROR", "object": error.status()}) + b"\n"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import admission, checks, definitions, managed, plugins, strategies
-from .cluster import Call, Cluster
+from .cluster import ApiRequest, Cluster
 from .decode import Unknown, strict_error
 from .errors import (
-    ApiError,
     Cause,
     Obj,
+    StatusError,
     already_exists,
     bad_request,
     conflict,
@@ -24,8 +24,8 @@ from .errors import (
 )
 from .jsonio import now
 from .patch import json_patch, merge_patch
-from .resources import Resource, served, stored
-from .store import Record
+from .resources import ServedResource, served, stored
+from .store import StoredObject
 from .strategic import strategic_patch
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -44,7 +44,7 @@ APPLY = ("application/apply-patch+yaml", "application/apply-patch+json")
 Mutate = Callable[[Obj], Obj]
 
 
-def incoming(call: Call, body: Obj) -> Obj:
+def incoming(call: ApiRequest, body: Obj) -> Obj:
     """A body as its type reads it: kind checked, unknown fields dropped and reported as the client asked."""
     _check_kind(call.resource, body)
     obj, unknown = strategies.normalise(call.resource, body)
@@ -56,7 +56,7 @@ def incoming(call: Call, body: Obj) -> Obj:
     return stored(call.resource, obj)
 
 
-def _check_kind(resource: Resource, body: Obj) -> None:
+def _check_kind(resource: ServedResource, body: Obj) -> None:
     version, kind = body.setdefault("apiVersion", resource.api_version), body.setdefault("kind", resource.kind)
     if version != resource.api_version:
         raise bad_request(
@@ -70,7 +70,7 @@ def _check_kind(resource: Resource, body: Obj) -> None:
         raise bad_request(f"{kind}: metadata must be an object")
 
 
-async def create(cluster: Cluster, call: Call, body: Obj) -> Obj:
+async def create(cluster: Cluster, call: ApiRequest, body: Obj) -> Obj:
     """POST: the created object; raises 409 when the name is taken."""
     obj = incoming(call, body)
     _place(cluster, call, obj["metadata"])
@@ -78,7 +78,7 @@ async def create(cluster: Cluster, call: Call, body: Obj) -> Obj:
     return await _insert(cluster, call, obj)
 
 
-async def _insert(cluster: Cluster, call: Call, obj: Obj) -> Obj:
+async def _insert(cluster: Cluster, call: ApiRequest, obj: Obj) -> Obj:
     """Admission, preparation, checks and the write. An apply brings its managed fields along."""
     resource = call.resource
     obj = await admission.mutate(cluster, call, "CREATE", _completed(cluster, resource, obj), None)
@@ -86,7 +86,9 @@ async def _insert(cluster: Cluster, call: Call, obj: Obj) -> Obj:
     strategies.prepare_create(resource, obj)
     plugins.allocate(cluster, resource, obj)
     if not obj["metadata"].get("managedFields"):
-        managed.update(None, obj, managed.Manager(call.manager, "Update", resource.api_version), resource.schema, now())
+        managed.update(
+            None, obj, managed.FieldManager(call.manager, "Update", resource.api_version), resource.schema, now()
+        )
     _check(resource, obj, checks.check_create(resource, obj))
     await admission.validate(cluster, call, "CREATE", obj, None)
     _require_namespace(cluster, call)
@@ -101,13 +103,13 @@ async def _insert(cluster: Cluster, call: Call, obj: Obj) -> Obj:
     return served(resource, obj)
 
 
-def _completed(cluster: Cluster, resource: Resource, obj: Obj) -> Obj:
+def _completed(cluster: Cluster, resource: ServedResource, obj: Obj) -> Obj:
     strategies.fill_defaults(resource, obj)
     plugins.admit(cluster, resource, obj)
     return obj
 
 
-def _place(cluster: Cluster, call: Call, metadata: Obj) -> None:
+def _place(cluster: Cluster, call: ApiRequest, metadata: Obj) -> None:
     if call.resource.namespaced:
         if metadata.setdefault("namespace", call.namespace) != call.namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -120,7 +122,7 @@ def _place(cluster: Cluster, call: Call, metadata: Obj) -> None:
     _require_namespace(cluster, call)
 
 
-def _require_namespace(cluster: Cluster, call: Call) -> None:
+def _require_namespace(cluster: Cluster, call: ApiRequest) -> None:
     if not call.resource.namespaced:
         return
     namespace = cluster.object("namespaces", "", call.namespace)
@@ -145,7 +147,7 @@ def _reset_for_create(metadata: Obj) -> None:
         metadata.pop(name, None)
 
 
-def _complete_metadata(call: Call, resource: Resource, metadata: Obj) -> None:
+def _complete_metadata(call: ApiRequest, resource: ServedResource, metadata: Obj) -> None:
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = metadata["generateName"] + "".join(random.choices(_SUFFIX, k=5))
     metadata["uid"] = str(uuid.uuid4())
@@ -154,12 +156,12 @@ def _complete_metadata(call: Call, resource: Resource, metadata: Obj) -> None:
         metadata["generation"] = 1
 
 
-def _check(resource: Resource, obj: Obj, causes: list[Cause]) -> None:
+def _check(resource: ServedResource, obj: Obj, causes: list[Cause]) -> None:
     if causes:
         raise invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), causes)
 
 
-async def replace(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
+async def replace(cluster: Cluster, call: ApiRequest, body: Obj) -> tuple[int, Obj]:
     """PUT: HTTP status and object; raises 409 when the version sent is not the current one."""
     obj = incoming(call, body)
     _name_matches(call, obj["metadata"])
@@ -170,7 +172,7 @@ async def replace(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
     return 200, await update(cluster, call, lambda live: copy.deepcopy(obj))
 
 
-def _name_matches(call: Call, metadata: Obj) -> None:
+def _name_matches(call: ApiRequest, metadata: Obj) -> None:
     if metadata.setdefault("name", call.name) != call.name:
         raise bad_request(
             f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
@@ -179,7 +181,7 @@ def _name_matches(call: Call, metadata: Obj) -> None:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def _require_version(call: Call, obj: Obj) -> None:
+def _require_version(call: ApiRequest, obj: Obj) -> None:
     unconditional = not call.resource.custom and call.resource.storage not in _MUST_NAME_VERSION
     if not unconditional and not obj["metadata"].get("resourceVersion"):
         why = "Invalid value: 0x0: must be specified for an update"
@@ -187,18 +189,18 @@ def _require_version(call: Call, obj: Obj) -> None:
         raise invalid(call.resource.group, call.resource.kind, call.name, [cause])
 
 
-async def patch(cluster: Cluster, call: Call, content_type: str, patch_body: Any) -> tuple[int, Obj]:
+async def patch(cluster: Cluster, call: ApiRequest, content_type: str, patch_body: Any) -> tuple[int, Obj]:
     """PATCH in any of the four types: HTTP status and object."""
     if content_type in APPLY:
         return await _apply(cluster, call, patch_body)
     return 200, await update(cluster, call, _patcher(call, content_type, patch_body))
 
 
-def _patcher(call: Call, content_type: str, patch_body: Any) -> Mutate:
+def _patcher(call: ApiRequest, content_type: str, patch_body: Any) -> Mutate:
     resource = call.resource
     if content_type == STRATEGIC and resource.custom:
         message = "the body of the request was in an unknown format - accepted media types include: "
-        raise ApiError(415, "UnsupportedMediaType", message + ", ".join((JSON, MERGE, *APPLY[:1])))
+        raise StatusError(415, "UnsupportedMediaType", message + ", ".join((JSON, MERGE, *APPLY[:1])))
     if content_type != JSON and not isinstance(patch_body, dict):
         raise bad_request("the patch must be a JSON object")
 
@@ -217,7 +219,7 @@ def _patcher(call: Call, content_type: str, patch_body: Any) -> Mutate:
     return patched
 
 
-async def _apply(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
+async def _apply(cluster: Cluster, call: ApiRequest, body: Obj) -> tuple[int, Obj]:
     resource = call.resource
     config = incoming(call, body)
     if config["metadata"].get("managedFields"):
@@ -225,7 +227,7 @@ async def _apply(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
     _name_matches(call, config["metadata"])
     if not call.namespace:
         config["metadata"].pop("namespace", None)
-    manager = managed.Manager(call.manager, "Apply", resource.api_version, call.subresource)
+    manager = managed.FieldManager(call.manager, "Apply", resource.api_version, call.subresource)
     config = strategies.applicable(resource, config, call.subresource)
 
     def applied(live: Obj | None) -> Obj:
@@ -240,7 +242,7 @@ async def _apply(cluster: Cluster, call: Call, body: Obj) -> tuple[int, Obj]:
     return 200, await update(cluster, call, applied, applies=True)
 
 
-async def update(cluster: Cluster, call: Call, mutate: Mutate, *, applies: bool = False) -> Obj:
+async def update(cluster: Cluster, call: ApiRequest, mutate: Mutate, *, applies: bool = False) -> Obj:
     """Read, change, admit, check, write; starts over when another write came between, unless a version was named."""
     collection = cluster.collection(call.resource)
     for _ in range(_ATTEMPTS):
@@ -256,7 +258,7 @@ async def update(cluster: Cluster, call: Call, mutate: Mutate, *, applies: bool 
     raise modified(call.resource.group, call.resource.plural, call.name)
 
 
-def _check_preconditions(call: Call, new: Mapping[str, Any], live: Mapping[str, Any]) -> None:
+def _check_preconditions(call: ApiRequest, new: Mapping[str, Any], live: Mapping[str, Any]) -> None:
     resource = call.resource
     if new.get("uid") and new["uid"] != live["uid"]:
         raise precondition_failed(resource.group, resource.plural, call.name, new["uid"], live["uid"])
@@ -264,14 +266,14 @@ def _check_preconditions(call: Call, new: Mapping[str, Any], live: Mapping[str, 
         raise modified(resource.group, resource.plural, call.name)
 
 
-async def _prepared(cluster: Cluster, call: Call, new: Obj, live: Obj, *, applies: bool) -> Obj:
+async def _prepared(cluster: Cluster, call: ApiRequest, new: Obj, live: Obj, *, applies: bool) -> Obj:
     resource = call.resource
     _keep_system_fields(new, live)
     strategies.fill_defaults(resource, new)
     strategies.prepare_update(resource, new, live, call.subresource)
     new = await admission.mutate(cluster, call, "UPDATE", new, live)
     if not applies:
-        manager = managed.Manager(call.manager, "Update", resource.api_version, call.subresource)
+        manager = managed.FieldManager(call.manager, "Update", resource.api_version, call.subresource)
         managed.update(live, new, manager, resource.schema, now())
     if resource.storage == "pods" and not call.subresource:
         plugins.mirror_service_account(new)
@@ -299,7 +301,7 @@ def _keep_system_fields(new: Obj, live: Obj) -> None:
     new.setdefault("kind", live["kind"])
 
 
-def _commit(cluster: Cluster, call: Call, new: Obj, live: Obj, record: Record) -> Obj:
+def _commit(cluster: Cluster, call: ApiRequest, new: Obj, live: Obj, record: StoredObject) -> Obj:
     if call.dry_run or _same(new, live):
         return new
     collection = cluster.collection(call.resource)

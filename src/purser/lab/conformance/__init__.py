@@ -11,8 +11,19 @@ what one vendor's plugin ought to answer: only what the API and kubelet ask of e
 """
 
 from purser.lab.conformance.catalogue import CATALOGUE, select
-from purser.lab.conformance.check import CannotRun, Check, Outcome, Verdict
+from purser.lab.conformance.check import CannotRun, Check, CheckOutcome, CheckVerdict
 from purser.lab.conformance.run import Report, run
 from purser.lab.conformance.settings import PodName, Settings
 
-__all__ = ["CATALOGUE", "CannotRun", "Check", "Outcome", "PodName", "Report", "Settings", "Verdict", "run", "select"]
+__all__ = [
+    "CATALOGUE",
+    "CannotRun",
+    "Check",
+    "CheckOutcome",
+    "CheckVerdict",
+    "PodName",
+    "Report",
+    "Settings",
+    "run",
+    "select",
+]

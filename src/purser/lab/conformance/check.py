@@ -23,7 +23,7 @@ class CheckSkipped(Exception):
     """The check does not apply, or cannot be made this way; the message says why."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How a check ended."""
 
     PASSED = "pass"
@@ -53,11 +53,11 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckVerdict:
     """How one check ended. ``reason`` is one line: why it failed or was skipped, or what a success is worth telling."""
 
     check: Check
-    outcome: Outcome
+    outcome: CheckOutcome
     reason: str
     seconds: float
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from purser.lab.conformance.check import Outcome, Verdict
+from purser.lab.conformance.check import CheckOutcome, CheckVerdict
 from purser.lab.conformance.run import Report
 
 SUITE = "device-plugin"
@@ -17,9 +17,9 @@ def write(report: Report, path: Path) -> None:
         "testsuite",
         name=f"{SUITE} {report.resource}" if report.resource else SUITE,
         tests=str(len(report.verdicts)),
-        failures=str(report.count(Outcome.FAILED)),
+        failures=str(report.count(CheckOutcome.FAILED)),
         errors="0",
-        skipped=str(report.count(Outcome.SKIPPED)),
+        skipped=str(report.count(CheckOutcome.SKIPPED)),
         time=f"{report.seconds:.3f}",
     )
     suite.extend(_case(verdict) for verdict in report.verdicts)
@@ -27,12 +27,12 @@ def write(report: Report, path: Path) -> None:
     path.write_bytes(xml.tostring(suites, encoding="utf-8", xml_declaration=True))
 
 
-def _case(verdict: Verdict) -> xml.Element:
+def _case(verdict: CheckVerdict) -> xml.Element:
     check = verdict.check
     case = xml.Element("testcase", classname=f"{SUITE}.{check.group}", name=check.id, time=f"{verdict.seconds:.3f}")
-    if verdict.outcome is Outcome.FAILED:
+    if verdict.outcome is CheckOutcome.FAILED:
         failure = xml.SubElement(case, "failure", message=verdict.reason, type="CheckFailed")
         failure.text = f"{check.sentence} {verdict.reason}"
-    elif verdict.outcome is Outcome.SKIPPED:
+    elif verdict.outcome is CheckOutcome.SKIPPED:
         xml.SubElement(case, "skipped", message=verdict.reason)
     return case

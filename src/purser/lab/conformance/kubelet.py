@@ -16,7 +16,7 @@ import grpc.aio
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.check import CheckFailed
-from purser.lab.conformance.wire import Connection, Stream, until_listens
+from purser.lab.conformance.wire import PluginConnection, Stream, until_listens
 
 SOCKET_NAME = "kubelet.sock"
 
@@ -25,19 +25,19 @@ DIAL_S = 10.0
 
 
 @dataclass(eq=False)
-class Endpoint:
+class PluginEndpoint:
     """A plugin that is connected: its socket, and the stream that kubelet would hold."""
 
     path: Path
     file: tuple[int, int] | None
     """Which socket it was."""
-    connection: Connection
+    connection: PluginConnection
     stream: Stream
 
     @classmethod
-    def open(cls, path: Path, timeout_s: float) -> "Endpoint":
+    def open(cls, path: Path, timeout_s: float) -> "PluginEndpoint":
         """Connect."""
-        connection = Connection(path, timeout_s)
+        connection = PluginConnection(path, timeout_s)
         return cls(path, _file_at(path), connection, connection.stream())
 
     def is_still_at(self, path: Path) -> bool:
@@ -51,7 +51,7 @@ class Endpoint:
 
 
 @dataclass(eq=False)
-class Registration:
+class RegisterCall:
     """One call of Register, and what was seen while it was pending."""
 
     request: Any
@@ -66,7 +66,7 @@ class Registration:
     connected: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Kubelet(api_pb2_grpc.RegistrationServicer):
+class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
     """The registration socket in a folder, and the plugins that came through it."""
 
     def __init__(
@@ -75,9 +75,9 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         self.folder = folder
         self.resource = resource
         """Whose registrations are meant; where none was named, the first plugin's, or that of ``plugin_socket``."""
-        self.registrations: list[Registration] = []
+        self.registrations: list[RegisterCall] = []
         """Every one, of every resource, since the kit began."""
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, PluginEndpoint] = {}
         self.refusals = 0
         """How many registrations to come are refused."""
         self.before_start = 0
@@ -95,7 +95,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         return self.folder / SOCKET_NAME
 
     @property
-    def endpoint(self) -> Endpoint | None:
+    def endpoint(self) -> PluginEndpoint | None:
         """The plugin that is tested, while it is connected."""
         return self.endpoints.get(self.resource) if self.resource is not None else None
 
@@ -126,7 +126,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
             if path.is_socket():
                 path.unlink(missing_ok=True)
 
-    async def registered(self, after: int) -> Registration:
+    async def registered(self, after: int) -> RegisterCall:
         """The tested plugin's first registration beyond the first ``after`` of all, once it is connected.
 
         Raises `CheckFailed` when none comes in time, or when nobody serves what was registered.
@@ -151,7 +151,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         """One plugin introduces itself."""
         if self.resource is None and self._plugin_socket in (None, request.endpoint):
             self.resource = request.resource_name
-        note = Registration(request)
+        note = RegisterCall(request)
         self.registrations.append(note)
         self._news.set()
         if self.refusals:
@@ -169,7 +169,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
             note.pending = False
         return api_pb2.Empty()
 
-    async def _dial(self, note: Registration) -> None:
+    async def _dial(self, note: RegisterCall) -> None:
         path = self.folder / note.request.endpoint
         await until_listens(path)
         note.served_while_pending = note.pending
@@ -178,7 +178,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
             # kubelet would connect anew. Checks are spared that: a plugin that registers over and over fails one.
             note.connected.set()
             return
-        endpoint = Endpoint.open(path, self._timeout_s)
+        endpoint = PluginEndpoint.open(path, self._timeout_s)
         try:
             options = await endpoint.connection.options()
             note.options = options if note.pending else None
@@ -193,7 +193,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         if former is not None:
             await former.close()
 
-    def _latest(self, after: int) -> Registration | None:
+    def _latest(self, after: int) -> RegisterCall | None:
         mine = (note for note in self.registrations[after:] if note.request.resource_name == self.resource)
         return next((note for note in reversed([*mine]) if not note.refused), None)
 

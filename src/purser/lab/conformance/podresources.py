@@ -15,7 +15,7 @@ from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.settings import PodName
 
 
-class PodResources(api_pb2_grpc.PodResourcesListerServicer):
+class PodResourcesServicer(api_pb2_grpc.PodResourcesListerServicer):
     """The three calls, about one container."""
 
     def __init__(self, socket: Path, pod: PodName) -> None:

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, Outcome, Verdict, one_line
+from purser.lab.conformance.check import Check, CheckFailed, CheckOutcome, CheckSkipped, CheckVerdict, one_line
 from purser.lab.conformance.settings import Settings
 from purser.lab.conformance.subject import Subject
 
-_WORDS = {Outcome.PASSED: "passed", Outcome.FAILED: "failed", Outcome.SKIPPED: "skipped"}
+_WORDS = {CheckOutcome.PASSED: "passed", CheckOutcome.FAILED: "failed", CheckOutcome.SKIPPED: "skipped"}
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Report:
     resource: str | None
     others: tuple[str, ...]
     """Resources that the plugin registered and that were not tested."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CheckVerdict, ...]
     seconds: float
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: CheckOutcome) -> int:
         """How many checks ended so."""
         return Counter(verdict.outcome for verdict in self.verdicts)[outcome]
 
@@ -37,7 +37,7 @@ async def run(
 ) -> Report:
     """Run the checks; ``on_check`` is told before each. Raises `CannotRun` when the plugin cannot be had at all."""
     started = time.monotonic()
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, CheckVerdict] = {}
     async with Subject(settings) as subject:
         for check in checks:
             on_check(check)
@@ -46,33 +46,33 @@ async def run(
         return Report(resource, subject.others, tuple(verdicts.values()), time.monotonic() - started)
 
 
-async def _verdict(check: Check, subject: Subject, before: Mapping[str, Verdict]) -> Verdict:
+async def _verdict(check: Check, subject: Subject, before: Mapping[str, CheckVerdict]) -> CheckVerdict:
     started = time.monotonic()
     outcome, reason = await _outcome(check, subject, before)
     ended = await subject.ended(check.id)
-    if ended is not None and outcome is not Outcome.SKIPPED:
-        outcome, reason = Outcome.FAILED, f"the plugin ended by itself during this check, {ended}"
-    return Verdict(check, outcome, one_line(reason), time.monotonic() - started)
+    if ended is not None and outcome is not CheckOutcome.SKIPPED:
+        outcome, reason = CheckOutcome.FAILED, f"the plugin ended by itself during this check, {ended}"
+    return CheckVerdict(check, outcome, one_line(reason), time.monotonic() - started)
 
 
-async def _outcome(check: Check, subject: Subject, before: Mapping[str, Verdict]) -> tuple[Outcome, str]:
+async def _outcome(check: Check, subject: Subject, before: Mapping[str, CheckVerdict]) -> tuple[CheckOutcome, str]:
     for need in check.needs:
         found = before.get(need)
-        if found is not None and found.outcome is not Outcome.PASSED:
-            return Outcome.SKIPPED, _blocked(need, found)
+        if found is not None and found.outcome is not CheckOutcome.PASSED:
+            return CheckOutcome.SKIPPED, _blocked(need, found)
     lost = await subject.ready() if check.registered else None
     if lost is not None:
-        return Outcome.SKIPPED, lost
+        return CheckOutcome.SKIPPED, lost
     try:
-        return Outcome.PASSED, await check.run(subject) or ""
+        return CheckOutcome.PASSED, await check.run(subject) or ""
     except CheckSkipped as error:
-        return Outcome.SKIPPED, str(error)
+        return CheckOutcome.SKIPPED, str(error)
     except (CheckFailed, OSError) as error:
-        return Outcome.FAILED, str(error)
+        return CheckOutcome.FAILED, str(error)
 
 
-def _blocked(need: str, found: Verdict) -> str:
-    if found.outcome is Outcome.SKIPPED and not found.reason.startswith("needs "):
+def _blocked(need: str, found: CheckVerdict) -> str:
+    if found.outcome is CheckOutcome.SKIPPED and not found.reason.startswith("needs "):
         return found.reason
-    word = "failed" if found.outcome is Outcome.FAILED else "was skipped"
+    word = "failed" if found.outcome is CheckOutcome.FAILED else "was skipped"
     return f"needs {need}, which {word}"

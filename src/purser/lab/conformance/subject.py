@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.lab.conformance.check import CannotRun, CheckFailed, CheckSkipped
-from purser.lab.conformance.kubelet import Endpoint, Kubelet, Registration
-from purser.lab.conformance.podresources import PodResources
+from purser.lab.conformance.kubelet import ConformanceKubelet, PluginEndpoint, RegisterCall
+from purser.lab.conformance.podresources import PodResourcesServicer
 from purser.lab.conformance.process import PluginProcess
 from purser.lab.conformance.settings import Settings
-from purser.lab.conformance.wire import POLL_S, Connection, Listing, Refused, listens
+from purser.lab.conformance.wire import POLL_S, CallRefused, ListedDevices, PluginConnection, listens
 from purser.lab.conformance.workplace import Workplace
 
 DEFAULT_SIZE = 2
@@ -41,9 +41,9 @@ class Subject:
         """Whether the kit has ended the plugin, so that nothing can be asked any more."""
         self.process: PluginProcess | None = None
         self._place: Workplace | None = None
-        self._kubelet: Kubelet | None = None
-        self._books: PodResources | None = None
-        self._direct: Endpoint | None = None
+        self._kubelet: ConformanceKubelet | None = None
+        self._books: PodResourcesServicer | None = None
+        self._direct: PluginEndpoint | None = None
         self._lost: str | None = None
         self._absent: CheckFailed | None = None
 
@@ -64,7 +64,7 @@ class Subject:
         return self._place.folder if self._place is not None else None
 
     @property
-    def kubelet(self) -> Kubelet:
+    def kubelet(self) -> ConformanceKubelet:
         """The emulated kubelet. Raises `CheckSkipped` where there is none."""
         if self._kubelet is None:
             raise CheckSkipped(
@@ -73,12 +73,12 @@ class Subject:
         return self._kubelet
 
     @property
-    def books(self) -> PodResources | None:
+    def books(self) -> PodResourcesServicer | None:
         """kubelet's PodResources API, where the plugin needs one."""
         return self._books
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> PluginEndpoint:
         """Where the plugin serves. Raises `CheckFailed`."""
         found = self._connected()
         if found is None:
@@ -86,7 +86,7 @@ class Subject:
         return found
 
     @property
-    def plugin(self) -> Connection:
+    def plugin(self) -> PluginConnection:
         """The connection that kubelet would have. Raises `CheckFailed`."""
         return self.endpoint.connection
 
@@ -107,7 +107,7 @@ class Subject:
             raise CheckSkipped("the plugin's process is not the kit's: give its command instead of its socket")
         return self.process
 
-    async def registered(self, after: int) -> Registration:
+    async def registered(self, after: int) -> RegisterCall:
         """Wait for the next registration, or for the end of the process. Raises `CheckFailed`."""
         kubelet = self.kubelet
         try:
@@ -164,7 +164,7 @@ class Subject:
             raise CheckFailed(f"it still ran {self.settings.timeout_s:g} s after SIGTERM") from None
         return time.monotonic() - started
 
-    async def devices(self) -> Listing:
+    async def devices(self) -> ListedDevices:
         """The plugin's list now. Raises `CheckFailed`."""
         return await self.plugin.listing()
 
@@ -197,13 +197,15 @@ class Subject:
         if place is None:
             self._direct = self._open(self.settings.socket)
             return
-        kubelet = Kubelet(place.folder, self.settings.timeout_s, self.settings.resource, self.settings.socket)
+        kubelet = ConformanceKubelet(
+            place.folder, self.settings.timeout_s, self.settings.resource, self.settings.socket
+        )
         _refuse_live(kubelet.socket)
         self._kubelet = kubelet
         await _serving(kubelet.start(), kubelet.socket)
         if self.settings.pod is not None:
             _refuse_live(place.pod_resources)
-            self._books = PodResources(place.pod_resources, self.settings.pod)
+            self._books = PodResourcesServicer(place.pod_resources, self.settings.pod)
             await _serving(self._books.start(), place.pod_resources)
         if self.settings.command:
             self.process = await self._start(place)
@@ -226,10 +228,10 @@ class Subject:
         words = [place.fill_in(word) for word in self.settings.command]
         return await PluginProcess.start(words, place.environment, place.log)
 
-    def _open(self, socket: Path | None) -> Endpoint:
+    def _open(self, socket: Path | None) -> PluginEndpoint:
         if socket is None or not listens(socket):
             raise CannotRun(_NOBODY.format(socket))
-        return Endpoint.open(socket.absolute(), self.settings.timeout_s)
+        return PluginEndpoint.open(socket.absolute(), self.settings.timeout_s)
 
     async def _revive(self) -> None:
         """Start the plugin again where it has ended."""
@@ -267,13 +269,13 @@ class Subject:
             return True
         try:
             await found.connection.ask("GetDevicePluginOptions", api_pb2.Empty(), min(_PING_S, self.settings.timeout_s))
-        except Refused as error:
+        except CallRefused as error:
             return error.code in ("UNAVAILABLE", "CANCELLED")
         except CheckFailed:
             return False
         return False
 
-    def _connected(self) -> Endpoint | None:
+    def _connected(self) -> PluginEndpoint | None:
         return (self._kubelet.endpoint if self._kubelet else None) or self._direct
 
     def _path(self) -> Path | None:

@@ -32,7 +32,7 @@ _CHANNEL_OPTIONS = (
 )
 
 
-class Refused(CheckFailed):
+class CallRefused(CheckFailed):
     """The plugin, or what was left of it, answered a call with an error."""
 
     def __init__(self, method: str, code: str, details: str) -> None:
@@ -51,7 +51,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListedDevices:
     """One message of a ListAndWatch stream."""
 
     devices: tuple[Listed, ...]
@@ -72,12 +72,12 @@ class Listing:
         """Ids that it may not."""
         return tuple(device.id for device in self.devices if device.health != HEALTHY)
 
-    def same_as(self, other: "Listing") -> bool:
+    def same_as(self, other: "ListedDevices") -> bool:
         """Whether both say the same; kubelet does not care in which order."""
         return Counter(self.devices) == Counter(other.devices)
 
 
-class Connection:
+class PluginConnection:
     """A client of one plugin socket."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:
@@ -87,7 +87,7 @@ class Connection:
         self._stub = api_pb2_grpc.DevicePluginStub(self._channel)
 
     async def ask(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
-        """One call. Raises `Refused` for an error, `CheckFailed` when there is no answer in time."""
+        """One call. Raises `CallRefused` for an error, `CheckFailed` when there is no answer in time."""
         limit_s, started = timeout_s or self.timeout_s, time.monotonic()
         try:
             return await self.start(method, request, limit_s)
@@ -95,13 +95,13 @@ class Connection:
             late = time.monotonic() - started >= limit_s
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and late:
                 raise CheckFailed(f"{method} gave no answer within {limit_s:g} s") from error
-            raise Refused(method, error.code().name, error.details() or "") from error
+            raise CallRefused(method, error.code().name, error.details() or "") from error
         except asyncio.CancelledError as error:
             # grpc cancels the calls of a channel that is closed: not the end of whoever asked.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise Refused(method, "CANCELLED", "the connection was closed") from error
+            raise CallRefused(method, "CANCELLED", "the connection was closed") from error
 
     def start(self, method: str, request: Any, timeout_s: float | None = None) -> Any:
         """The call itself, for those who want to break it off."""
@@ -131,7 +131,7 @@ class Connection:
         """Open a ListAndWatch stream; close it."""
         return Stream(self.start("ListAndWatch", api_pb2.Empty()), self.timeout_s)
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> ListedDevices:
         """The list, on a stream of its own. Raises `CheckFailed`."""
         async with self.stream() as stream:
             return await stream.first()
@@ -147,7 +147,7 @@ class Stream:
     def __init__(self, call: Any, timeout_s: float) -> None:
         self._call = call
         self._timeout_s = timeout_s
-        self.lists: list[Listing] = []
+        self.lists: list[ListedDevices] = []
         self.ended: str | None = None
         """Why it is over, when it is."""
         self._news = asyncio.Event()
@@ -159,11 +159,11 @@ class Stream:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def first(self) -> Listing:
+    async def first(self) -> ListedDevices:
         """The first list. Raises `CheckFailed`."""
         return await self.until(lambda listing: True, "no list came")
 
-    async def until(self, is_it: Callable[[Listing], bool], otherwise: str, after: int = 0) -> Listing:
+    async def until(self, is_it: Callable[[ListedDevices], bool], otherwise: str, after: int = 0) -> ListedDevices:
         """The first list after the first ``after`` ones that is such. Raises `CheckFailed`, beginning ``otherwise``."""
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -232,7 +232,7 @@ async def until_listens(path: Path) -> None:
         await asyncio.sleep(POLL_S)
 
 
-def _listing(message: Any) -> Listing:
+def _listing(message: Any) -> ListedDevices:
     devices = tuple(
         Listed(
             device.ID,
@@ -242,4 +242,4 @@ def _listing(message: Any) -> Listing:
         )
         for device in message.devices
     )
-    return Listing(devices, message.ByteSize())
+    return ListedDevices(devices, message.ByteSize())

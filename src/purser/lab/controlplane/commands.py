@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from purser.lab.controlplane.credentials import KeyPair
+from purser.lab.controlplane.credentials import PemFiles
 
 Version = tuple[int, int]
 
@@ -29,10 +29,10 @@ class Files:
     """Files that several processes share."""
 
     folder: Path
-    ca: KeyPair
-    serving: KeyPair
-    kubelet_client: KeyPair
-    signing: KeyPair
+    ca: PemFiles
+    serving: PemFiles
+    kubelet_client: PemFiles
+    signing: PemFiles
     token_file: Path
 
 

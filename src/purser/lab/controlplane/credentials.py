@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 @dataclass(frozen=True)
-class User:
+class TokenUser:
     """Somebody the API server knows by a static token."""
 
     token: str
@@ -24,14 +24,14 @@ class User:
 
 
 @dataclass(frozen=True)
-class KeyPair:
+class PemFiles:
     """A certificate and its key as PEM files."""
 
     cert: Path
     key: Path
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority that lives as long as the cluster."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,19 +45,19 @@ class Authority:
         )
         self.files = _write(folder, "ca", certificate, self._key)
 
-    def serving(self, name: str, dns_names: Sequence[str], addresses: Sequence[str]) -> KeyPair:
+    def serving(self, name: str, dns_names: Sequence[str], addresses: Sequence[str]) -> PemFiles:
         """Issue a server certificate for names and IP addresses."""
         names = [x509.DNSName(each) for each in dns_names]
         ips = [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
         return self._issue(name, (), ExtendedKeyUsageOID.SERVER_AUTH, [*names, *ips])
 
-    def client(self, name: str, groups: Sequence[str] = ()) -> KeyPair:
+    def client(self, name: str, groups: Sequence[str] = ()) -> PemFiles:
         """Issue a client certificate; Kubernetes reads the user from CN and the groups from O."""
         return self._issue(name, groups, ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
     def _issue(
         self, name: str, groups: Sequence[str], usage: x509.ObjectIdentifier, alternatives: list[x509.GeneralName]
-    ) -> KeyPair:
+    ) -> PemFiles:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name, groups), self._name, key)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -66,10 +66,10 @@ class Authority:
         return _write(self._folder, name, builder.sign(self._key, hashes.SHA256()), key)
 
 
-def write_signing_keys(folder: Path) -> KeyPair:
+def write_signing_keys(folder: Path) -> PemFiles:
     """Key pair of service account tokens; `cert` is the bare public key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    pair = KeyPair(folder / "service-account.pub", folder / "service-account.key")
+    pair = PemFiles(folder / "service-account.pub", folder / "service-account.key")
     write_private(pair.key, _pem(key))
     pair.cert.write_bytes(
         key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -77,7 +77,7 @@ def write_signing_keys(folder: Path) -> KeyPair:
     return pair
 
 
-def write_token_file(path: Path, users: Iterable[User]) -> None:
+def write_token_file(path: Path, users: Iterable[TokenUser]) -> None:
     """The CSV of --token-auth-file: token, user, uid, groups. The API server reads it only when it starts."""
     lines = [f'{user.token},{user.name},{user.name},"{",".join(user.groups)}"' for user in users]
     write_private(path, "\n".join([*lines, ""]).encode())
@@ -122,8 +122,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
-    pair = KeyPair(folder / f"{name}.crt", folder / f"{name}.key")
+def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> PemFiles:
+    pair = PemFiles(folder / f"{name}.crt", folder / f"{name}.key")
     pair.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     write_private(pair.key, _pem(key))
     return pair

@@ -9,13 +9,13 @@ from aiohttp import web
 from purser.kube.client import Client
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import PODS
-from purser.lab.apiserver import ApiError, LogOptions, PodLogs
+from purser.lab.apiserver import LogOptions, PodLogs, StatusError
 from purser.lab.controlplane.commands import LOOPBACK
-from purser.lab.controlplane.credentials import KeyPair
+from purser.lab.controlplane.credentials import PemFiles
 
 
 @asynccontextmanager
-async def serving(client: Client, logs: PodLogs, serving_pair: KeyPair, ca: KeyPair) -> AsyncIterator[int]:
+async def serving(client: Client, logs: PodLogs, serving_pair: PemFiles, ca: PemFiles) -> AsyncIterator[int]:
     """Serve on a free port, which is yielded; only clients with a certificate of the cluster's CA are answered."""
 
     async def container_logs(request: web.Request) -> web.StreamResponse:
@@ -41,7 +41,7 @@ async def _stream(request: web.Request, chunks: AsyncIterator[bytes]) -> web.Str
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     try:
         first = await anext(chunks, b"")
-    except ApiError as error:
+    except StatusError as error:
         return web.Response(status=error.code, text=str(error))
     await response.prepare(request)
     await response.write(first)
@@ -50,7 +50,7 @@ async def _stream(request: web.Request, chunks: AsyncIterator[bytes]) -> web.Str
     return response
 
 
-def _context(serving_pair: KeyPair, ca: KeyPair) -> ssl.SSLContext:
+def _context(serving_pair: PemFiles, ca: PemFiles) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca.cert))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(serving_pair.cert, serving_pair.key)

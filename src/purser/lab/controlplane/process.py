@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 
-class StartError(ChildProcessError):
+class ProcessStartError(ChildProcessError):
     """A process did not become ready; the message ends with the tail of its log."""
 
 
@@ -73,9 +73,11 @@ class Process:
         deadline = time.monotonic() + timeout_seconds
         while not probe():
             if self.pid is None:
-                raise StartError(f"{self.name} ended while starting; {self.log}:\n{self.tail()}")
+                raise ProcessStartError(f"{self.name} ended while starting; {self.log}:\n{self.tail()}")
             if time.monotonic() > deadline:
-                raise StartError(f"{self.name} is not ready after {timeout_seconds} s; {self.log}:\n{self.tail()}")
+                raise ProcessStartError(
+                    f"{self.name} is not ready after {timeout_seconds} s; {self.log}:\n{self.tail()}"
+                )
             time.sleep(0.1)
 
     def _signal(self, number: signal.Signals) -> None:

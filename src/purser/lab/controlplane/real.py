@@ -19,8 +19,8 @@ from purser.lab.apiserver import PodLogs
 from purser.lab.controlplane import commands, kubeletapi
 from purser.lab.controlplane.commands import LOOPBACK, Files, Ports
 from purser.lab.controlplane.credentials import (
-    Authority,
-    User,
+    CertificateAuthority,
+    TokenUser,
     write_kubeconfig,
     write_signing_keys,
     write_token_file,
@@ -135,7 +135,7 @@ class RealControlPlane:
             path.mkdir(parents=True, exist_ok=True)
         ports = Ports(*free_ports(6))
         self._ports = replace(ports, apiserver=self._port) if self._port else ports
-        authority = Authority(folder)
+        authority = CertificateAuthority(folder)
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         self._files = Files(
             folder=folder,
@@ -145,7 +145,7 @@ class RealControlPlane:
             signing=write_signing_keys(folder),
             token_file=folder / "tokens.csv",
         )
-        users = [User(secrets.token_hex(16), name, groups) for name, groups in self._users.items()]
+        users = [TokenUser(secrets.token_hex(16), name, groups) for name, groups in self._users.items()]
         write_token_file(self._files.token_file, users)
         self._token = users[0].token
         self._kubeconfigs = {

@@ -9,6 +9,6 @@ this package.
 """
 
 from purser.lab.driver.node import DriverKind, SimulatedDriver
-from purser.lab.driver.profiles import Profile, ProfileError
+from purser.lab.driver.profiles import NodeProfile, ProfileError
 
-__all__ = ["DriverKind", "Profile", "ProfileError", "SimulatedDriver"]
+__all__ = ["DriverKind", "NodeProfile", "ProfileError", "SimulatedDriver"]

@@ -36,7 +36,7 @@ class Siblings(StrEnum):
     """One after the other: 0 and 1."""
 
 
-class CpuTopology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CpuLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How CPUs make cores, caches and sockets."""
 
     threads_per_core: Positive = 1
@@ -47,7 +47,7 @@ class CpuTopology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cores that share a last level cache, where it is not all of a NUMA node's."""
 
 
-class NumaNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NumaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One NUMA node."""
 
     node: Annotated[int, msgspec.Meta(ge=0, lt=MAX_NUMA_NODES)]
@@ -61,11 +61,11 @@ class NumaNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """To every node in the order of the profile."""
 
 
-DEFAULT_NUMA = (NumaNode(0, "0-127", "1Ti"),)
+DEFAULT_NUMA = (NumaLayout(0, "0-127", "1Ti"),)
 """Of a profile that does not speak of NUMA."""
 
 
-def machine_of(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Machine:
+def machine_of(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Machine:
     """The hardware of a profile in which `bad_machine` finds nothing wrong."""
     numa = numa or DEFAULT_NUMA
     sockets = _sockets(numa, topology)
@@ -76,7 +76,7 @@ def machine_of(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Machine:
     )
 
 
-def _machine_nodes(numa: tuple[NumaNode, ...], sockets: dict[int, int]) -> Iterator[MachineNode]:
+def _machine_nodes(numa: tuple[NumaLayout, ...], sockets: dict[int, int]) -> Iterator[MachineNode]:
     order = sorted(range(len(numa)), key=lambda place: numa[place].node)
     for place in order:
         each = numa[place]
@@ -97,14 +97,14 @@ def _distance(one: int, other: int, sockets: dict[int, int]) -> int:
     return SAME_SOCKET if sockets[one] == sockets[other] else OTHER_SOCKET
 
 
-def _sockets(numa: tuple[NumaNode, ...], topology: CpuTopology) -> dict[int, int]:
+def _sockets(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> dict[int, int]:
     """The socket of each NUMA node that holds CPUs."""
     bearing = sorted(each.node for each in numa if each.cpus)
     per_socket = len(bearing) // (topology.sockets or len(bearing)) if bearing else 1
     return {node: place // per_socket for place, node in enumerate(bearing)}
 
 
-def _cpus(numa: tuple[NumaNode, ...], topology: CpuTopology, sockets: dict[int, int]) -> Iterator[Cpu]:
+def _cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout, sockets: dict[int, int]) -> Iterator[Cpu]:
     first_cache = 0
     for each in sorted(numa, key=lambda each: each.node):
         cores = list(_cores(cpus_of(parse_cpuset(each.cpus)), topology))
@@ -118,7 +118,7 @@ def _cpus(numa: tuple[NumaNode, ...], topology: CpuTopology, sockets: dict[int, 
         first_cache += -(-len(cores) // per_cache) if is_split else 0
 
 
-def _cores(cpus: tuple[int, ...], topology: CpuTopology) -> Iterator[tuple[int, ...]]:
+def _cores(cpus: tuple[int, ...], topology: CpuLayout) -> Iterator[tuple[int, ...]]:
     threads = topology.threads_per_core
     count = len(cpus) // threads
     for core in range(count):
@@ -128,7 +128,7 @@ def _cores(cpus: tuple[int, ...], topology: CpuTopology) -> Iterator[tuple[int, 
             yield cpus[core * threads : (core + 1) * threads]
 
 
-def bad_machine(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Iterator[str]:
+def bad_machine(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str]:
     """What is wrong, field by field, each with what to write instead."""
     yield from _bad_nodes(numa)
     yield from _bad_cpus(numa, topology)
@@ -140,7 +140,7 @@ def bad_machine(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Iterator[s
         )
 
 
-def _bad_nodes(numa: tuple[NumaNode, ...]) -> Iterator[str]:
+def _bad_nodes(numa: tuple[NumaLayout, ...]) -> Iterator[str]:
     seen: set[int] = set()
     for index, each in enumerate(numa):
         if each.node in seen:
@@ -164,7 +164,7 @@ def _bad_quantity(field: str, text: str) -> Iterator[str]:
         yield f"{field}: {error}"
 
 
-def _bad_cpus(numa: tuple[NumaNode, ...], topology: CpuTopology) -> Iterator[str]:
+def _bad_cpus(numa: tuple[NumaLayout, ...], topology: CpuLayout) -> Iterator[str]:
     holders: dict[int, int] = {}
     for index, each in enumerate(numa):
         try:

@@ -21,14 +21,14 @@ from purser.agent.nvml.library import LIBRARY
 from purser.agent.nvml.xids import classify
 from purser.lab.driver import profiles
 from purser.lab.driver.compile import compiled_library
-from purser.lab.driver.profiles import Profile
+from purser.lab.driver.profiles import NodeProfile
 from purser.lab.driver.python_nvml import PythonNvml
 from purser.lab.driver.state import (
     KEPT_EVENTS,
+    CallFailure,
+    DriverState,
     EventState,
-    Failure,
     GpuState,
-    NodeState,
     ProcessState,
     initial_state,
     render,
@@ -58,11 +58,11 @@ class SimulatedDriver:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._profile = msgspec.json.decode((folder / _PROFILE_FILE).read_bytes(), type=Profile)
+        self._profile = msgspec.json.decode((folder / _PROFILE_FILE).read_bytes(), type=NodeProfile)
 
     @classmethod
     def create(
-        cls, folder: Path, node: str, profile: Profile | str | Path, *, kind: DriverKind | None = None
+        cls, folder: Path, node: str, profile: NodeProfile | str | Path, *, kind: DriverKind | None = None
     ) -> "SimulatedDriver":
         """Set up a healthy, idle node in a folder. ``kind``: the library where one can be compiled, by default.
 
@@ -70,7 +70,7 @@ class SimulatedDriver:
             ProfileError: the profile cannot be used.
             RuntimeError: the library was asked for and cannot be compiled.
         """
-        if not isinstance(profile, Profile):
+        if not isinstance(profile, NodeProfile):
             profile = profiles.load(profile)
         folder.mkdir(parents=True, exist_ok=True)
         library = None if kind is DriverKind.PYTHON else compiled_library()
@@ -102,7 +102,7 @@ class SimulatedDriver:
         return self.folder / "sys"
 
     @property
-    def state(self) -> NodeState:
+    def state(self) -> DriverState:
         """What the driver reports now."""
         return _load(self.folder)
 
@@ -148,7 +148,7 @@ class SimulatedDriver:
     def inject_xid(self, gpu: int | str, xid: int) -> None:
         """The driver reports an Xid. After one that needs a reset, a driver that tells so asks for the reset."""
 
-        def report(state: NodeState) -> NodeState:
+        def report(state: DriverState) -> DriverState:
             index = _index_of(state, gpu)
             sequence = (state.events[-1] if state.events else _NO_EVENT).sequence + 1
             events = (*state.events, EventState(sequence, index, xid))[-KEPT_EVENTS:]
@@ -161,7 +161,7 @@ class SimulatedDriver:
 
     def fail_call(self, gpu: int | str, call: str, code: int) -> None:
         """One NVML call on the GPU fails with this code from now on; ``*`` for every call."""
-        self._change(gpu, lambda old: replace(old, failures=(*old.failures, Failure(call, code))))
+        self._change(gpu, lambda old: replace(old, failures=(*old.failures, CallFailure(call, code))))
 
     def clear_failures(self, gpu: int | str) -> None:
         """Undo `fail_call`."""
@@ -222,19 +222,19 @@ class SimulatedDriver:
         self._update(lambda state: _with_gpu(state, index, change(state.gpus[index])))
         return index
 
-    def _update(self, change: Callable[[NodeState], NodeState]) -> None:
+    def _update(self, change: Callable[[DriverState], DriverState]) -> None:
         with _locked(self.folder):
             _save(self.folder, change(_load(self.folder)))
 
 
-def _index_of(state: NodeState, gpu: int | str) -> int:
+def _index_of(state: DriverState, gpu: int | str) -> int:
     for index, each in enumerate(state.gpus):
         if gpu in (index, each.uuid):
             return index
     raise LookupError(f"node {state.node} has no GPU {gpu}: name one of 0 to {len(state.gpus) - 1}, or a uuid")
 
 
-def _with_gpu(state: NodeState, index: int, gpu: GpuState) -> NodeState:
+def _with_gpu(state: DriverState, index: int, gpu: GpuState) -> DriverState:
     return replace(state, gpus=(*state.gpus[:index], gpu, *state.gpus[index + 1 :]))
 
 
@@ -249,11 +249,11 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _load(folder: Path) -> NodeState:
-    return msgspec.json.decode((folder / _TRUTH_FILE).read_bytes(), type=NodeState)
+def _load(folder: Path) -> DriverState:
+    return msgspec.json.decode((folder / _TRUTH_FILE).read_bytes(), type=DriverState)
 
 
-def _save(folder: Path, state: NodeState) -> None:
+def _save(folder: Path, state: DriverState) -> None:
     _write_atomically(folder / _TRUTH_FILE, msgspec.json.encode(state))
     _write_atomically(folder / _STATE_FILE, render(state).encode())
 

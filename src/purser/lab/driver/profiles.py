@@ -18,7 +18,7 @@ from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.agent.sysfs import pci_address
 from purser.core.kubelet.machine import Machine
 from purser.core.model import PcieLevel
-from purser.lab.driver.machine import CpuTopology, NumaNode, bad_machine, machine_of
+from purser.lab.driver.machine import CpuLayout, NumaLayout, bad_machine, machine_of
 from purser.lab.kubelet.configuration import KubeletSection, configure
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -80,16 +80,16 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: Positive
 
 
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NodeProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A node: its GPUs, its CPUs and memory, its kubelet."""
 
     description: str
     driver_version: str
     cuda_version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d$")]
     gpus: Annotated[tuple[ProfileGpu, ...], msgspec.Meta(max_length=MAX_GPUS)]
-    numa: tuple[NumaNode, ...] = ()
+    numa: tuple[NumaLayout, ...] = ()
     """Empty: one node with 128 CPUs and 1 TiB."""
-    cpu: CpuTopology = CpuTopology()
+    cpu: CpuLayout = CpuLayout()
     kubelet: KubeletSection = KubeletSection()
     pcie: dict[PcieLevel, tuple[tuple[Natural, ...], ...]] = {}
     """GPUs that meet at a level. A pair in no group meets at its NUMA node where that is the same, else across."""
@@ -120,7 +120,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml") if path != _MODELS_FILE))
 
 
-def load(name_or_path: str | Path) -> Profile:
+def load(name_or_path: str | Path) -> NodeProfile:
     """A shipped profile by its name, or any by the path of its file.
 
     Raises:
@@ -129,7 +129,7 @@ def load(name_or_path: str | Path) -> Profile:
     path = FOLDER / f"{name_or_path}.yaml" if str(name_or_path) in names() else Path(name_or_path)
     if not path.is_file():
         raise ProfileError(f"no profile {name_or_path}: name a file, or one of {', '.join(names())}")
-    profile = _convert(path, _read(path), Profile)
+    profile = _convert(path, _read(path), NodeProfile)
     profile = msgspec.structs.replace(profile, models=_models() | profile.models)
     problem = next(
         chain(
@@ -166,7 +166,7 @@ def _convert(path: Path, content: Any, kind: type[T]) -> T:
         raise ProfileError(f"{path}: {error}") from error
 
 
-def _bad_models(profile: Profile) -> Iterator[str]:
+def _bad_models(profile: NodeProfile) -> Iterator[str]:
     for key, model in profile.models.items():
         if model.architecture not in ARCHITECTURES.values():
             known = ", ".join(ARCHITECTURES.values())
@@ -175,7 +175,7 @@ def _bad_models(profile: Profile) -> Iterator[str]:
             yield f"models.{key}.brand: {model.brand!r} is unknown to NVML: write one of {', '.join(BRANDS.values())}"
 
 
-def _bad_gpus(profile: Profile) -> Iterator[str]:
+def _bad_gpus(profile: NodeProfile) -> Iterator[str]:
     seen: dict[str, str] = {}
     for index, gpu in enumerate(profile.gpus):
         if gpu.model not in profile.models:
@@ -197,21 +197,21 @@ def _bad_address(field: str, address: str, seen: dict[str, str]) -> Iterator[str
     seen[canonical] = field
 
 
-def _bad_numa(profile: Profile) -> Iterator[str]:
+def _bad_numa(profile: NodeProfile) -> Iterator[str]:
     declared = {each.node for each in profile.numa}
     for index, gpu in enumerate(profile.gpus):
         if gpu.numa_node is not None and gpu.numa_node not in declared:
             yield f"gpus[{index}].numa_node: node {gpu.numa_node} is not under numa: add it there, or leave this out"
 
 
-def _bad_kubelet(profile: Profile) -> Iterator[str]:
+def _bad_kubelet(profile: NodeProfile) -> Iterator[str]:
     try:
         configure(profile.kubelet, profile.machine)
     except ValueError as error:
         yield f"kubelet.{error}"
 
 
-def _bad_links(profile: Profile) -> Iterator[str]:
+def _bad_links(profile: NodeProfile) -> Iterator[str]:
     count = len(profile.gpus)
     for level, groups in profile.pcie.items():
         for number, group in enumerate(groups):

@@ -17,7 +17,7 @@ import msgspec
 import pynvml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS, MIB
-from purser.lab.driver.state import GpuState, NodeState, NvLinkState, cuda_number, number_of, nvml_version
+from purser.lab.driver.state import DriverState, GpuState, NvLinkState, cuda_number, number_of, nvml_version
 
 _POLL_SECONDS = 0.02
 
@@ -252,16 +252,16 @@ class PythonNvml:
 
     # The state
 
-    def _refresh(self) -> NodeState:
+    def _refresh(self) -> DriverState:
         with self._lock:
             status = self._truth.stat()
             stamp = (status.st_ino, status.st_mtime_ns)
             if stamp != self._stamp:
-                self._state = msgspec.json.decode(self._truth.read_bytes(), type=NodeState)
+                self._state = msgspec.json.decode(self._truth.read_bytes(), type=DriverState)
                 self._stamp = stamp
             return self._state
 
-    def _running(self) -> NodeState:
+    def _running(self) -> DriverState:
         if not self._starts:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
         return self._refresh()

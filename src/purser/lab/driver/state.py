@@ -1,6 +1,6 @@
 """What a simulated driver currently reports, and the file that the C library reads it from.
 
-`NodeState` is the truth, kept as JSON; `render` writes it as ``node.state`` for the library, one fact per line::
+`DriverState` is the truth, kept as JSON; `render` writes it as ``node.state`` for the library, one fact per line::
 
     driver_version 550.163.01       nvmlSystemGetDriverVersion; likewise nvml_version and cuda_version (12040)
     init_error 9                    nvmlInit fails with this code
@@ -30,7 +30,7 @@ import msgspec
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS, MIB
 from purser.agent.nvml.nvlinks import PCIE_LEVELS
 from purser.agent.sysfs import pci_address
-from purser.lab.driver.profiles import GpuModel, Profile
+from purser.lab.driver.profiles import GpuModel, NodeProfile
 
 _UUIDS = uuid.UUID("5b1f2c5e-6d0a-5f4e-9a63-0d7f8c2e4b11")
 """Namespace of the uuids of simulated GPUs: fixed, so that a lab's uuids are the same in every run."""
@@ -61,7 +61,7 @@ class ProcessState(msgspec.Struct, frozen=True):
     memory_mib: int
 
 
-class Failure(msgspec.Struct, frozen=True):
+class CallFailure(msgspec.Struct, frozen=True):
     """A call that fails."""
 
     call: str
@@ -92,7 +92,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     ecc_corrected: int = 0
     ecc_uncorrected: int = 0
     recovery_action: int | None = None
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[CallFailure, ...] = ()
 
     @property
     def total_used_mib(self) -> int:
@@ -108,7 +108,7 @@ class EventState(msgspec.Struct, frozen=True):
     xid: int
 
 
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+class DriverState(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver of one node reports."""
 
     node: str
@@ -119,9 +119,9 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     init_error: int = 0
 
 
-def initial_state(node: str, profile: Profile) -> NodeState:
+def initial_state(node: str, profile: NodeProfile) -> DriverState:
     """The state of a healthy, idle node."""
-    return NodeState(
+    return DriverState(
         node=node,
         driver_version=profile.driver_version,
         cuda_version=profile.cuda_version,
@@ -134,7 +134,7 @@ def gpu_uuid(node: str, index: int) -> str:
     return f"GPU-{uuid.uuid5(_UUIDS, f'{node}/{index}')}"
 
 
-def _initial_gpu(node: str, profile: Profile, index: int) -> GpuState:
+def _initial_gpu(node: str, profile: NodeProfile, index: int) -> GpuState:
     gpu = profile.gpus[index]
     model = profile.model_of(gpu)
     tells_recovery = int(profile.driver_version.partition(".")[0]) >= _RECOVERY_ACTION_SINCE
@@ -151,14 +151,14 @@ def _initial_gpu(node: str, profile: Profile, index: int) -> GpuState:
     )
 
 
-def _level(profile: Profile, one: int, other: int) -> int:
+def _level(profile: NodeProfile, one: int, other: int) -> int:
     if one == other:
         return 0
     level = profile.level_between(one, other)
     return next(number for number, name in PCIE_LEVELS.items() if name is level)
 
 
-def _nvlinks(profile: Profile, index: int) -> Iterator[NvLinkState]:
+def _nvlinks(profile: NodeProfile, index: int) -> Iterator[NvLinkState]:
     if profile.nvswitch is not None:
         switches = profile.nvswitch.pci
         for link in range(profile.nvswitch.links_per_gpu):
@@ -185,7 +185,7 @@ def number_of(names: dict[int, str], name: str) -> int:
     return next(number for number, each in names.items() if each == name)
 
 
-def render(state: NodeState) -> str:
+def render(state: DriverState) -> str:
     """The state as the C library reads it."""
     lines = [
         f"driver_version {state.driver_version}",

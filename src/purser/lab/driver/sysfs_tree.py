@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from purser.agent.sysfs import pci_address
-from purser.lab.driver.profiles import Profile
+from purser.lab.driver.profiles import NodeProfile
 
 _GPU_CLASS = "0x030200"
 """3D controller: what data centre GPUs are on the bus."""
@@ -14,7 +14,7 @@ _SWITCH_DEVICE = "0x22a3"
 _SWITCH_SUBSYSTEM = "0x0000"
 
 
-def write_sysfs(root: Path, profile: Profile) -> None:
+def write_sysfs(root: Path, profile: NodeProfile) -> None:
     """Write the tree of a whole node."""
     for index in range(len(profile.gpus)):
         write_gpu(root, profile, index)
@@ -22,7 +22,7 @@ def write_sysfs(root: Path, profile: Profile) -> None:
         _write(root, address, _SWITCH_CLASS, (_SWITCH_DEVICE, _SWITCH_SUBSYSTEM), None, "")
 
 
-def write_gpu(root: Path, profile: Profile, index: int) -> None:
+def write_gpu(root: Path, profile: NodeProfile, index: int) -> None:
     """Write what the kernel tells of one GPU."""
     gpu = profile.gpus[index]
     model = profile.model_of(gpu)

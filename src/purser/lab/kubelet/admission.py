@@ -9,14 +9,14 @@ from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.kubelet import admission, devicemanager
 from purser.core.kubelet.asks import (
     Admission,
+    AdmissionOutcome,
     Answered,
     Ask,
     CallFailed,
-    Manager,
-    Outcome,
     PlainAnswer,
     PreferredAllocation,
-    Refusal,
+    Rejection,
+    ResourceManager,
 )
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubelet.topologymanager import policy_for
@@ -26,7 +26,7 @@ from purser.kube.objects import Pod
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import EmptyResponse, Endpoints, PluginError
 from purser.lab.kubelet.pods import ContainerView, Raw, merged_first_wins, uid_of
-from purser.lab.kubelet.runtime import Mount
+from purser.lab.kubelet.runtime import ContainerMount
 
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 
@@ -48,10 +48,10 @@ async def admit(
     For ``active`` and ``running`` see `purser.core.kubelet.admission.admit`. One pod at a time: the caller's concern.
     """
     seen = _seen(pod)
-    books.asked(Manager.DEVICE, seen.uid)
+    books.asked(ResourceManager.DEVICE, seen.uid)
     outcome = await _drive(books, endpoints, admission.admit(books.node, books.state, seen, active, running))
     if _asks_for_cpus(books, seen, outcome.refusal):
-        books.asked(Manager.CPU, seen.uid)
+        books.asked(ResourceManager.CPU, seen.uid)
     if outcome.refusal is not None:
         raise AdmissionError(outcome.refusal.reason, outcome.refusal.message)
     _check_forgotten(books, seen)
@@ -73,14 +73,14 @@ async def allocate_at_creation(
 ) -> None:
     """Give a container that is about to be created the devices that it lacks. Raises `PluginError`. As for `admit`,
     one at a time."""
-    books.asked(Manager.DEVICE, uid_of(pod))
+    books.asked(ResourceManager.DEVICE, uid_of(pod))
     twin = admission.allocate_at_creation(books.node, books.state, _seen(pod), name, active)
     outcome = await _drive(books, endpoints, twin)
     if outcome.refusal is not None:
         raise PluginError(outcome.refusal.message)
 
 
-async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome:
+async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> AdmissionOutcome:
     """To the end. The checkpoint is written after each container that got all of its devices."""
     served = ""
     try:
@@ -94,18 +94,18 @@ async def _drive(books: Books, endpoints: Endpoints, twin: Admission) -> Outcome
             answer = await _answer(endpoints, ask)
             ask = twin.send(Answered(answer, books.devices))
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: AdmissionOutcome = end.value
     books.commit(outcome.state)
     if served and not _lacks_devices(outcome.refusal, served):
         books.checkpoint()
     return outcome
 
 
-def _lacks_devices(refusal: Refusal | None, container: str) -> bool:
-    return refusal is not None and refusal.manager is Manager.DEVICE and refusal.container == container
+def _lacks_devices(refusal: Rejection | None, container: str) -> bool:
+    return refusal is not None and refusal.manager is ResourceManager.DEVICE and refusal.container == container
 
 
-def _asks_for_cpus(books: Books, pod: KubeletPod, refusal: Refusal | None) -> bool:
+def _asks_for_cpus(books: Books, pod: KubeletPod, refusal: Rejection | None) -> bool:
     """The CPU manager has its turn after the device manager's, container by container, but is asked for hints first."""
     if policy_for(books.node.config, books.node.machine).asks_for_hints:
         return True
@@ -149,7 +149,7 @@ class RunOptions:
         devices = {device.container_path: device for r in reversed(responses) for device in r.devices}
         mounts = {mount.container_path: mount for r in reversed(responses) for mount in r.mounts}
         self.devices = tuple(devices)
-        self.mounts = tuple(Mount(m.container_path, m.host_path, m.read_only) for m in mounts.values())
+        self.mounts = tuple(ContainerMount(m.container_path, m.host_path, m.read_only) for m in mounts.values())
         names = (device.name for r in responses for device in r.cdi_devices)
         self.cdi_devices = tuple(dict.fromkeys(names)) if with_cdi else ()
 

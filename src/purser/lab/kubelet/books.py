@@ -13,10 +13,10 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from purser.core.kubelet import devicemanager
-from purser.core.kubelet.asks import Manager
+from purser.core.kubelet.asks import ResourceManager
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.masks import Mask
-from purser.core.kubelet.state import ContainerKey, DeviceState, Node, NodeState
+from purser.core.kubelet.state import ContainerKey, DeviceManagerState, KubeletNode, KubeletState
 from purser.core.kubelet.versions import Behaviour, behaviour
 from purser.lab.kubelet.statefiles import StateFiles
 
@@ -24,11 +24,11 @@ from purser.lab.kubelet.statefiles import StateFiles
 class Books:
     """The books of one kubelet, from its start to its end. Nothing is written before `open` or the first change."""
 
-    def __init__(self, node: Node, state: NodeState, files: StateFiles) -> None:
+    def __init__(self, node: KubeletNode, state: KubeletState, files: StateFiles) -> None:
         self.node = node
         self.state = state
         self._files = files
-        self._last_admission: dict[Manager, str] = {}
+        self._last_admission: dict[ResourceManager, str] = {}
         """Uid of the pod that each manager was asked about last, where the kubelet's version keeps it."""
 
     def open(self) -> None:
@@ -36,7 +36,7 @@ class Books:
         self._files.save(self.state)
 
     @property
-    def devices(self) -> DeviceState:
+    def devices(self) -> DeviceManagerState:
         """The device manager's state."""
         return self.state.devices
 
@@ -50,11 +50,11 @@ class Books:
         container, and when it forgets a resource: not when devices come free, nor when a plugin goes away."""
         self._files.save_devices(self.devices)
 
-    def tell(self, devices: DeviceState) -> None:
+    def tell(self, devices: DeviceManagerState) -> None:
         """Take over what plugins changed: resources, and those that are gone."""
         self._set(replace(self.state, devices=devicemanager.told(self.devices, devices)))
 
-    def commit(self, state: NodeState) -> None:
+    def commit(self, state: KubeletState) -> None:
         """Take over what an admission changed: all but what plugins tell."""
         self._set(replace(state, devices=devicemanager.told(state.devices, self.devices)))
 
@@ -67,12 +67,12 @@ class Books:
             self.checkpoint()
         return capacity
 
-    def asked(self, manager: Manager, uid: str) -> None:
+    def asked(self, manager: ResourceManager, uid: str) -> None:
         """A manager was asked about a pod in the course of its admission."""
         if self.behaviour.keeps_last_admission:
             self._last_admission[manager] = uid
 
-    def alive(self, manager: Manager, active: Collection[str]) -> frozenset[str]:
+    def alive(self, manager: ResourceManager, active: Collection[str]) -> frozenset[str]:
         """The uids of pods that a manager takes nothing from while no pod is being admitted."""
         last = self._last_admission.get(manager)
         return frozenset(active) if last is None else frozenset(active) | {last}
@@ -90,6 +90,6 @@ class Books:
             nodes |= block.nodes
         return nodes or self.node.machine.nodes_mask
 
-    def _set(self, state: NodeState) -> None:
+    def _set(self, state: KubeletState) -> None:
         self.state = state
         self._files.save(state)

@@ -36,7 +36,7 @@ class Kubelet:
     pod's containers, and the pod is gone once it has ended.
 
     Making one reads what the kubelet before it left there; nothing is written before `run`. Raises
-    `purser.core.kubelet.errors.StartError` where the real one would not start.
+    `purser.core.kubelet.errors.KubeletStartError` where the real one would not start.
     """
 
     def __init__(

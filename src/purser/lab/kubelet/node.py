@@ -9,14 +9,14 @@ import structlog
 
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.versions import Behaviour, behaviour
 from purser.core.quantities import QuantityLike
 from purser.kube.client import Client
 from purser.kube.clock import Clock, micro_timestamp, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
 from purser.kube.resources import LEASES, NODES
-from purser.lab.driver.machine import HUGEPAGES, MEMORY, CpuTopology, machine_of
+from purser.lab.driver.machine import HUGEPAGES, MEMORY, CpuLayout, machine_of
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 
@@ -27,7 +27,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 _log = structlog.get_logger("purser.lab.kubelet")
 
 
-_DEFAULT_MACHINE = machine_of((), CpuTopology())
+_DEFAULT_MACHINE = machine_of((), CpuLayout())
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class NodeSettings:
     """Of kubelet's HTTPS API; 0: it has none."""
 
     @property
-    def node(self) -> Node:
+    def node(self) -> KubeletNode:
         """The node as the admission twin takes it."""
-        return Node(self.kubelet.config, self.machine)
+        return KubeletNode(self.kubelet.config, self.machine)
 
     @property
     def behaviour(self) -> Behaviour:

@@ -15,14 +15,14 @@ from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet import devicemanager
 from purser.core.kubelet.cpuset import CpuSet, cpus_of
 from purser.core.kubelet.masks import nodes_of
-from purser.core.kubelet.state import ContainerKey, MemoryBlock, NodeState
+from purser.core.kubelet.state import ContainerKey, KubeletState, MemoryBlock
 from purser.lab.kubelet.books import Books
 
 SOCKET_NAME = "kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True)
-class ListedPod:
+class KnownPod:
     """A pod that kubelet knows, with the containers that PodResources lists (apps, and sidecars in newer ones)."""
 
     uid: str
@@ -36,7 +36,7 @@ class ListedPod:
 class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
     """The service on its socket."""
 
-    def __init__(self, folder: Path, books: Books, pods: Callable[[], Iterable[ListedPod]]) -> None:
+    def __init__(self, folder: Path, books: Books, pods: Callable[[], Iterable[KnownPod]]) -> None:
         self._folder = folder
         self._books = books
         self._pods = pods
@@ -95,7 +95,7 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
             memory=list(_allocatable_memory(state)),
         )
 
-    def _pod(self, pod: ListedPod) -> api_pb2.PodResources:
+    def _pod(self, pod: KnownPod) -> api_pb2.PodResources:
         containers = [self._container((pod.uid, name), pod.holds_devices) for name in pod.containers]
         return api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
@@ -121,20 +121,20 @@ async def _unknown(context: grpc.aio.ServicerContext[Any, Any], method: str) -> 
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
 
 
-def _devices(state: NodeState, key: ContainerKey) -> Iterator[api_pb2.ContainerDevices]:
+def _devices(state: KubeletState, key: ContainerKey) -> Iterator[api_pb2.ContainerDevices]:
     for resource, allocation in devicemanager.held_by(state.devices, key).items():
         for node, ids in allocation.devices_per_numa.items():
             yield api_pb2.ContainerDevices(resource_name=resource, device_ids=ids, topology=_topology((node,)))
 
 
-def _allocatable_devices(state: NodeState) -> Iterator[api_pb2.ContainerDevices]:
+def _allocatable_devices(state: KubeletState) -> Iterator[api_pb2.ContainerDevices]:
     for resource, devices in devicemanager.allocatable(state.devices).items():
         for device in devices:
             topology = _topology(device.numa_nodes or ())
             yield api_pb2.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology)
 
 
-def _allocatable_memory(state: NodeState) -> Iterator[api_pb2.ContainerMemory]:
+def _allocatable_memory(state: KubeletState) -> Iterator[api_pb2.ContainerMemory]:
     for number, node in state.memory.nodes.items() if state.memory else ():
         for resource, table in node.tables.items():
             if table.allocatable:

@@ -9,7 +9,7 @@ import structlog
 from msgspec.structs import replace
 
 from purser.core.kubelet import cpumanager, devicemanager
-from purser.core.kubelet.asks import Manager
+from purser.core.kubelet.asks import ResourceManager
 from purser.core.kubelet.cpuset import format_cpuset
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
@@ -28,7 +28,7 @@ from purser.lab.kubelet.admission import (
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
 from purser.lab.kubelet.node import NodeSettings, capacity_of
-from purser.lab.kubelet.podresources import ListedPod
+from purser.lab.kubelet.podresources import KnownPod
 from purser.lab.kubelet.pods import (
     ContainerView,
     Raw,
@@ -46,7 +46,7 @@ from purser.lab.kubelet.pods import (
     waiting_status,
 )
 from purser.lab.kubelet.predicates import check_room
-from purser.lab.kubelet.runtime import Record, Runtime
+from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 
 _SIGTERM_EXIT_CODE = 143
 _RETRY_S = 0.2
@@ -148,7 +148,7 @@ class PodWorkers:
             async with self._holdings:
                 active, state = self._active(), self._books.state
                 if active is not None and state.cpus is not None:
-                    alive = self._books.alive(Manager.CPU, active)
+                    alive = self._books.alive(ResourceManager.CPU, active)
                     self._books.commit(replace(state, cpus=cpumanager.free_all_but(state.cpus, alive)))
 
     def _active(self) -> set[str] | None:
@@ -158,12 +158,12 @@ class PodWorkers:
             return None
         return {uid for uid, pod in self._known.items() if not self._is_over(uid, pod)}
 
-    def listed(self) -> Iterator[ListedPod]:
+    def listed(self) -> Iterator[KnownPod]:
         """The pods of PodResources: since 1.34 only active ones, before that also those that failed or ended.
 
         kubelet takes the devices of pods that are over whenever it needs to know, not when they end."""
         active = self._active()
-        holders = None if active is None else self._books.alive(Manager.DEVICE, active)
+        holders = None if active is None else self._books.alive(ResourceManager.DEVICE, active)
         if holders is not None:
             self._free_devices(holders)
         for uid, pod in self._known.items():
@@ -172,7 +172,7 @@ class PodWorkers:
             metadata = pod["metadata"]
             holds_devices = holders is None or uid in holders
             containers = self._listed_containers(pod)
-            yield ListedPod(uid, metadata["namespace"], metadata["name"], containers, holds_devices)
+            yield KnownPod(uid, metadata["namespace"], metadata["name"], containers, holds_devices)
 
     def _free_devices(self, holders: frozenset[str]) -> None:
         """Not in the midst of an admission, whose next step would undo it: until its end the devices are hidden."""
@@ -248,7 +248,7 @@ class PodWorkers:
     def _is_running(self, pod: Raw) -> bool:
         return all(self._record_of(pod, view) is not None for view in containers_of(pod))
 
-    def _record_of(self, pod: Raw, view: ContainerView) -> Record | None:
+    def _record_of(self, pod: Raw, view: ContainerView) -> ContainerRecord | None:
         return self._runtime.get(uid_of(pod), view.name)
 
     async def _live(self, pod: Raw) -> None:
@@ -318,12 +318,12 @@ class PodWorkers:
                 attempt += 1
         self._runtime.start(self._record(pod, view, options, restarts))
 
-    def _record(self, pod: Raw, view: ContainerView, options: RunOptions, restarts: int) -> Record:
+    def _record(self, pod: Raw, view: ContainerView, options: RunOptions, restarts: int) -> ContainerRecord:
         metadata = pod["metadata"]
         # kubelet passes the plugins' variables first: where the pod sets one too, the runtime keeps the pod's.
         env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": metadata["name"]}
         env |= options.env | own_environment(pod, view.spec, self._settings.name)
-        return Record(
+        return ContainerRecord(
             pod_uid=uid_of(pod),
             namespace=metadata["namespace"],
             pod=metadata["name"],

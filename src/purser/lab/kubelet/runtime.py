@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 
-class Mount(msgspec.Struct, frozen=True):
+class ContainerMount(msgspec.Struct, frozen=True):
     """A file or folder of the node inside the container."""
 
     container_path: str
@@ -17,7 +17,7 @@ class Mount(msgspec.Struct, frozen=True):
     read_only: bool = False
 
 
-class Record(msgspec.Struct, frozen=True):
+class ContainerRecord(msgspec.Struct, frozen=True):
     """One started container."""
 
     pod_uid: str
@@ -30,7 +30,7 @@ class Record(msgspec.Struct, frozen=True):
     restarts: int = 0
     devices: tuple[str, ...] = ()
     """Device nodes, by their path inside the container."""
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[ContainerMount, ...] = ()
     annotations: dict[str, str] = {}
     cdi_devices: tuple[str, ...] = ()
     cpuset: str = ""
@@ -45,16 +45,16 @@ class Runtime:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def start(self, record: Record) -> None:
+    def start(self, record: ContainerRecord) -> None:
         """Write the container down; one of the same name is replaced."""
         path = self._path(record.pod_uid, record.container)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(record))
 
-    def get(self, pod_uid: str, container: str) -> Record | None:
+    def get(self, pod_uid: str, container: str) -> ContainerRecord | None:
         """The container, None when it was never started."""
         try:
-            return msgspec.json.decode(self._path(pod_uid, container).read_bytes(), type=Record)
+            return msgspec.json.decode(self._path(pod_uid, container).read_bytes(), type=ContainerRecord)
         except FileNotFoundError:
             return None
 

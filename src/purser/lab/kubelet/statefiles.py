@@ -14,9 +14,9 @@ from purser.core.kubelet import cpumanager, devicemanager, memorymanager
 from purser.core.kubelet.config import MemoryPolicy
 from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
-from purser.core.kubelet.errors import CheckpointError, StartError
+from purser.core.kubelet.errors import CheckpointError, KubeletStartError
 from purser.core.kubelet.memorymanager import checkpoint as memory_file
-from purser.core.kubelet.state import CpuState, DeviceState, MemoryState, Node, NodeState
+from purser.core.kubelet.state import CpuState, DeviceManagerState, KubeletNode, KubeletState, MemoryState
 from purser.core.kubelet.topologymanager import policy_for
 from purser.core.kubelet.versions import behaviour
 
@@ -31,28 +31,31 @@ _log = structlog.get_logger("purser.lab.kubelet")
 class StateFiles:
     """The state files of one node. ``folder`` is kubelet's root (``/var/lib/kubelet`` on a real node)."""
 
-    def __init__(self, folder: Path, node: Node) -> None:
+    def __init__(self, folder: Path, node: KubeletNode) -> None:
         self._node = node
         self._devices = folder / DEVICE_PLUGIN_FOLDER / device_file.FILE_NAME
         self._cpus = folder / cpu_file.FILE_NAME
         self._memory = folder / memory_file.FILE_NAME
-        self._saved: NodeState | None = None
+        self._saved: KubeletState | None = None
 
     def has_run_before(self) -> bool:
         """Whether a kubelet was here before, checkpoint or not. The real one takes any file in the folder for a
         checkpoint when it asks whether there is one, and of every kubelet at least the socket stays behind."""
         return self._devices.parent.exists()
 
-    def load(self, now_s: float) -> NodeState:
-        """The state to start with. Raises `StartError` where kubelet would not start; it says what to do about it."""
-        check_start(self._node)
-        return NodeState(devices=self._load_devices(now_s), cpus=self._load_cpus(), memory=self._load_memory())
+    def load(self, now_s: float) -> KubeletState:
+        """The state to start with.
 
-    def save_devices(self, devices: DeviceState) -> None:
+        Raises `KubeletStartError` where kubelet would not start; it says what to do about it.
+        """
+        check_start(self._node)
+        return KubeletState(devices=self._load_devices(now_s), cpus=self._load_cpus(), memory=self._load_memory())
+
+    def save_devices(self, devices: DeviceManagerState) -> None:
         """Write the checkpoint of the device manager, whole or not at all. When is the caller's concern."""
         _write(self._devices, device_file.encode(devices.held, devicemanager.registered(devices)))
 
-    def save(self, state: NodeState) -> None:
+    def save(self, state: KubeletState) -> None:
         """Write what changed of CPUs and memory since the last time, each file whole or not at all."""
         before, self._saved = self._saved, state
         if before is None or state.cpus is not before.cpus:
@@ -62,14 +65,14 @@ class StateFiles:
         if has_memory_manager and (before is None or state.memory is not before.memory):
             _write(self._memory, memory_file.encode(config.memory_policy.value, state.memory or MemoryState({})))
 
-    def _load_devices(self, now_s: float) -> DeviceState:
+    def _load_devices(self, now_s: float) -> DeviceManagerState:
         try:
             found = device_file.decode(self._devices.read_bytes())
         except FileNotFoundError:
-            return DeviceState()
+            return DeviceManagerState()
         except CheckpointError as error:
             _log.error(_CONTINUE, file=str(self._devices), error=str(error))
-            return DeviceState()
+            return DeviceManagerState()
         return devicemanager.restore(found.held, found.registered, now_s)
 
     def _load_cpus(self) -> CpuState | None:
@@ -84,8 +87,8 @@ class StateFiles:
         return _started(self._memory, lambda: memorymanager.start(self._node, saved))
 
 
-def check_start(node: Node) -> None:
-    """Whether a kubelet with an empty folder would start. Raises `StartError` with kubelet's message."""
+def check_start(node: KubeletNode) -> None:
+    """Whether a kubelet with an empty folder would start. Raises `KubeletStartError` with kubelet's message."""
     policy_for(node.config, node.machine)
     cpumanager.start(node)
     if node.config.memory_policy is MemoryPolicy.STATIC:
@@ -100,13 +103,13 @@ def _decode_memory(text: str, policy: str) -> MemoryState:
 
 
 def _load(path: Path, manager: str, decode: Callable[[str], State]) -> State | None:
-    """What a manager saved; None where there is no file. Raises `StartError`."""
+    """What a manager saved; None where there is no file. Raises `KubeletStartError`."""
     try:
         return decode(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
         return None
     except CheckpointError as error:
-        raise StartError(
+        raise KubeletStartError(
             f"could not restore state from checkpoint: {error}, please drain this node and delete the {manager} "
             f'manager checkpoint file "{path}" before restarting Kubelet'
         ) from error
@@ -115,8 +118,8 @@ def _load(path: Path, manager: str, decode: Callable[[str], State]) -> State | N
 def _started(path: Path, start: Callable[[], State]) -> State:
     try:
         return start()
-    except StartError as error:
-        raise StartError(f'{error}: please drain this node and remove the policy state file "{path}"') from error
+    except KubeletStartError as error:
+        raise KubeletStartError(f'{error}: please drain this node and remove the policy state file "{path}"') from error
 
 
 def _write(path: Path, text: str) -> None:

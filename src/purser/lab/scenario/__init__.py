@@ -4,7 +4,7 @@
 `runner` goes through a file and gives a verdict per step.
 """
 
-from purser.lab.scenario.runner import Verdict, run_scenario
+from purser.lab.scenario.runner import StepVerdict, run_scenario
 from purser.lab.scenario.spec import Scenario, ScenarioError, load
 
-__all__ = ["Scenario", "ScenarioError", "Verdict", "load", "run_scenario"]
+__all__ = ["Scenario", "ScenarioError", "StepVerdict", "load", "run_scenario"]

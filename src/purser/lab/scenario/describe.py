@@ -1,6 +1,6 @@
 """What a step is called when its author gave it no name."""
 
-from purser.lab.scenario.spec import Expect, Fault, Never, Step, Wait
+from purser.lab.scenario.spec import Expect, FaultStep, Never, Step, Wait
 
 
 def describe(step: Step) -> str:
@@ -64,7 +64,7 @@ def _expect(expect: Expect) -> str:
     return f"{expect.rejections.count} pods refused by kubelets" if expect.rejections else ""
 
 
-def _fault(fault: Fault) -> str:
+def _fault(fault: FaultStep) -> str:
     for word, gpu in (("lose", fault.lose_gpu), ("recover", fault.recover_gpu), ("inject Xid into", fault.inject_xid)):
         if gpu is not None:
             return f"{word} GPU {gpu.gpu} of {gpu.node}"

@@ -14,7 +14,7 @@ from purser.lab.scenario.vigils import Vigils
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StepVerdict:
     """How one step came out."""
 
     number: int
@@ -25,7 +25,7 @@ class Verdict:
     """Empty: as it should be."""
 
 
-async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[Verdict]:
+async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[StepVerdict]:
     """A verdict per step, ending after the first that failed. ``lab`` is ready and has the scenario's nodes."""
     scenario = loaded.scenario
     deadline = time.monotonic() + scenario.deadline_s
@@ -33,7 +33,7 @@ async def run_scenario(lab: Lab, loaded: Loaded) -> AsyncIterator[Verdict]:
         for number, step in enumerate(scenario.steps, 1):
             start = time.monotonic()
             problem = await _problem(lab, step, loaded, deadline - start, vigils)
-            yield Verdict(number, len(scenario.steps), describe(step), time.monotonic() - start, problem)
+            yield StepVerdict(number, len(scenario.steps), describe(step), time.monotonic() - start, problem)
             if problem:
                 return
 

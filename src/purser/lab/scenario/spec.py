@@ -32,7 +32,7 @@ class Phase(StrEnum):
     GONE = "gone"
 
 
-class Refused(_Strict, frozen=True):
+class RefusedStep(_Strict, frozen=True):
     """Manifests that the API server must not take."""
 
     apply: str | list[dict[str, Any]]
@@ -140,7 +140,7 @@ class GpuFault(_Strict, frozen=True):
     """For ``inject_xid``: which error."""
 
 
-class Fault(_Strict, frozen=True):
+class FaultStep(_Strict, frozen=True):
     """Something breaks, or is mended. Exactly one of these."""
 
     lose_gpu: GpuFault | None = None
@@ -188,7 +188,7 @@ class Never(_Strict, frozen=True):
     """What may not be is that such an object goes, or is asked to. Counted are all that ever did."""
 
 
-class Delete(_Strict, frozen=True):
+class DeleteStep(_Strict, frozen=True):
     """Objects of one kind that are asked to go."""
 
     names: list[str]
@@ -205,11 +205,11 @@ class Step(_Strict, frozen=True):
     """How long the step may take."""
     apply: str | list[dict[str, Any]] | None = None
     """A file beside the scenario's, or manifests."""
-    refused: Refused | None = None
+    refused: RefusedStep | None = None
     wait: Wait | None = None
     expect: Expect | None = None
-    fault: Fault | None = None
-    delete: Delete | None = None
+    fault: FaultStep | None = None
+    delete: DeleteStep | None = None
     patch: Patch | None = None
     join: list[HollowNodes] | None = None
     """Hollow nodes that come later; the lab has to have some from the start."""
@@ -259,7 +259,7 @@ class Loaded(msgspec.Struct, frozen=True):
 _ONE_OF: dict[type, tuple[str, ...]] = {
     Step: ("apply", "refused", "wait", "expect", "fault", "delete", "patch", "join", "never"),
     Expect: ("grants", "event", "environment", "container", "rejections", "objects"),
-    Fault: (
+    FaultStep: (
         "lose_gpu",
         "recover_gpu",
         "inject_xid",
@@ -330,7 +330,7 @@ def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:
             _check_wait(f"{where}.wait", step.wait)
         if step.join and not scenario.hollow:
             raise ScenarioError(f"{where}.join: give the scenario hollow nodes to begin with")
-        if (step.fault or Fault()).needs_operator and not scenario.operator:
+        if (step.fault or FaultStep()).needs_operator and not scenario.operator:
             raise ScenarioError(f"{where}.fault: there is no operator: write operator: true above the steps")
         for name in _nodes_of(step):
             if name not in nodes:
@@ -367,7 +367,7 @@ def _nodes_of(step: Step) -> list[str]:
 
 
 def _gpus_of(step: Step) -> list[GpuFault]:
-    fault = step.fault or Fault()
+    fault = step.fault or FaultStep()
     return [gpu for gpu in (fault.lose_gpu, fault.recover_gpu, fault.inject_xid) if gpu is not None]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from purser.kube.errors import ApiError, KubeError, NotFoundError
 from purser.lab.cluster import Lab
 from purser.lab.scenario import objects, probes
-from purser.lab.scenario.spec import Delete, Fault, Patch, Refused, Step
+from purser.lab.scenario.spec import DeleteStep, FaultStep, Patch, RefusedStep, Step
 from purser.lab.scenario.vigils import Vigils
 
 _POLL_S = 0.05
@@ -56,7 +56,7 @@ async def _eventually(probe: Callable[[], Awaitable[str | None]], within_s: floa
         await asyncio.sleep(_POLL_S)
 
 
-async def _refused(lab: Lab, refused: Refused, folder: Path) -> None:
+async def _refused(lab: Lab, refused: RefusedStep, folder: Path) -> None:
     try:
         await objects.apply(lab.client, objects.manifests(refused.apply, folder))
     except ApiError as error:
@@ -66,7 +66,7 @@ async def _refused(lab: Lab, refused: Refused, folder: Path) -> None:
     raise StepFailed("it was not refused")
 
 
-async def _fault(lab: Lab, fault: Fault) -> None:
+async def _fault(lab: Lab, fault: FaultStep) -> None:
     if fault.lose_gpu is not None:
         lab.lose_gpu(fault.lose_gpu.node, fault.lose_gpu.gpu)
     elif fault.recover_gpu is not None:
@@ -89,7 +89,7 @@ async def _fault(lab: Lab, fault: Fault) -> None:
         await lab.start_scheduler()
 
 
-async def _delete(lab: Lab, delete: Delete) -> None:
+async def _delete(lab: Lab, delete: DeleteStep) -> None:
     resource = objects.kind_named(delete.kind, "delete.kind")
     namespace = delete.namespace if resource.namespaced else None
     for name in delete.names:

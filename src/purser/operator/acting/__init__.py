@@ -10,6 +10,6 @@ Not here: which actions (``kernel``).
 from purser.operator.acting.dry import DryWriter
 from purser.operator.acting.kube import KubeWriter
 from purser.operator.acting.perform import perform
-from purser.operator.acting.writer import Failure, Result, Writer
+from purser.operator.acting.writer import FailedAction, Result, Writer
 
-__all__ = ["DryWriter", "Failure", "KubeWriter", "Result", "Writer", "perform"]
+__all__ = ["DryWriter", "FailedAction", "KubeWriter", "Result", "Writer", "perform"]

@@ -11,6 +11,7 @@ from purser.operator.kernel.drift import removal
 from purser.operator.model import (
     Action,
     Adopt,
+    AppliedObject,
     Apply,
     Delete,
     DeletePod,
@@ -18,7 +19,6 @@ from purser.operator.model import (
     ObjectKey,
     PatchNode,
     SetFinalizer,
-    Settled,
     WriteStatus,
 )
 from purser.operator.names import APPLIED_HASH_ANNOTATION, GROUP, KIND
@@ -39,7 +39,7 @@ class Notes(Protocol):
         """Which version of Eviction the server takes."""
         ...
 
-    def applied(self, key: ObjectKey, settled: Settled) -> None:
+    def applied(self, key: ObjectKey, settled: AppliedObject) -> None:
         """An object was applied and came out so."""
         ...
 
@@ -87,7 +87,7 @@ class KubeWriter:
         except InvalidError as error:
             came_out = await self._replace_fields(resource, key, action.object, error)
         came_out = await self._without_additions(resource, key, action.object, came_out)
-        self._notes.applied(key, Settled(_hash(action.object), came_out))
+        self._notes.applied(key, AppliedObject(_hash(action.object), came_out))
         self._notes.expect(resource, key.path, at_least(came_out["metadata"]["resourceVersion"]))
 
     async def _replace_fields(

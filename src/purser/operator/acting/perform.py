@@ -7,7 +7,7 @@ from itertools import groupby
 import structlog
 
 from purser.kube import ApiError, ConflictError, KubeError, NotFoundError, TooManyRequestsError
-from purser.operator.acting.writer import Failure, Result, Writer, describe
+from purser.operator.acting.writer import FailedAction, Result, Writer, describe
 from purser.operator.model import Action, Apply, Evict
 
 log = structlog.get_logger("purser.operator")
@@ -26,7 +26,7 @@ async def perform(actions: Sequence[Action], writer: Writer, may_write: Callable
     ``may_write`` is asked before each one. Once it says no, nothing more is written.
     """
     done: list[Action] = []
-    failures: list[Failure] = []
+    failures: list[FailedAction] = []
 
     async def one(action: Action) -> None:
         if not may_write():
@@ -63,12 +63,12 @@ async def _side_by_side(do: Callable[[Action], Awaitable[None]], actions: Sequen
             group.create_task(one(action))
 
 
-async def _try(action: Action, writer: Writer) -> Failure | None:
+async def _try(action: Action, writer: Writer) -> FailedAction | None:
     words = describe(action)
     try:
         await writer.do(action)
     except (KubeError, LookupError) as error:
-        failure = Failure(action, str(error), _is_expected(action, error), _lasts(error))
+        failure = FailedAction(action, str(error), _is_expected(action, error), _lasts(error))
         say = log.info if failure.expected else log.warning
         say("A write was refused" if failure.expected else "A write failed", error=str(error), **words)
         return failure

@@ -38,7 +38,7 @@ class Writer(Protocol):
         ...
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FailedAction(msgspec.Struct, frozen=True):
     """An action that was not done."""
 
     action: Action
@@ -53,7 +53,7 @@ class Result(msgspec.Struct, frozen=True):
     """What came of a round's actions."""
 
     done: tuple[Action, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailedAction, ...] = ()
     stopped: bool = False
     """It was told to stop in between: another process leads now."""
 

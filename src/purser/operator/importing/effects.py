@@ -10,12 +10,12 @@ import msgspec
 
 from purser.operator.importing.sections import Raw
 from purser.operator.importing.telling import Loss, Rank, at, leaves
-from purser.operator.policy.driver import DriverSpec, Profile
+from purser.operator.policy.driver import DriverProfile, DriverSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
 _SECTIONS = ("toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter", "nodeStatusExporter", "migManager")
 _SIDECARS = ("gds", "gdrcopy")
-_Section = DriverSpec | Profile
+_Section = DriverSpec | DriverProfile
 _OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
     ("rdma.useHostMofed", lambda each, _: each.rdma is None or not each.rdma.enabled, "rdma.enabled is not true"),
     ("repoConfig", lambda _, precompiled: precompiled, "precompiled drivers install no packages"),

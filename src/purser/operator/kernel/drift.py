@@ -4,7 +4,7 @@ All else that others add stays theirs."""
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from purser.operator.model import Raw, Settled
+from purser.operator.model import AppliedObject, Raw
 from purser.operator.names import APPLIED_HASH_ANNOTATION
 from purser.operator.wording import some
 
@@ -36,7 +36,7 @@ runs in it and what it reaches, where it is reached, and who has its rights. An 
 item that is added: an apply puts the right one beside it. No server adds an item or a key there."""
 
 
-def why_apply(live: Raw | None, desired: Raw, settled: Settled | None) -> str:
+def why_apply(live: Raw | None, desired: Raw, settled: AppliedObject | None) -> str:
     """Why an object has to be applied; empty: it need not be.
 
     A server may spell values its own way. What it made of the same object before is no drift: that costs one apply
@@ -52,7 +52,7 @@ def why_apply(live: Raw | None, desired: Raw, settled: Settled | None) -> str:
     return f"drift: {some(paths)}"
 
 
-def _as_it_came_out(live: Raw, desired: Raw, settled: Settled) -> bool:
+def _as_it_came_out(live: Raw, desired: Raw, settled: AppliedObject) -> bool:
     same = settled.wanted_hash == hash_of(desired)
     return same and bool(projection(settled.came_out, desired) == projection(live, desired))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from purser.operator.kernel.active_policy import Chosen, choose
 from purser.operator.kernel.facts import is_excluded
 from purser.operator.kernel.unseen_gpus import presence_of
-from purser.operator.model import Departure, NodeView, PodView, Snapshot, Workload
+from purser.operator.model import Departure, NodeView, NodeWorkload, OperandPod, Snapshot
 from purser.operator.names import DEPLOY
 from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import Operand, dependents
@@ -28,7 +28,7 @@ def departures(snapshot: Snapshot, chosen: Chosen) -> dict[str, Departure]:
     nodes = {node.name: node for node in _without_driver(snapshot, chosen)}
     if not nodes:
         return {}
-    pods: dict[str, list[PodView]] = {}
+    pods: dict[str, list[OperandPod]] = {}
     for pod in snapshot.pods:
         if pod.node in nodes:
             pods.setdefault(pod.node, []).append(pod)
@@ -79,7 +79,7 @@ def _by_policy(snapshot: Snapshot, chosen: Chosen) -> Iterator[NodeView]:
                 yield node
 
 
-def _departure(node: NodeView, pods: Iterable[PodView], workloads: Iterable[Workload] | None) -> Departure:
+def _departure(node: NodeView, pods: Iterable[OperandPod], workloads: Iterable[NodeWorkload] | None) -> Departure:
     stands = any(pod.operand == Operand.DRIVER and not pod.going for pod in pods)
     return Departure(
         going=not stands or node.labels.get(Operand.DRIVER.deploy_label) != DEPLOY,
@@ -88,7 +88,7 @@ def _departure(node: NodeView, pods: Iterable[PodView], workloads: Iterable[Work
     )
 
 
-def _users(node: NodeView, workloads: Iterable[Workload]) -> tuple[str, ...]:
+def _users(node: NodeView, workloads: Iterable[NodeWorkload]) -> tuple[str, ...]:
     """A pod that is going uses its GPU until kubelet says that it has ended. Of one that is away nobody will say so."""
     using = (pod for pod in gpu_pods(workloads) if node.ready or not pod.going)
     return tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in using))

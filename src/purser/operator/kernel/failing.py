@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from purser.operator.kernel.driver_removal import why_it_stays
 from purser.operator.kernel.facts import can_gpus_mig
 from purser.operator.mig import trouble_of
-from purser.operator.model import UNTOLERATED, LeftOut, ObjectKey, Refusal, Standing
+from purser.operator.model import UNTOLERATED, LeftOut, ObjectKey, RefusedWrite, Standing
 from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
@@ -25,7 +25,7 @@ _UNCUT = ("", "all-disabled")
 
 def failing_nodes(
     standings: Iterable[Standing],
-    refusals: Iterable[Refusal] = (),
+    refusals: Iterable[RefusedWrite] = (),
     *,
     has_mig_manager: bool = False,
     upgrades_drivers: bool = False,

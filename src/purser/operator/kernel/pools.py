@@ -10,7 +10,7 @@ from hashlib import sha256
 from purser.operator.kernel.facts import facts_of, os_of, product_of, runtime_of
 from purser.operator.model import NodeView, Pool, Runtime
 from purser.operator.names import GPU_PRODUCT_LABEL, POOL_LABEL
-from purser.operator.policy.driver import DriverSpec, Profile, Requirement
+from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec
 from purser.operator.policy.images import DEFAULTS
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -66,12 +66,12 @@ def labelled_pool(node: NodeView, driver: DriverSpec) -> Pool | None:
     label = node.labels.get(POOL_LABEL)
     if not label:
         return None
-    candidates: Iterable[Profile | None] = (None, *driver.profiles)
+    candidates: Iterable[DriverProfile | None] = (None, *driver.profiles)
     pools = (_pool(node, driver, profile) for profile in candidates)
     return next((pool for pool in pools if pool is not None and pool.name == label), None)
 
 
-def requirement_obstacle(node: NodeView, version: str, requirements: Collection[Requirement]) -> str:
+def requirement_obstacle(node: NodeView, version: str, requirements: Collection[DriverRequirement]) -> str:
     """Why a driver version is ruled out on a node; empty: it is not."""
     for requirement in requirements:
         if _selects(requirement.node_selector, node) and (problem := _problem(version, requirement)):
@@ -79,7 +79,7 @@ def requirement_obstacle(node: NodeView, version: str, requirements: Collection[
     return ""
 
 
-def _problem(version: str, requirement: Requirement) -> str:
+def _problem(version: str, requirement: DriverRequirement) -> str:
     numbers = _numbers(version)
     if numbers is None:
         return "has no version that a requirement could be compared with, give spec.driver.version"
@@ -97,7 +97,7 @@ def _numbers(version: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in found[0].split(".")) if found else None
 
 
-def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool | None:
+def _pool(node: NodeView, driver: DriverSpec, profile: DriverProfile | None) -> Pool | None:
     """Whatever requirements say; None: its operating system is unknown."""
     system = os_of(node)
     if system is None:
@@ -114,7 +114,7 @@ def _pool(node: NodeView, driver: DriverSpec, profile: Profile | None) -> Pool |
     )
 
 
-def _version(driver: DriverSpec, profile: Profile | None) -> str:
+def _version(driver: DriverSpec, profile: DriverProfile | None) -> str:
     given = (profile.version if profile else "") or driver.version
     image = (profile.image if profile else "") or driver.image
     whole = re.search(r"[@:]([^/]+)$", image)

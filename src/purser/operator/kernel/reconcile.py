@@ -35,22 +35,22 @@ from purser.operator.model import (
     DeletePod,
     Moves,
     ObjectKey,
-    Outcome,
     PatchNode,
     Place,
     Pool,
     Rendered,
+    RenderInputs,
+    RoundOutcome,
     Say,
     Snapshot,
     Standing,
-    Wanted,
     daemon_set_of,
 )
 from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
 from purser.operator.nodework.cordons import void_mark
 from purser.operator.operands import render
 from purser.operator.policy import ClusterPolicy
-from purser.operator.upgrade import Fleet, bars_mig, unavailable, upgrade_status
+from purser.operator.upgrade import UpgradeInputs, bars_mig, unavailable, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
@@ -62,7 +62,7 @@ LOOK_ELSEWHERE_S = 60.0
 """How often it is looked whether the namespace of another operator is still there."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class RoundView(msgspec.Struct, frozen=True, kw_only=True):
     """What a round found out before it decides."""
 
     snapshot: Snapshot
@@ -74,7 +74,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes whose GPUs are gone."""
 
 
-def reconcile(snapshot: Snapshot) -> Outcome:
+def reconcile(snapshot: Snapshot) -> RoundOutcome:
     """What to do next. Every action is valid by itself: whoever does some of them and dies has done no harm, and the
     next round goes on from there. Without change there are no actions.
 
@@ -86,7 +86,7 @@ def reconcile(snapshot: Snapshot) -> Outcome:
     return msgspec.structs.replace(outcome, left_out=decided_by.left_out, look_again_s=again)
 
 
-def _round(snapshot: Snapshot) -> Outcome:
+def _round(snapshot: Snapshot) -> RoundOutcome:
     _look_into(snapshot)  # where this fails on a node, that has to be told, too
     chosen = choose(snapshot.policies)
     if snapshot.elsewhere:
@@ -96,9 +96,9 @@ def _round(snapshot: Snapshot) -> Outcome:
     if snapshot.rivals or chosen.policy is None:
         return _without_decision(snapshot, chosen)
     if not has_finalizer(chosen.raw):
-        return Outcome(actions=(with_finalizer(chosen.raw), *_about_others(snapshot, chosen)))
+        return RoundOutcome(actions=(with_finalizer(chosen.raw), *_about_others(snapshot, chosen)))
     if old_status(chosen.raw).namespace != snapshot.namespace:
-        return Outcome(actions=(claim(chosen.raw, snapshot.namespace), *_about_others(snapshot, chosen)))
+        return RoundOutcome(actions=(claim(chosen.raw, snapshot.namespace), *_about_others(snapshot, chosen)))
     return _decide(view_of(snapshot, chosen), chosen)
 
 
@@ -115,12 +115,12 @@ def _look_into(snapshot: Snapshot) -> frozenset[str]:
     return frozenset((*emptied, *leaving, *nodes_about_to_lose_gpus(snapshot, chosen)))
 
 
-def upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
+def upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     """The fleet as the upgrade sees it; or in a sentence why there is none."""
     return decided(snapshot, _upgrade_fleet)[0]
 
 
-def _upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
+def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     chosen = choose(snapshot.policies)
     if snapshot.elsewhere:
         return elsewhere(snapshot)
@@ -133,14 +133,14 @@ def _upgrade_fleet(snapshot: Snapshot) -> Fleet | str:
     return _fleet(view_of(snapshot, chosen))
 
 
-def view_of(snapshot: Snapshot, chosen: Chosen) -> View:
+def view_of(snapshot: Snapshot, chosen: Chosen) -> RoundView:
     """Everything that is found out about a snapshot under a policy that can be read."""
     raw, policy = chosen.raw, chosen.policy
     assert raw is not None and policy is not None
     annotations = raw["metadata"].get("annotations") or {}
     found = places(snapshot, policy.spec)
     rendered = render(
-        Wanted(
+        RenderInputs(
             policy=policy,
             namespace=snapshot.namespace,
             purser_image=snapshot.purser_image,
@@ -151,7 +151,7 @@ def view_of(snapshot: Snapshot, chosen: Chosen) -> View:
             config_keys=config_keys(snapshot),
         )
     )
-    return View(
+    return RoundView(
         snapshot=snapshot,
         policy=policy,
         resume=annotations.get(RESUME_UPGRADE_ANNOTATION, ""),
@@ -171,7 +171,7 @@ def wanted_pools(found: Iterable[Place], policy: ClusterPolicy) -> tuple[Pool, .
     return tuple(pools[name] for name in sorted(pools))
 
 
-def _decide(view: View, chosen: Chosen) -> Outcome:
+def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
     """A round under a policy that can be read."""
     snapshot, raw = view.snapshot, chosen.raw
     assert raw is not None
@@ -184,7 +184,7 @@ def _decide(view: View, chosen: Chosen) -> Outcome:
     )
     applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
     new, known = _node_patches(view, upgrades, migs)
-    return Outcome(
+    return RoundOutcome(
         actions=(
             *new,
             *applies,
@@ -202,9 +202,9 @@ def _decide(view: View, chosen: Chosen) -> Outcome:
     )
 
 
-def _fleet(view: View) -> Fleet:
+def _fleet(view: RoundView) -> UpgradeInputs:
     meta, sets = view.policy.metadata, view.snapshot.daemon_sets
-    return Fleet(
+    return UpgradeInputs(
         now=view.snapshot.now,
         policy=view.policy.spec.driver.upgrade_policy,
         resume=view.resume,
@@ -221,7 +221,7 @@ def _fleet(view: View) -> Fleet:
     )
 
 
-def _mig_fleet(view: View, fleet: Fleet, upgrades: Moves) -> MigFleet:
+def _mig_fleet(view: RoundView, fleet: UpgradeInputs, upgrades: Moves) -> MigFleet:
     """The upgrade has been asked first: where it begins in this very round, MIG does not."""
     nodes = (patched(each.node, upgrades.patches.get(each.node.name)) for each in view.standings)
     return MigFleet(
@@ -236,7 +236,7 @@ def _mig_fleet(view: View, fleet: Fleet, upgrades: Moves) -> MigFleet:
     )
 
 
-def _node_patches(view: View, upgrades: Moves, migs: Moves) -> tuple[list[PatchNode], list[PatchNode]]:
+def _node_patches(view: RoundView, upgrades: Moves, migs: Moves) -> tuple[list[PatchNode], list[PatchNode]]:
     """One write per node. Those where Purser has not been yet come apart, to be written first: labels that another
     operator left behind must be gone before there are DaemonSets that select them."""
     nodes = (place.node for place in (*view.standings, *view.gone))
@@ -250,7 +250,7 @@ def _node_patches(view: View, upgrades: Moves, migs: Moves) -> tuple[list[PatchN
     return [each for each in patches if each.node in new], [each for each in patches if each.node not in new]
 
 
-def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode | None]:
+def _patches(view: RoundView, upgrades: Moves, migs: Moves) -> Iterator[PatchNode | None]:
     """What the state machines want of each node, and the operands' labels that follow from it."""
     sets = view.snapshot.daemon_sets
     for standing in view.standings:
@@ -264,14 +264,14 @@ def _patches(view: View, upgrades: Moves, migs: Moves) -> Iterator[PatchNode | N
         yield merged(place.node, [gone_patch(place.node)])
 
 
-def _unique_deletions(view: View, *moves: Moves) -> Iterator[DeletePod]:
+def _unique_deletions(view: RoundView, *moves: Moves) -> Iterator[DeletePod]:
     """A pod that two want gone is deleted once."""
     wanted = [*(each for move in moves for each in move.deletions), *stale_validations(view.standings)]
     unique = {each.pod.uid: each for each in reversed(wanted)}
     yield from sorted(unique.values(), key=lambda each: (each.pod.node, each.pod.name))
 
 
-def _kept(view: View) -> frozenset[ObjectKey]:
+def _kept(view: RoundView) -> frozenset[ObjectKey]:
     """Driver DaemonSets of pools that nodes carry and that the policy no longer knows: a profile that is gone, another
     operating system. They stay as they are until an upgrade has moved their nodes. Where the policy has no driver any
     more, all that is the driver's stays as long as one of them is in use."""
@@ -285,7 +285,7 @@ def _kept(view: View) -> frozenset[ObjectKey]:
     return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
 
 
-def _soonest(view: View, upgrades: Moves, migs: Moves) -> float | None:
+def _soonest(view: RoundView, upgrades: Moves, migs: Moves) -> float | None:
     """When time alone will have changed something: never sooner than in a second."""
     now = view.snapshot.now
     times = [each.presence.gone_at - now for each in view.standings if each.presence.gone_at is not None]
@@ -309,20 +309,20 @@ def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
     yield from released(snapshot, chosen)
 
 
-def _without_decision(snapshot: Snapshot, chosen: Chosen) -> Outcome:
+def _without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """The active policy cannot be read, or another operator is at work: it says so, and nothing else changes."""
     raw = chosen.raw
     assert raw is not None
     status = rivals_status(snapshot, raw) if snapshot.rivals else invalid_status(snapshot, raw, chosen.problem)
     actions = (*write_status(raw, status), *_about_others(snapshot, chosen))
-    return Outcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
+    return RoundOutcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
 
 
-def _stand_back(snapshot: Snapshot, chosen: Chosen) -> Outcome:
+def _stand_back(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """The policies are those of an operator in another namespace: not even a status is written, or two would fight."""
     raw, *_ = (each for each in (chosen.raw, *chosen.leaving) if each is not None)
     told = elsewhere(snapshot)
-    return Outcome(
+    return RoundOutcome(
         events=(Say("ClusterPolicy", name_of(raw), uid_of(raw), "AnotherNamespace", told, warning=True),),
         gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY},
         look_again_s=LOOK_ELSEWHERE_S,
@@ -330,7 +330,7 @@ def _stand_back(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     )
 
 
-def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:
+def _leave(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
     told = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
     if held := held_back(snapshot):
@@ -340,4 +340,4 @@ def _leave(snapshot: Snapshot, chosen: Chosen) -> Outcome:
     if is_clean(snapshot):
         actions = tuple(without_finalizer(raw) for raw in chosen.leaving)
     gauges = {Gauge.RECONCILIATION: Reconciliation.NO_POLICY, Gauge.GPU_NODES: 0.0}
-    return Outcome(actions=actions, gauges=gauges)
+    return RoundOutcome(actions=actions, gauges=gauges)

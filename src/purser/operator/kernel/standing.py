@@ -13,9 +13,9 @@ from purser.operator.model import (
     Departure,
     NodeView,
     OperandOnNode,
+    OperandPod,
     OperandState,
     Place,
-    PodView,
     Presence,
     Rendered,
     Snapshot,
@@ -67,7 +67,7 @@ def standings(
 ) -> tuple[Standing, ...]:
     """How each GPU node stands, in the order of ``found``; nodes whose GPUs are gone are no GPU nodes."""
     manifests = manifests_of(rendered)
-    pods: dict[str, list[PodView]] = {}
+    pods: dict[str, list[OperandPod]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
     enabled = spec.enabled
@@ -86,7 +86,7 @@ def gate_of(node: NodeView, operand: Operand) -> str:
 
 def _standing(
     place: Place,
-    pods: tuple[PodView, ...],
+    pods: tuple[OperandPod, ...],
     enabled: Iterable[Operand],
     manifests: Manifests,
     departures: Mapping[str, Departure],
@@ -153,7 +153,7 @@ def _without_label(standing: Standing, operand: Operand, lacking: list[Operand])
     return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
 
 
-def _of_pod(standing: Standing, pod: PodView, now: float) -> tuple[OperandState, str, str]:
+def _of_pod(standing: Standing, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
         if pod.operand == Operand.VALIDATOR and standing.validation_is_stale:
             return "progressing", "DriverIsNewer", "its driver is newer than its validation"
@@ -166,6 +166,6 @@ def _of_pod(standing: Standing, pod: PodView, now: float) -> tuple[OperandState,
     return "failing" if now >= fails_at(pod) else "progressing", *told
 
 
-def fails_at(pod: PodView) -> float:
+def fails_at(pod: OperandPod) -> float:
     """When a pod that is not ready counts as failing."""
     return (pod.ready_changed or pod.created) + PATIENCE_S

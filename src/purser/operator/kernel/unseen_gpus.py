@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from purser.operator.kernel.active_policy import Chosen
 from purser.operator.kernel.facts import has_gpu
-from purser.operator.model import NodeView, Presence, Snapshot, Workload
+from purser.operator.model import NodeView, NodeWorkload, Presence, Snapshot
 from purser.operator.names import GPU_PRESENT_LABEL
 from purser.operator.nodework.evicting import gpu_pods
 
@@ -36,5 +36,5 @@ def _is_leaving(node: NodeView, found: Presence) -> bool:
     return found.state == "gone" and node.labels.get(GPU_PRESENT_LABEL) == "true"
 
 
-def _path(pod: Workload) -> str:
+def _path(pod: NodeWorkload) -> str:
     return f"{pod.namespace}/{pod.name}"

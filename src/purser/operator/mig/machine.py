@@ -13,7 +13,7 @@ from purser.operator.mig.states import (
     GPU_CLIENTS,
     PENDING,
     SUCCESS,
-    Change,
+    MigChange,
     MigFleet,
     change_of,
     is_managed,
@@ -31,13 +31,13 @@ from purser.operator.nodework.clocks import deadline, is_over, is_to_come
 from purser.operator.nodework.cordons import Cordoner, claim, is_cordoned_by
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import Leaving, ask_to_leave, evictable_gpu_pods, gpu_pods
-from purser.operator.nodework.steps import UNKNOWN_PODS, Step, ask_again, patch, to
+from purser.operator.nodework.steps import UNKNOWN_PODS, NodeStep, ask_again, patch, to
 from purser.operator.order import Operand
 
 MANAGER_GONE = "the MIG manager is gone from the node"
 
 
-def next_step(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]) -> Step:
+def next_step(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]) -> NodeStep:
     """What to do next; ``may_empty``: nodes whose turn it is to be cordoned and emptied."""
     change = change_of(standing.node)
     if change is None:
@@ -71,41 +71,43 @@ def would_empty(standing: Standing, fleet: MigFleet) -> bool:
 # --- before
 
 
-def _without_record(standing: Standing, fleet: MigFleet) -> Step:
+def _without_record(standing: Standing, fleet: MigFleet) -> NodeStep:
     node, lost = standing.node, lost_change(standing.node, fleet.now)
     if lost is not None:
         told = record(lost) | claim(node, Cordoner.MIG)
         why = "the record of its change is written anew: its worker may be at it"
         return to(patch(node, why, annotations=told, unschedulable=True))
     if is_under_way(node):
-        unread = Change.begun(standing, wanted_profile(standing, fleet.spec), fleet.now)
+        unread = MigChange.begun(standing, wanted_profile(standing, fleet.spec), fleet.now)
         return end(standing, FAILED, "what was written of its change cannot be read", unread)
     if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
         return to(given_back(node, "the record of its change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
     return _idle(standing, fleet)
 
 
-def _idle(standing: Standing, fleet: MigFleet) -> Step:
+def _idle(standing: Standing, fleet: MigFleet) -> NodeStep:
     profile = wanted_profile(standing, fleet.spec)
     if not profile and standing.node.labels.get(MIG_STATE_LABEL) == FAILED:
         return to(patch(standing.node, "what failed is wanted no more", labels=state_label(None)))
     if not profile or not is_managed(standing, fleet.spec):
-        return Step()
+        return NodeStep()
     known = result_now(standing, profile)
     state = standing.node.labels.get(MIG_STATE_LABEL)
     if known is None or (known.error and state is None):  # without the label somebody wants it tried again
         return _begin(standing, fleet, profile)
     right = FAILED if known.error else SUCCESS
-    return Step() if state == right else to(patch(standing.node, f"MIG layout {profile}", labels=state_label(right)))
+    return (
+        NodeStep() if state == right else to(patch(standing.node, f"MIG layout {profile}", labels=state_label(right)))
+    )
 
 
-def _begin(standing: Standing, fleet: MigFleet, profile: str) -> Step:
+def _begin(standing: Standing, fleet: MigFleet, profile: str) -> NodeStep:
     """Ask the node first whether there is anything to do: a name that means nothing drains no node."""
     waits = _not_yet(standing, fleet)
     if waits:
         warning = say(standing.node, f"MIG layout {profile} waits: {waits}", warning=True)
-        return Step(waits=waits, says=(warning,) if standing.barred else ())
-    change = Change.begun(standing, profile, fleet.now)
+        return NodeStep(waits=waits, says=(warning,) if standing.barred else ())
+    change = MigChange.begun(standing, profile, fleet.now)
     request = MigRequest(profile, change.check_attempt, check_only=True)
     told = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
     why = f"MIG layout {profile} is compared"
@@ -130,14 +132,14 @@ def _not_yet(standing: Standing, fleet: MigFleet) -> str:
 # --- under way
 
 
-def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Collection[str]) -> Step:
+def _check(standing: Standing, fleet: MigFleet, change: MigChange, may_empty: Collection[str]) -> NodeStep:
     node = standing.node
     result = result_of(node, change.check_attempt)
     if result is None:
         until = deadline(change.since, fleet.spec.apply_timeout_seconds)
         if is_over(until, fleet.now):
             return end(standing, FAILED, "its MIG worker does not answer", change)
-        return Step(waits="waits for its MIG worker", until=until)
+        return NodeStep(waits="waits for its MIG worker", until=until)
     if result.error:
         return end(standing, FAILED, result.error)
     if not result.differs:
@@ -145,18 +147,18 @@ def _check(standing: Standing, fleet: MigFleet, change: Change, may_empty: Colle
     if _is_outdated(standing, fleet, change):
         return abandon(standing, "the node is not any more as it was when its layout was compared")
     if node.name not in may_empty:
-        return Step(waits=fleet.no_room, says=(say(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),))
+        return NodeStep(waits=fleet.no_room, says=(say(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),))
     told = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
     why = f"MIG layout {change.profile}: cordoned, operands are paused, GPU pods leave"
     return to(patch(node, why, labels=state_label(PENDING), annotations=told, unschedulable=True), say(node, why))
 
 
-def _is_outdated(standing: Standing, fleet: MigFleet, change: Change) -> bool:
+def _is_outdated(standing: Standing, fleet: MigFleet, change: MigChange) -> bool:
     """While it waited for its turn its node was rebooted, got another driver, or went away."""
     return not is_of_now(change.attempt, standing) or bool(_not_yet(standing, fleet))
 
 
-def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: DisruptionLedger) -> Step:
+def _drain(standing: Standing, fleet: MigFleet, change: MigChange, ledger: DisruptionLedger) -> NodeStep:
     node = standing.node
     if standing.barred:
         return abandon(standing, standing.barred)
@@ -174,20 +176,20 @@ def _drain(standing: Standing, fleet: MigFleet, change: Change, ledger: Disrupti
     return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
 
 
-def _users_of_gpus(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger) -> Step | None:
+def _users_of_gpus(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger) -> NodeStep | None:
     """What still holds GPUs: paused operands, and pods. None: nothing does."""
     operands = sorted(pod.name for pod in standing.pods if pod.operand in GPU_CLIENTS)
     workloads = fleet.workloads.get(standing.node.name)
     if workloads is None:
-        return Step(waits=UNKNOWN_PODS)
+        return NodeStep(waits=UNKNOWN_PODS)
     pods = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
     leaving = ask_to_leave(pods, fleet.rules, ledger, "MIG change") if pods else Leaving()
     if pods:
-        return Step(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
-    return Step(waits=f"waits for the operand's pod {operands[0]} to leave") if operands else None
+        return NodeStep(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
+    return NodeStep(waits=f"waits for the operand's pod {operands[0]} to leave") if operands else None
 
 
-def _apply(standing: Standing, fleet: MigFleet, change: Change) -> Step:
+def _apply(standing: Standing, fleet: MigFleet, change: MigChange) -> NodeStep:
     done = answered(standing, change)
     if done is not None:
         return done
@@ -197,4 +199,4 @@ def _apply(standing: Standing, fleet: MigFleet, change: Change) -> Step:
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
         return stop(standing, fleet, change, f"it was not applied within {timeout} s")
-    return Step(waits="waits for its MIG worker to apply the layout", until=until)
+    return NodeStep(waits="waits for its MIG worker to apply the layout", until=until)

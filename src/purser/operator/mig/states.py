@@ -34,7 +34,7 @@ GPU_CLIENTS = (
 StepName = Literal["checking", "draining", "applying", "stopping"]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class MigChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that is under way, as it stands in the node's annotation."""
 
     step: StepName
@@ -49,7 +49,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Of a change that is being stopped: uids of the MIG manager's pods that may still be at it."""
 
     @classmethod
-    def begun(cls, standing: Standing, profile: str, now: float) -> "Change":
+    def begun(cls, standing: Standing, profile: str, now: float) -> "MigChange":
         """A new try."""
         return cls(step="checking", profile=profile, attempt=f"{circumstances(standing)}#{now:.3f}", since=now)
 
@@ -64,7 +64,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.attempt}/apply"
 
 
-_CHANGES = NodeMessage(Change, MIG_STEP_ANNOTATION)
+_CHANGES = NodeMessage(MigChange, MIG_STEP_ANNOTATION)
 
 
 class MigFleet(NodeWork, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class MigFleet(NodeWork, frozen=True, kw_only=True):
     """Nodes that take no pods, or will not once the upgrade has made its writes of this round."""
 
 
-def change_of(node: NodeView) -> Change | None:
+def change_of(node: NodeView) -> MigChange | None:
     """The change that is under way; None where there is none, or its record cannot be read."""
     return _CHANGES.read(node.annotations.get(MIG_STEP_ANNOTATION))
 
@@ -150,10 +150,10 @@ def result_of(node: NodeView, attempt: str) -> MigResult | None:
     return result if result is not None and result.attempt == attempt else None
 
 
-def lost_change(node: NodeView, now: float) -> Change | None:
+def lost_change(node: NodeView, now: float) -> MigChange | None:
     """A change whose record is gone while its worker is asked to apply it, and may be at it already."""
     request = decode_request(node.annotations.get(MIG_WANTED_ANNOTATION))
     if request is None or request.check_only:
         return None
     attempt = request.attempt.removesuffix("/apply")
-    return Change(step="applying", profile=request.profile, attempt=attempt, since=now)
+    return MigChange(step="applying", profile=request.profile, attempt=attempt, since=now)

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from purser.operator.gauges import Gauge
-from purser.operator.model.snapshot import LeftOut, ObjectKey, PodView, Raw, Workload
+from purser.operator.model.snapshot import LeftOut, NodeWorkload, ObjectKey, OperandPod, Raw
 from purser.operator.policy.status import ClusterPolicyStatus
 
 
@@ -51,14 +51,14 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 class DeletePod(msgspec.Struct, frozen=True, tag=True):
     """Delete an operand's pod: how an OnDelete DaemonSet is told to go on."""
 
-    pod: PodView
+    pod: OperandPod
     why: str
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):
     """Ask for a pod's eviction, which its disruption budgets may refuse: then it is asked again in a later round."""
 
-    workload: Workload
+    workload: NodeWorkload
     why: str
 
 
@@ -93,7 +93,7 @@ class Say(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one round came to. The actions are independent of one another unless order says otherwise: an edge does them
     in this order, tries all, and the next round sees what became of them."""
 

@@ -60,7 +60,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_version: str = ""
 
 
-class PodView(msgspec.Struct, frozen=True, kw_only=True):
+class OperandPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of an operand."""
 
     namespace: str
@@ -90,7 +90,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class NodeWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is no operand's, on a node that is to be emptied, or whose driver is to leave."""
 
     namespace: str
@@ -125,7 +125,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Its unhealthyPodEvictionPolicy is AlwaysAllow: pods that are not ready are not counted."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedWrite(msgspec.Struct, frozen=True):
     """A write of the last round that the API server did not take, for a reason that does not pass by itself."""
 
     key: ObjectKey
@@ -161,10 +161,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeView, ...] = ()
     objects: dict[ObjectKey, Raw] = {}
     """Live objects that carry the operator's label."""
-    settled: dict[ObjectKey, "Settled"] = {}
+    settled: dict[ObjectKey, "AppliedObject"] = {}
     """What this process applied and how it came out; empty after a start."""
-    pods: tuple[PodView, ...] = ()
-    workloads: dict[str, tuple[Workload, ...]] = {}
+    pods: tuple[OperandPod, ...] = ()
+    workloads: dict[str, tuple[NodeWorkload, ...]] = {}
     """By node: only of nodes that `nodes_to_look_into` named."""
     budgets: tuple[Budget, ...] = ()
     service_monitors: bool = False
@@ -182,7 +182,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Names of ClusterPolicies of nvidia.com: another operator is at work on the same nodes."""
     elsewhere: str = ""
     """Namespace of the operator whose policies these are; empty: they are this one's, or free to take."""
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusedWrite, ...] = ()
     """Of this process's last round."""
     suspects: tuple[str, ...] = ()
     """Nodes that this process's last round left out; first those of which it is not known whether they are to blame."""
@@ -200,7 +200,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(node.name for node in self.nodes if node.ready)
 
 
-class Settled(msgspec.Struct, frozen=True):
+class AppliedObject(msgspec.Struct, frozen=True):
     """An apply of this process: what was wanted, and how the server wrote it (it may spell quantities its own way)."""
 
     wanted_hash: str

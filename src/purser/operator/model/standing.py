@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from purser.operator.model.snapshot import NodeView, PodView, Raw
+from purser.operator.model.snapshot import NodeView, OperandPod, Raw
 from purser.operator.order import Operand
 from purser.operator.policy.spec import ClusterPolicy
 
@@ -90,7 +90,7 @@ class RuntimeKind(msgspec.Struct, frozen=True, order=True):
         return "-".join(filter(None, (self.runtime, self.distribution, *marks)))
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class RenderInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What manifests are rendered from."""
 
     policy: ClusterPolicy
@@ -166,7 +166,7 @@ class Standing(Place, frozen=True, kw_only=True):
     """Of the driver that its pool is to have; empty without a pool."""
     operands: dict[Operand, OperandOnNode] = {}
     """Of every enabled operand."""
-    pods: tuple[PodView, ...] = ()
+    pods: tuple[OperandPod, ...] = ()
     """Of operands, on this node; those that are going included."""
     mig_capable: bool = False
     departure: Departure | None = None
@@ -175,7 +175,7 @@ class Standing(Place, frozen=True, kw_only=True):
     """Why operands that leave the node would not come back to it, in one sentence: a taint; empty: they would. What is
     there already stays."""
 
-    def pod_of(self, operand: Operand) -> PodView | None:
+    def pod_of(self, operand: Operand) -> OperandPod | None:
         """The operand's newest pod that is not going."""
         found = [pod for pod in self.pods if pod.operand == operand and not pod.going]
         return max(found, key=lambda pod: (pod.created, pod.name), default=None)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from purser.core.selectors import SelectorError, of_object
-from purser.operator.model import Budget, Workload
+from purser.operator.model import Budget, NodeWorkload
 
 
 class DisruptionLedger:
@@ -17,7 +17,7 @@ class DisruptionLedger:
             self._budgets[budget.namespace].append(budget)
             self._left[budget.namespace, budget.name] = budget.allowed
 
-    def let_go(self, workload: Workload) -> str:
+    def let_go(self, workload: NodeWorkload) -> str:
         """Count a pod's eviction; or say why it cannot be now, and count nothing."""
         if workload.going or workload.phase in ("Pending", "Succeeded", "Failed"):  # the API server asks no budget
             return ""
@@ -39,7 +39,7 @@ def _counts_without(budget: Budget) -> bool:
     return budget.unhealthy_may_go or budget.current_healthy >= budget.desired_healthy > 0
 
 
-def _covers(budget: Budget, workload: Workload) -> bool:
+def _covers(budget: Budget, workload: NodeWorkload) -> bool:
     try:
         return of_object(budget.selector).matches(workload.labels)
     except SelectorError:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from purser.core.selectors import parse
-from purser.operator.model import Evict, Workload
+from purser.operator.model import Evict, NodeWorkload
 from purser.operator.names import DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.policy.driver import Drain, PodDeletion
@@ -25,7 +25,7 @@ class Rules(msgspec.Struct, frozen=True):
         """As a section of the policy says."""
         return cls(section.force, section.delete_empty_dir)
 
-    def forbid(self, workload: Workload) -> str:
+    def forbid(self, workload: NodeWorkload) -> str:
         """Why a pod is not evicted, in a sentence's end; empty: it may be."""
         if workload.mirror:
             return "is a static pod, which nobody can evict"
@@ -50,7 +50,7 @@ class Leaving(msgspec.Struct, frozen=True):
         return f"waits for {counted(others, 'pod')} to leave"
 
 
-def ask_to_leave(pods: Iterable[Workload], rules: Rules, ledger: DisruptionLedger, why: str) -> Leaving:
+def ask_to_leave(pods: Iterable[NodeWorkload], rules: Rules, ledger: DisruptionLedger, why: str) -> Leaving:
     """Evict those that may be; those that are going already are left to go.
 
     As long as one of them may not be evicted at all, none is: the others would die for a node that is not emptied.
@@ -66,37 +66,37 @@ def ask_to_leave(pods: Iterable[Workload], rules: Rules, ledger: DisruptionLedge
     )
 
 
-def _stays(pod: Workload, problem: str) -> str:
+def _stays(pod: NodeWorkload, problem: str) -> str:
     return f"pod {pod.namespace}/{pod.name} {problem}"
 
 
-def is_active(workload: Workload) -> bool:
+def is_active(workload: NodeWorkload) -> bool:
     """It has not ended: it may hold a GPU."""
     return workload.phase not in ("Succeeded", "Failed")
 
 
-def gpu_pods(workloads: Iterable[Workload]) -> list[Workload]:
+def gpu_pods(workloads: Iterable[NodeWorkload]) -> list[NodeWorkload]:
     """Pods that use a GPU; idle ones do, too: they hold the driver's files open."""
     return [pod for pod in workloads if pod.uses_gpu and is_active(pod)]
 
 
-def evictable_gpu_pods(workloads: Iterable[Workload]) -> list[Workload]:
+def evictable_gpu_pods(workloads: Iterable[NodeWorkload]) -> list[NodeWorkload]:
     """GPU pods that do not come back to a cordoned node. Those of DaemonSets do, until the device plugin is gone."""
     return [pod for pod in gpu_pods(workloads) if pod.controller != DAEMON_SET]
 
 
-def jobs(workloads: Iterable[Workload], selector: str) -> list[Workload]:
+def jobs(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeWorkload]:
     """Pods that an upgrade waits for."""
     wanted = parse(selector)
     return [pod for pod in workloads if is_active(pod) and wanted.matches(pod.labels)]
 
 
-def drained_pods(workloads: Iterable[Workload], selector: str) -> list[Workload]:
+def drained_pods(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeWorkload]:
     """Pods that a drain evicts."""
     wanted = parse(selector)
     return [pod for pod in workloads if _is_drained(pod) and wanted.matches(pod.labels)]
 
 
-def _is_drained(pod: Workload) -> bool:
+def _is_drained(pod: NodeWorkload) -> bool:
     told_to_stay = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == DEPLOY
     return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not told_to_stay

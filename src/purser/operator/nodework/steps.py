@@ -33,7 +33,7 @@ def patch(
     )
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one node's machine does in one round. All empty: nothing, and nothing is waited for."""
 
     patch: PatchNode | None = None
@@ -46,9 +46,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """When time alone changes something."""
 
 
-def to(made: PatchNode | None, *says: Say) -> Step:
+def to(made: PatchNode | None, *says: Say) -> NodeStep:
     """A step that is one write."""
-    return Step(patch=made, says=says)
+    return NodeStep(patch=made, says=says)
 
 
 def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -> Say:
@@ -61,12 +61,12 @@ def ask_again(now: float, until: float | None) -> float:
     return now + ASK_AGAIN_S if until is None else min(now + ASK_AGAIN_S, until)
 
 
-def waits_of(steps: Mapping[str, Step]) -> dict[str, str]:
+def waits_of(steps: Mapping[str, NodeStep]) -> dict[str, str]:
     """By node: what it waits for."""
     return {name: each.waits for name, each in steps.items() if each.waits}
 
 
-def moves_of(steps: Mapping[str, Step], now: float, until: float | None = None) -> Moves:
+def moves_of(steps: Mapping[str, NodeStep], now: float, until: float | None = None) -> Moves:
     """All steps of a round, by node; ``until``: when time changes something for nodes that have no step."""
     times = [each for each in (until, *(step.until for step in steps.values())) if each is not None]
     return Moves(

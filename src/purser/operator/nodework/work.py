@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.operator.model import Budget, Standing, Workload
+from purser.operator.model import Budget, NodeWorkload, Standing
 from purser.operator.nodework.evicting import Rules
 from purser.operator.policy.driver import UpgradePolicy
 
@@ -17,7 +17,7 @@ class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
     policy: UpgradePolicy
     """It bounds how many nodes are unavailable, and says how GPU pods leave: for MIG changes, too."""
     standings: tuple[Standing, ...]
-    workloads: Mapping[str, tuple[Workload, ...]] = {}
+    workloads: Mapping[str, tuple[NodeWorkload, ...]] = {}
     """By node; of a node that is not there nothing is known."""
     budgets: tuple[Budget, ...] = ()
     busy: frozenset[str] = frozenset()

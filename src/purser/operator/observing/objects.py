@@ -18,7 +18,7 @@ class Identified(_Slim, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Condition(_Slim, frozen=True, gc=False):
+class ObservedCondition(_Slim, frozen=True, gc=False):
     """A condition of a node or pod."""
 
     type: str = ""
@@ -28,7 +28,7 @@ class Condition(_Slim, frozen=True, gc=False):
     last_transition_time: str = ""
 
 
-class NodeInfo(_Slim, frozen=True, gc=False):
+class ObservedNodeInfo(_Slim, frozen=True, gc=False):
     """What kubelet says of its machine."""
 
     os_image: str = ""
@@ -38,19 +38,19 @@ class NodeInfo(_Slim, frozen=True, gc=False):
     kubelet_version: str = ""
 
 
-class NodeStatus(_Slim, frozen=True, gc=False):
+class ObservedNodeStatus(_Slim, frozen=True, gc=False):
     """What kubelet says of its node."""
 
-    conditions: tuple[Condition, ...] = ()
-    node_info: NodeInfo = NodeInfo()
+    conditions: tuple[ObservedCondition, ...] = ()
+    node_info: ObservedNodeInfo = ObservedNodeInfo()
 
 
-class Node(_Slim, frozen=True, gc=False):
+class ObservedNode(_Slim, frozen=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: ObservedNodeStatus = ObservedNodeStatus()
 
 
 class PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
@@ -59,7 +59,7 @@ class PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     creation_timestamp: str = ""
 
 
-class Waiting(_Slim, frozen=True, gc=False):
+class ContainerStateWaiting(_Slim, frozen=True, gc=False):
     """Why a container does not run yet."""
 
     reason: str = ""
@@ -77,7 +77,7 @@ class Terminated(_Slim, frozen=True, gc=False):
 class ContainerState(_Slim, frozen=True, gc=False):
     """One of these, or neither where it runs."""
 
-    waiting: Waiting | None = None
+    waiting: ContainerStateWaiting | None = None
     terminated: Terminated | None = None
 
 
@@ -90,13 +90,13 @@ class ContainerStatus(_Slim, frozen=True, gc=False):
     last_state: ContainerState = ContainerState()
 
 
-class PodStatus(_Slim, frozen=True, gc=False):
+class ObservedPodStatus(_Slim, frozen=True, gc=False):
     """How a pod is doing."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObservedCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -135,19 +135,19 @@ class Affinity(_Slim, frozen=True, gc=False):
     node_affinity: NodeAffinity = NodeAffinity()
 
 
-class PodSpec(_Slim, frozen=True, gc=False):
+class ObservedPodSpec(_Slim, frozen=True, gc=False):
     """Where an operand's pod runs, or is to run."""
 
     node_name: str = ""
     affinity: Affinity = Affinity()
 
 
-class Pod(_Slim, frozen=True, gc=False):
+class ObservedPod(_Slim, frozen=True, gc=False):
     """An operand's pod."""
 
     metadata: PodMeta = PodMeta()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: ObservedPodSpec = ObservedPodSpec()
+    status: ObservedPodStatus = ObservedPodStatus()
 
 
 class MirrorMark(_Slim, frozen=True, gc=False):
@@ -169,7 +169,7 @@ class OtherMeta(_Slim, frozen=True, gc=False):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Container(_Slim, frozen=True, gc=False):
+class ObservedContainer(_Slim, frozen=True, gc=False):
     """What a container asks for."""
 
     resources: ResourceRequirements = ResourceRequirements()
@@ -191,8 +191,8 @@ class OtherSpec(_Slim, frozen=True, gc=False):
     """Where a pod runs, and what it uses."""
 
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
+    containers: tuple[ObservedContainer, ...] = ()
+    init_containers: tuple[ObservedContainer, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[ResourceClaim, ...] = ()
 
@@ -201,7 +201,7 @@ class OtherStatus(_Slim, frozen=True, gc=False):
     """How far a pod has come."""
 
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObservedCondition, ...] = ()
 
 
 class OtherPod(_Slim, frozen=True, gc=False):
@@ -212,6 +212,6 @@ class OtherPod(_Slim, frozen=True, gc=False):
     status: OtherStatus = OtherStatus()
 
 
-OPERATOR_NODES = NODES.as_type(Node)
-OPERATOR_PODS = PODS.as_type(Pod)
+OPERATOR_NODES = NODES.as_type(ObservedNode)
+OPERATOR_PODS = PODS.as_type(ObservedPod)
 OTHER_PODS = PODS.as_type(OtherPod)

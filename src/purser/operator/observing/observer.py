@@ -28,13 +28,13 @@ from purser.kube import (
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
 from purser.operator.kernel.active_policy import home_of
 from purser.operator.kernel.standstill import UNDEFINED
-from purser.operator.model import NodeView, ObjectKey, PodView, Settled, Snapshot
+from purser.operator.model import AppliedObject, NodeView, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
 from purser.operator.observing.kinds import RIVALS, is_namespace, takes_node_features
-from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, Node
+from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, ObservedNode
 from purser.operator.observing.optional import follow_if_served, look_again_and_again
-from purser.operator.observing.snapshot import Known, snapshot_of
+from purser.operator.observing.snapshot import ObservedState, snapshot_of
 from purser.operator.observing.views import Views, config_view, node_view, pod_view
 from purser.operator.observing.workloads import Workloads
 from purser.operator.owned import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
@@ -74,7 +74,7 @@ class Observer:
     ):
         """``policies_may_be_unknown``: a server without the definition of ClusterPolicy has none of them. Only for
         uninstalling: an operator that took a stray 404 for that would remove everything."""
-        self.settled: dict[ObjectKey, Settled] = {}
+        self.settled: dict[ObjectKey, AppliedObject] = {}
         """What this process applied, and how it came out."""
         self._client = client
         self._keep_going = client.failures.keep_going
@@ -110,7 +110,7 @@ class Observer:
         """Why what is awaited was not listed yet."""
         self._no_version: KubeError | None = None
         self._node_views: dict[str, NodeView] = {}
-        self._pod_views: dict[str, PodView] = {}
+        self._pod_views: dict[str, OperandPod] = {}
         self._config_maps: dict[str, object] = {}
         self._node_features = False
         self._attach()
@@ -184,7 +184,7 @@ class Observer:
 
     def _seen(self) -> Snapshot:
         """All of one instant."""
-        known = Known(
+        known = ObservedState(
             defined=CLUSTER_POLICIES in self._served,
             policies=self._policies.store,
             nodes=self._nodes.store,
@@ -206,7 +206,7 @@ class Observer:
 
     # --- what writers tell: see `purser.operator.acting.kube.Notes`
 
-    def applied(self, key: ObjectKey, settled: Settled) -> None:
+    def applied(self, key: ObjectKey, settled: AppliedObject) -> None:
         """An object was applied and came out so."""
         self.settled[key] = settled
 
@@ -246,7 +246,7 @@ class Observer:
 
         informer.add_handler(put, lambda _, new: put(new), gone)
 
-    def _read_facts(self, node: Node) -> None:
+    def _read_facts(self, node: ObservedNode) -> None:
         """Those that cannot be read are told; discovery writes them anew in a while."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:

@@ -7,8 +7,8 @@ import msgspec
 
 from purser.kube import Raw
 from purser.kube.policy_group import DisruptionBudget
-from purser.operator.model import Budget, NodeView, ObjectKey, PodView, Settled, Snapshot
-from purser.operator.observing.objects import Node
+from purser.operator.model import AppliedObject, Budget, NodeView, ObjectKey, OperandPod, Snapshot
+from purser.operator.observing.objects import ObservedNode
 from purser.operator.observing.views import budget_view, is_ours, keys_of
 from purser.operator.owned import CONFIG_MAPS
 from purser.operator.wording import natural
@@ -18,15 +18,15 @@ Store = Mapping[str, V]
 """Objects, or views of them, by their keys."""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
     """What informers know now."""
 
     defined: bool
     """The server has the definition of ClusterPolicy."""
     policies: Store[Any]
-    nodes: Store[Node]
+    nodes: Store[ObservedNode]
     node_views: Store[NodeView]
-    pod_views: Store[PodView]
+    pod_views: Store[OperandPod]
     owned: tuple[Store[Raw], ...]
     """Of each kind that the operator makes and that is served. Others' objects are among RuntimeClasses and ConfigMaps
     only."""
@@ -39,7 +39,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snapshot_of(
-    known: Known, *, now: float, namespace: str, purser_image: str, settled: Mapping[ObjectKey, Settled]
+    known: ObservedState, *, now: float, namespace: str, purser_image: str, settled: Mapping[ObjectKey, AppliedObject]
 ) -> Snapshot:
     """All of one instant, in the order of names and not in that in which it came."""
     names = sorted(known.node_views, key=natural)
@@ -68,7 +68,7 @@ def _in_order(store: Store[V]) -> Iterator[V]:
     return (store[key] for key in sorted(store))
 
 
-def _budgets(known: Known) -> Iterator[Budget]:
+def _budgets(known: ObservedState) -> Iterator[Budget]:
     for budget in _in_order(known.budgets):
         view = budget_view(budget, known.policy_version)
         if view is not None:

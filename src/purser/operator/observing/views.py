@@ -8,14 +8,14 @@ from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.core.times import parsed
 from purser.kube import Raw, key_of
 from purser.kube.policy_group import DisruptionBudget
-from purser.operator.model import Budget, NodeView, PodView, Workload
+from purser.operator.model import Budget, NodeView, NodeWorkload, OperandPod
 from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.observing.objects import (
-    Condition,
     ContainerStatus,
-    Node,
+    ObservedCondition,
+    ObservedNode,
+    ObservedPod,
     OtherPod,
-    Pod,
     Terminated,
 )
 
@@ -74,7 +74,7 @@ def keys_of(config_map: Raw) -> tuple[str, ...]:
     return tuple(sorted({**(config_map.get("data") or {}), **(config_map.get("binaryData") or {})}))
 
 
-def node_view(node: Node) -> NodeView:
+def node_view(node: ObservedNode) -> NodeView:
     """What the kernel reads of a node."""
     info = node.status.node_info
     annotations = node.metadata.annotations
@@ -94,12 +94,12 @@ def node_view(node: Node) -> NodeView:
     )
 
 
-def pod_view(pod: Pod) -> PodView:
+def pod_view(pod: ObservedPod) -> OperandPod:
     """What the kernel reads of an operand's pod. One that is not on a node yet counts for the node that it is for."""
     metadata = pod.metadata
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     trouble, message = _trouble(pod)
-    return PodView(
+    return OperandPod(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -118,7 +118,7 @@ def pod_view(pod: Pod) -> PodView:
     )
 
 
-def workload_view(pod: OtherPod) -> Workload:
+def workload_view(pod: OtherPod) -> NodeWorkload:
     """What the kernel reads of somebody else's pod.
 
     A pod with claims of dynamic resource allocation counts as one that uses a GPU, whatever they are for: what a claim
@@ -126,7 +126,7 @@ def workload_view(pod: OtherPod) -> Workload:
     restart; the other way round a driver would be unloaded under its user.
     """
     metadata = pod.metadata
-    return Workload(
+    return NodeWorkload(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -172,7 +172,7 @@ def _asked(pod: OtherPod) -> set[str]:
     return {name for each in containers for name in (*each.resources.limits, *each.resources.requests)}
 
 
-def _pinned_to(pod: Pod) -> str:
+def _pinned_to(pod: ObservedPod) -> str:
     """The node that the DaemonSet controller made the pod for: it may run nowhere else."""
     terms = pod.spec.affinity.node_affinity.required.node_selector_terms
     fields = (each for term in terms for each in term.match_fields)
@@ -180,20 +180,20 @@ def _pinned_to(pod: Pod) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _holds(condition: str, conditions: tuple[Condition, ...]) -> bool:
+def _holds(condition: str, conditions: tuple[ObservedCondition, ...]) -> bool:
     return any(each.type == condition and each.status == "True" for each in conditions)
 
 
-def _changed(condition: str, conditions: tuple[Condition, ...]) -> float:
+def _changed(condition: str, conditions: tuple[ObservedCondition, ...]) -> float:
     return next((parsed(each.last_transition_time) or 0.0 for each in conditions if each.type == condition), 0.0)
 
 
-def _controller(pod: Pod, kind: str) -> str:
+def _controller(pod: ObservedPod, kind: str) -> str:
     owners = pod.metadata.owner_references
     return next((owner.name for owner in owners if owner.controller and owner.kind == kind), "")
 
 
-def _trouble(pod: Pod) -> tuple[str, str]:
+def _trouble(pod: ObservedPod) -> tuple[str, str]:
     """In one word and in a sentence, why a pod does not come to run; empty where nothing is wrong."""
     if pod.status.phase == "Failed":
         return pod.status.reason or "Failed", pod.status.message

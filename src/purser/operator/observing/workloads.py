@@ -7,7 +7,7 @@ from typing import Never
 
 from purser.kube import Client, Informer, key_of
 from purser.kube.racing import until
-from purser.operator.model import Workload
+from purser.operator.model import NodeWorkload
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.observing.objects import OTHER_PODS, OtherPod
 from purser.operator.observing.views import workload_view
@@ -45,7 +45,7 @@ class Workloads:
                 self._by_node.clear()
                 self._known = frozenset()
 
-    async def on(self, nodes: Collection[str]) -> dict[str, tuple[Workload, ...]]:
+    async def on(self, nodes: Collection[str]) -> dict[str, tuple[NodeWorkload, ...]]:
         """Every pod but the operands', by node. A node that is left out is one whose pods are not known yet."""
         wanted = frozenset(nodes)
         has_new = not wanted <= self._wanted
@@ -89,7 +89,7 @@ class Workloads:
         if there.pop(key_of(pod), None) is not None and pod.spec.node_name in self._wanted:
             self._on_change()
 
-    def _of(self, node: str) -> tuple[Workload, ...]:
+    def _of(self, node: str) -> tuple[NodeWorkload, ...]:
         found = (workload_view(pod) for pod in self._by_node.get(node, {}).values())
         return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core.recent import recall
-from purser.operator.model import Rendered, Wanted
+from purser.operator.model import Rendered, RenderInputs
 from purser.operator.operands import (
     dcgm,
     dcgm_exporter,
@@ -62,7 +62,7 @@ _recent: OrderedDict[bytes, tuple[Rendered, ...]] = OrderedDict()
 rendering, with its hashes, would be half of its time."""
 
 
-def render(wanted: Wanted) -> tuple[Rendered, ...]:
+def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
     """Everything that should be there: of enabled operands, for the given pools and kinds of runtime.
 
     Equal answers may be the same objects: nobody writes into them.

@@ -4,10 +4,10 @@ Its Service keeps to the node (``internalTrafficPolicy: Local``), which Kubernet
 leave ``spec.dcgm`` off, as it is by default.
 """
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.operands.parts import (
-    Pod,
+    PodTemplate,
     Raw,
     container,
     host_network,
@@ -23,14 +23,14 @@ SERVICE = "nvidia-dcgm"
 PORT = 5555
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """The Service, and a DaemonSet per kind of runtime."""
     if Operand.DCGM not in wanted.policy.spec.enabled:
         return []
     return [_service(wanted), *per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.DCGM)]
 
 
-def _service(wanted: Wanted) -> Rendered:
+def _service(wanted: RenderInputs) -> Rendered:
     spec: Raw = {
         "type": "ClusterIP",
         "internalTrafficPolicy": "Local",
@@ -42,7 +42,7 @@ def _service(wanted: Wanted) -> Rendered:
     return owned(wanted, Operand.DCGM, obj, labels={"app": SERVICE})
 
 
-def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     section = wanted.policy.spec.dcgm
     probe = {"tcpSocket": {"port": PORT}, "initialDelaySeconds": 15}
     main = container(
@@ -57,7 +57,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
             "readinessProbe": probe,
         },
     )
-    return Pod(
+    return PodTemplate(
         init=[until_driver(wanted.policy.spec)],
         containers=[main],
         more={**runtime_class(wanted, kind), **host_network(section)},

@@ -1,14 +1,14 @@
 """The DCGM exporter: metrics of GPUs, with the pods that use them."""
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.operands.dcgm import PORT as DCGM_PORT
 from purser.operator.operands.dcgm import SERVICE as DCGM_SERVICE
 from purser.operator.operands.device_plugin import pod_resources
 from purser.operator.operands.parts import (
     NODE_NAME,
-    Mount,
-    Pod,
+    MountedVolume,
+    PodTemplate,
     Raw,
     config_map,
     container,
@@ -30,7 +30,7 @@ PORT = 9400
 _METRICS = "dcgm-metrics.csv"
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """The Service, and a DaemonSet per kind of runtime."""
     if Operand.DCGM_EXPORTER not in wanted.policy.spec.enabled:
         return []
@@ -42,7 +42,7 @@ def asks_api(section: DcgmExporterSpec) -> bool:
     return section.enable_pod_labels or section.enable_pod_uid
 
 
-def _service(wanted: Wanted) -> Rendered:
+def _service(wanted: RenderInputs) -> Rendered:
     given = wanted.policy.spec.dcgm_exporter.service
     local = {"internalTrafficPolicy": "Local"} if given.internal_traffic_policy == "Local" else {}
     spec: Raw = {
@@ -57,7 +57,7 @@ def _service(wanted: Wanted) -> Rendered:
     return owned(wanted, Operand.DCGM_EXPORTER, obj, labels={"app": SERVICE}, annotations=scrape)
 
 
-def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     spec = wanted.policy.spec
     section = spec.dcgm_exporter
     health = {"httpGet": {"path": "/health", "port": PORT}, "initialDelaySeconds": 45}
@@ -76,7 +76,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
             "readinessProbe": health,
         },
     )
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT if asks_api(section) else "",
         init=[until_driver(spec)],
         containers=[main],
@@ -90,7 +90,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     )
 
 
-def _job_mapping(section: DcgmExporterSpec) -> list[Mount]:
+def _job_mapping(section: DcgmExporterSpec) -> list[MountedVolume]:
     """Where the batch scheduler says which job has which GPU."""
     given = section.hpc_job_mapping
     if not given.enabled:

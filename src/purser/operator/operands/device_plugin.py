@@ -1,6 +1,6 @@
 """What kubelet gets its GPUs from: Purser's agent, or NVIDIA's device plugin."""
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.operands.driver_profiles import is_beside_some_driver
 from purser.operator.operands.mounts import (
     CDI,
@@ -13,9 +13,9 @@ from purser.operator.operands.mounts import (
 )
 from purser.operator.operands.parts import (
     NODE_NAME,
-    Container,
-    Mount,
-    Pod,
+    ContainerTemplate,
+    MountedVolume,
+    PodTemplate,
     Raw,
     container,
     host_network,
@@ -24,7 +24,7 @@ from purser.operator.operands.parts import (
     runtime_class,
 )
 from purser.operator.operands.paths import KUBELET, kubelet_root
-from purser.operator.operands.plugin_config import Configured, configured
+from purser.operator.operands.plugin_config import PluginConfigMount, configured
 from purser.operator.operands.runtimes import CDI_STRATEGY, device_list, uses_cdi
 from purser.operator.operands.waiting import driver_validation, told_of_driver
 from purser.operator.order import Operand
@@ -39,7 +39,7 @@ METRICS_PORT = 9440
 AGENT_RESOURCES = Resources(requests={"cpu": "20m", "memory": "80Mi"}, limits={"memory": "256Mi"})
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: kubelet's sockets are not everywhere at the same place."""
     spec = wanted.policy.spec
     if Operand.DEVICE_PLUGIN not in spec.enabled:
@@ -48,12 +48,12 @@ def render(wanted: Wanted) -> list[Rendered]:
     return per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN)
 
 
-def _sockets(spec: ClusterPolicySpec, kind: RuntimeKind) -> Mount:
+def _sockets(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
     root = kubelet_root(kind, spec.host_paths.kubelet_root_dir)
     return host_path("device-plugins", f"{root}/device-plugins", f"{KUBELET}/device-plugins", type="Directory")
 
 
-def pod_resources(spec: ClusterPolicySpec, kind: RuntimeKind) -> Mount:
+def pod_resources(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
     """kubelet's PodResources API."""
     root = kubelet_root(kind, spec.host_paths.kubelet_root_dir)
     at = f"{KUBELET}/pod-resources"
@@ -63,8 +63,8 @@ def pod_resources(spec: ClusterPolicySpec, kind: RuntimeKind) -> Mount:
 # --- Purser's agent: the same arguments and mounts as in the Helm chart, which installs it without an operator
 
 
-def _agent_pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
-    return Pod(
+def _agent_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
+    return PodTemplate(
         account=AGENT_ACCOUNT,
         containers=[_agent(wanted, kind)],
         more=host_network(wanted.policy.spec.device_plugin),
@@ -73,7 +73,7 @@ def _agent_pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     )
 
 
-def _agent(wanted: Wanted, kind: RuntimeKind) -> Container:
+def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
     spec = wanted.policy.spec
     section = spec.device_plugin
     health = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10, "failureThreshold": 6}
@@ -99,7 +99,7 @@ def _agent(wanted: Wanted, kind: RuntimeKind) -> Container:
     )
 
 
-def _agent_arguments(wanted: Wanted, kind: RuntimeKind) -> list[str]:
+def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
     spec = wanted.policy.spec
     kubelet = kubelet_root(kind, spec.host_paths.kubelet_root_dir)
     by_mounts = Operand.TOOLKIT in spec.enabled and "volume-mounts" in device_list(spec, kind)
@@ -131,10 +131,10 @@ def driver_arguments(spec: ClusterPolicySpec) -> list[str]:
 # --- NVIDIA's device plugin
 
 
-def _plugin_pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+def _plugin_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     spec = wanted.policy.spec
     found = configured(spec, "nvidia-device-plugin")
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT,
         init=[driver_validation(spec, anew=False), *found.init],
         containers=[_plugin(spec, kind, found), *found.beside],
@@ -143,7 +143,7 @@ def _plugin_pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     )
 
 
-def _plugin(spec: ClusterPolicySpec, kind: RuntimeKind, found: Configured) -> Container:
+def _plugin(spec: ClusterPolicySpec, kind: RuntimeKind, found: PluginConfigMount) -> ContainerTemplate:
     section = spec.device_plugin
     mps = section.mps.root.rstrip("/")
     return container(

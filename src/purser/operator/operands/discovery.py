@@ -5,13 +5,13 @@ tells its model before the node has its first driver. Where labels of node-featu
 which the kernel understands and no selector can, it comes once the kernel said that there are GPUs.
 """
 
-from purser.operator.model import Rendered, Wanted
+from purser.operator.model import Rendered, RenderInputs
 from purser.operator.names import GPU_PRESENT_LABEL, NFD_GPU_LABELS, NFD_KERNEL_LABEL
 from purser.operator.operands.parts import (
     GPU_DISCOVERY,
     NODE_NAME,
-    Placement,
-    Pod,
+    DaemonSetPlacement,
+    PodTemplate,
     Raw,
     container,
     daemon_set,
@@ -37,14 +37,14 @@ _AFFINITY: Raw = {
 _RESOURCES = Resources(requests={"cpu": "5m", "memory": "48Mi"}, limits={"memory": "128Mi"})
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """The DaemonSet."""
     if not wanted.policy.spec.discovery.enabled:
         return []
-    return [daemon_set(wanted, GPU_DISCOVERY, NAME, _pod(wanted), Placement(affinity=_AFFINITY))]
+    return [daemon_set(wanted, GPU_DISCOVERY, NAME, _pod(wanted), DaemonSetPlacement(affinity=_AFFINITY))]
 
 
-def _pod(wanted: Wanted) -> Pod:
+def _pod(wanted: RenderInputs) -> PodTemplate:
     """It only reads: root for files that others may not see, and nothing else that root can do."""
     section = wanted.policy.spec.discovery
     root = wanted.policy.spec.host_paths.root_fs
@@ -64,4 +64,4 @@ def _pod(wanted: Wanted) -> Pod:
         resources=section.resources if section.resources != Resources() else _RESOURCES,
         more={"securityContext": security},
     )
-    return Pod(account=ACCOUNT, containers=[main], more=host_network(section))
+    return PodTemplate(account=ACCOUNT, containers=[main], more=host_network(section))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from purser.operator.model import Pool, Rendered, Wanted
+from purser.operator.model import Pool, Rendered, RenderInputs
 from purser.operator.names import DRIVER_CONFIG_LABEL, POOL_LABEL
 from purser.operator.operands import driver_files as files
 from purser.operator.operands.driver_profiles import profile_of, profiled
@@ -18,9 +18,9 @@ from purser.operator.operands.mounts import DRIVER_READY, VALIDATIONS_DIR, host_
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
-    Container,
-    Placement,
-    Pod,
+    ContainerTemplate,
+    DaemonSetPlacement,
+    PodTemplate,
     Raw,
     container,
     daemon_set,
@@ -29,7 +29,7 @@ from purser.operator.operands.parts import (
     host_path,
 )
 from purser.operator.order import Operand
-from purser.operator.policy.driver import DriverSpec, Probe, Profile
+from purser.operator.policy.driver import DriverProfile, DriverSpec, Probe
 from purser.operator.policy.fields import Image, Sidecar
 from purser.operator.policy.images import DEFAULTS, is_whole, reference
 from purser.operator.policy.spec import ClusterPolicySpec
@@ -70,7 +70,7 @@ _LATER = Probe(period_seconds=30, timeout_seconds=30, failure_threshold=3)
 _WAIT = 'until [ -d /run/nvidia/driver/usr/src ] && lsmod | grep -q nvidia; do sleep 10; done; exec {} install "$@"'
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per pool; none as long as a ConfigMap that its driver is to have is not there."""
     spec = wanted.policy.spec
     if Operand.DRIVER not in spec.enabled:
@@ -83,16 +83,16 @@ def render(wanted: Wanted) -> list[Rendered]:
     ]
 
 
-def _daemon_set(wanted: Wanted, pool: Pool) -> Rendered:
+def _daemon_set(wanted: RenderInputs, pool: Pool) -> Rendered:
     pod = _pod(wanted.policy.spec, pool, wanted.config_keys)
     return daemon_set(wanted, Operand.DRIVER, pool.daemon_set, pod, _placement(pool))
 
 
-def _placement(pool: Pool) -> Placement:
+def _placement(pool: Pool) -> DaemonSetPlacement:
     """On its pool's nodes, away from other drivers, and replaced only when the operator says so."""
     term = {"labelSelector": {"matchLabels": COMPONENT}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return Placement(label=(POOL_LABEL, pool.name), affinity=affinity, on_delete=True)
+    return DaemonSetPlacement(label=(POOL_LABEL, pool.name), affinity=affinity, on_delete=True)
 
 
 def image_of(driver: DriverSpec, pool: Pool) -> str:
@@ -109,7 +109,7 @@ def image_of(driver: DriverSpec, pool: Pool) -> str:
     )
 
 
-def _image(driver: DriverSpec, profile: Profile, pool: Pool) -> Image:
+def _image(driver: DriverSpec, profile: DriverProfile, pool: Pool) -> Image:
     """The profile's parts, then the driver's. A whole reference in a profile stands alone; one needs no version."""
     if is_whole(profile.image):
         return Image(repository=profile.repository, image=profile.image, version=profile.version)
@@ -118,12 +118,12 @@ def _image(driver: DriverSpec, profile: Profile, pool: Pool) -> Image:
     return Image(repository=repository, image=image, version=version)
 
 
-def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> Pod:
+def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> PodTemplate:
     image = image_of(spec.driver, pool)
     beside = [*_peermem(spec, image, keys), *_sidecars(spec, pool)]
     main = _driver(spec, pool, image, keys)
     configuration = _configuration(spec, keys, [main, *beside])
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT,
         init=[_manager(spec, configuration)],
         containers=[_told(main, configuration), *beside],
@@ -132,7 +132,7 @@ def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> Pod:
     )
 
 
-def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: Sequence[Container]) -> str:
+def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: Sequence[ContainerTemplate]) -> str:
     """Digest of what is loaded into the kernel, and nothing else: where it is equal, a new template makes no new
     driver, and no pod has to leave its GPU for it."""
     loaded = [{field: each.body.get(field) for field in _LOADED_FROM} for each in containers]
@@ -140,14 +140,14 @@ def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: 
     return digest([loaded, modules, spec.host_paths.driver_install_dir, *keys.get(modules, ())], 16)
 
 
-def _told(main: Container, configuration: str) -> Container:
+def _told(main: ContainerTemplate, configuration: str) -> ContainerTemplate:
     """The driver leaves behind which configuration it was loaded from; the manager compares it with its own. How it is
     started makes no other driver."""
     told = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
     return msgspec.structs.replace(main, body={**main.body, "command": _INIT, "env": told})
 
 
-def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
+def _manager(spec: ClusterPolicySpec, configuration: str) -> ContainerTemplate:
     driver = spec.driver
     env: dict[str, str | Raw] = {
         "NODE_NAME": NODE_NAME,
@@ -172,7 +172,7 @@ def _manager(spec: ClusterPolicySpec, configuration: str) -> Container:
     )
 
 
-def _driver(spec: ClusterPolicySpec, pool: Pool, image: str, keys: files.ConfigKeys) -> Container:
+def _driver(spec: ClusterPolicySpec, pool: Pool, image: str, keys: files.ConfigKeys) -> ContainerTemplate:
     driver = spec.driver
     probes = {
         "startupProbe": _probe(driver.startup_probe, _STARTUP, ["sh", "-c", _STARTED]),
@@ -218,7 +218,7 @@ def _rdma_variables(driver: DriverSpec) -> dict[str, str | Raw]:
     return {"GPU_DIRECT_RDMA_ENABLED": "true", **host}
 
 
-def _peermem(spec: ClusterPolicySpec, image: str, keys: files.ConfigKeys) -> list[Container]:
+def _peermem(spec: ClusterPolicySpec, image: str, keys: files.ConfigKeys) -> list[ContainerTemplate]:
     driver = spec.driver
     if not driver.rdma.enabled:
         return []
@@ -239,7 +239,7 @@ def _peermem(spec: ClusterPolicySpec, image: str, keys: files.ConfigKeys) -> lis
     ]
 
 
-def _sidecars(spec: ClusterPolicySpec, pool: Pool) -> list[Container]:
+def _sidecars(spec: ClusterPolicySpec, pool: Pool) -> list[ContainerTemplate]:
     known = [
         ("nvidia-fs-ctr", "gds", spec.gds, "nvidia-gds-driver", "nvidia_fs"),
         ("nvidia-gdrcopy-ctr", "gdrcopy", spec.gdrcopy, "nvidia-gdrcopy-driver", "gdrdrv"),
@@ -247,7 +247,7 @@ def _sidecars(spec: ClusterPolicySpec, pool: Pool) -> list[Container]:
     return [_sidecar(*each, pool) for each in known if each[2].enabled]
 
 
-def _sidecar(name: str, default: str, section: Sidecar, installer: str, module: str, pool: Pool) -> Container:
+def _sidecar(name: str, default: str, section: Sidecar, installer: str, module: str, pool: Pool) -> ContainerTemplate:
     return container(
         name,
         reference(DEFAULTS[default], section, suffix=f"-{pool.os_id}{pool.os_version}"),

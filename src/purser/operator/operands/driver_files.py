@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from purser.operator.model import Pool
-from purser.operator.operands.parts import Mount, Raw, config_files, config_map, host_path
+from purser.operator.operands.parts import MountedVolume, Raw, config_files, config_map, host_path
 from purser.operator.policy.driver import DriverSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
@@ -60,7 +60,7 @@ def awaits_config_map(driver: DriverSpec, keys: ConfigKeys) -> bool:
     return any(name and name not in keys for name in (driver.kernel_module_config.name, *packages))
 
 
-def driver_mounts(spec: ClusterPolicySpec, pool: Pool, keys: ConfigKeys) -> list[Mount]:
+def driver_mounts(spec: ClusterPolicySpec, pool: Pool, keys: ConfigKeys) -> list[MountedVolume]:
     """Of the driver container."""
     driver = spec.driver
     mofed = host_path("mlnx-ofed-usr-src", _MOFED, type="DirectoryOrCreate", propagation="HostToContainer")
@@ -86,13 +86,13 @@ def driver_mounts(spec: ClusterPolicySpec, pool: Pool, keys: ConfigKeys) -> list
     ]
 
 
-def modules(spec: ClusterPolicySpec, keys: ConfigKeys) -> list[Mount]:
+def modules(spec: ClusterPolicySpec, keys: ConfigKeys) -> list[MountedVolume]:
     """Parameters of the kernel modules."""
     name = spec.driver.kernel_module_config.name
     return config_files("kernel-module-config", name, "/drivers", keys[name]) if name else []
 
 
-def _licences(driver: DriverSpec) -> list[Mount]:
+def _licences(driver: DriverSpec) -> list[MountedVolume]:
     config = driver.licensing_config
     if not (config.secret_name or config.config_map_name):
         return []
@@ -106,23 +106,24 @@ def _licences(driver: DriverSpec) -> list[Mount]:
     else:
         source = {"configMap": {"name": config.config_map_name, "items": items}}
     return [
-        Mount(name="licensing-config", at=at, source=source, read_only=True, sub_path=key) for key, at in known.items()
+        MountedVolume(name="licensing-config", at=at, source=source, read_only=True, sub_path=key)
+        for key, at in known.items()
     ]
 
 
-def _topology(driver: DriverSpec) -> list[Mount]:
+def _topology(driver: DriverSpec) -> list[MountedVolume]:
     name, key = driver.virtual_topology.config, "nvidia-topologyd.conf"
     return [config_map("topology-config", name, f"/etc/nvidia/{key}", key=key)] if name else []
 
 
-def _precompiled(pool: Pool) -> list[Mount]:
+def _precompiled(pool: Pool) -> list[MountedVolume]:
     """Precompiled modules need no packages; on SUSE they use the host's own modules."""
     if pool.os_id not in ("sles", "sl-micro"):
         return []
     return [host_path("lib-modules", "/lib/modules", "/run/host/lib/modules", type="Directory", read_only=True)]
 
 
-def _building(driver: DriverSpec, pool: Pool, keys: ConfigKeys) -> list[Mount]:
+def _building(driver: DriverSpec, pool: Pool, keys: ConfigKeys) -> list[MountedVolume]:
     """Packages are installed: from given repositories, or with the host's subscription."""
     repositories, certificates = PACKAGES.get(pool.os_id, _RED_HAT)
     given, trusted = driver.repo_config.config_map_name, driver.cert_config.name

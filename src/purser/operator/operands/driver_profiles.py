@@ -2,8 +2,8 @@
 
 import msgspec
 
-from purser.operator.model import Pool, Wanted
-from purser.operator.policy.driver import DriverSpec, Profile
+from purser.operator.model import Pool, RenderInputs
+from purser.operator.policy.driver import DriverProfile, DriverSpec
 from purser.operator.policy.fields import Sidecar
 from purser.operator.policy.sections import DaemonSets
 from purser.operator.policy.spec import ClusterPolicySpec
@@ -11,13 +11,13 @@ from purser.operator.policy.spec import ClusterPolicySpec
 _SIDECARS = ("gds", "gdrcopy")
 
 
-def profile_of(driver: DriverSpec, pool: Pool) -> Profile:
+def profile_of(driver: DriverSpec, pool: Pool) -> DriverProfile:
     """The pool's profile; an empty one for nodes that no profile selects, or whose profile is gone."""
     found = [profile for profile in driver.profiles if profile.name == pool.profile]
-    return found[0] if found else Profile(name="none", node_selector={})
+    return found[0] if found else DriverProfile(name="none", node_selector={})
 
 
-def profiled(wanted: Wanted, pool: Pool) -> Wanted:
+def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     """As if the policy were there for this pool's drivers alone: sections that say something of drivers say what its
     profile does. Not so the parts of the image: whole references stand alone, whosever they are."""
     spec = wanted.policy.spec

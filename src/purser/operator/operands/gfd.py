@@ -1,11 +1,11 @@
 """GPU feature discovery: what a node's GPUs are, for node-feature-discovery to make labels of: in an object of its, or
 in a file where it does not look at those."""
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
-    Pod,
+    PodTemplate,
     container,
     field_of_pod,
     host_network,
@@ -22,14 +22,14 @@ ACCOUNT = "purser-gpu-feature-discovery"
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime."""
     if Operand.GFD not in wanted.policy.spec.enabled:
         return []
     return per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.GFD)
 
 
-def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     spec = wanted.policy.spec
     found = configured(spec, "gpu-feature-discovery")
     main = container(
@@ -56,7 +56,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         ],
         privileged=True,
     )
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT,
         init=[until_driver(spec), *found.init],
         containers=[main, *found.beside],

@@ -1,12 +1,12 @@
 """The MIG worker: applies the layout that the operator asks for, on one node. Layouts come from a ConfigMap."""
 
-from purser.operator.model import Rendered, Wanted
+from purser.operator.model import Rendered, RenderInputs
 from purser.operator.operands.device_plugin import driver_arguments
 from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
 from purser.operator.operands.mounts import HOST
 from purser.operator.operands.parts import (
     NODE_NAME,
-    Pod,
+    PodTemplate,
     config_map,
     container,
     daemon_set,
@@ -23,7 +23,7 @@ LAYOUTS = "purser-mig-layouts"
 _FOLDER = "/etc/purser/mig"
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """The DaemonSet, and the ConfigMap where the policy names none."""
     spec = wanted.policy.spec
     if Operand.MIG_MANAGER not in spec.enabled:
@@ -32,7 +32,7 @@ def render(wanted: Wanted) -> list[Rendered]:
     return [*own, daemon_set(wanted, Operand.MIG_MANAGER, f"purser-{Operand.MIG_MANAGER}", _pod(wanted))]
 
 
-def _layouts(wanted: Wanted) -> Rendered:
+def _layouts(wanted: RenderInputs) -> Rendered:
     metadata = {"name": LAYOUTS, "namespace": wanted.namespace}
     data = {"config.yaml": DEFAULT_LAYOUTS}
     return owned(
@@ -40,7 +40,7 @@ def _layouts(wanted: Wanted) -> Rendered:
     )
 
 
-def _pod(wanted: Wanted) -> Pod:
+def _pod(wanted: RenderInputs) -> PodTemplate:
     spec = wanted.policy.spec
     section = spec.mig_manager
     main = container(
@@ -62,7 +62,7 @@ def _pod(wanted: Wanted) -> Pod:
         ],
         privileged=True,
     )
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT,
         containers=[main],
         more={"hostPID": True, **host_network(section)},

@@ -1,7 +1,7 @@
 """How Prometheus finds the metrics, and alerts: objects of the Prometheus operator, where its kinds are there."""
 
 from purser.operator.gauges import PREFIX, Gauge
-from purser.operator.model import Rendered, Wanted
+from purser.operator.model import Rendered, RenderInputs
 from purser.operator.operands import dcgm_exporter, node_status_exporter
 from purser.operator.operands.parts import OPERATOR, Raw, owned, without_empty
 from purser.operator.order import Operand
@@ -12,14 +12,14 @@ OPERATOR_SERVICE = "purser-operator"
 """The Service of the operator's own metrics, and the value of its label app; the Helm chart makes it."""
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """Monitors that are enabled, and alerts."""
     if not wanted.service_monitors:
         return []
     return [*_monitors(wanted), *_rules(wanted)]
 
 
-def _monitors(wanted: Wanted) -> list[Rendered]:
+def _monitors(wanted: RenderInputs) -> list[Rendered]:
     spec = wanted.policy.spec
     exporter, own = spec.dcgm_exporter.service_monitor, spec.operator.metrics.service_monitor
     found = []
@@ -33,7 +33,7 @@ def _monitors(wanted: Wanted) -> list[Rendered]:
     return found
 
 
-def _monitor(wanted: Wanted, operand: str, service: str, port: str, given: ServiceMonitor) -> Rendered:
+def _monitor(wanted: RenderInputs, operand: str, service: str, port: str, given: ServiceMonitor) -> Rendered:
     endpoint: Raw = {"port": port, "path": "/metrics", "interval": given.interval, "honorLabels": given.honor_labels}
     if given.scrape_timeout:
         endpoint["scrapeTimeout"] = given.scrape_timeout
@@ -56,7 +56,7 @@ def _relabeling(given: Relabeling) -> Raw:
     return {name: each for name, each in told.items() if name != "modulus" or each}
 
 
-def _rules(wanted: Wanted) -> list[Rendered]:
+def _rules(wanted: RenderInputs) -> list[Rendered]:
     own = wanted.policy.spec.operator.metrics
     if not own.prometheus_rules:
         return []

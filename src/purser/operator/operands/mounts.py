@@ -1,6 +1,6 @@
 """Folders of the host that several operands share, and where containers see them."""
 
-from purser.operator.operands.parts import Mount, host_path
+from purser.operator.operands.parts import MountedVolume, host_path
 from purser.operator.policy.spec import ClusterPolicySpec
 
 HOST = "/host"
@@ -22,12 +22,12 @@ VALIDATIONS = host_path(
 CDI = host_path("cdi-root", CDI_ROOT, type="DirectoryOrCreate")
 
 
-def host_root(spec: ClusterPolicySpec) -> Mount:
+def host_root(spec: ClusterPolicySpec) -> MountedVolume:
     """The node's root, to look at."""
     return host_path("host-root", spec.host_paths.root_fs, HOST, propagation="HostToContainer", read_only=True)
 
 
-def driver_root(spec: ClusterPolicySpec, at: str = DRIVER_ROOT) -> Mount:
+def driver_root(spec: ClusterPolicySpec, at: str = DRIVER_ROOT) -> MountedVolume:
     """The root of a driver that is not the node's own."""
     folder = spec.host_paths.driver_install_dir
     return host_path("driver-install-dir", folder, at, type="DirectoryOrCreate", propagation="HostToContainer")

@@ -4,14 +4,14 @@ It belongs to the device plugin: it runs where that runs and feature discovery s
 ConfigMap of configurations, for nothing else asks for MPS. Purser's agent has limits of its own.
 """
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import DEPLOY, RUNTIME_LABEL
 from purser.operator.operands.device_plugin import ACCOUNT
 from purser.operator.operands.parts import (
     NODE_NAME,
-    Mount,
-    Placement,
-    Pod,
+    DaemonSetPlacement,
+    MountedVolume,
+    PodTemplate,
     container,
     daemon_set,
     host_path,
@@ -29,7 +29,7 @@ CAPABLE_LABEL = "nvidia.com/mps.capable"
 """On a node, by feature discovery."""
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: its pods have the RuntimeClass, or Docker's default."""
     spec = wanted.policy.spec
     plugin = spec.device_plugin
@@ -41,17 +41,17 @@ def render(wanted: Wanted) -> list[Rendered]:
     ]
 
 
-def _where(kind: RuntimeKind) -> Placement:
+def _where(kind: RuntimeKind) -> DaemonSetPlacement:
     nodes = {Operand.DEVICE_PLUGIN.deploy_label: DEPLOY, CAPABLE_LABEL: "true"}
-    return Placement(label=(RUNTIME_LABEL, kind.label), nodes=nodes)
+    return DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label), nodes=nodes)
 
 
-def _folder(spec: ClusterPolicySpec, propagation: str = "") -> Mount:
+def _folder(spec: ClusterPolicySpec, propagation: str = "") -> MountedVolume:
     root = spec.device_plugin.mps.root.rstrip("/")
     return host_path("mps-root", root, "/mps", type="DirectoryOrCreate", propagation=propagation)
 
 
-def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     spec = wanted.policy.spec
     plugin = spec.device_plugin
     found = configured(spec, "/usr/bin/mps-control-daemon")
@@ -85,7 +85,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         privileged=True,
     )
     # It sees the node's processes, so that nothing has to be shared for its configuration.
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT,
         init=[until_driver(spec), mounts, *found.init],
         containers=[main, *found.beside],

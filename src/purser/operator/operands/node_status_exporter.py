@@ -1,12 +1,12 @@
 """The node status exporter: what was validated on each node, as metrics."""
 
-from purser.operator.model import Rendered, Wanted
+from purser.operator.model import Rendered, RenderInputs
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.operands.mounts import RUN_NVIDIA, host_root
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
-    Pod,
+    PodTemplate,
     container,
     daemon_set,
     host_network,
@@ -20,7 +20,7 @@ SERVICE = "nvidia-node-status-exporter"
 PORT = 8000
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """The Service and the DaemonSet."""
     if Operand.NODE_STATUS_EXPORTER not in wanted.policy.spec.enabled:
         return []
@@ -28,7 +28,7 @@ def render(wanted: Wanted) -> list[Rendered]:
     return [_service(wanted), daemon_set(wanted, operand, f"purser-{operand}", _pod(wanted))]
 
 
-def _service(wanted: Wanted) -> Rendered:
+def _service(wanted: RenderInputs) -> Rendered:
     spec = {
         "type": "ClusterIP",
         "selector": {OPERAND_LABEL: Operand.NODE_STATUS_EXPORTER.value},
@@ -40,7 +40,7 @@ def _service(wanted: Wanted) -> Rendered:
     return owned(wanted, Operand.NODE_STATUS_EXPORTER, obj, labels={"app": SERVICE}, annotations=scrape)
 
 
-def _pod(wanted: Wanted) -> Pod:
+def _pod(wanted: RenderInputs) -> PodTemplate:
     spec = wanted.policy.spec
     section = spec.node_status_exporter
     main = container(
@@ -59,4 +59,4 @@ def _pod(wanted: Wanted) -> Pod:
         privileged=True,
         more={"ports": [{"name": "node-status", "containerPort": PORT}]},
     )
-    return Pod(account=ACCOUNT, containers=[main], more=host_network(section), labels={"app": SERVICE})
+    return PodTemplate(account=ACCOUNT, containers=[main], more=host_network(section), labels={"app": SERVICE})

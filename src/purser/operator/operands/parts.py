@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.names import (
     DEPLOY,
     FIELD_MANAGER,
@@ -18,7 +18,7 @@ from purser.operator.names import (
 )
 from purser.operator.operands.hashes import hashed
 from purser.operator.order import Operand
-from purser.operator.policy.fields import Component, EnvVar, Image, Resources
+from purser.operator.policy.fields import EnvVar, Image, OperandSection, Resources
 
 Raw = dict[str, Any]
 """An object of the API, or a part of one."""
@@ -39,7 +39,7 @@ PRIVILEGED: Raw = {"privileged": True, "runAsUser": 0, "seLinuxOptions": {"level
 that kubelet makes on the host are root's. Level s0 is what SELinux asks of who writes files that all may read."""
 
 
-class Mount(msgspec.Struct, frozen=True, kw_only=True):
+class MountedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """A volume, and where a container has it. Pods get the volumes that their containers mount, so that the two never
     disagree."""
 
@@ -52,28 +52,28 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     sub_path: str = ""
 
 
-class Container(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A container, and what the pod must have for it."""
 
     body: Raw
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[MountedVolume, ...] = ()
     pull_secrets: tuple[str, ...] = ()
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of a DaemonSet, as far as operands differ."""
 
     account: str = ""
     """ServiceAccount; empty: no token is mounted."""
-    containers: Sequence[Container]
-    init: Sequence[Container] = ()
+    containers: Sequence[ContainerTemplate]
+    init: Sequence[ContainerTemplate] = ()
     more: Raw = {}
     """Other fields of its spec."""
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class DaemonSetPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """On which nodes a DaemonSet runs, beside its operand's deploy label."""
 
     label: tuple[str, str] | None = None
@@ -84,30 +84,33 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     on_delete: bool = False
 
 
-EVERYWHERE = Placement()
+EVERYWHERE = DaemonSetPlacement()
 """Wherever the operand's deploy label is."""
 
 
 def host_path(
     name: str, path: str, at: str = "", *, type: str = "", propagation: str = "", read_only: bool = False
-) -> Mount:
+) -> MountedVolume:
     """A folder or file of the host; where nothing else is said, at its own path."""
     source = {"hostPath": {"path": path, **({"type": type} if type else {})}}
-    return Mount(name=name, at=at or path, source=source, propagation=propagation, read_only=read_only)
+    return MountedVolume(name=name, at=at or path, source=source, propagation=propagation, read_only=read_only)
 
 
-def config_map(name: str, map_name: str, at: str, *, key: str = "") -> Mount:
+def config_map(name: str, map_name: str, at: str, *, key: str = "") -> MountedVolume:
     """A ConfigMap as a folder; with a key: that key as one file."""
     source: Raw = {"configMap": {"name": map_name}}
     if key:
         source["configMap"]["items"] = [{"key": key, "path": key}]
-    return Mount(name=name, at=at, source=source, read_only=True, sub_path=key)
+    return MountedVolume(name=name, at=at, source=source, read_only=True, sub_path=key)
 
 
-def config_files(name: str, map_name: str, folder: str, keys: Sequence[str]) -> list[Mount]:
+def config_files(name: str, map_name: str, folder: str, keys: Sequence[str]) -> list[MountedVolume]:
     """Each key of a ConfigMap as a file in a folder that keeps what it has."""
     source: Raw = {"configMap": {"name": map_name}}
-    return [Mount(name=name, at=f"{folder}/{key}", source=source, read_only=True, sub_path=key) for key in sorted(keys)]
+    return [
+        MountedVolume(name=name, at=f"{folder}/{key}", source=source, read_only=True, sub_path=key)
+        for key in sorted(keys)
+    ]
 
 
 def container(
@@ -118,13 +121,13 @@ def container(
     command: Sequence[str] = (),
     args: Sequence[str] = (),
     env: Mapping[str, str | Raw] | None = None,
-    mounts: Sequence[Mount] = (),
+    mounts: Sequence[MountedVolume] = (),
     privileged: bool = False,
     resources: Resources | None = None,
     more: Raw | None = None,
-) -> Container:
-    """A container with what its section of the policy says; a `Component` has arguments, variables and resources."""
-    told = section if isinstance(section, Component) else None
+) -> ContainerTemplate:
+    """A container with what its section of the policy says; an `OperandSection` has arguments, variables, resources."""
+    told = section if isinstance(section, OperandSection) else None
     given = section.image_pull_policy
     found: dict[str, Any] = {
         "name": name,
@@ -139,7 +142,7 @@ def container(
         **(more or {}),
     }
     body = {field: value for field, value in found.items() if value}
-    return Container(body=body, mounts=tuple(mounts), pull_secrets=section.image_pull_secrets)
+    return ContainerTemplate(body=body, mounts=tuple(mounts), pull_secrets=section.image_pull_secrets)
 
 
 def variables(own: Mapping[str, str | Raw], given: Iterable[EnvVar]) -> list[Raw]:
@@ -157,7 +160,9 @@ def quantities(resources: Resources) -> Raw:
     return {kind: {name: str(value) for name, value in given.items()} for kind, given in kinds.items() if given}
 
 
-def daemon_set(wanted: Wanted, operand: str, name: str, pod: Pod, placement: Placement = EVERYWHERE) -> Rendered:
+def daemon_set(
+    wanted: RenderInputs, operand: str, name: str, pod: PodTemplate, placement: DaemonSetPlacement = EVERYWHERE
+) -> Rendered:
     """An operand's DaemonSet. ``operand`` is an `Operand`, which runs where its deploy label is, or the name of what
     has no such label: `GPU_DISCOVERY`, ``mps-control-daemon``."""
     common = wanted.policy.spec.daemonsets
@@ -173,7 +178,7 @@ def daemon_set(wanted: Wanted, operand: str, name: str, pod: Pod, placement: Pla
 
 
 def owned(
-    wanted: Wanted,
+    wanted: RenderInputs,
     operand: str,
     obj: Raw,
     *,
@@ -203,7 +208,7 @@ def owned(
     return Rendered(hashed({**obj, "metadata": metadata}), operand)
 
 
-def per_runtime(wanted: Wanted, build: Callable[[RuntimeKind], Pod], operand: Operand) -> list[Rendered]:
+def per_runtime(wanted: RenderInputs, build: Callable[[RuntimeKind], PodTemplate], operand: Operand) -> list[Rendered]:
     """One DaemonSet per kind of runtime: ``build(kind)`` makes its pod."""
     return [
         daemon_set(
@@ -211,18 +216,18 @@ def per_runtime(wanted: Wanted, build: Callable[[RuntimeKind], Pod], operand: Op
             operand,
             f"purser-{operand}-{kind.label}",
             build(kind),
-            Placement(label=(RUNTIME_LABEL, kind.label)),
+            DaemonSetPlacement(label=(RUNTIME_LABEL, kind.label)),
         )
         for kind in wanted.runtimes
     ]
 
 
-def runtime_class(wanted: Wanted, kind: RuntimeKind) -> Raw:
+def runtime_class(wanted: RenderInputs, kind: RuntimeKind) -> Raw:
     """The fields of a pod that has all GPUs of its node. Docker knows no RuntimeClass: NVIDIA's is its default."""
     return {} if kind.runtime == "docker" else {"runtimeClassName": wanted.policy.spec.operator.runtime_class}
 
 
-def host_network(section: Component) -> Raw:
+def host_network(section: OperandSection) -> Raw:
     """The fields of a pod for ``hostNetwork``."""
     return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if section.host_network else {}
 
@@ -231,7 +236,7 @@ def _meta(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Raw:
     return {"labels": dict(labels), **({"annotations": dict(annotations)} if annotations else {})}
 
 
-def _pod_spec(wanted: Wanted, operand: str, pod: Pod, placement: Placement) -> Raw:
+def _pod_spec(wanted: RenderInputs, operand: str, pod: PodTemplate, placement: DaemonSetPlacement) -> Raw:
     common = wanted.policy.spec.daemonsets
     everything = [*pod.init, *pod.containers]
     secrets = sorted({name for each in everything for name in each.pull_secrets})
@@ -252,14 +257,14 @@ def _pod_spec(wanted: Wanted, operand: str, pod: Pod, placement: Placement) -> R
     return {field: value for field, value in spec.items() if value or value is False}
 
 
-def _node_selector(operand: str, placement: Placement) -> Raw:
+def _node_selector(operand: str, placement: DaemonSetPlacement) -> Raw:
     selector = {"kubernetes.io/os": "linux"}
     if operand in list(Operand):
         selector[Operand(operand).deploy_label] = DEPLOY
     return {**selector, **placement.nodes, **dict(filter(None, [placement.label]))}
 
 
-def _strategy(wanted: Wanted, placement: Placement) -> Raw:
+def _strategy(wanted: RenderInputs, placement: DaemonSetPlacement) -> Raw:
     common = wanted.policy.spec.daemonsets
     if placement.on_delete or common.update_strategy == "OnDelete":
         return {"type": "OnDelete"}
@@ -280,12 +285,12 @@ def _said(value: Raw) -> Raw:
     return {name: each for name, each in kept.items() if each not in ("", None, {}, [])}
 
 
-def _volumes(containers: Iterable[Container]) -> list[Raw]:
+def _volumes(containers: Iterable[ContainerTemplate]) -> list[Raw]:
     found = {mount.name: {"name": mount.name, **mount.source} for each in containers for mount in each.mounts}
     return list(found.values())
 
 
-def _volume_mount(mount: Mount) -> Raw:
+def _volume_mount(mount: MountedVolume) -> Raw:
     found = {
         "name": mount.name,
         "mountPath": mount.at,

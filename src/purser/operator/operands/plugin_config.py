@@ -7,33 +7,33 @@ from collections.abc import Sequence
 
 import msgspec
 
-from purser.operator.operands.parts import NODE_NAME, Container, Mount, Raw, config_map, container
+from purser.operator.operands.parts import NODE_NAME, ContainerTemplate, MountedVolume, Raw, config_map, container
 from purser.operator.policy.fields import Image
 from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.spec import ClusterPolicySpec
 
-_CHOSEN = Mount(name="config", at="/config", source={"emptyDir": {}})
+_CHOSEN = MountedVolume(name="config", at="/config", source={"emptyDir": {}})
 
 
-class Configured(msgspec.Struct, frozen=True, kw_only=True):
+class PluginConfigMount(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod has for its configuration; all empty without a ConfigMap."""
 
     env: dict[str, str | Raw] = {}
     """Of the main container."""
-    mounts: Sequence[Mount] = ()
+    mounts: Sequence[MountedVolume] = ()
     """Of the main container."""
-    init: Sequence[Container] = ()
-    beside: Sequence[Container] = ()
+    init: Sequence[ContainerTemplate] = ()
+    beside: Sequence[ContainerTemplate] = ()
     pod: Raw = {}
 
 
-def configured(spec: ClusterPolicySpec, process: str) -> Configured:
+def configured(spec: ClusterPolicySpec, process: str) -> PluginConfigMount:
     """``process`` is what is told of changes, by its name."""
     config = spec.device_plugin.config
     if not config.name:
-        return Configured()
+        return PluginConfigMount()
     mounts = (_CHOSEN, config_map("available-configs", config.name, "/available-configs"))
-    return Configured(
+    return PluginConfigMount(
         env={"CONFIG_FILE": "/config/config.yaml"},
         mounts=mounts,
         init=(_manager(spec, "config-manager-init", mounts, {"ONESHOT": "true", "SEND_SIGNAL": "false"}),),
@@ -49,7 +49,9 @@ def configured(spec: ClusterPolicySpec, process: str) -> Configured:
     )
 
 
-def _manager(spec: ClusterPolicySpec, name: str, mounts: Sequence[Mount], env: dict[str, str | Raw]) -> Container:
+def _manager(
+    spec: ClusterPolicySpec, name: str, mounts: Sequence[MountedVolume], env: dict[str, str | Raw]
+) -> ContainerTemplate:
     section = spec.device_plugin
     plugin = section if section.flavor == "nvidia" else spec.gfd
     return container(

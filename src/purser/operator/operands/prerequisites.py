@@ -1,6 +1,6 @@
 """What operands need beside their DaemonSets: RuntimeClasses, accounts and roles."""
 
-from purser.operator.model import Rendered, Wanted
+from purser.operator.model import Rendered, RenderInputs
 from purser.operator.operands.accounts import Account, accounts_of
 from purser.operator.operands.parts import OPERATOR, Raw, owned
 
@@ -8,7 +8,7 @@ _MODES = ("nvidia-cdi", "nvidia-legacy")
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """RuntimeClasses, and each account with its roles."""
     spec = wanted.policy.spec
     classes = [_runtime_class(wanted, name) for name in _runtimes(spec.operator.runtime_class)]
@@ -21,12 +21,12 @@ def _runtimes(name: str) -> tuple[str, ...]:
     return ("nvidia" if name in _MODES else name, *_MODES)
 
 
-def _runtime_class(wanted: Wanted, name: str) -> Rendered:
+def _runtime_class(wanted: RenderInputs, name: str) -> Rendered:
     obj = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
     return owned(wanted, OPERATOR, obj)
 
 
-def _account(wanted: Wanted, account: Account) -> list[Rendered]:
+def _account(wanted: RenderInputs, account: Account) -> list[Rendered]:
     metadata = {"name": account.name, "namespace": wanted.namespace}
     objects: list[Raw] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
     if account.cluster:

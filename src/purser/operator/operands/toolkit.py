@@ -4,9 +4,17 @@ import posixpath
 
 import msgspec
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.operands.mounts import CDI, VALIDATIONS, driver_root, host_root, under_host
-from purser.operator.operands.parts import Mount, Pod, Raw, container, host_network, host_path, per_runtime
+from purser.operator.operands.parts import (
+    MountedVolume,
+    PodTemplate,
+    Raw,
+    container,
+    host_network,
+    host_path,
+    per_runtime,
+)
 from purser.operator.operands.paths import RuntimePaths, path_variables, runtime_paths
 from purser.operator.operands.runtimes import ACCEPT_MOUNTS, ACCEPT_VARIABLE, device_list, uses_cdi
 from purser.operator.operands.waiting import driver_validation, told_of_driver
@@ -22,7 +30,7 @@ _FOLDERS = {"config": "/runtime/config", "drop_in": "/runtime/drop-in", "socket"
 """Where the toolkit's container sees the folders of the runtime's files."""
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime."""
     spec = wanted.policy.spec
     if Operand.TOOLKIT not in spec.enabled:
@@ -30,7 +38,7 @@ def render(wanted: Wanted) -> list[Rendered]:
     return per_runtime(wanted, lambda kind: _pod(spec, kind), Operand.TOOLKIT)
 
 
-def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> Pod:
+def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> PodTemplate:
     section = spec.toolkit
     paths = runtime_paths(kind, {each.name: each.value for each in section.env})
     own = [
@@ -52,7 +60,7 @@ def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> Pod:
     )
     more = {"hostPID": True, **host_network(section)}
     labels = {"app": "nvidia-container-toolkit-daemonset"}
-    return Pod(account=ACCOUNT, init=[driver_validation(spec)], containers=[main], more=more, labels=labels)
+    return PodTemplate(account=ACCOUNT, init=[driver_validation(spec)], containers=[main], more=more, labels=labels)
 
 
 def _variables(spec: ClusterPolicySpec, kind: RuntimeKind) -> dict[str, str | Raw]:
@@ -107,7 +115,7 @@ def _seen_source(source: str) -> str:
     return f"{kind}={under_host(path)}" if equals and kind == "file" else source
 
 
-def _path_mounts(paths: RuntimePaths, kind: RuntimeKind) -> list[Mount]:
+def _path_mounts(paths: RuntimePaths, kind: RuntimeKind) -> list[MountedVolume]:
     """The folders of these files: a mounted file would stay the old one when a new one takes its name."""
     return [
         host_path(

@@ -4,13 +4,13 @@ The check with CUDA runs in the validator's own pod, which has all GPUs anyway: 
 no GPU has to be free, and nothing is left behind.
 """
 
-from purser.operator.model import Rendered, RuntimeKind, Wanted
+from purser.operator.model import Rendered, RenderInputs, RuntimeKind
 from purser.operator.operands.mounts import VALIDATIONS, VALIDATIONS_DIR
 from purser.operator.operands.parts import (
     NAMESPACE,
     NODE_NAME,
-    Container,
-    Pod,
+    ContainerTemplate,
+    PodTemplate,
     Raw,
     container,
     host_network,
@@ -33,14 +33,14 @@ _GOES = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each in ("too
 """What it wrote; not where the driver is: others are told that by it, and who needs it may outlive the validator."""
 
 
-def render(wanted: Wanted) -> list[Rendered]:
+def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: Docker's have no RuntimeClass."""
     if Operand.VALIDATOR not in wanted.policy.spec.enabled:
         return []
     return per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.VALIDATOR)
 
 
-def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
+def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     spec = wanted.policy.spec
     section = spec.validator
     main = container(
@@ -53,7 +53,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
         privileged=True,
         more={"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", _GOES]}}}},
     )
-    return Pod(
+    return PodTemplate(
         account=ACCOUNT,
         init=_checks(spec),
         containers=[main],
@@ -62,7 +62,7 @@ def _pod(wanted: Wanted, kind: RuntimeKind) -> Pod:
     )
 
 
-def _checks(spec: ClusterPolicySpec) -> list[Container]:
+def _checks(spec: ClusterPolicySpec) -> list[ContainerTemplate]:
     """In their order. Without a device plugin there is nothing to count."""
     section = spec.validator
     node: dict[str, str | Raw] = {"NODE_NAME": NODE_NAME, "OPERATOR_NAMESPACE": NAMESPACE}

@@ -15,7 +15,15 @@ from purser.operator.operands.mounts import (
     host_root,
     under_host,
 )
-from purser.operator.operands.parts import NAMESPACE, NODE_NAME, Container, Mount, Raw, container, host_path
+from purser.operator.operands.parts import (
+    NAMESPACE,
+    NODE_NAME,
+    ContainerTemplate,
+    MountedVolume,
+    Raw,
+    container,
+    host_path,
+)
 from purser.operator.policy.fields import EnvVar, Image
 from purser.operator.policy.images import DEFAULTS, reference
 from purser.operator.policy.spec import ClusterPolicySpec
@@ -25,7 +33,7 @@ _UNTIL = "until {}; do echo 'waiting for the driver'; sleep 5; done"
 _KNOWN = f"[ -f {DRIVER_READY} ]"
 
 
-def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> Container:
+def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> ContainerTemplate:
     """NVIDIA's validator waits until the node's driver works, whosever it is, and writes down where that is. It looks
     for DaemonSets of drivers in its namespace. ``anew``: also where somebody has done so before."""
     section = spec.validator
@@ -48,15 +56,15 @@ def validation(
     component: str,
     own: Mapping[str, str | Raw],
     given: Sequence[EnvVar],
-    mounts: Sequence[Mount] = (),
+    mounts: Sequence[MountedVolume] = (),
     script: str = _VALIDATOR,
-) -> Container:
+) -> ContainerTemplate:
     """One check of NVIDIA's validator."""
     env = {"COMPONENT": component, "WITH_WAIT": "false", **own, **{each.name: each.value for each in given}}
     return _of_validator(spec, f"{component}-validation", script, env, (VALIDATIONS, *mounts))
 
 
-def until_driver(spec: ClusterPolicySpec) -> Container:
+def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
     """Waits for a driver on the node, and no longer where people keep those away who would write down where it is."""
     # A driver's container shows its root last, once its daemons run; through the node's root it is never an old one.
     elsewhere = under_host(spec.host_paths.driver_install_dir)
@@ -76,8 +84,8 @@ def told_of_driver(program: str, *, pause_s: int = 0) -> list[str]:
 
 
 def _of_validator(
-    spec: ClusterPolicySpec, name: str, script: str, env: Mapping[str, str | Raw], mounts: Sequence[Mount]
-) -> Container:
+    spec: ClusterPolicySpec, name: str, script: str, env: Mapping[str, str | Raw], mounts: Sequence[MountedVolume]
+) -> ContainerTemplate:
     section = spec.validator
     return container(
         name,

@@ -5,11 +5,11 @@ from typing import Any, Literal
 import msgspec
 
 from purser.operator.policy.fields import (
-    Component,
     Count,
     EnvVar,
     Image,
     Name,
+    OperandSection,
     Percent,
     PodSecurityContext,
     PullPolicy,
@@ -97,7 +97,7 @@ class UpgradePolicy(Section, frozen=True, kw_only=True):
     """After which time a node whose pods could not leave is tried again."""
 
 
-class Requirement(Section, frozen=True, kw_only=True):
+class DriverRequirement(Section, frozen=True, kw_only=True):
     """Which driver versions some nodes can do with. A node gets no driver that a requirement rules out."""
 
     node_selector: dict[str, str]
@@ -135,7 +135,7 @@ class Rdma(Section, frozen=True, kw_only=True):
     """Whether the MOFED driver is the host's."""
 
 
-class Manager(Image, frozen=True, kw_only=True):
+class DriverManager(Image, frozen=True, kw_only=True):
     """The init container that unloads an old driver."""
 
     env: tuple[EnvVar, ...] = ()
@@ -174,7 +174,7 @@ class VirtualTopology(Section, frozen=True, kw_only=True):
     """ConfigMap with the daemon's configuration; empty: none."""
 
 
-class Profile(Section, frozen=True, kw_only=True):
+class DriverProfile(Section, frozen=True, kw_only=True):
     """Another driver for some nodes. What it does not say the driver's own section says; a list or a section of it
     stands in place of the driver's as a whole."""
 
@@ -217,7 +217,7 @@ class Profile(Section, frozen=True, kw_only=True):
     """Instead of spec.gds."""
     gdrcopy: Sidecar | None = None
     """Instead of spec.gdrcopy."""
-    manager: Manager | None = None
+    manager: DriverManager | None = None
     """Instead of the driver's."""
     repo_config: RepoConfig | None = None
     """Instead of the driver's."""
@@ -254,7 +254,7 @@ class Profile(Section, frozen=True, kw_only=True):
         }
 
 
-class DriverSpec(Component, frozen=True, kw_only=True):
+class DriverSpec(OperandSection, frozen=True, kw_only=True):
     """The driver container. One DaemonSet per pool of nodes with equal OS, kernel and profile."""
 
     enabled: bool = True
@@ -271,7 +271,7 @@ class DriverSpec(Component, frozen=True, kw_only=True):
     """Of the driver container; there is one where any of its timing is set."""
     rdma: Rdma = Rdma()
     """GPUDirect RDMA."""
-    manager: Manager = Manager()
+    manager: DriverManager = DriverManager()
     """The init container that unloads an old driver."""
     repo_config: RepoConfig = RepoConfig()
     """Package repositories."""
@@ -295,9 +295,9 @@ class DriverSpec(Component, frozen=True, kw_only=True):
     """Of its pods; empty: spec.daemonsets.priorityClassName."""
     pod_security_context: PodSecurityContext | None = None
     """Of its pods; absent: spec.daemonsets.podSecurityContext."""
-    profiles: tuple[Profile, ...] = ()
+    profiles: tuple[DriverProfile, ...] = ()
     """Other drivers for some nodes."""
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[DriverRequirement, ...] = ()
     """Which versions some nodes can do with."""
     upgrade_policy: UpgradePolicy = UpgradePolicy()
     """How nodes go from one driver to another."""

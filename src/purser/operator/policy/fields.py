@@ -126,7 +126,7 @@ class Image(Section, frozen=True, kw_only=True):
     """Names of Secrets to pull with."""
 
 
-class Component(Image, frozen=True, kw_only=True):
+class OperandSection(Image, frozen=True, kw_only=True):
     """What every operand can be told."""
 
     resources: Resources = Resources()

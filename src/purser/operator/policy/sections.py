@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from purser.operator.policy.fields import (
-    Component,
     EnvVar,
+    OperandSection,
     Percent,
     PodSecurityContext,
     Seconds,
@@ -16,7 +16,7 @@ from purser.operator.policy.fields import (
 )
 
 
-class OperatorMetrics(Section, frozen=True, kw_only=True):
+class OperatorMetricsSection(Section, frozen=True, kw_only=True):
     """The operator's own metrics."""
 
     service_monitor: ServiceMonitor = ServiceMonitor()
@@ -34,7 +34,7 @@ class OperatorSection(Section, frozen=True, kw_only=True):
     """On every object that the operator makes."""
     annotations: dict[str, str] = {}
     """On every object that the operator makes."""
-    metrics: OperatorMetrics = OperatorMetrics()
+    metrics: OperatorMetricsSection = OperatorMetricsSection()
     """The operator's own metrics."""
 
 
@@ -64,7 +64,7 @@ class DaemonSets(Section, frozen=True, kw_only=True):
     """Of their pods. What a container of Purser's manifests says for itself wins."""
 
 
-class ToolkitSpec(Component, frozen=True, kw_only=True):
+class ToolkitSpec(OperandSection, frozen=True, kw_only=True):
     """The NVIDIA container toolkit: makes the node's container runtime hand GPUs to containers."""
 
     enabled: bool = True
@@ -89,7 +89,7 @@ class Mps(Section, frozen=True, kw_only=True):
     """On the host: where its pipes and logs are."""
 
 
-class DevicePluginSpec(Component, frozen=True, kw_only=True):
+class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
     """What kubelet gets its GPUs from."""
 
     enabled: bool = True
@@ -106,14 +106,14 @@ class DevicePluginSpec(Component, frozen=True, kw_only=True):
     """Of NVIDIA's plugin: MPS."""
 
 
-class GfdSpec(Component, frozen=True, kw_only=True):
+class GfdSpec(OperandSection, frozen=True, kw_only=True):
     """GPU feature discovery: labels nodes with what their GPUs are."""
 
     enabled: bool = True
     """Whether it runs."""
 
 
-class DcgmSpec(Component, frozen=True, kw_only=True):
+class DcgmSpec(OperandSection, frozen=True, kw_only=True):
     """A host engine of its own for DCGM."""
 
     enabled: bool = False
@@ -138,7 +138,7 @@ class JobMapping(Section, frozen=True, kw_only=True):
     """On the host: where these files are."""
 
 
-class DcgmExporterSpec(Component, frozen=True, kw_only=True):
+class DcgmExporterSpec(OperandSection, frozen=True, kw_only=True):
     """The DCGM exporter: metrics of GPUs."""
 
     enabled: bool = True
@@ -163,7 +163,7 @@ class DcgmExporterSpec(Component, frozen=True, kw_only=True):
     """Which labels of pods."""
 
 
-class NodeStatusExporterSpec(Component, frozen=True, kw_only=True):
+class NodeStatusExporterSpec(OperandSection, frozen=True, kw_only=True):
     """Metrics of what was validated on each node."""
 
     enabled: bool = False
@@ -177,7 +177,7 @@ class MigSection(Section, frozen=True, kw_only=True):
     """As in NVIDIA's device plugin."""
 
 
-class MigManagerSpec(Component, frozen=True, kw_only=True):
+class MigManagerSpec(OperandSection, frozen=True, kw_only=True):
     """Changes the MIG layout of nodes to what their label nvidia.com/mig.config names."""
 
     enabled: bool = True
@@ -199,7 +199,7 @@ class Env(Section, frozen=True, kw_only=True):
     """More variables."""
 
 
-class ValidatorSpec(Component, frozen=True, kw_only=True):
+class ValidatorSpec(OperandSection, frozen=True, kw_only=True):
     """Checks on each node that driver, toolkit and device plugin work."""
 
     enabled: bool = True
@@ -235,7 +235,7 @@ class HostPaths(Section, frozen=True, kw_only=True):
     """kubelet's root; empty: found per node (k0s and MicroK8s have their own), /var/lib/kubelet otherwise."""
 
 
-class Discovery(Component, frozen=True, kw_only=True):
+class Discovery(OperandSection, frozen=True, kw_only=True):
     """How GPU nodes are found. Images and the like are those of Purser's own discovery."""
 
     enabled: bool = True

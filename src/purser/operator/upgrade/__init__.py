@@ -32,11 +32,11 @@ Not here: which driver a node should have (``kernel``), what it shares with MIG 
 from purser.operator.upgrade.advance import advance, upgrade_status
 from purser.operator.upgrade.budget import unavailable
 from purser.operator.upgrade.failing import trouble_of
-from purser.operator.upgrade.plan import Plan, plan
+from purser.operator.upgrade.plan import UpgradePlan, plan
 from purser.operator.upgrade.plan_text import plan_lines
 from purser.operator.upgrade.states import (
-    Fleet,
     State,
+    UpgradeInputs,
     bars_mig,
     is_due,
     is_kept_by_taint,
@@ -47,9 +47,9 @@ from purser.operator.upgrade.states import (
 )
 
 __all__ = [
-    "Fleet",
-    "Plan",
     "State",
+    "UpgradeInputs",
+    "UpgradePlan",
     "advance",
     "bars_mig",
     "is_due",

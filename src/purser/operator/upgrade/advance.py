@@ -9,13 +9,13 @@ from purser.operator.model import Moves, PatchNode, Say
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.steps import moves_of, waits_of
 from purser.operator.policy.status import UpgradeStatus
-from purser.operator.upgrade.budget import Turn, fleet_target, turn
+from purser.operator.upgrade.budget import UpgradeTurn, fleet_target, turn
 from purser.operator.upgrade.failing import trouble_of
 from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
     UNDER_WAY,
-    Fleet,
     State,
+    UpgradeInputs,
     is_managed,
     is_under_way,
     late_set,
@@ -27,13 +27,13 @@ from purser.operator.upgrade.writing import EVENT_REASON, release
 from purser.operator.wording import natural, some
 
 
-def advance(fleet: Fleet) -> Moves:
+def advance(fleet: UpgradeInputs) -> Moves:
     """What to do next on every node: at most one patch each.
 
     Nodes that are under way go on whatever happens; new ones begin as far as the bounds allow.
     """
     if not fleet.policy.auto_upgrade:
-        return Moves(patches=_released(fleet), gauges=_gauges(fleet, Turn()))
+        return Moves(patches=_released(fleet), gauges=_gauges(fleet, UpgradeTurn()))
     now, ledger = turn(fleet), DisruptionLedger(fleet.budgets)
     nodes = sorted(fleet.standings, key=lambda each: natural(each.node.name))
     steps = {each.node.name: next_step(each, fleet, ledger) for each in nodes}
@@ -47,9 +47,9 @@ def advance(fleet: Fleet) -> Moves:
     )
 
 
-def upgrade_status(fleet: Fleet, moves: Moves) -> UpgradeStatus:
+def upgrade_status(fleet: UpgradeInputs, moves: Moves) -> UpgradeStatus:
     """How far the upgrade is, and what is in the way, by the moves of the round."""
-    now = turn(fleet) if fleet.policy.auto_upgrade else Turn()
+    now = turn(fleet) if fleet.policy.auto_upgrade else UpgradeTurn()
     counts = _counts(fleet)
     is_halted = bool(now.halted) and counts["pending"] > 0
     total = sum(counts.values())
@@ -63,13 +63,13 @@ def upgrade_status(fleet: Fleet, moves: Moves) -> UpgradeStatus:
     )
 
 
-def _released(fleet: Fleet) -> dict[str, PatchNode]:
+def _released(fleet: UpgradeInputs) -> dict[str, PatchNode]:
     """Automatic upgrades are off: nodes are given back as they are."""
     made = (release(each.node, "automatic upgrades are off") for each in fleet.standings)
     return {each.node: each for each in made if each is not None}
 
 
-def _news_of_policy(fleet: Fleet, now: Turn) -> tuple[Say, ...]:
+def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[Say, ...]:
     if not now.halted or not now.waiting:
         return ()
     name, uid = fleet.policy_ref
@@ -81,7 +81,7 @@ def _news_of_policy(fleet: Fleet, now: Turn) -> tuple[Say, ...]:
 # --- in numbers and words
 
 
-def _counts(fleet: Fleet) -> dict[str, int]:
+def _counts(fleet: UpgradeInputs) -> dict[str, int]:
     counts = dict.fromkeys(("pending", "in_progress", "done", "failed", "skipped"), 0)
     for standing in fleet.standings:
         if is_managed(standing) or state_of(standing.node) in UNDER_WAY:
@@ -97,7 +97,7 @@ def _counts(fleet: Fleet) -> dict[str, int]:
     return counts
 
 
-def _gauges(fleet: Fleet, now: Turn) -> dict[Gauge, float]:
+def _gauges(fleet: UpgradeInputs, now: UpgradeTurn) -> dict[Gauge, float]:
     counts = _counts(fleet)
     return {
         Gauge.AUTO_UPGRADE: float(fleet.policy.auto_upgrade),
@@ -109,7 +109,7 @@ def _gauges(fleet: Fleet, now: Turn) -> dict[Gauge, float]:
     }
 
 
-def _message(fleet: Fleet, moves: Moves, now: Turn, counts: Mapping[str, int]) -> str:
+def _message(fleet: UpgradeInputs, moves: Moves, now: UpgradeTurn, counts: Mapping[str, int]) -> str:
     if not fleet.policy.auto_upgrade:
         left = counts["pending"] + counts["skipped"]
         return f"automatic upgrades are off; {left} nodes keep another driver" if left else ""
@@ -126,7 +126,7 @@ def _message(fleet: Fleet, moves: Moves, now: Turn, counts: Mapping[str, int]) -
     return "; ".join(parts)
 
 
-def _stuck(fleet: Fleet, moves: Moves) -> dict[str, str]:
+def _stuck(fleet: UpgradeInputs, moves: Moves) -> dict[str, str]:
     """What nodes wait for that failed, and then what those do that are under way."""
     failed = {each.node.name for each in fleet.standings if trouble_of(each.node)}
     busy = {each.node.name for each in fleet.standings if is_under_way(each.node)} - failed

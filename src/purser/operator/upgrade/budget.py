@@ -18,8 +18,8 @@ from purser.operator.order import Operand
 from purser.operator.upgrade.bystanders import may_be_unavailable, may_be_under_way, may_have_failed
 from purser.operator.upgrade.canary import Hold, hold, is_canary
 from purser.operator.upgrade.states import (
-    Fleet,
     State,
+    UpgradeInputs,
     away_until,
     is_due,
     is_managed,
@@ -36,7 +36,7 @@ from purser.operator.upgrade.states import (
 from purser.operator.wording import NaturalKey, counted, natural, some
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradeTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Who begins in this round, and why the others do not."""
 
     begin: tuple[Standing, ...] = ()
@@ -51,7 +51,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     hold: Hold = Hold()
 
 
-def is_unavailable(standing: Standing, fleet: Fleet) -> bool:
+def is_unavailable(standing: Standing, fleet: UpgradeInputs) -> bool:
     """It takes no new pods, or soon will not."""
     return takes_no_pods(standing.node) or standing.node.name in fleet.held
 
@@ -61,7 +61,7 @@ def takes_no_pods(node: NodeView) -> bool:
     return node.unschedulable or not node.ready or is_under_way(node)
 
 
-def unavailable(fleet: Fleet, moves: Moves) -> frozenset[str]:
+def unavailable(fleet: UpgradeInputs, moves: Moves) -> frozenset[str]:
     """Nodes that are unavailable before or after a round's writes: whatever the order in which these are made."""
     after = (patched(each.node, moves.patches.get(each.node.name)) for each in fleet.standings)
     before = {each.node.name for each in fleet.standings if is_unavailable(each, fleet)}
@@ -74,7 +74,7 @@ def fleet_target(standings: Iterable[Standing]) -> str:
     return ",".join(sorted({each.target for each in standings if is_managed(each)}))
 
 
-def regressions(fleet: Fleet) -> list[Standing]:
+def regressions(fleet: UpgradeInputs) -> list[Standing]:
     """Nodes on which the driver that they should have does not work, and nobody said yet that this is no matter."""
     known = (each for each in fleet.standings if is_managed(each) and not is_resumed(each, fleet))
     return [each for each in known if reached_target(each) and _is_worse(each)]
@@ -89,7 +89,7 @@ def _is_worse(standing: Standing) -> bool:
     return state is State.DONE and is_there and state_name(Operand.DRIVER, standing) == "failing"
 
 
-def halt(fleet: Fleet) -> str:
+def halt(fleet: UpgradeInputs) -> str:
     """Why no further node begins: too many whose new driver does not work. Empty: the upgrade goes on."""
     bad = {each.node.name for each in regressions(fleet)}
     bad |= {each.node.name for each in fleet.left_out if may_have_failed(each, fleet)}
@@ -99,7 +99,7 @@ def halt(fleet: Fleet) -> str:
     return f"the new driver does not work on {counted(len(bad), 'node')}: {some(names)}"
 
 
-def turn(fleet: Fleet) -> Turn:
+def turn(fleet: UpgradeInputs) -> UpgradeTurn:
     """Who begins. Every node that does not has a reason."""
     due = [each for each in fleet.standings if state_of(each.node) is State.REQUIRED and is_due(each)]
     skipped = {each.node.name: why for each in due if (why := passed_over(each))}
@@ -120,17 +120,17 @@ def turn(fleet: Fleet) -> Turn:
         begin.append(each)
         parallel -= 1
         room -= not is_unavailable(each, fleet)
-    return Turn(begin=tuple(begin), waiting=waiting, skipped=skipped, slots=slots, halted=halted, hold=held)
+    return UpgradeTurn(begin=tuple(begin), waiting=waiting, skipped=skipped, slots=slots, halted=halted, hold=held)
 
 
-def _parallel_slots(fleet: Fleet) -> int:
+def _parallel_slots(fleet: UpgradeInputs) -> int:
     if fleet.policy.max_parallel_upgrades == 0:
         return len(fleet.standings)
     begun = sum(_has_its_turn(each, fleet) for each in fleet.standings)
     return fleet.policy.max_parallel_upgrades - begun - sum(may_be_under_way(each) for each in fleet.left_out)
 
 
-def _has_its_turn(standing: Standing, fleet: Fleet) -> bool:
+def _has_its_turn(standing: Standing, fleet: UpgradeInputs) -> bool:
     node = standing.node
     if node.ready or is_untouched(standing):  # one that is away is given back in this round
         return is_under_way(node)
@@ -138,13 +138,13 @@ def _has_its_turn(standing: Standing, fleet: Fleet) -> bool:
     return is_under_way(node) and not is_over(until, fleet.now)
 
 
-def order(standing: Standing, fleet: Fleet) -> tuple[bool, bool, NaturalKey]:
+def order(standing: Standing, fleet: UpgradeInputs) -> tuple[bool, bool, NaturalKey]:
     """By which nodes have their turn: canaries first; those that failed before come after the others."""
     failed_before = UPGRADE_FAILURE_ANNOTATION in standing.node.annotations
     return not is_canary(standing, fleet), failed_before, natural(standing.node.name)
 
 
-def _why_not(standing: Standing, fleet: Fleet, halted: str, held: Hold, parallel: int, room: int) -> str:
+def _why_not(standing: Standing, fleet: UpgradeInputs, halted: str, held: Hold, parallel: int, room: int) -> str:
     if halted:
         return f"the upgrade is halted: {halted}"
     if late := late_set(standing, fleet):

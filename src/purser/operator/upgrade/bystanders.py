@@ -5,7 +5,7 @@ Whatever cannot be ruled out counts, so that others never do more than they may.
 
 from purser.operator.model import LeftOut
 from purser.operator.names import MIG_STEP_ANNOTATION, UPGRADE_STATE_LABEL, UPGRADE_TARGET_ANNOTATION
-from purser.operator.upgrade.states import Fleet, State
+from purser.operator.upgrade.states import State, UpgradeInputs
 
 _AT_REST = frozenset({State.UNKNOWN.value, State.REQUIRED.value, State.DONE.value, State.FAILED.value})
 
@@ -22,7 +22,7 @@ def may_be_unavailable(left_out: LeftOut) -> bool:
     return held or not node.ready or may_be_under_way(left_out)
 
 
-def may_have_failed(left_out: LeftOut, fleet: Fleet) -> bool:
+def may_have_failed(left_out: LeftOut, fleet: UpgradeInputs) -> bool:
     """The driver that it was upgraded to may not work there, and nobody said that this is no matter."""
     target = left_out.node.annotations.get(UPGRADE_TARGET_ANNOTATION, "")
     if target and target in {each.strip() for each in fleet.resume.split(",")}:

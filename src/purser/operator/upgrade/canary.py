@@ -5,8 +5,8 @@ import msgspec
 from purser.operator.model import NodeView, Standing
 from purser.operator.order import Operand
 from purser.operator.upgrade.states import (
-    Fleet,
     State,
+    UpgradeInputs,
     is_managed,
     is_resumed,
     passed_over,
@@ -27,17 +27,17 @@ class Hold(msgspec.Struct, frozen=True):
     """When time alone ends it."""
 
 
-def is_canary(standing: Standing, fleet: Fleet) -> bool:
+def is_canary(standing: Standing, fleet: UpgradeInputs) -> bool:
     """It goes first."""
     return _is_selected(standing.node, fleet)
 
 
-def _is_selected(node: NodeView, fleet: Fleet) -> bool:
+def _is_selected(node: NodeView, fleet: UpgradeInputs) -> bool:
     selector = fleet.policy.canary.node_selector
     return bool(selector) and selector.items() <= node.labels.items()
 
 
-def hold(fleet: Fleet) -> Hold:
+def hold(fleet: UpgradeInputs) -> Hold:
     """Whether the canaries have done well. Those that cannot be upgraded are not waited for, as long as one was; nor
     are those that failed with a driver of which people said that it goes on all the same."""
     if not fleet.policy.canary.node_selector:

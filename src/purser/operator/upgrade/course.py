@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from purser.operator.merging import patched
-from purser.operator.model import Moves, OperandOnNode, PodView, Standing, Workload
+from purser.operator.model import Moves, NodeWorkload, OperandOnNode, OperandPod, Standing
 from purser.operator.names import POOL_LABEL
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import gpu_pods, jobs
@@ -21,8 +21,8 @@ from purser.operator.upgrade.canary import is_canary
 from purser.operator.upgrade.failing import trouble_of
 from purser.operator.upgrade.states import (
     UNDER_WAY,
-    Fleet,
     State,
+    UpgradeInputs,
     is_due,
     is_under_way,
     passed_over,
@@ -73,7 +73,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 class Course:
     """The optimistic copy, and what was seen on the way."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: UpgradeInputs) -> None:
         policy = msgspec.structs.replace(
             fleet.policy,
             auto_upgrade=True,
@@ -91,7 +91,7 @@ class Course:
         self._pods: dict[str, dict[str, PlannedPod]] = {}
         self.waves: list[list[str]] = []
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> UpgradeInputs:
         """How it looks now, with those who could be next."""
         waiting = sum(self._could_begin(each) for each in self._standings.values())
         while self._line and waiting < self._slots + SPARE:
@@ -102,7 +102,7 @@ class Course:
             self._base, now=self._now, standings=tuple(self._standings.values()), workloads=self._workloads
         )
 
-    def whole_fleet(self) -> Fleet:
+    def whole_fleet(self) -> UpgradeInputs:
         """How it looks now, with the whole line."""
         return msgspec.structs.replace(self.fleet(), standings=(*self._standings.values(), *self._line))
 
@@ -144,7 +144,7 @@ class Course:
     def _begins(self, name: str, moves: Moves) -> bool:
         return State.CORDON.value in moves.patches[name].labels.values()
 
-    def _imagine(self, fleet: Fleet, moves: Moves) -> bool:
+    def _imagine(self, fleet: UpgradeInputs, moves: Moves) -> bool:
         """Do what was decided, and what a cluster would do then. Whether anything changed."""
         before = (dict(self._standings), dict(self._workloads))
         for name, patch in moves.patches.items():
@@ -168,11 +168,11 @@ class Course:
                 del self._standings[name]  # done
         return before != (self._standings, self._workloads)
 
-    def _leaves(self, pod: Workload, how: Literal["evicted", "waited for"]) -> None:
+    def _leaves(self, pod: NodeWorkload, how: Literal["evicted", "waited for"]) -> None:
         self._ends(pod)
         self._pods.setdefault(pod.node, {})[pod.uid] = PlannedPod(pod.namespace, pod.name, how)
 
-    def _ends(self, pod: Workload) -> None:
+    def _ends(self, pod: NodeWorkload) -> None:
         self._workloads[pod.node] = tuple(each for each in self._workloads[pod.node] if each.uid != pod.uid)
 
     def _end_those_that_go(self, name: str) -> None:
@@ -191,7 +191,7 @@ class Course:
                 yield PlannedPod(pod.namespace, pod.name, "in the way", why)
 
 
-def _matters(standing: Standing, fleet: Fleet) -> bool:
+def _matters(standing: Standing, fleet: UpgradeInputs) -> bool:
     """It bears on whether others begin: it takes room, goes first, or fails."""
     state = state_of(standing.node)
     fails = state is State.FAILED or state_name(Operand.DRIVER, standing) == "failing"
@@ -218,8 +218,8 @@ def _settled(standing: Standing, now: float) -> Standing:
 
 
 def _in_the_end(
-    standing: Standing, operand: Operand, pod: PodView | None, driver: PodView | None, now: float
-) -> PodView:
+    standing: Standing, operand: Operand, pod: OperandPod | None, driver: OperandPod | None, now: float
+) -> OperandPod:
     """An operand's pod as it will be: ready, and the validator's not older than the driver's."""
     is_stale = pod is not None and driver is not None and pod.created < driver.created
     if pod is None or (operand is Operand.VALIDATOR and is_stale):
@@ -232,8 +232,8 @@ def _daemon_set(standing: Standing, operand: Operand) -> str:
     return standing.pool.daemon_set if is_driver and standing.pool is not None else f"purser-{operand}"
 
 
-def _new_pod(standing: Standing, operand: Operand, now: float) -> PodView:
-    return PodView(
+def _new_pod(standing: Standing, operand: Operand, now: float) -> OperandPod:
+    return OperandPod(
         namespace="",
         name=f"{operand}-new",
         uid=f"{operand}-new-{now}",

@@ -3,20 +3,20 @@
 from purser.operator.model import NodeView, Standing
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
 from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
-from purser.operator.nodework.steps import Step, to
+from purser.operator.nodework.steps import NodeStep, to
 from purser.operator.order import Operand
-from purser.operator.upgrade.states import Fleet, State, state_of
+from purser.operator.upgrade.states import State, UpgradeInputs, state_of
 from purser.operator.upgrade.writing import fail, say
 
 UNTOLD = "its driver upgrade failed, and the node does not say why any more"
 
 
-def give_up(standing: Standing, fleet: Fleet, why: str) -> Step:
+def give_up(standing: Standing, fleet: UpgradeInputs, why: str) -> NodeStep:
     """Before its old driver was touched: the node is given back, and tried again later."""
     return to(fail(standing, fleet.now, why, touched=False), say(standing.node, why, warning=True))
 
 
-def regress(standing: Standing, fleet: Fleet, why: str) -> Step:
+def regress(standing: Standing, fleet: UpgradeInputs, why: str) -> NodeStep:
     """After: it stays cordoned, and counts towards halting the upgrade."""
     return to(fail(standing, fleet.now, why, touched=True), say(standing.node, why, warning=True))
 

@@ -12,7 +12,7 @@ from purser.operator.names import (
 )
 from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
 from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.steps import Step, Texts, patch, to
+from purser.operator.nodework.steps import NodeStep, Texts, patch, to
 from purser.operator.upgrade.away import away
 from purser.operator.upgrade.emptying import empty
 from purser.operator.upgrade.failing import trouble_of
@@ -21,8 +21,8 @@ from purser.operator.upgrade.states import (
     EMPTYING,
     REQUESTED,
     UNDER_WAY,
-    Fleet,
     State,
+    UpgradeInputs,
     has_clock,
     is_due,
     is_managed,
@@ -37,7 +37,7 @@ from purser.operator.upgrade.states import (
 from purser.operator.upgrade.writing import clock_text, cordoned, enter, finish, hold_back, put_back, release, say
 
 
-def next_step(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
+def next_step(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
     """What to do next. That a node begins is not decided here (`budget.turn`)."""
     node, state = standing.node, state_of(standing.node)
     if not is_managed(standing) and not standing.waits:
@@ -45,7 +45,7 @@ def next_step(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Ste
     if state in UNDER_WAY and not node.ready:
         return away(standing, fleet)
     if standing.waits:  # which driver it gets is not known for now: nothing is begun, and nothing given back
-        return _stop_clock(standing, standing.waits) if state in UNDER_WAY else Step(waits=standing.waits)
+        return _stop_clock(standing, standing.waits) if state in UNDER_WAY else NodeStep(waits=standing.waits)
     if state not in UNDER_WAY:
         return _failed(standing, fleet) if state is State.FAILED else _idle(standing, fleet)
     if standing.barred and is_untouched(standing):
@@ -61,7 +61,7 @@ def next_step(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Ste
     return _STEPS[state](standing, fleet, ledger)
 
 
-def begin(standing: Standing, fleet: Fleet) -> Step:
+def begin(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
     """It is this node's turn."""
     node = standing.node
     pod = stale_pod(standing)
@@ -76,53 +76,53 @@ def _kept_away(standing: Standing) -> str:
     return "" if is_valid(standing) else standing.kept_away
 
 
-def _stop_clock(standing: Standing, why: str) -> Step:
+def _stop_clock(standing: Standing, why: str) -> NodeStep:
     """Nothing that happens meanwhile is held against its driver."""
     told: Texts = {UPGRADE_STEP_START_ANNOTATION: None, UPGRADE_AWAY_SINCE_ANNOTATION: None}
     stopped = patch(standing.node, why, annotations=told)
-    return Step(patch=stopped if stopped.annotations else None, waits=why)
+    return NodeStep(patch=stopped if stopped.annotations else None, waits=why)
 
 
-def _idle(standing: Standing, fleet: Fleet) -> Step:
+def _idle(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
     """Due or not: the label says so."""
     node, state = standing.node, state_of(standing.node)
     if is_due(standing):
         if state is State.REQUIRED:
-            return Step(waits=trouble_of(node) or "waits for its turn")
+            return NodeStep(waits=trouble_of(node) or "waits for its turn")
         return to(patch(node, "another driver is due", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     is_half_way = is_cordoned_by(node, Cordoner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
     if state is State.REQUIRED or is_half_way:  # the policy went back, or somebody took the state away in the middle
         return to(finish(standing, fleet.now))
     if state is State.DONE:
-        return Step()
+        return NodeStep()
     return to(patch(node, "nothing to upgrade", labels={UPGRADE_STATE_LABEL: State.DONE.value}))
 
 
-def _failed(standing: Standing, fleet: Fleet) -> Step:
+def _failed(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
     """It is tried again where its old driver still runs; it recovers where the new one came to work after all."""
     node = standing.node
     if stale_pod(standing) is None:
         if is_valid(standing):
             # Straight to the end: a state in between would count as an upgrade that nobody let begin.
             return to(finish(standing, fleet.now), say(node, "the driver works after all"))
-        return Step(waits=trouble_of(node))
+        return NodeStep(waits=trouble_of(node))
     start = step_start(node) if has_clock(node, fleet.now) else None
     again = (start or 0.0) + fleet.policy.retry_after_seconds
     if not reached_target(standing) or fleet.now >= again:
         return to(patch(node, "it is tried again", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
-    return Step(waits=trouble_of(node), until=again)
+    return NodeStep(waits=trouble_of(node), until=again)
 
 
-def _cordon(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
+def _cordon(standing: Standing, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
     return to(hold_back(standing, fleet, "cordoned for its driver upgrade"))
 
 
-def _uncordon(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
+def _uncordon(standing: Standing, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
     done = finish(standing, fleet.now)
     return to(done, say(standing.node, done.why))
 
 
-_STEPS: dict[State, Callable[[Standing, Fleet, DisruptionLedger], Step]] = {
+_STEPS: dict[State, Callable[[Standing, UpgradeInputs, DisruptionLedger], NodeStep]] = {
     State.CORDON: _cordon,
     State.JOBS: empty,
     State.PODS: empty,

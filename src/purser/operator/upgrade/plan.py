@@ -12,11 +12,11 @@ from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, turn
 from purser.operator.upgrade.course import Course, PlannedNode
 from purser.operator.upgrade.failing import trouble_of
-from purser.operator.upgrade.states import Fleet, is_due, is_managed, is_under_way, passed_over, stale_pod
+from purser.operator.upgrade.states import UpgradeInputs, is_due, is_managed, is_under_way, passed_over, stale_pod
 from purser.operator.wording import natural
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What an upgrade would do."""
 
     target: str
@@ -36,7 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Automatic upgrades are off: none of it would happen by itself."""
 
 
-def plan(fleet: Fleet) -> Plan:
+def plan(fleet: UpgradeInputs) -> UpgradePlan:
     """What the upgrade of this fleet would do, once its DaemonSets are as the policy says. ``fleet.workloads`` has the
     pods of every node that needs one."""
     course = Course(fleet)
@@ -46,7 +46,7 @@ def plan(fleet: Fleet) -> Plan:
     final = turn(course.whole_fleet())
     begun = {name for wave in course.waves for name in wave}.union(under_way)
     due = [each for each in fleet.standings if is_due(each) and each.node.name not in begun]
-    return Plan(
+    return UpgradePlan(
         target=fleet_target(fleet.standings),
         waves=tuple(tuple(course.told(name) for name in wave) for wave in course.waves),
         under_way=tuple(course.told(name, doing.get(name, "")) for name in under_way),

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Mapping
 
 from purser.operator.upgrade.course import PlannedNode
-from purser.operator.upgrade.plan import Plan
+from purser.operator.upgrade.plan import UpgradePlan
 from purser.operator.wording import counted, natural
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def plan_lines(plan: UpgradePlan) -> list[str]:
     """For people: who is under way, then wave by wave, then who is left out and why."""
     return list(_lines(plan))
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: UpgradePlan) -> Iterator[str]:
     yield f"target: {plan.target or 'no driver of the operator'}"
     if plan.off:
         yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this happens by itself"

@@ -13,12 +13,12 @@ from purser.operator.names import (
 from purser.operator.nodework.clocks import deadline, is_over
 from purser.operator.nodework.disruption import DisruptionLedger
 from purser.operator.nodework.evicting import Leaving, ask_to_leave, gpu_pods
-from purser.operator.nodework.steps import UNKNOWN_PODS, Step, Texts, ask_again, patch, to
+from purser.operator.nodework.steps import UNKNOWN_PODS, NodeStep, Texts, ask_again, patch, to
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.failing import give_up, regress, trouble, unready
 from purser.operator.upgrade.states import (
-    Fleet,
     State,
+    UpgradeInputs,
     is_valid,
     reached_target,
     restarts_only,
@@ -33,7 +33,7 @@ MAX_RESTARTS = 10
 OTHER_DRIVER = "the policy wants another driver by now"
 
 
-def replace(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
+def replace(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
     """Once nothing uses the old driver it is told to go; then the new one is waited for."""
     stale, keeps_users = stale_pod(standing), UPGRADE_RESTART_ONLY_ANNOTATION in standing.node.annotations
     if stale is None:
@@ -59,14 +59,14 @@ def replace(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
         return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
     if standing.pool is not None and standing.node.labels.get(POOL_LABEL) != standing.pool.name:
         return to(patch(standing.node, f"driver pool {standing.pool.name}", labels={POOL_LABEL: standing.pool.name}))
-    return Step(deletions=(DeletePod(stale, "driver upgrade"),), waits="waits for its old driver to go")
+    return NodeStep(deletions=(DeletePod(stale, "driver upgrade"),), waits="waits for its old driver to go")
 
 
-def validate(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
+def validate(standing: Standing, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
     """The new driver is ready; the operands that need it are to be, too."""
     if stale_pod(standing) is not None:
         if standing.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
-            return Step(waits=f"{OTHER_DRIVER}, and a MIG change is under way there")
+            return NodeStep(waits=f"{OTHER_DRIVER}, and a MIG change is under way there")
         return to(hold_back(standing, fleet, OTHER_DRIVER))
     if is_valid(standing):
         return to(enter(standing, State.UNCORDON, fleet.now, "the node is valid"))
@@ -77,19 +77,19 @@ def validate(standing: Standing, fleet: Fleet, _: DisruptionLedger) -> Step:
     until = deadline(step_start(standing.node), timeout)
     if is_over(until, fleet.now):
         return regress(standing, fleet, f"it was not valid within {timeout} s{unready(standing)}")
-    return Step(waits=f"waits for its validation{unready(standing)}", until=until)
+    return NodeStep(waits=f"waits for its validation{unready(standing)}", until=until)
 
 
-def _await_daemon_set(standing: Standing, fleet: Fleet) -> Step:
+def _await_daemon_set(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
     """The driver was replaced by an old one again: deleting that as well would only go on for ever."""
     timeout = fleet.policy.driver_timeout_seconds
     until = deadline(step_start(standing.node), timeout)
     if is_over(until, fleet.now):
         return give_up(standing, fleet, f"its DaemonSet still made the old driver after {timeout} s")
-    return Step(waits="its DaemonSet still makes the old driver", until=until)
+    return NodeStep(waits="its DaemonSet still makes the old driver", until=until)
 
 
-def _users_of_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step | None:
+def _users_of_driver(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep | None:
     """What still uses the old driver: paused operands, and GPU pods. None: nothing does.
 
     A driver that is unloaded under its users leaves a module that cannot be loaded again without a reboot.
@@ -97,18 +97,18 @@ def _users_of_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger)
     paused = dependents(Operand.DRIVER)
     operands = sorted(pod.name for pod in standing.pods if pod.operand in paused)
     if operands:
-        return Step(waits=f"waits for the operand's pod {operands[0]} to leave")
+        return NodeStep(waits=f"waits for the operand's pod {operands[0]} to leave")
     workloads = fleet.workloads.get(standing.node.name)
     if workloads is None:
-        return Step(waits=UNKNOWN_PODS)
+        return NodeStep(waits=UNKNOWN_PODS)
     left = gpu_pods(workloads)
     if not left:
         return None
     leaving = ask_to_leave(left, fleet.rules, ledger, "driver upgrade")
-    return Step(evictions=leaving.evictions, waits=leaving.describe(len(left)))
+    return NodeStep(evictions=leaving.evictions, waits=leaving.describe(len(left)))
 
 
-def _await_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Step:
+def _await_driver(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
     pod = standing.pod_of(Operand.DRIVER)
     if pod is not None and pod.ready:
         return to(enter(standing, State.VALIDATION, fleet.now, "the new driver is ready"))
@@ -121,7 +121,7 @@ def _await_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) ->
         return regress(standing, fleet, f"the new driver was restarted {pod.restarts} times{told}")
     waits = f"waits for its new driver{told}"
     if pod is None and UPGRADE_OLD_DRIVER_LEFT_ANNOTATION not in standing.node.annotations:
-        return Step(patch=_drivers_clock(standing, fleet), evictions=leaving.evictions, waits=waits)
+        return NodeStep(patch=_drivers_clock(standing, fleet), evictions=leaving.evictions, waits=waits)
     timeout = fleet.policy.driver_timeout_seconds
     start = step_start(standing.node) or fleet.now
     since = max(start, pod.created) if pod is not None else start
@@ -129,10 +129,10 @@ def _await_driver(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) ->
     if is_over(until, fleet.now):
         return regress(standing, fleet, f"the new driver was not ready within {timeout} s{told}")
     again = ask_again(fleet.now, until) if leaving.evictions else until
-    return Step(evictions=leaving.evictions, waits=waits, until=again)
+    return NodeStep(evictions=leaving.evictions, waits=waits, until=again)
 
 
-def _drivers_clock(standing: Standing, fleet: Fleet) -> PatchNode:
+def _drivers_clock(standing: Standing, fleet: UpgradeInputs) -> PatchNode:
     """The state began before its users left, which may have taken any time."""
     began = clock_text(fleet.now)
     told: Texts = {UPGRADE_STEP_START_ANNOTATION: began, UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: began}
@@ -145,7 +145,7 @@ def _lost_its_excuse(standing: Standing) -> bool:
     return kept is not None and standing.pool is not None and kept != standing.driver_template.configuration
 
 
-def _late_users(standing: Standing, fleet: Fleet, ledger: DisruptionLedger) -> Leaving:
+def _late_users(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> Leaving:
     """GPU pods of a driver that went by other hands than the upgrade's: under them the new one cannot be loaded."""
     if UPGRADE_RESTART_ONLY_ANNOTATION in standing.node.annotations:
         return Leaving()

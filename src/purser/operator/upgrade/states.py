@@ -3,7 +3,7 @@
 import math
 from enum import StrEnum
 
-from purser.operator.model import LeftOut, NodeView, PodView, Standing
+from purser.operator.model import LeftOut, NodeView, OperandPod, Standing
 from purser.operator.names import (
     DEPLOY,
     PAUSED_FOR_UPGRADE,
@@ -56,7 +56,7 @@ EMPTYING = frozenset({State.JOBS, State.PODS, State.DRAIN})
 """The old driver is untouched, and workloads leave."""
 
 
-class Fleet(NodeWork, frozen=True, kw_only=True):
+class UpgradeInputs(NodeWork, frozen=True, kw_only=True):
     """Everything that an upgrade is decided from."""
 
     resume: str
@@ -111,7 +111,7 @@ def is_managed(standing: Standing) -> bool:
     return standing.pool is not None and not standing.obstacle and driver is not None and driver.state != "excluded"
 
 
-def stale_pod(standing: Standing) -> PodView | None:
+def stale_pod(standing: Standing) -> OperandPod | None:
     """The driver's pod that is to be replaced: of another template or pool, or one that somebody wants restarted."""
     pod = standing.pod_of(Operand.DRIVER)
     if pod is None or not is_managed(standing):
@@ -119,7 +119,7 @@ def stale_pod(standing: Standing) -> PodView | None:
     return pod if _is_asked_for(standing, pod) or not standing.driver_is_current else None
 
 
-def _is_asked_for(standing: Standing, driver: PodView) -> bool:
+def _is_asked_for(standing: Standing, driver: OperandPod) -> bool:
     return standing.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, driver.uid)
 
 
@@ -140,7 +140,7 @@ def is_due(standing: Standing) -> bool:
     return is_managed(standing) and (stale_pod(standing) is not None or half_way)
 
 
-def late_set(standing: Standing, fleet: Fleet) -> str:
+def late_set(standing: Standing, fleet: UpgradeInputs) -> str:
     """That the node's driver cannot come yet, in one sentence's end; empty: it can, or is there."""
     pool = standing.pool
     if pool is None or pool.daemon_set not in fleet.late_sets:
@@ -155,7 +155,7 @@ def is_untouched(standing: Standing) -> bool:
     return state in EMPTYING or state is State.CORDON or (state is State.RESTART and stale_pod(standing) is not None)
 
 
-def away_until(node: NodeView, fleet: Fleet) -> float | None:
+def away_until(node: NodeView, fleet: UpgradeInputs) -> float | None:
     """Until when a node that went away without its old driver keeps its turn; None: that is not written down."""
     since = _time(node, UPGRADE_AWAY_SINCE_ANNOTATION)
     return None if since is None or is_to_come(since, fleet.now) else since + fleet.policy.driver_timeout_seconds
@@ -178,7 +178,7 @@ def reached_target(standing: Standing) -> bool:
     return standing.node.annotations.get(UPGRADE_TARGET_ANNOTATION) == standing.target
 
 
-def is_resumed(standing: Standing, fleet: Fleet) -> bool:
+def is_resumed(standing: Standing, fleet: UpgradeInputs) -> bool:
     """People know that what it is upgraded to does not work everywhere, and want it all the same."""
     return standing.target in {each.strip() for each in fleet.resume.split(",")} - {""}
 

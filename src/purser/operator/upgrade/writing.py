@@ -18,7 +18,7 @@ from purser.operator.names import (
 )
 from purser.operator.nodework.cordons import Cordoner, claim, lift
 from purser.operator.nodework.steps import Texts, event, patch
-from purser.operator.upgrade.states import REQUESTED, Fleet, State, restarts_only
+from purser.operator.upgrade.states import REQUESTED, State, UpgradeInputs, restarts_only
 
 EVENT_REASON = "DriverUpgrade"
 say = partial(event, EVENT_REASON)
@@ -64,7 +64,7 @@ def enter(
     )
 
 
-def hold_back(standing: Standing, fleet: Fleet, why: str) -> PatchNode:
+def hold_back(standing: Standing, fleet: UpgradeInputs, why: str) -> PatchNode:
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
     to leave; otherwise jobs are waited for, or pods leave."""
     following, told = State.PODS, cordoned(standing.node)

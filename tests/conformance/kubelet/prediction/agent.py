@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from purser.agent.admission import Demand, Preference
+from purser.agent.admission import AllocateCall, PreferredAllocationCall
 from purser.core.kubelet.admission import admit
-from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed, Outcome
+from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Answer, Ask, CallFailed
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.kubelet.state import Node, NodeState
+from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.model import ContainerGrant, Grant
 from purser.core.names import GPU_RESOURCE
 
@@ -24,7 +24,7 @@ class Coming(NamedTuple):
         return self.pod.uid
 
 
-def admitted(node: Node, state: NodeState, coming: Coming, active: Collection[str]) -> Outcome:
+def admitted(node: KubeletNode, state: KubeletState, coming: Coming, active: Collection[str]) -> AdmissionOutcome:
     """What kubelet does with a pod."""
     parts = {part.container: part for part in coming.grant.containers} if coming.grant else {}
     admission = admit(node, state, coming.pod, active)
@@ -37,8 +37,8 @@ def admitted(node: Node, state: NodeState, coming: Coming, active: Collection[st
 
 
 def taken_in(
-    node: Node, state: NodeState, order: Sequence[Coming], active: Collection[str]
-) -> tuple[NodeState, frozenset[str]]:
+    node: KubeletNode, state: KubeletState, order: Sequence[Coming], active: Collection[str]
+) -> tuple[KubeletState, frozenset[str]]:
     """The state after kubelet has seen these pods in turn, and which of them it took."""
     alive = {*active, *(coming.uid for coming in order)}
     taken = set()
@@ -58,7 +58,7 @@ def _answer(ask: Ask, parts: Mapping[str, ContainerGrant]) -> Answer:
         return b"" if isinstance(ask, Allocate) else ()
     part = parts.get(ask.container[1])
     if isinstance(ask, Allocate):
-        fits = part is not None and Demand(tuple(ask.device_ids)).fits(part)
+        fits = part is not None and AllocateCall(tuple(ask.device_ids)).fits(part)
         return b"" if fits else CallFailed("refused")
-    preference = Preference(ask.size, tuple(ask.available), tuple(ask.must_include))
+    preference = PreferredAllocationCall(ask.size, tuple(ask.available), tuple(ask.must_include))
     return preference.answer(part) if part is not None and preference.fits(part) else CallFailed("refused")

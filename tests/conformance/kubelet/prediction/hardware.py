@@ -17,9 +17,9 @@ from purser.core.kubelet.config import (
     TopologyScope,
 )
 from purser.core.kubelet.devicemanager import register, update
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
-from purser.core.kubelet.state import DeviceState, Node, NodeState, PluginDevice, PluginOptions
+from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
 from purser.core.kubelet.versions import Behaviour, behaviour
 from purser.core.model import Device, DeviceMode, NodeInventory
 from purser.core.names import GPU_RESOURCE
@@ -40,8 +40,8 @@ _NOT_TOGETHER = (
 class Hardware(NamedTuple):
     """A node on which nothing runs yet."""
 
-    node: Node
-    state: NodeState
+    node: KubeletNode
+    state: KubeletState
     inventory: NodeInventory
 
 
@@ -49,14 +49,14 @@ def hardware(rng: Random) -> Hardware:
     """A node whose kubelet starts."""
     machine = _machine(rng)
     while True:
-        node = Node(_config(rng, machine), machine)
+        node = KubeletNode(_config(rng, machine), machine)
         try:
             cpus = cpumanager.start(node)
             memory = memorymanager.start(node) if node.config.memory_policy is MemoryPolicy.STATIC else None
-        except StartError:
+        except KubeletStartError:
             continue
         inventory = _inventory(rng, machine)
-        return Hardware(node, NodeState(_plugins(rng, inventory, machine), cpus, memory), inventory)
+        return Hardware(node, KubeletState(_plugins(rng, inventory, machine), cpus, memory), inventory)
 
 
 def _machine(rng: Random) -> Machine:
@@ -156,14 +156,14 @@ def _places(rng: Random, machine: Machine, count: int) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
-def _plugins(rng: Random, inventory: NodeInventory, machine: Machine) -> DeviceState:
+def _plugins(rng: Random, inventory: NodeInventory, machine: Machine) -> DeviceManagerState:
     cards = [
         PluginDevice(id_, device.healthy, device.numa_nodes or None)
         for device in inventory.devices
         for id_ in device_ids(device)
     ]
     asks = PluginOptions(pre_start_required=True, preferred_allocation=True)
-    state = update(register(DeviceState(), GPU_RESOURCE, asks), GPU_RESOURCE, cards)
+    state = update(register(DeviceManagerState(), GPU_RESOURCE, asks), GPU_RESOURCE, cards)
     if rng.random() < 0.6:
         return state
     places = _places(rng, machine, rng.randint(1, 4))

@@ -5,7 +5,7 @@ from random import Random
 from purser.core.fleet import Fleet
 from purser.core.fleet import NodeState as FleetNode
 from purser.core.kubelet.report import check_coherence, decode, encode, node_of, report_of, state_of
-from purser.core.kubelet.state import Resource
+from purser.core.kubelet.state import PluginResource
 from purser.core.kubelet.versions import behaviour
 from purser.core.model import PodRequest
 from purser.core.placement import Placement, to_grant
@@ -45,7 +45,7 @@ class LiveNode:
     @property
     def wishes(self) -> Wishes:
         """What the next pod may ask for."""
-        cards, listed = self.inventory.devices, self.truth.devices.resources.get(NIC_RESOURCE, Resource())
+        cards, listed = self.inventory.devices, self.truth.devices.resources.get(NIC_RESOURCE, PluginResource())
         return Wishes(
             cards=len(cards),
             are_shared=cards[0].slots > 1,

@@ -8,7 +8,7 @@ from purser.core.dialects import DialectError, parse
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.model import PodRequest
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerKind, ContainerSpec, PodSpec
+from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
 
 from .hardware import NIC_RESOURCE
 
@@ -45,7 +45,7 @@ def other_pod(rng: Random, uid: str, wishes: Wishes) -> KubeletPod:
     return kubelet_pod(_spec(rng, uid, wishes, dict))
 
 
-def _spec(rng: Random, uid: str, wishes: Wishes, gpus: Callable[[], dict[str, str]]) -> PodSpec:
+def _spec(rng: Random, uid: str, wishes: Wishes, gpus: Callable[[], dict[str, str]]) -> PodManifest:
     whole_cpus = rng.random() < 0.85
     is_guaranteed = rng.random() < 0.7
     kinds = (
@@ -59,7 +59,7 @@ def _spec(rng: Random, uid: str, wishes: Wishes, gpus: Callable[[], dict[str, st
     if not is_guaranteed:
         containers = tuple(ContainerSpec(c.name, c.kind, _without_memory(c.limits)) for c in containers)
     annotations = {"nvidia.com/numa-bind": "true"} if rng.random() < 0.05 else {}
-    return PodSpec(uid, "default", uid, annotations, containers)
+    return PodManifest(uid, "default", uid, annotations, containers)
 
 
 def _gpus(rng: Random, cards: int, *, shares: bool) -> dict[str, str]:

@@ -7,7 +7,7 @@ import msgspec
 
 from purser.core.device_ids import uuid_of
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.kubelet.state import NodeState
+from purser.core.kubelet.state import KubeletState
 from purser.core.model import ContainerGrant, ContainerRequest, DeviceShare, Grant, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, place, to_grant
@@ -46,7 +46,7 @@ def any_grant(live: LiveNode, request: PodRequest, policy: Policy) -> Grant | No
     )
 
 
-def _grown(live: LiveNode, request: PodRequest, state: NodeState, parts: Parts) -> Iterator[Parts]:
+def _grown(live: LiveNode, request: PodRequest, state: KubeletState, parts: Parts) -> Iterator[Parts]:
     if len(parts) == len(request.containers):
         yield parts
         return
@@ -61,7 +61,7 @@ def _grown(live: LiveNode, request: PodRequest, state: NodeState, parts: Parts) 
                 yield from _grown(live, request, state, (*parts, uuids))
 
 
-def _look(live: LiveNode, state: NodeState, parts: Parts, uuid: str) -> object:
+def _look(live: LiveNode, state: KubeletState, parts: Parts, uuid: str) -> object:
     """Equal for cards that differ in nothing but their names."""
     [known] = [each for each in live.known.devices if each.device.uuid == uuid]
     taken = sum(uuid_of(id_) == uuid for id_ in state.devices.allocated.get(GPU_RESOURCE, ()))
@@ -69,7 +69,7 @@ def _look(live: LiveNode, state: NodeState, parts: Parts, uuid: str) -> object:
     return known.device.numa_nodes, known.device.healthy, known.cordoned, known.usage, taken, before
 
 
-def _gets_past(live: LiveNode, request: PodRequest, state: NodeState, parts: Parts) -> bool:
+def _gets_past(live: LiveNode, request: PodRequest, state: KubeletState, parts: Parts) -> bool:
     """Whether kubelet gets past the container that was given cards last."""
     coming = Coming(_pod(request), _grant(request, parts))
     outcome = admitted(live.node, state, coming, {*live.active_and_coming(), coming.uid})

@@ -7,11 +7,11 @@ from purser.agent.inventory import Advertised
 from purser.agent.kubeletfacts.assembling import assemble
 from purser.agent.kubeletfacts.reading import Found
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, TopologyPolicy
-from purser.core.kubelet.devicemanager.checkpoint import Checkpoint
+from purser.core.kubelet.devicemanager.checkpoint import DeviceManagerCheckpoint
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.memorymanager import start as start_memory
 from purser.core.kubelet.report import MAX_BYTES, ReportError, decode, node_of, state_of
-from purser.core.kubelet.state import Allocation, CpuState, Node, NodeState, PluginDevice
+from purser.core.kubelet.state import Allocation, CpuState, KubeletNode, KubeletState, PluginDevice
 
 GPU, NIC, FPGA = "nvidia.com/gpu", "example.com/nic", "example.com/fpga"
 GIB = 1 << 30
@@ -28,9 +28,9 @@ MACHINE = Machine(
     tuple(Cpu(n, n // 4, n // 4, n) for n in range(8)),
     2,
 )
-MEMORY = start_memory(Node(CONFIG, MACHINE))
+MEMORY = start_memory(KubeletNode(CONFIG, MACHINE))
 HELD = {("uid", "main"): {GPU: Allocation({1: ("GPU-b::0",)}, b"x"), FPGA: Allocation({-1: ("f7",)})}}
-SAVED = Checkpoint(HELD, {GPU: ("GPU-a::0", "GPU-a::1"), NIC: ("n0", "n1"), FPGA: ("f7", "f8")})
+SAVED = DeviceManagerCheckpoint(HELD, {GPU: ("GPU-a::0", "GPU-a::1"), NIC: ("n0", "n1"), FPGA: ("f7", "f8")})
 ALLOCATABLE = {NIC: {"n0": (0,), "n1": (0, 1), "n2": (1,)}, FPGA: {"f7": None, "f8": None, "f9": None}}
 OWN = (Advertised("GPU-a::0", True, (0,)), Advertised("GPU-a::1", True, (0,)), Advertised("GPU-b::0", False, (1,)))
 
@@ -40,7 +40,7 @@ def found(**changes) -> Found:
     return msgspec.structs.replace(Found(CONFIG, MACHINE, SAVED, cpus, MEMORY), **changes)
 
 
-def state_from(what: Found) -> NodeState:
+def state_from(what: Found) -> KubeletState:
     return state_of(decode(assemble(what, ALLOCATABLE, OWN).text))
 
 
@@ -48,7 +48,7 @@ def test_everything_that_was_read_is_in_the_report():
     assembled = assemble(found(), ALLOCATABLE, OWN)
     report = decode(assembled.text)
     assert assembled.problems == {}
-    assert node_of(report) == Node(CONFIG, MACHINE)
+    assert node_of(report) == KubeletNode(CONFIG, MACHINE)
     state = state_of(report)
     assert state.cpus == CpuState(0b11111101, reserved=0b1, exclusive={("uid", "main"): 0b10})
     assert state.memory == MEMORY
@@ -79,7 +79,7 @@ def test_devices_without_a_numa_node_are_counted_without_their_names():
 
 def test_an_old_kubelet_tells_numa_nodes_of_what_is_held_only():
     held = {("uid", "main"): {NIC: Allocation({0: ("n0",), 1: ("n0",)})}}
-    old = found(devices=Checkpoint(held, {NIC: ("n0", "n1")}))
+    old = found(devices=DeviceManagerCheckpoint(held, {NIC: ("n0", "n1")}))
     devices = state_of(decode(assemble(old, {}, ()).text)).devices.resources[NIC].devices
     assert {id_: device.numa_nodes for id_, device in devices.items()} == {"n0": (0, 1), "n1": None}
 
@@ -87,8 +87,8 @@ def test_an_old_kubelet_tells_numa_nodes_of_what_is_held_only():
 def test_a_kubelet_that_aligns_nothing_is_its_configuration():
     config = KubeletConfig(version="v1.33.0")
     assembled = assemble(found(config=config), ALLOCATABLE, OWN)
-    assert node_of(decode(assembled.text)) == Node(config, Machine())
-    assert state_of(decode(assembled.text)) == NodeState()
+    assert node_of(decode(assembled.text)) == KubeletNode(config, Machine())
+    assert state_of(decode(assembled.text)) == KubeletState()
 
 
 def test_nothing_is_said_without_a_configuration():
@@ -101,7 +101,7 @@ def test_nothing_is_said_without_a_configuration():
     [
         pytest.param({"cpus": CpuState(0b1, 0)}, "cpus", "current set of available CPUs", id="CPUs that were added"),
         pytest.param(
-            {"memory": start_memory(Node(CONFIG, Machine((NumaNode(0, {"memory": 8 * GIB}),))))},
+            {"memory": start_memory(KubeletNode(CONFIG, Machine((NumaNode(0, {"memory": 8 * GIB}),))))},
             "memory",
             "different from the real one",
             id="a NUMA node that was added",
@@ -126,12 +126,12 @@ def test_without_a_part_that_is_needed_nothing_can_be_predicted(part):
 def cannot_be_predicted(text: str) -> None:
     with pytest.raises(ReportError, match="cannot be predicted"):
         node_of(decode(text))
-    assert state_of(decode(text)) == NodeState()
+    assert state_of(decode(text)) == KubeletState()
 
 
 def test_ten_thousand_named_devices_lose_their_names_before_the_text_is_too_long():
     names = {f"{n * 2654435761 % 2**32:08x}-{n % 7}a": (n % 2,) for n in range(10_000)}
-    big = found(devices=Checkpoint({}, {NIC: tuple(names), GPU: ("GPU-a::0",)}))
+    big = found(devices=DeviceManagerCheckpoint({}, {NIC: tuple(names), GPU: ("GPU-a::0",)}))
     assembled = assemble(big, {NIC: names}, OWN)
     assert assembled.problems == {}
     assert len(assembled.text) < MAX_BYTES
@@ -143,13 +143,13 @@ def test_ten_thousand_named_devices_lose_their_names_before_the_text_is_too_long
 
 def test_the_length_of_a_text_is_that_in_bytes():
     held = {(f"uid-{n}", "\u00e9" * 100): {NIC: Allocation({0: ("n0",)})} for n in range(600)}
-    assembled = assemble(found(devices=Checkpoint(held, {NIC: ("n0",)})), ALLOCATABLE, OWN)
+    assembled = assemble(found(devices=DeviceManagerCheckpoint(held, {NIC: ("n0",)})), ALLOCATABLE, OWN)
     assert "too long to publish" in assembled.problems["devices"]
     decode(assembled.text)
 
 
 def test_what_is_too_long_all_the_same_is_not_published():
     held = {(f"uid-{n}", "c" * 300): {NIC: Allocation({0: ("n0",)})} for n in range(1000)}
-    assembled = assemble(found(devices=Checkpoint(held, {NIC: ("n0",)})), ALLOCATABLE, OWN)
+    assembled = assemble(found(devices=DeviceManagerCheckpoint(held, {NIC: ("n0",)})), ALLOCATABLE, OWN)
     assert "too long to publish" in assembled.problems["devices"]
-    assert state_of(decode(assembled.text)) == NodeState()
+    assert state_of(decode(assembled.text)) == KubeletState()

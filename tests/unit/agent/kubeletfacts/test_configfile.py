@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.kubeletfacts.configfile import MAX_BYTES, ConfigError, parse_config
+from purser.agent.kubeletfacts.configfile import MAX_BYTES, KubeletConfigError, parse_config
 from purser.core.kubelet.config import (
     CpuOptions,
     CpuPolicy,
@@ -88,5 +88,5 @@ def test_one_reserved_cpu_is_a_number_in_yaml():
     ],
 )
 def test_what_no_kubelet_runs_with_is_an_error_that_names_the_field(text, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(KubeletConfigError, match=message):
         parse_config(text, "v1.30.0")

@@ -16,7 +16,7 @@ from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.report import decode, node_of, state_of
-from purser.core.kubelet.state import Allocation, CpuState, Node, NodeState
+from purser.core.kubelet.state import Allocation, CpuState, KubeletNode, KubeletState
 from purser.core.names import KUBELET_ANNOTATION
 from purser.kube.resources import NODES
 from purser.lab.driver.sysfs_machine import write_machine
@@ -81,7 +81,7 @@ class Files:
 
     def write_all(self, exclusive=None, held=None):
         """What kubelet's managers write: GPUs as its plugin tells them, a NIC on each NUMA node."""
-        cpus = cpumanager.start(Node(CONFIG, MACHINE))
+        cpus = cpumanager.start(KubeletNode(CONFIG, MACHINE))
         taken = sum((exclusive or {}).values())
         self.write(cpu_file.FILE_NAME, cpu_file.encode(CpuState(cpus.default & ~taken, 0, exclusive or {})))
         registered = {NIC: ("nic-0", "nic-1"), RESOURCE: tuple(self.kubelet.devices)}
@@ -171,7 +171,7 @@ async def test_with_a_broken_file_the_configuration_is_told_until_it_is_whole_ag
             return report and (report.cpus is None) is missing and told == missing
 
         await eventually(lambda: cpus_are(True))
-        assert state_of(await files.report()) == NodeState()
+        assert state_of(await files.report()) == KubeletState()
         assert (await files.report()).config == CONFIG
         assert await agent.ready(), "the scheduler predicts less, and everything else works"
         files.write_all()
@@ -183,7 +183,10 @@ async def test_a_kubelet_that_aligns_nothing_publishes_its_configuration_and_no_
     async with world.agent(**files.settings) as agent:
         await eventually(agent.ready)
         report = await eventually(files.report)
-        assert (node_of(report), state_of(report)) == (Node(KubeletConfig(version=VERSION), Machine()), NodeState())
+        assert (node_of(report), state_of(report)) == (
+            KubeletNode(KubeletConfig(version=VERSION), Machine()),
+            KubeletState(),
+        )
         await asyncio.sleep(0.5)
         before = await files.version()
         files.write_all({("uid", "main"): 0b10})

@@ -2,18 +2,18 @@
 
 import pytest
 
-from purser.agent.nvml import DeviceHealth, Fault, FaultKind, Reading, XidPolicy
+from purser.agent.nvml import DeviceFault, DeviceHealth, DeviceReading, FaultKind, XidPolicy
 from purser.agent.nvml.health import GOOD_READINGS_TO_RECOVER
 
 POLICY = XidPolicy()
-GOOD = Reading(uuid="GPU-0")
+GOOD = DeviceReading(uuid="GPU-0")
 
 
-def bad(kind: FaultKind) -> Reading:
-    return Reading(uuid="GPU-0", fault=Fault(kind, "nvmlDeviceGetMemoryInfo", "no"))
+def bad(kind: FaultKind) -> DeviceReading:
+    return DeviceReading(uuid="GPU-0", fault=DeviceFault(kind, "nvmlDeviceGetMemoryInfo", "no"))
 
 
-def after(health: DeviceHealth, *readings: Reading) -> DeviceHealth:
+def after(health: DeviceHealth, *readings: DeviceReading) -> DeviceHealth:
     for reading in readings:
         health = health.after_reading(reading)
     return health

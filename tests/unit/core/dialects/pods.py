@@ -1,7 +1,7 @@
 """Pods for the tests of dialects."""
 
 from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 
 def container(name="train", kind=ContainerKind.APP, requests=None, **limits):
@@ -35,7 +35,7 @@ def pod(*containers, **annotations):
         "hami_gpu_policy": "hami.io/gpu-scheduler-policy",
         "weights": "hami.io/device-scoring-weights",
     }
-    return PodSpec(
+    return PodManifest(
         uid="u-1",
         namespace="team",
         name="job",

@@ -6,7 +6,7 @@ from purser.core import dialects
 from purser.core.dialects import DialectError, hami, parse
 from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuPolicy, NodePolicy, ScoreWeights
 from purser.core.names import INIT_RESOURCES_ANNOTATION
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 from .pods import container, pod, spell
 
@@ -293,7 +293,7 @@ def pods(draw):
         ContainerSpec(name=f"c{i}", kind=kind, limits=draw(amounts), requests=draw(amounts))
         for i, kind in enumerate(draw(st.lists(st.sampled_from([INIT, SIDECAR, APP]), max_size=4)))
     )
-    return PodSpec("u", "ns", "p", draw(st.dictionaries(st.sampled_from(keys), texts)), containers)
+    return PodManifest("u", "ns", "p", draw(st.dictionaries(st.sampled_from(keys), texts)), containers)
 
 
 @given(pods())
@@ -319,7 +319,7 @@ def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
     except DialectError:
         return
     added = dialects.defaults(spec)
-    completed = PodSpec(
+    completed = PodManifest(
         "u",
         "ns",
         "p",
@@ -333,7 +333,7 @@ def test_a_pod_with_its_defaults_asks_for_the_same_as_before(spec):
 
 
 def test_a_pod_whose_annotation_names_no_container_asks_for_nothing() -> None:
-    pod = PodSpec("u", "ns", "p", {INIT_RESOURCES_ANNOTATION: "{}"}, (ContainerSpec("c", ContainerKind.APP),))
+    pod = PodManifest("u", "ns", "p", {INIT_RESOURCES_ANNOTATION: "{}"}, (ContainerSpec("c", ContainerKind.APP),))
     assert parse(pod) is None
 
 

@@ -5,18 +5,18 @@ import pytest
 
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodSpec
+from purser.core.podspec import ContainerSpec, PodManifest
 
 
 def nowhere(*_: str) -> bool:
     return False
 
 
-def pod(*resources: str, **annotations: str) -> PodSpec:
+def pod(*resources: str, **annotations: str) -> PodManifest:
     limits = dict.fromkeys(resources, "1")
     spec = ContainerSpec(name="c", kind=ContainerKind.APP, limits=limits, requests={})
     named = {name.replace("_", "-"): value for name, value in annotations.items()}
-    return PodSpec(uid="u", namespace="ns", name="p", annotations=named, containers=(spec,))
+    return PodManifest(uid="u", namespace="ns", name="p", annotations=named, containers=(spec,))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
 from purser.core.fleet.arrays import KINDS, FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts, Take, links_of, node_facts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts, Take, links_of, node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, Link, NodeInventory, PcieLevel
 
@@ -63,7 +63,7 @@ class Events(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = FleetArrays()
-        self.nodes: dict[str, tuple[NodeFacts, int]] = {}
+        self.nodes: dict[str, tuple[FleetNodeFacts, int]] = {}
         self.taken: list[tuple[str, tuple[int, ...], Take]] = []
 
     @rule(name=st.sampled_from(NAMES), data=st.data(), rank=st.integers(0, 3))
@@ -115,7 +115,7 @@ class Events(RuleBasedStateMachine):
         wanted = sorted(self.nodes, key=lambda name: (self.nodes[name][1], name))
         assert sorted(self.nodes, key=lambda name: self.fleet.order[self.row(name)]) == wanted
 
-    def as_it_is(self, name: str, node: NodeFacts) -> NodeFacts:
+    def as_it_is(self, name: str, node: FleetNodeFacts) -> FleetNodeFacts:
         """What is left, added up anew."""
         taken = [(gpus, take) for owner, gpus, take in self.taken if owner == name]
         gpus = tuple(_with(gpu, [take for gpus, take in taken if place in gpus]) for place, gpu in enumerate(node.gpus))
@@ -151,14 +151,14 @@ TestEvents.settings = settings(max_examples=40, stateful_step_count=40)
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(["put", "remove", "take"]), min_size=1))
 def test_every_change_is_stamped_on_its_row_and_on_no_other(events: list[str]) -> None:
-    fleet = fleets.fleet_of([NodeFacts(name, (GpuFacts("T4", 1000, 2),)) for name in NAMES])
+    fleet = fleets.fleet_of([FleetNodeFacts(name, (GpuFacts("T4", 1000, 2),)) for name in NAMES])
     for number, event in enumerate(events):
         name, before, clock = NAMES[number % len(NAMES)], fleet.changed_at.copy(), fleet.clock
         row = fleet.rows.get(name)
         if row is None:
             continue
         if event == "put":
-            fleet.put_node(NodeFacts(name, ()))
+            fleet.put_node(FleetNodeFacts(name, ()))
         elif event == "remove":
             fleet.remove_node(name)
         else:
@@ -182,14 +182,14 @@ def test_every_change_is_stamped_on_its_row_and_on_no_other(events: list[str]) -
     ],
 )
 def test_what_is_left_of_a_gpu(gpu: GpuFacts, left: int) -> None:
-    assert fleets.fleet_of([NodeFacts("node-0", (gpu,))]).left_milli[0, 0] == left
+    assert fleets.fleet_of([FleetNodeFacts("node-0", (gpu,))]).left_milli[0, 0] == left
 
 
 def test_a_row_is_used_again_and_remembers_nothing() -> None:
-    fleet = fleets.fleet_of([NodeFacts("node-0", (GpuFacts("T4", 1000, 2),) * 12), NodeFacts("node-1", ())])
+    fleet = fleets.fleet_of([FleetNodeFacts("node-0", (GpuFacts("T4", 1000, 2),) * 12), FleetNodeFacts("node-1", ())])
     row = fleet.rows.get("node-0")
     fleet.remove_node("node-0")
-    assert fleet.put_node(NodeFacts("node-2", ())) == row
+    assert fleet.put_node(FleetNodeFacts("node-2", ())) == row
     assert not fleet.memory_mib[:, row].any()
 
 

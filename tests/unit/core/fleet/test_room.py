@@ -4,19 +4,19 @@ from purser.core.fleet import node_state
 from purser.core.fleet.facts import node_facts
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import NodeInventory
-from purser.core.pod_resources import PodResources
+from purser.core.pod_resources import EffectiveRequests
 
 
 def test_what_pods_take_is_not_free() -> None:
-    assert NodeRoom(4000, 8192, 110).less(PodResources(1500, 192), 2) == NodeRoom(2500, 8000, 108)
+    assert NodeRoom(4000, 8192, 110).less(EffectiveRequests(1500, 192), 2) == NodeRoom(2500, 8000, 108)
 
 
 def test_a_node_that_gave_more_than_it_has_has_nothing_left() -> None:
-    assert NodeRoom(4000, 8192, 1).less(PodResources(5000, 9000), 2) == NodeRoom(0, 0, 0)
+    assert NodeRoom(4000, 8192, 1).less(EffectiveRequests(5000, 9000), 2) == NodeRoom(0, 0, 0)
 
 
 def test_what_is_not_limited_stays_so() -> None:
-    assert NodeRoom(memory_free_mib=10).less(PodResources(5000, 4), 2) == NodeRoom(MANY, 6, MANY)
+    assert NodeRoom(memory_free_mib=10).less(EffectiveRequests(5000, 4), 2) == NodeRoom(MANY, 6, MANY)
 
 
 def test_a_live_node_has_what_is_left_within_what_arrays_can_count() -> None:

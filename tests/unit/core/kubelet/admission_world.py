@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from purser.core.kubelet import cpumanager, memorymanager
 from purser.core.kubelet.admission import admit
-from purser.core.kubelet.asks import Outcome, PreferredAllocation, finish
+from purser.core.kubelet.asks import AdmissionOutcome, PreferredAllocation, finish
 from purser.core.kubelet.config import (
     CpuPolicy,
     KubeletConfig,
@@ -19,7 +19,7 @@ from purser.core.kubelet.cpuset import format_cpuset
 from purser.core.kubelet.devicemanager import held_by, register, update
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, qos_class
-from purser.core.kubelet.state import DeviceState, Node, NodeState, PluginDevice, PluginOptions
+from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
 from purser.core.podspec import ContainerKind
 
 GPU = "nvidia.com/gpu"
@@ -37,7 +37,7 @@ def node(
     threads: int = 1,
     memory: bool = False,
     **config: object,
-) -> Node:
+) -> KubeletNode:
     """One CPU (of NUMA node 0) and 1 GiB of memory are reserved; only the first two nodes hold anything."""
     options = TopologyOptions(max_allowable_numa_nodes=numa_nodes) if numa_nodes > 8 else TopologyOptions()
     kubelet = KubeletConfig(
@@ -55,21 +55,21 @@ def node(
         for cpu in range(2 * cpus_per_node)
     )
     numa = tuple(NumaNode(n, {"memory": 16 * GIB if n < 2 else 0}) for n in range(numa_nodes))
-    return Node(replace(kubelet, **config), Machine(numa, cpus))
+    return KubeletNode(replace(kubelet, **config), Machine(numa, cpus))
 
 
-def devices(per_node: int = 4, resource: str = GPU, state: DeviceState | None = None) -> DeviceState:
+def devices(per_node: int = 4, resource: str = GPU, state: DeviceManagerState | None = None) -> DeviceManagerState:
     """Devices ``gpu-0-0`` (of NUMA node 0) and so on, of a plugin that wants to be asked."""
     short = resource.partition("/")[2]
     listed = [PluginDevice(f"{short}-{n}-{i}", numa_nodes=(n,)) for n in range(2) for i in range(per_node)]
     return update(
-        register(state or DeviceState(), resource, PluginOptions(preferred_allocation=True)), resource, listed
+        register(state or DeviceManagerState(), resource, PluginOptions(preferred_allocation=True)), resource, listed
     )
 
 
-def fresh(on: Node, state: DeviceState | None = None) -> NodeState:
+def fresh(on: KubeletNode, state: DeviceManagerState | None = None) -> KubeletState:
     """The state of a node that runs nothing."""
-    return NodeState(
+    return KubeletState(
         devices() if state is None else state,
         cpumanager.start(on),
         memorymanager.start(on) if on.config.memory_policy is MemoryPolicy.STATIC else None,
@@ -99,21 +99,21 @@ def smallest(ask: PreferredAllocation) -> Iterable[str]:
 
 
 def decide(
-    on: Node,
-    state: NodeState,
+    on: KubeletNode,
+    state: KubeletState,
     one: KubeletPod,
     active: Collection[str] | None = (),
     running: Sequence[str] = (),
-) -> Outcome:
+) -> AdmissionOutcome:
     """Admission without a plugin."""
     return finish(admit(on, state, one, active, running), smallest)
 
 
-def gpus_of(state: NodeState, uid: str, name: str = "c") -> list[str]:
+def gpus_of(state: KubeletState, uid: str, name: str = "c") -> list[str]:
     held = held_by(state.devices, (uid, name))
     return sorted(held[GPU].device_ids) if GPU in held else []
 
 
-def cpus_of(state: NodeState, uid: str, name: str = "c") -> str:
+def cpus_of(state: KubeletState, uid: str, name: str = "c") -> str:
     assert state.cpus is not None
     return format_cpuset(state.cpus.exclusive.get((uid, name), 0))

@@ -15,15 +15,22 @@ from tests.unit.core.kubelet.admission_world import (
 )
 
 from purser.core.kubelet.admission import admit
-from purser.core.kubelet.asks import Allocate, CallFailed, Manager, Outcome, PreferredAllocation, Refusal
+from purser.core.kubelet.asks import (
+    AdmissionOutcome,
+    Allocate,
+    CallFailed,
+    PreferredAllocation,
+    Rejection,
+    ResourceManager,
+)
 from purser.core.kubelet.config import CpuOptions
 from purser.core.kubelet.devicemanager import restore
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import NumaNode
 from purser.core.kubelet.managers import holders
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
-from purser.core.kubelet.state import NodeState
+from purser.core.kubelet.state import KubeletState
 from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind
 
@@ -31,7 +38,7 @@ NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 
 
-def refusal_of(outcome: Outcome) -> Refusal:
+def refusal_of(outcome: AdmissionOutcome) -> Rejection:
     assert outcome.refusal is not None
     return outcome.refusal
 
@@ -59,13 +66,13 @@ def test_policy_none_asks_for_no_hints_and_keeps_none() -> None:
 def test_a_pod_that_cannot_be_aligned_is_refused_by_the_topology_manager() -> None:
     on = node("single-numa-node")
     outcome = decide(on, fresh(on), pod("a", container(gpus=5)))
-    assert outcome.refusal == Refusal(Manager.TOPOLOGY, "c", "TopologyAffinityError", NOT_ALIGNED)
+    assert outcome.refusal == Rejection(ResourceManager.TOPOLOGY, "c", "TopologyAffinityError", NOT_ALIGNED)
 
 
 def test_with_scope_pod_no_container_is_to_blame() -> None:
     on = node("single-numa-node", "pod")
     outcome = decide(on, fresh(on), pod("a", container("one", gpus=3), container("two", gpus=2)))
-    assert outcome.refusal == Refusal(Manager.TOPOLOGY, "", "TopologyAffinityError", NOT_ALIGNED)
+    assert outcome.refusal == Rejection(ResourceManager.TOPOLOGY, "", "TopologyAffinityError", NOT_ALIGNED)
     assert not holders(outcome.state)
 
 
@@ -86,8 +93,8 @@ def test_with_scope_container_each_container_sees_what_those_before_it_took() ->
 def test_a_shortage_of_devices_has_kubelets_words() -> None:
     on = node("best-effort")
     refusal = refusal_of(decide(on, fresh(on), pod("a", container(gpus=9))))
-    assert refusal == Refusal(
-        Manager.DEVICE,
+    assert refusal == Rejection(
+        ResourceManager.DEVICE,
         "c",
         "UnexpectedAdmissionError",
         f"Allocate failed due to requested number of devices unavailable for {GPU}. "
@@ -99,8 +106,8 @@ def test_a_shortage_of_cpus_comes_after_the_devices_were_given() -> None:
     """And they stay given until kubelet counts again, which the next admission begins with."""
     on = node("best-effort")
     outcome = decide(on, fresh(on), pod("a", container(gpus=8, cpus=16)))
-    assert refusal_of(outcome) == Refusal(
-        Manager.CPU,
+    assert refusal_of(outcome) == Rejection(
+        ResourceManager.CPU,
         "c",
         "UnexpectedAdmissionError",
         "Allocate failed due to not enough cpus available to satisfy request: requested=1, available=0, "
@@ -125,8 +132,8 @@ def test_what_the_first_container_got_stays_when_the_second_is_refused() -> None
 def test_whole_cores_are_refused_with_a_reason_of_their_own() -> None:
     on = node("none", threads=2, cpu_options=CpuOptions(full_pcpus_only=True))
     refusal = refusal_of(decide(on, fresh(on), pod("a", container(cpus=3))))
-    assert refusal == Refusal(
-        Manager.CPU,
+    assert refusal == Rejection(
+        ResourceManager.CPU,
         "c",
         "SMTAlignmentError",
         "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
@@ -137,7 +144,7 @@ def test_memory_is_given_last() -> None:
     on = node("none", memory=True)
     outcome = decide(on, fresh(on), pod("a", container(gpus=1, memory_gib=40)))
     refusal = refusal_of(outcome)
-    assert (refusal.manager, refusal.reason) == (Manager.MEMORY, "UnexpectedAdmissionError")
+    assert (refusal.manager, refusal.reason) == (ResourceManager.MEMORY, "UnexpectedAdmissionError")
     assert refusal.message.startswith("Allocate failed due to [memorymanager] ")
     assert refusal.message.endswith(", which is unexpected")
     assert gpus_of(outcome.state, "a") and cpus_of(outcome.state, "a")
@@ -230,7 +237,7 @@ def test_an_app_container_stays_where_its_init_container_was(scope: str) -> None
 def test_nothing_is_freed_while_the_pod_sources_are_not_ready() -> None:
     on = node("none")
     first = decide(on, fresh(on), pod("a", container(gpus=8))).state
-    assert refusal_of(decide(on, first, pod("b", container(gpus=1)), None)).manager is Manager.DEVICE
+    assert refusal_of(decide(on, first, pod("b", container(gpus=1)), None)).manager is ResourceManager.DEVICE
     assert decide(on, first, pod("b", container(gpus=1)), []).refusal is None
 
 
@@ -238,7 +245,7 @@ def test_a_manager_that_is_not_reached_frees_nothing() -> None:
     on = node("none")
     first = decide(on, fresh(on), pod("a", container(gpus=4, cpus=4))).state
     refused = decide(on, first, pod("b", container(gpus=9, cpus=1)), [])
-    assert refusal_of(refused).manager is Manager.DEVICE
+    assert refusal_of(refused).manager is ResourceManager.DEVICE
     assert cpus_of(refused.state, "a") == "1-4"
     assert not gpus_of(refused.state, "a")
 
@@ -253,9 +260,9 @@ def test_admitting_a_pod_again_changes_nothing(policy: str, scope: str) -> None:
     assert decide(on, first.state, one, ["a"]) == first
 
 
-def restarted(state: NodeState) -> NodeState:
+def restarted(state: KubeletState) -> KubeletState:
     """kubelet's state after a restart, before its plugins are back."""
-    return NodeState(restore(state.devices.held, [GPU], now=0.0), state.cpus, state.memory)
+    return KubeletState(restore(state.devices.held, [GPU], now=0.0), state.cpus, state.memory)
 
 
 def test_after_a_restart_running_containers_go_on_and_others_wait_for_the_plugin() -> None:
@@ -315,7 +322,7 @@ def test_a_kubelet_that_would_not_start_admits_nothing() -> None:
     on = node()
     for_nine = tuple(NumaNode(n) for n in range(9))
     broken = type(on)(on.config, type(on.machine)(for_nine, on.machine.cpus))
-    with pytest.raises(StartError, match="more than 8 NUMA Nodes"):
+    with pytest.raises(KubeletStartError, match="more than 8 NUMA Nodes"):
         next(admit(broken, fresh(on), pod("a", container()), []))
 
 

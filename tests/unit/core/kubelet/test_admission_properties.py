@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.kubelet.admission_world import NIC, container, decide, devices, fresh, node, pod
 
-from purser.core.kubelet.asks import Outcome
+from purser.core.kubelet.asks import AdmissionOutcome
 from purser.core.kubelet.masks import mask_of, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import ContainerKey, Node, NodeState
+from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState
 from purser.core.podspec import ContainerKind
 
 VERSIONS = ("v1.20.2", "v1.22.17", "v1.23.17", "v1.24.0", "v1.27.16", "v1.31.0", "v1.36.2")
@@ -25,7 +25,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Node:
+def nodes(draw: st.DrawFn) -> KubeletNode:
     return node(
         draw(st.sampled_from(POLICIES)),
         draw(st.sampled_from(["container", "pod"])),
@@ -59,7 +59,9 @@ def containers(draw: st.DrawFn, name: str, kind: ContainerKind) -> KubeletContai
 steps = st.lists(st.builds(Step, pods(), st.frozensets(st.integers(0, 4), max_size=2)), min_size=1, max_size=5)
 
 
-def run(on: Node, of: Iterable[Step]) -> Iterator[tuple[NodeState, KubeletPod, dict[str, KubeletPod], Outcome]]:
+def run(
+    on: KubeletNode, of: Iterable[Step]
+) -> Iterator[tuple[KubeletState, KubeletPod, dict[str, KubeletPod], AdmissionOutcome]]:
     """State before, pod, the pods that are active beside it, and what became of it."""
     state, active = fresh(on, devices(1, NIC, devices())), dict[str, KubeletPod]()
     for place, step in enumerate(of):
@@ -72,20 +74,20 @@ def run(on: Node, of: Iterable[Step]) -> Iterator[tuple[NodeState, KubeletPod, d
             active[one.uid] = one
 
 
-def longest_lived(on: Node, active: dict[str, KubeletPod]) -> list[ContainerKey]:
+def longest_lived(on: KubeletNode, active: dict[str, KubeletPod]) -> list[ContainerKey]:
     """The containers whose holdings none other may have: init containers leave theirs to others of their pod."""
     sidecars = {ContainerKind.SIDECAR} if on.config.parsed_version >= (1, 29, 0) else set()
     kinds = {ContainerKind.APP} | sidecars
     return [(uid, each.name) for uid, one in active.items() for each in one.containers if each.kind in kinds]
 
 
-def devices_held(state: NodeState, key: ContainerKey, resource: str) -> frozenset[str]:
+def devices_held(state: KubeletState, key: ContainerKey, resource: str) -> frozenset[str]:
     held = state.devices.held.get(key, {})
     return held[resource].device_ids if resource in held else frozenset()
 
 
 @given(nodes(), steps)
-def test_no_device_is_given_twice_and_each_container_has_what_it_asked_for(on: Node, of: list[Step]) -> None:
+def test_no_device_is_given_twice_and_each_container_has_what_it_asked_for(on: KubeletNode, of: list[Step]) -> None:
     for _, one, before, outcome in run(on, of):
         state = outcome.state
         active = before | ({one.uid: one} if outcome.refusal is None else {})
@@ -102,12 +104,12 @@ def test_no_device_is_given_twice_and_each_container_has_what_it_asked_for(on: N
                     assert len(ids) == each.limits.get(resource, 0)
 
 
-def of_pod(state: NodeState, one: KubeletPod, resource: str) -> frozenset[str]:
+def of_pod(state: KubeletState, one: KubeletPod, resource: str) -> frozenset[str]:
     return frozenset().union(*(devices_held(state, (one.uid, each.name), resource) for each in one.containers))
 
 
 @given(nodes(), steps)
-def test_no_cpu_is_given_twice_and_none_is_lost(on: Node, of: list[Step]) -> None:
+def test_no_cpu_is_given_twice_and_none_is_lost(on: KubeletNode, of: list[Step]) -> None:
     for _, one, before, outcome in run(on, of):
         cpus = outcome.state.cpus
         assert cpus is not None
@@ -127,7 +129,7 @@ def test_no_cpu_is_given_twice_and_none_is_lost(on: Node, of: list[Step]) -> Non
 
 
 @given(nodes(), steps)
-def test_memory_adds_up_on_every_node(on: Node, of: list[Step]) -> None:
+def test_memory_adds_up_on_every_node(on: KubeletNode, of: list[Step]) -> None:
     for _, _, _, outcome in run(on, of):
         if outcome.state.memory is None:
             continue
@@ -138,7 +140,7 @@ def test_memory_adds_up_on_every_node(on: Node, of: list[Step]) -> None:
 
 
 @given(nodes(), steps)
-def test_under_single_numa_node_nothing_spans_two(on: Node, of: list[Step]) -> None:
+def test_under_single_numa_node_nothing_spans_two(on: KubeletNode, of: list[Step]) -> None:
     if on.config.topology_policy != "single-numa-node":
         return
     for _, one, _, outcome in run(on, of):
@@ -154,7 +156,7 @@ def reuses(one: KubeletPod, each: KubeletContainer) -> bool:
     return any(other.kind is not ContainerKind.APP for other in one.containers if other is not each)
 
 
-def numa_nodes_of(on: Node, state: NodeState, key: ContainerKey) -> set[int]:
+def numa_nodes_of(on: KubeletNode, state: KubeletState, key: ContainerKey) -> set[int]:
     assert state.cpus is not None
     used = {numa for numa, cpus in on.machine.cpus_by_numa.items() if cpus & state.cpus.exclusive.get(key, 0)}
     for allocation in state.devices.held.get(key, {}).values():
@@ -163,7 +165,7 @@ def numa_nodes_of(on: Node, state: NodeState, key: ContainerKey) -> set[int]:
 
 
 @given(nodes(), steps)
-def test_under_restricted_every_hint_is_a_preferred_one(on: Node, of: list[Step]) -> None:
+def test_under_restricted_every_hint_is_a_preferred_one(on: KubeletNode, of: list[Step]) -> None:
     if on.config.topology_policy != "restricted":
         return
     for _, one, _, outcome in run(on, of):
@@ -172,7 +174,7 @@ def test_under_restricted_every_hint_is_a_preferred_one(on: Node, of: list[Step]
 
 
 @given(nodes(), steps)
-def test_a_refused_pod_leaves_no_trace_for_the_next(on: Node, of: list[Step]) -> None:
+def test_a_refused_pod_leaves_no_trace_for_the_next(on: KubeletNode, of: list[Step]) -> None:
     """kubelet rolls nothing back, and yet the next pod fares as if the refused one had never come."""
     for state, one, before, outcome in run(on, of):
         if outcome.refusal is None:
@@ -187,6 +189,6 @@ def test_a_refused_pod_leaves_no_trace_for_the_next(on: Node, of: list[Step]) ->
 
 
 @given(nodes(), steps)
-def test_the_order_of_active_pods_changes_nothing(on: Node, of: list[Step]) -> None:
+def test_the_order_of_active_pods_changes_nothing(on: KubeletNode, of: list[Step]) -> None:
     for state, one, before, outcome in run(on, of):
         assert decide(on, state, one, list(before)[::-1]) == outcome

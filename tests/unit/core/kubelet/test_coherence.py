@@ -19,7 +19,7 @@ from purser.core.kubelet.config import (
     TopologyPolicy,
     TopologyScope,
 )
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
@@ -36,16 +36,16 @@ from purser.core.kubelet.report import (
 from purser.core.kubelet.state import (
     Allocation,
     CpuState,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryBlock,
     MemoryNode,
     MemoryState,
     MemoryTable,
-    Node,
-    NodeState,
     PluginDevice,
     PluginOptions,
-    Resource,
+    PluginResource,
 )
 from purser.core.podspec import ContainerKind
 
@@ -64,16 +64,16 @@ def machine(*numbers: int, distances: tuple[int, ...] = ()) -> Machine:
     )
 
 
-def node(on: Machine, version: str = "v1.33.0", **config) -> Node:
+def node(on: Machine, version: str = "v1.33.0", **config) -> KubeletNode:
     settings = {
         "topology_policy": TopologyPolicy.BEST_EFFORT,
         "memory_policy": MemoryPolicy.STATIC,
         "reserved_memory": {on.numa_nodes[0].node: {"memory": GIB}},
     }
-    return Node(KubeletConfig(version=version, **settings | config), on)
+    return KubeletNode(KubeletConfig(version=version, **settings | config), on)
 
 
-def memory_state(on: Node) -> MemoryState:
+def memory_state(on: KubeletNode) -> MemoryState:
     return memorymanager.start(on)
 
 
@@ -84,7 +84,7 @@ def guaranteed(uid: str, memory: int) -> KubeletPod:
 
 def test_what_a_kubelet_starts_with_fits_together() -> None:
     on = node(machine(0, 1))
-    check_coherence(on, NodeState(memory=memory_state(on)))
+    check_coherence(on, KubeletState(memory=memory_state(on)))
 
 
 TABLE = MemoryTable(8 * GIB, 0, 8 * GIB, 0, 8 * GIB)
@@ -113,7 +113,7 @@ ODD_MEMORY = {
 @pytest.mark.parametrize("odd", ODD_MEMORY)
 def test_memory_that_no_kubelet_keeps_is_refused(odd) -> None:
     with pytest.raises(ReportError, match="NUMA node"):
-        check_coherence(node(machine(0, 1)), NodeState(memory=MemoryState(ODD_MEMORY[odd])))
+        check_coherence(node(machine(0, 1)), KubeletState(memory=MemoryState(ODD_MEMORY[odd])))
 
 
 def test_groups_that_disagree_are_kubelets_own_doing() -> None:
@@ -124,7 +124,7 @@ def test_groups_that_disagree_are_kubelets_own_doing() -> None:
         state, error, _ = memorymanager.allocate(on, state, pod, pod.containers[0], hint, {})
         assert error is None
     assert {number: of.group for number, of in state.nodes.items()} == {0: 0b11, 1: 0b10}
-    check_coherence(on, NodeState(memory=state))
+    check_coherence(on, KubeletState(memory=state))
 
 
 SPARSE = machine(0, 3, distances=(10, 21))
@@ -145,18 +145,18 @@ CLOSEST = TopologyOptions(prefer_closest_numa_nodes=True)
     ],
 )
 def test_numa_nodes_may_have_gaps_in_their_numbers(on) -> None:
-    check_coherence(on, NodeState())
+    check_coherence(on, KubeletState())
 
 
 @pytest.mark.parametrize("distances", [(10, 21), (10, 20, 20, -1), (10, 20, 20, 10**400), (10, 20, 20, 256)])
 def test_where_kubelet_compares_distances_they_must_be_there(distances) -> None:
     with pytest.raises(ReportError, match="distances"):
-        check_coherence(node(machine(0, 3, distances=distances), topology_options=CLOSEST), NodeState())
+        check_coherence(node(machine(0, 3, distances=distances), topology_options=CLOSEST), KubeletState())
 
 
-def devices_at(places: list[tuple[int, ...]]) -> NodeState:
+def devices_at(places: list[tuple[int, ...]]) -> KubeletState:
     devices = {f"d{n}": PluginDevice(f"d{n}", True, place) for n, place in enumerate(places)}
-    return NodeState(DeviceState({NIC: Resource(devices, frozenset(devices), is_listed=True)}))
+    return KubeletState(DeviceManagerState({NIC: PluginResource(devices, frozenset(devices), is_listed=True)}))
 
 
 def sets_of(nodes: int, count: int) -> list[tuple[int, ...]]:
@@ -186,12 +186,12 @@ def test_devices_may_be_on_as_many_nodes_as_can_be_combined() -> None:
     ],
 )
 def test_cpus_may_be_in_as_many_parts_as_can_be_searched(parts, message) -> None:
-    def with_cpus(count: int) -> Node:
+    def with_cpus(count: int) -> KubeletNode:
         return node(Machine((NumaNode(0),), tuple(parts(cpu) for cpu in range(count))))
 
-    check_coherence(with_cpus(256), NodeState())
+    check_coherence(with_cpus(256), KubeletState())
     with pytest.raises(ReportError, match=message):
-        check_coherence(with_cpus(257), NodeState())
+        check_coherence(with_cpus(257), KubeletState())
 
 
 def test_a_text_longer_than_an_annotation_may_be_is_not_read() -> None:
@@ -260,20 +260,20 @@ def memories(draw, on: Machine) -> MemoryState:
 
 
 @st.composite
-def states(draw, on: Machine) -> NodeState:
+def states(draw, on: Machine) -> KubeletState:
     resources, held = {}, {}
     place = st.none() | st.lists(st.integers(0, 7), max_size=2, unique=True).map(sorted).map(tuple)
     for name in draw(st.sets(st.sampled_from([GPU, NIC]))):
         devices = {id_: PluginDevice(id_, draw(flags), draw(place)) for id_ in "pqrst"[: draw(st.integers(0, 5))]}
         healthy = frozenset(id_ for id_, device in devices.items() if device.healthy)
         options = PluginOptions(draw(flags), draw(flags))
-        resources[name] = Resource(devices, healthy, frozenset(devices) - healthy, draw(flags), options)
+        resources[name] = PluginResource(devices, healthy, frozenset(devices) - healthy, draw(flags), options)
     for key in draw(st.lists(st.tuples(uids, names), max_size=3, unique=True)):
         taken = draw(st.sets(st.sampled_from("pqrstx"), min_size=1, max_size=2))
         held[key] = {draw(st.sampled_from([GPU, NIC, "gone.example/x"])): Allocation({0: tuple(taken)})}
     cpusets = st.integers(0, 2**16 - 1).map(lambda cpus: cpus & on.all_cpus)
     cpus = st.builds(CpuState, cpusets, cpusets, st.dictionaries(st.tuples(uids, names), cpusets, max_size=2))
-    return NodeState(DeviceState(resources, held), draw(st.none() | cpus), draw(memories(on)))
+    return KubeletState(DeviceManagerState(resources, held), draw(st.none() | cpus), draw(memories(on)))
 
 
 @st.composite
@@ -297,7 +297,7 @@ def pods(draw) -> KubeletPod:
 @given(st.data())
 def test_whatever_passes_can_be_predicted(data) -> None:
     hardware = data.draw(machines())
-    text = encode(report_of(Node(data.draw(configs()), hardware), data.draw(states(hardware))))
+    text = encode(report_of(KubeletNode(data.draw(configs()), hardware), data.draw(states(hardware))))
     try:
         report = decode(text)
         on, state = node_of(report), state_of(report)
@@ -308,5 +308,5 @@ def test_whatever_passes_can_be_predicted(data) -> None:
         active = data.draw(st.none() | st.sets(uids))
         try:
             state = finish(admit(on, state, pod, active), lambda ask: sorted(ask.available)[: ask.size]).state
-        except StartError:
+        except KubeletStartError:
             return

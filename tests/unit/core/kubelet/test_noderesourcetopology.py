@@ -10,7 +10,7 @@ from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.noderesourcetopology import Attribute, TopologyError, Zone, read
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.report import decode, encode, node_of, report_of, state_of
-from purser.core.kubelet.state import MemoryTable, NodeState
+from purser.core.kubelet.state import KubeletState, MemoryTable
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -140,7 +140,7 @@ def test_distances_are_by_the_number_of_the_zone_or_not_at_all():
 
 def test_an_object_without_zones_is_a_node_without_anything():
     node, state = node_from([])
-    assert (node.machine.numa_nodes, state) == ((), NodeState())
+    assert (node.machine.numa_nodes, state) == ((), KubeletState())
 
 
 def test_it_can_be_reported_like_any_other():

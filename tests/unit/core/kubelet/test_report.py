@@ -31,16 +31,16 @@ from purser.core.kubelet.report.idlists import compact, expand
 from purser.core.kubelet.state import (
     Allocation,
     CpuState,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryBlock,
     MemoryNode,
     MemoryState,
     MemoryTable,
-    Node,
-    NodeState,
     PluginDevice,
     PluginOptions,
-    Resource,
+    PluginResource,
 )
 
 GPU = "nvidia.com/gpu"
@@ -98,7 +98,7 @@ def states(draw, version):
         devices = {i: PluginDevice(i, draw(flags), draw(numa)) for i in draw(st.lists(ids, unique=True, max_size=12))}
         healthy = frozenset(i for i, device in devices.items() if device.healthy)
         options = PluginOptions(draw(flags), draw(flags))
-        resources[name] = Resource(devices, healthy, frozenset(devices) - healthy, draw(flags), options)
+        resources[name] = PluginResource(devices, healthy, frozenset(devices) - healthy, draw(flags), options)
     held, allocated = {}, {}
     for key in draw(st.lists(keys, max_size=4, unique=True)):
         for name, resource in resources.items():
@@ -115,8 +115,8 @@ def states(draw, version):
             held.setdefault(key, {})[name] = one
             allocated[name] = allocated.get(name, frozenset()) | one.device_ids
     cpus = CpuState(draw(cpusets), draw(cpusets), draw(st.dictionaries(keys, cpusets.filter(bool), max_size=3)))
-    return NodeState(
-        DeviceState(resources, held, allocated),
+    return KubeletState(
+        DeviceManagerState(resources, held, allocated),
         draw(st.one_of(st.none(), st.just(cpus))),
         draw(st.one_of(st.none(), memories())),
     )
@@ -135,7 +135,7 @@ def memories(draw):
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_is_reported_comes_back_exactly(data):
-    node = Node(data.draw(configs()), data.draw(machines()))
+    node = KubeletNode(data.draw(configs()), data.draw(machines()))
     state = data.draw(states(node.config.parsed_version))
     text = encode(report_of(node, state))
     report = decode(text)
@@ -150,7 +150,7 @@ def test_ids_are_only_written_shorter(found):
     assert sorted(expand(compact(found), 1000)) == sorted(set(found))
 
 
-def shape(state: NodeState):
+def shape(state: KubeletState):
     """How many devices of which kind each container holds of each resource, and how many nobody does."""
     counts = {}
     for name, resource in state.devices.resources.items():
@@ -171,7 +171,7 @@ def test_anonymous_devices_are_as_many_as_before_and_held_by_the_same(data):
     assert {k: {n: len(a.device_ids) for n, a in of.items()} for k, of in hidden.devices.held.items()} == {
         k: {n: len(a.device_ids) for n, a in of.items()} for k, of in state.devices.held.items()
     }
-    node = Node(KubeletConfig(), Machine())
+    node = KubeletNode(KubeletConfig(), Machine())
     assert state_of(report_of(node, hidden)) == hidden
 
 
@@ -183,9 +183,9 @@ def test_ten_thousand_devices_fit_by_far():
         (f"00000000-0000-0000-0000-{n:012d}", "main"): {"example.com/fpga": Allocation({0: tuple(names[n::500])})}
         for n in range(500)
     }
-    resource = Resource(devices, frozenset(names), is_listed=True)
-    state = NodeState(DeviceState({"example.com/fpga": resource}, held))
-    node = Node(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine())
+    resource = PluginResource(devices, frozenset(names), is_listed=True)
+    state = KubeletState(DeviceManagerState({"example.com/fpga": resource}, held))
+    node = KubeletNode(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine())
     assert len(encode(report_of(node, state))) > 2 * MAX_BYTES
     assert len(encode(report_of(node, anonymous(state)))) < MAX_BYTES
 
@@ -196,24 +196,25 @@ def test_a_common_node_has_a_short_report():
     machine = Machine(tuple(NumaNode(n, {"memory": 512 * GIB}, (10, 20)) for n in (0, 1)), cpus, 2)
     uuids = [f"GPU-{n:08d}-aaaa-bbbb-cccc-123456789abc" for n in range(8)]
     devices = {f"{u}::{s}": PluginDevice(f"{u}::{s}", True, (n // 4,)) for n, u in enumerate(uuids) for s in range(10)}
-    state = NodeState(
-        DeviceState({GPU: Resource(devices, frozenset(devices), is_listed=True)}), CpuState(machine.all_cpus, 1)
+    state = KubeletState(
+        DeviceManagerState({GPU: PluginResource(devices, frozenset(devices), is_listed=True)}),
+        CpuState(machine.all_cpus, 1),
     )
-    node = Node(KubeletConfig(cpu_policy=CpuPolicy.STATIC), machine)
+    node = KubeletNode(KubeletConfig(cpu_policy=CpuPolicy.STATIC), machine)
     assert len(encode(report_of(node, state))) < 2048
 
 
 def test_a_kubelet_that_aligns_nothing_reports_its_configuration_only():
     config = KubeletConfig(version="v1.30.1", reserved_cpu_millis=500)
-    report = report_of(Node(config, Machine(cpus=(Cpu(0, 0, 0, 0),))))
+    report = report_of(KubeletNode(config, Machine(cpus=(Cpu(0, 0, 0, 0),))))
     assert not aligns(config)
     assert decode(encode(report)) == report
-    assert node_of(report) == Node(config, Machine())
-    assert state_of(report) == NodeState()
+    assert node_of(report) == KubeletNode(config, Machine())
+    assert state_of(report) == KubeletState()
 
 
 def test_a_kubelet_that_aligns_cannot_be_predicted_by_its_configuration_alone():
-    report = report_of(Node(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine()))
+    report = report_of(KubeletNode(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine()))
     with pytest.raises(ReportError, match="cannot be predicted"):
         node_of(decode(encode(report)))
 
@@ -231,7 +232,7 @@ def test_any_manager_with_a_policy_aligns(config):
 
 
 def test_the_version_is_written_whatever_the_default_is():
-    assert '"version":"v1.36.2"' in encode(report_of(Node(KubeletConfig(), Machine())))
+    assert '"version":"v1.36.2"' in encode(report_of(KubeletNode(KubeletConfig(), Machine())))
 
 
 def text_with(**changes) -> str:
@@ -293,7 +294,7 @@ def test_a_machine_that_makes_no_sense_is_an_error(group):
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_damaged_text_is_refused_or_read_but_never_crashes(data):
-    node = Node(data.draw(configs()), data.draw(machines()))
+    node = KubeletNode(data.draw(configs()), data.draw(machines()))
     text = encode(report_of(node, data.draw(states(node.config.parsed_version))))
     at = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:at] + data.draw(st.sampled_from(["", "9", "-", '"', "null", "[", "1e9"])) + text[at + 1 :]

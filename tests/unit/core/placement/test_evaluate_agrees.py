@@ -19,7 +19,7 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import Evaluator, Fit, Placement, Policy, Refusal, decide, explain
+from purser.core.placement import DeviceAssignment, Evaluator, Placement, Policy, Refusal, decide, explain
 from purser.core.quota import UNLIMITED, Room
 
 NAMES = [f"n{number}" for number in range(5)]
@@ -116,8 +116,8 @@ def check(fleet: Fleet, evaluator: Evaluator, name: str, request: PodRequest, le
         assert found.refusals[name].message == "node unregistered"
         return
     verdict = decide(node, request, evaluator.policy, left)
-    assert (name in found.fits) == isinstance(verdict, Fit) != (name in found.refusals)
-    if isinstance(verdict, Fit):
+    assert (name in found.fits) == isinstance(verdict, DeviceAssignment) != (name in found.refusals)
+    if isinstance(verdict, DeviceAssignment):
         placement = evaluator.place(name, request, left)
         assert isinstance(placement, Placement)
         evaluator.why(request, placement)

@@ -9,7 +9,14 @@ from purser.core.kubelet import cpumanager
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, TopologyPolicy, TopologyScope
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import DeviceState, Node, NodeState, PluginDevice, PluginOptions, Resource
+from purser.core.kubelet.state import (
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
+    PluginDevice,
+    PluginOptions,
+    PluginResource,
+)
 from purser.core.model import (
     ContainerKind,
     ContainerRequest,
@@ -21,7 +28,18 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.names import GPU_RESOURCE
-from purser.core.placement import Evaluator, Fit, Placement, Reason, Refusal, decide, explain, kubelet, place, to_grant
+from purser.core.placement import (
+    DeviceAssignment,
+    Evaluator,
+    Placement,
+    Reason,
+    Refusal,
+    decide,
+    explain,
+    kubelet,
+    place,
+    to_grant,
+)
 from purser.core.placement.foresight import foresee
 from purser.core.placement.kubelet import MAX_TRIES, settle
 from purser.core.placement.policy import Policy
@@ -58,14 +76,14 @@ def fleet_of(
             for i in range(cards)
         )
         fleet.set_inventory(NodeInventory(name, devices))
-        node = Node(kubelet, machine(numa_nodes))
+        node = KubeletNode(kubelet, machine(numa_nodes))
         plugged = {
             id_: PluginDevice(id_, True, device.numa_nodes if tells_numa else None)
             for device in devices
             for id_ in device_ids(device)
         }
-        gpus = Resource(plugged, frozenset(plugged), frozenset(), True, PluginOptions(False, True))
-        state = NodeState(DeviceState({GPU_RESOURCE: gpus}), cpumanager.start(node, None))
+        gpus = PluginResource(plugged, frozenset(plugged), frozenset(), True, PluginOptions(False, True))
+        state = KubeletState(DeviceManagerState({GPU_RESOURCE: gpus}), cpumanager.start(node, None))
         fleet.set_kubelet(name, node, state)
     return fleet
 
@@ -174,7 +192,7 @@ def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:
     outlook = fleet.node(name).outlook
     [arrival] = [each for each in outlook.arrivals if each.pod.uid == uid]
     after = foresee(outlook.node, outlook.state, [arrival])
-    assert isinstance(after, NodeState), after
+    assert isinstance(after, KubeletState), after
     fleet.set_kubelet(name, outlook.node, after)
 
 
@@ -238,7 +256,7 @@ def test_scope_pod_aligns_all_containers_at_once():
     both = msgspec.structs.replace(one, containers=(*one.containers, second), kubelet_pod=seen)
     assert "TopologyAffinityError" in refusal(fleet, both).message
     by_container = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
-    assert isinstance(decide(by_container.node("n"), both, Policy(), left=_unlimited()), Fit)
+    assert isinstance(decide(by_container.node("n"), both, Policy(), left=_unlimited()), DeviceAssignment)
 
 
 def _unlimited():

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purser.lab.apiserver import managed
-from purser.lab.apiserver.errors import ApiError
+from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.fieldset import compare, from_fields_v1, leaves, to_fields_v1
-from purser.lab.apiserver.managed import Manager
+from purser.lab.apiserver.managed import FieldManager
 from purser.lab.apiserver.schema import Schema, builtin, custom
 from purser.lab.apiserver.ssa import merge, remove
 
@@ -58,13 +58,13 @@ def thing(fields: Any) -> dict[str, Any]:
 
 
 def applied(live: Any, fields: Any, who: str, *, force: bool = True) -> dict[str, Any]:
-    manager = Manager(who, "Apply", "x.dev/v1")
+    manager = FieldManager(who, "Apply", "x.dev/v1")
     return managed.apply(live, thing(fields), manager, THING, force=force, time="2026-01-01T00:00:00Z")
 
 
 def updated(live: Any, fields: Any) -> dict[str, Any]:
     new = thing(fields)
-    manager = Manager("hand", "Update", "x.dev/v1")
+    manager = FieldManager("hand", "Update", "x.dev/v1")
     managed.update(live, new, manager, THING, "2026-01-02T00:00:00Z")
     return new
 
@@ -103,7 +103,7 @@ def test_applying_the_same_again_changes_nothing(history: Any, fields: Any) -> N
 def test_the_applier_owns_exactly_what_it_applied(history: Any, fields: Any) -> None:
     result = applied(play(history), fields, "one")
     managers = managed.read(result["metadata"].get("managedFields"))
-    owned = managers.get(Manager("one", "Apply", "x.dev/v1"))
+    owned = managers.get(FieldManager("one", "Apply", "x.dev/v1"))
     expected = {
         path for path in leaves(thing(fields), THING) if path[0] not in ("f:apiVersion", "f:kind", "f:metadata")
     }
@@ -135,7 +135,7 @@ def test_without_force_an_apply_conflicts_exactly_where_values_differ(first: Any
     if not clashing:
         assert content(applied(live, second, "two", force=False)) == content(merged)
         return
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         applied(live, second, "two", force=False)
     assert error.value.code == 409
     assert len((error.value.details or {})["causes"]) == len(clashing)
@@ -176,7 +176,7 @@ def test_an_update_takes_fields_from_their_applier() -> None:
 def test_a_client_can_reset_the_managers() -> None:
     live = applied(None, {"map": {"a": "1"}}, "one")
     new = {**thing({"map": {"a": "1"}}), "metadata": {"name": "t", "managedFields": [{}]}}
-    managed.update(live, new, Manager("hand", "Update", "x.dev/v1"), THING, "now")
+    managed.update(live, new, FieldManager("hand", "Update", "x.dev/v1"), THING, "now")
     assert "managedFields" not in new["metadata"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purser.lab.apiserver.errors import ApiError
+from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.patch import json_patch, merge_patch
 from purser.lab.apiserver.schema import builtin
 from purser.lab.apiserver.strategic import strategic_patch
@@ -89,7 +89,7 @@ def test_json_patch(operations: Any, expected: Any) -> None:
     ],
 )
 def test_json_patches_that_cannot_be_applied(operations: Any, code: int) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         json_patch({"l": [1, 2]}, operations)
     assert error.value.code == code
 
@@ -132,6 +132,6 @@ def test_items_that_the_order_does_not_name_stay_before_what_they_preceded() -> 
 
 @pytest.mark.parametrize("patch", [spec({"image": "x"}), {"spec": {"$patch": "explode"}}, spec("text")])
 def test_strategic_patches_that_make_no_sense_are_bad_requests(patch: Any) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         strategic_patch(spec({"name": "a"}), patch, POD)
     assert error.value.code == 400

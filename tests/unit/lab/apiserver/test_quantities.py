@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purser.lab.apiserver.quantity import QuantityError, canonical, parse
+from purser.lab.apiserver.quantity import InvalidQuantityError, canonical, parse
 
 # Written down from a real API server's answers and the rules in apimachinery's Quantity.
 CANONICAL = {
@@ -35,5 +35,5 @@ def test_the_canonical_form_keeps_the_value_and_is_its_own(number: int, suffix: 
 
 @pytest.mark.parametrize("text", ["", "many", "1 Gi", "1gi", "1.2.3", "Gi", "1KiB", "--1", True, None, "1e", "0x10"])
 def test_everything_else_is_refused(text: object) -> None:
-    with pytest.raises(QuantityError, match="quantities must match the regular expression"):
+    with pytest.raises(InvalidQuantityError, match="quantities must match the regular expression"):
         parse(text)

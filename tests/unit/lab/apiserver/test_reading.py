@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from purser.lab.apiserver import jsonio, protobuf, structural
 from purser.lab.apiserver.decode import Unknown, decode
-from purser.lab.apiserver.errors import ApiError
+from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.resources import type_name
 from purser.lab.apiserver.schema import builtin, custom
 
@@ -61,7 +61,7 @@ def test_nulls_and_empties_are_omitted_but_empty_structs_stay() -> None:
     ],
 )
 def test_wrong_types_are_bad_requests(container: Any) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         decode(pod(**container), POD, Unknown())
     assert error.value.code == 400
     assert error.value.message.startswith('Pod in version "v1" cannot be handled as a Pod: ')
@@ -71,7 +71,7 @@ def test_wrong_types_are_bad_requests(container: Any) -> None:
 def test_any_json_is_read_or_refused(body: Any) -> None:
     try:
         decoded = decode(body, POD, Unknown())
-    except ApiError as error:
+    except StatusError as error:
         assert error.code == 400
     else:
         assert decode(decoded, POD, Unknown()) == decoded
@@ -82,7 +82,7 @@ def test_any_bytes_are_json_or_refused(data: bytes) -> None:
     for content_type in ("application/json", "application/yaml"):
         try:
             assert isinstance(jsonio.decode_object(data, content_type), dict)
-        except ApiError as error:
+        except StatusError as error:
             assert error.code == 400
 
 
@@ -127,7 +127,7 @@ def test_zero_survives_where_it_means_something() -> None:
 def test_any_bytes_are_protobuf_or_refused(data: bytes, wrapped: bool) -> None:
     try:
         body = protobuf.decode_body(envelope("Pod", data) if wrapped else b"k8s\0" + data, type_name)
-    except ApiError as error:
+    except StatusError as error:
         assert error.code == 400
     else:
         assert isinstance(body, dict)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purser.lab.apiserver.errors import ApiError
+from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.selectors import label_predicate, object_selector, parse_fields, parse_labels
 
 LABELS = st.dictionaries(st.sampled_from(["a", "b", "x.dev/c"]), st.sampled_from(["", "1", "2"]))
@@ -45,13 +45,13 @@ def test_an_empty_selector_selects_everything() -> None:
 
 @pytest.mark.parametrize("text", ["a b", "=x", "a=(", "!", "a in", "a in (x"])
 def test_nonsense_is_a_bad_request(text: str) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         parse_labels(text)
     assert error.value.code == 400
 
 
 def test_an_unknown_operator_is_a_bad_request() -> None:
-    with pytest.raises(ApiError):
+    with pytest.raises(StatusError):
         object_selector({"matchExpressions": [{"key": "a", "operator": "Like"}]})
 
 
@@ -73,6 +73,6 @@ def test_fields(text: str, fields: dict[str, str], holds: bool) -> None:
 
 @pytest.mark.parametrize("text", ["spec.other=1", "spec.nodeName", "=x"])
 def test_fields_that_are_not_indexed_are_refused(text: str) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         parse_fields(text, ("spec.nodeName",))
     assert error.value.code == 400

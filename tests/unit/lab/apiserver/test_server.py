@@ -12,7 +12,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from purser.lab.apiserver import ApiError, ApiServer, LogOptions, User
+from purser.lab.apiserver import ApiServer, LogOptions, StatusError, User
 
 
 async def fetch(
@@ -117,7 +117,7 @@ async def test_a_refusal_of_the_log_source_reaches_the_client() -> None:
         await fetch(api, PODS, method="POST", body={**POD, "spec": {**POD["spec"], "nodeName": "n"}})
 
         async def refuse(pod: Any, options: LogOptions) -> Any:
-            raise ApiError(503, "ServiceUnavailable", "the kubelet is away")
+            raise StatusError(503, "ServiceUnavailable", "the kubelet is away")
             yield b""
 
         assert (await fetch(api, f"{PODS}/a/log"))[0] == 503

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purser.lab.apiserver.errors import ApiError
-from purser.lab.apiserver.store import ADDED, DELETED, MODIFIED, Collection, Event, Selection, Store
+from purser.lab.apiserver.errors import StatusError
+from purser.lab.apiserver.store import ADDED, DELETED, MODIFIED, Collection, ObjectStore, Selection, StoreEvent
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "remove"]), st.sampled_from("ab"), st.sampled_from("xyz"), st.sampled_from("12")),
@@ -20,7 +20,7 @@ def obj(namespace: str, name: str, node: str = "") -> dict[str, Any]:
     return {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}}
 
 
-def pods(store: Store) -> Collection:
+def pods(store: ObjectStore) -> Collection:
     return store.collection("pods", lambda each: {"spec.nodeName": each["spec"]["nodeName"]}, "spec.nodeName")
 
 
@@ -46,14 +46,14 @@ def summary(records: Any) -> dict[tuple[str, str], str]:
 
 @given(STEPS)
 def test_every_moment_can_be_listed_again(steps: Any) -> None:
-    collection = pods(Store(history=100))
+    collection = pods(ObjectStore(history=100))
     for revision, state in play(collection, steps).items():
         assert summary(collection.records_at(revision, Selection())) == state
 
 
 @given(STEPS, st.sampled_from("ab"), st.sampled_from("12"))
 def test_selections_find_what_a_look_at_everything_finds(steps: Any, namespace: str, node: str) -> None:
-    collection = pods(Store(history=100))
+    collection = pods(ObjectStore(history=100))
     play(collection, steps)
     everything = collection.records()
     assert [record.key for record in everything] == sorted(record.key for record in everything)
@@ -67,7 +67,7 @@ def test_selections_find_what_a_look_at_everything_finds(steps: Any, namespace: 
 
 @given(STEPS, st.integers(0, 30))
 def test_events_since_a_revision_lead_from_that_state_to_the_present(steps: Any, since: int) -> None:
-    collection = pods(Store(history=100))
+    collection = pods(ObjectStore(history=100))
     states = play(collection, steps)
     moment = max(revision for revision in states if revision <= since)
     state = dict(states[moment])
@@ -81,29 +81,29 @@ def test_events_since_a_revision_lead_from_that_state_to_the_present(steps: Any,
 
 
 def test_what_left_the_history_is_expired() -> None:
-    collection = pods(Store(history=2))
+    collection = pods(ObjectStore(history=2))
     revisions = [collection.put(obj("a", name)).revision for name in ("x", "y", "z")]
     assert len(collection.events_since(revisions[0])) == 2
     for look in (lambda: collection.events_since(0), lambda: collection.records_at(0, Selection())):
-        with pytest.raises(ApiError) as error:
+        with pytest.raises(StatusError) as error:
             look()
         assert (error.value.code, error.value.reason) == (410, "Expired")
 
 
 def test_a_compaction_leaves_only_the_present() -> None:
-    store = Store(history=10)
+    store = ObjectStore(history=10)
     collection = pods(store)
     before = collection.put(obj("a", "x")).revision
     store.collection("others", lambda each: {}).put(obj("a", "other"))
     store.drop_history()
     assert collection.events_since(store.revision) == []
-    with pytest.raises(ApiError):
+    with pytest.raises(StatusError):
         collection.events_since(before)
 
 
 def test_subscribers_of_an_index_value_see_arrivals_and_departures() -> None:
-    collection = pods(Store(history=10))
-    seen: list[Event] = []
+    collection = pods(ObjectStore(history=10))
+    seen: list[StoreEvent] = []
     unsubscribe = collection.subscribe(seen.append, "1")
     collection.put(obj("a", "x", "2"))
     collection.put(obj("a", "x", "1"))
@@ -115,7 +115,7 @@ def test_subscribers_of_an_index_value_see_arrivals_and_departures() -> None:
 
 
 def test_dependents_are_found_by_their_owners_uid() -> None:
-    store = Store(history=10)
+    store = ObjectStore(history=10)
     collection = pods(store)
     child = obj("a", "child")
     child["metadata"]["ownerReferences"] = [{"uid": "parent"}]
@@ -129,7 +129,7 @@ def test_dependents_are_found_by_their_owners_uid() -> None:
 
 
 def test_an_object_is_encoded_once_per_view() -> None:
-    record = pods(Store(history=10)).put(obj("a", "x"))
+    record = pods(ObjectStore(history=10)).put(obj("a", "x"))
     made: list[int] = []
 
     def make(each: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from purser.lab.apiserver.cluster import Cluster
 from purser.lab.apiserver.store import Selection
-from purser.lab.apiserver.views import View
+from purser.lab.apiserver.views import ResourceView
 from purser.lab.apiserver.watching import Watch, WatchOptions
 
 
@@ -29,7 +29,7 @@ def options(seconds: float, *, bookmarks: bool, mark_initial: bool = False) -> W
 def watch_of(cluster: Cluster) -> Watch:
     resource = cluster.registry.get("", "v1", "configmaps")
     assert resource
-    return Watch(cluster, View(resource), Selection(), since=None, initial=True)
+    return Watch(cluster, ResourceView(resource), Selection(), since=None, initial=True)
 
 
 def put(cluster: Cluster, name: str) -> None:

@@ -15,7 +15,7 @@ from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import NAMESPACES
 from purser.lab.apiserver import ApiServer
-from purser.lab.conformance import Outcome, PodName, Settings, run, select
+from purser.lab.conformance import CheckOutcome, PodName, Settings, run, select
 from purser.lab.driver import DriverKind, SimulatedDriver
 
 LOSE_A_CARD = (
@@ -62,7 +62,7 @@ def bad(report):
     return {
         verdict.check.id: f"{verdict.check.id}: {verdict.outcome}: {verdict.reason}"
         for verdict in report.verdicts
-        if verdict.outcome is not Outcome.PASSED
+        if verdict.outcome is not CheckOutcome.PASSED
     }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.unit.lab.conformance.tiny import PLUGIN
 
-from purser.lab.conformance import CannotRun, Outcome, Settings, run, select
-from purser.lab.conformance.kubelet import Kubelet
+from purser.lab.conformance import CannotRun, CheckOutcome, Settings, run, select
+from purser.lab.conformance.kubelet import ConformanceKubelet
 
 TIMEOUT_S = 20.0
 
@@ -27,7 +27,7 @@ def folder():
 @contextlib.asynccontextmanager
 async def serving(folder, *arguments):
     """A plugin whose kubelet has gone away."""
-    kubelet = Kubelet(folder, TIMEOUT_S)
+    kubelet = ConformanceKubelet(folder, TIMEOUT_S)
     await kubelet.start()
     plugin = await asyncio.create_subprocess_exec(sys.executable, PLUGIN, "--dir", folder, *arguments)
     try:
@@ -48,19 +48,19 @@ async def checked(socket, *only, **settings):
 async def test_a_serving_plugin_is_checked_but_for_registration_and_process_and_the_report_says_why(folder):
     async with serving(folder) as socket:
         told = await checked(socket)
-    assert not [check for check, (outcome, _) in told.items() if outcome is Outcome.FAILED], told
-    skipped = {check.partition("-")[0] for check, (outcome, _) in told.items() if outcome is Outcome.SKIPPED}
+    assert not [check for check, (outcome, _) in told.items() if outcome is CheckOutcome.FAILED], told
+    skipped = {check.partition("-")[0] for check, (outcome, _) in told.items() if outcome is CheckOutcome.SKIPPED}
     assert skipped == {"register", "reregister", "process", "health", "allocate", "list"}
     assert "--folder names the folder" in told["register-version"][1]
     assert "--folder names the folder" in told["reregister-repeated"][1]
     assert "give its command" in told["process-ends"][1]
-    assert told["allocate-idempotent"][0] is Outcome.PASSED
+    assert told["allocate-idempotent"][0] is CheckOutcome.PASSED
 
 
 async def test_with_kubelets_folder_a_serving_plugin_must_register_too(folder):
     async with serving(folder) as socket:
         told = await checked(socket, "register*", "reregister*", "list", folder=folder)
-    assert {outcome for outcome, _ in told.values()} == {Outcome.PASSED}, told
+    assert {outcome for outcome, _ in told.values()} == {CheckOutcome.PASSED}, told
 
 
 async def test_a_serving_plugin_that_does_not_register_is_checked_all_the_same(folder):
@@ -68,24 +68,24 @@ async def test_a_serving_plugin_that_does_not_register_is_checked_all_the_same(f
         settings = Settings(socket=socket, folder=folder, timeout_s=3)
         report = await run(settings, select(["register*", "list", "allocate"]))
     told = {verdict.check.id: verdict.outcome for verdict in report.verdicts}
-    assert told["register"] is Outcome.FAILED
-    assert told["register-version"] is Outcome.SKIPPED
-    assert told["list"] is told["allocate"] is Outcome.PASSED
+    assert told["register"] is CheckOutcome.FAILED
+    assert told["register-version"] is CheckOutcome.SKIPPED
+    assert told["list"] is told["allocate"] is CheckOutcome.PASSED
 
 
 async def test_a_serving_plugin_that_dies_cannot_be_started_again_and_the_rest_is_skipped(folder):
     async with serving(folder, "--wrong", "dies") as socket:
         report = await run(Settings(socket=socket, timeout_s=3), select(["allocate-unknown-id", "limits*"]))
     told = {verdict.check.id: (verdict.outcome, verdict.reason) for verdict in report.verdicts}
-    assert told["allocate-unknown-id"][0] is Outcome.FAILED
+    assert told["allocate-unknown-id"][0] is CheckOutcome.FAILED
     assert told["limits-list"] == (
-        Outcome.SKIPPED,
+        CheckOutcome.SKIPPED,
         f"there is no plugin to ask any more: nobody serves {socket}",
     )
 
 
 async def test_a_folder_with_a_living_kubelet_is_left_alone(folder):
-    kubelet = Kubelet(folder, TIMEOUT_S)
+    kubelet = ConformanceKubelet(folder, TIMEOUT_S)
     await kubelet.start()
     with pytest.raises(CannotRun, match="a kubelet it seems"):
         await run(Settings(command=("true",), folder=folder), select())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.lab.conformance.tiny import PLUGIN, WRONG
 
-from purser.lab.conformance import CATALOGUE, Outcome, Settings, run, select
+from purser.lab.conformance import CATALOGUE, CheckOutcome, Settings, run, select
 
 PATIENT_S, IMPATIENT_S = 20.0, 6.0
 """The second for plugins that make the kit wait in vain: these are checked all at once."""
@@ -76,7 +76,7 @@ def ids(report, outcome):
 def not_passed(report):
     """For a test that fails: pytest shows all of a text, and little of a dictionary."""
     return "\n".join(
-        f"{v.check.id}: {v.outcome}: {v.reason}" for v in report.verdicts if v.outcome is not Outcome.PASSED
+        f"{v.check.id}: {v.outcome}: {v.reason}" for v in report.verdicts if v.outcome is not CheckOutcome.PASSED
     )
 
 
@@ -86,8 +86,8 @@ def told(report):
 
 async def test_a_good_plugin_passes_everything_that_can_be_checked():
     report = await checked()
-    assert ids(report, Outcome.FAILED) == set(), not_passed(report)
-    assert ids(report, Outcome.SKIPPED) == NEEDS_HOOKS
+    assert ids(report, CheckOutcome.FAILED) == set(), not_passed(report)
+    assert ids(report, CheckOutcome.SKIPPED) == NEEDS_HOOKS
     assert len(report.verdicts) == len(CATALOGUE)
     assert report.resource == "example.org/thing"
 
@@ -95,14 +95,14 @@ async def test_a_good_plugin_passes_everything_that_can_be_checked():
 @pytest.mark.parametrize("wrong", FAULTS)
 async def test_a_plugin_with_a_fault_fails_the_checks_about_it_and_no_other(wrong):
     report = await checked(*(f"--wrong={fault}" for fault in wrong.split()))
-    assert ids(report, Outcome.FAILED) == FAULTS[wrong], not_passed(report)
+    assert ids(report, CheckOutcome.FAILED) == FAULTS[wrong], not_passed(report)
 
 
 async def test_plugins_that_make_kubelet_wait_fail_the_checks_about_it_and_no_other():
     runs = (checked("--wrong", wrong, only=only, timeout_s=IMPATIENT_S) for wrong, (_, only) in SLOW_FAULTS.items())
     reports = dict(zip(SLOW_FAULTS, await asyncio.gather(*runs), strict=True))
     for wrong, (fails, _) in SLOW_FAULTS.items():
-        assert ids(reports[wrong], Outcome.FAILED) == fails, f"{wrong}\n{not_passed(reports[wrong])}"
+        assert ids(reports[wrong], CheckOutcome.FAILED) == fails, f"{wrong}\n{not_passed(reports[wrong])}"
     # What stands on a check that failed is skipped, and says so.
     assert told(reports["hangs"])["allocate"] == "fail: Allocate gave no answer within 6 s"
     assert told(reports["hangs"])["allocate-idempotent"] == "skip: needs allocate, which failed"
@@ -110,7 +110,7 @@ async def test_plugins_that_make_kubelet_wait_fail_the_checks_about_it_and_no_ot
 
 async def test_a_list_beyond_the_message_limit_fails_the_check_about_it_and_no_other():
     report = await checked("--wrong", "too-large", only=["list*", "preferred*", "limits-list"])
-    assert ids(report, Outcome.FAILED) == {"limits-list"}, not_passed(report)
+    assert ids(report, CheckOutcome.FAILED) == {"limits-list"}, not_passed(report)
 
 
 def test_every_fault_of_the_tiny_plugin_is_looked_for():
@@ -132,13 +132,13 @@ HOOKS = {
 
 async def test_health_is_watched_where_it_can_be_changed():
     report = await checked(only=["list*", "health*", "allocate-unhealthy"], **HOOKS)
-    assert ids(report, Outcome.PASSED) >= NEEDS_HOOKS, not_passed(report)
+    assert ids(report, CheckOutcome.PASSED) >= NEEDS_HOOKS, not_passed(report)
     assert told(report)["health-lost"] == told(report)["health-back"] == "pass: thing-0"
 
 
 async def test_a_plugin_that_tells_changes_only_is_found_out_when_health_changes():
     report = await checked("--wrong", "partial", only=["list*", "health*"], **HOOKS)
-    assert ids(report, Outcome.FAILED) == {"list-complete"}, not_passed(report)
+    assert ids(report, CheckOutcome.FAILED) == {"list-complete"}, not_passed(report)
 
 
 async def test_a_hook_that_fails_is_not_the_plugins_fault():
@@ -148,7 +148,7 @@ async def test_a_hook_that_fails_is_not_the_plugins_fault():
 
 async def test_ten_thousand_devices_pass_too():
     report = await checked("--devices", "10000", only=["list*", "preferred*", "limits*", "calls-slow-clients"])
-    assert ids(report, Outcome.FAILED) == set(), not_passed(report)
+    assert ids(report, CheckOutcome.FAILED) == set(), not_passed(report)
     assert "for 10000 devices" in told(report)["limits-list"]
 
 
@@ -157,14 +157,14 @@ async def test_a_command_that_ends_at_once_is_told_and_nothing_else_is_tried():
     report = await run(settings, select())
     assert "exit code 7" in told(report)["register"]
     assert "no GPU here" in told(report)["register"]
-    assert ids(report, Outcome.PASSED) == set()
-    assert ids(report, Outcome.FAILED) == {"register", "process-survives"}
+    assert ids(report, CheckOutcome.PASSED) == set()
+    assert ids(report, CheckOutcome.FAILED) == {"register", "process-survives"}
 
 
 async def test_the_folder_reaches_a_command_that_reads_the_environment():
     script = f'exec {shlex.quote(sys.executable)} {shlex.quote(str(PLUGIN))} --dir "$PURSER_DEVICE_PLUGIN_DIR"'
     report = await run(Settings(command=("sh", "-c", script), timeout_s=PATIENT_S), select(["register", "list"]))
-    assert ids(report, Outcome.PASSED) == {"register", "list"}
+    assert ids(report, CheckOutcome.PASSED) == {"register", "list"}
 
 
 async def test_the_kit_leaves_neither_folder_nor_process(monkeypatch):
@@ -172,7 +172,7 @@ async def test_the_kit_leaves_neither_folder_nor_process(monkeypatch):
     tmp_path = Path(tempfile.mkdtemp(prefix="pc"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     report = await checked(only=["register", "list"])
-    assert ids(report, Outcome.PASSED) == {"register", "list"}
+    assert ids(report, CheckOutcome.PASSED) == {"register", "list"}
     tmp_path.rmdir()  # it is empty
     assert not [words for words in command_lines() if str(tmp_path).encode() in words]
 

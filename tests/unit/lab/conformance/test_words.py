@@ -6,7 +6,7 @@ from xml.etree import ElementTree as xml
 
 import pytest
 
-from purser.lab.conformance import CATALOGUE, Check, Outcome, PodName, Report, Settings, Verdict, select
+from purser.lab.conformance import CATALOGUE, Check, CheckOutcome, CheckVerdict, PodName, Report, Settings, select
 from purser.lab.conformance.check import one_line
 from purser.lab.conformance.checks.registration import why_no_resource
 from purser.lab.conformance.junit import write
@@ -96,9 +96,9 @@ def test_a_report_becomes_junit(tmp_path):
 
     check = {name: Check(name, f"It is {name}.", nothing) for name in ("a-good", "a-bad", "b")}
     verdicts = (
-        Verdict(check["a-good"], Outcome.PASSED, "", 0.5),
-        Verdict(check["a-bad"], Outcome.FAILED, 'says "<no>" & ends', 1.25),
-        Verdict(check["b"], Outcome.SKIPPED, "not asked for", 0),
+        CheckVerdict(check["a-good"], CheckOutcome.PASSED, "", 0.5),
+        CheckVerdict(check["a-bad"], CheckOutcome.FAILED, 'says "<no>" & ends', 1.25),
+        CheckVerdict(check["b"], CheckOutcome.SKIPPED, "not asked for", 0),
     )
     path = tmp_path / "report.xml"
     write(Report("example.org/thing", (), verdicts, 2.0), path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.lab.controllers.workloads.daemonplan import HASH_LABEL, Fit, plan
+from purser.lab.controllers.workloads.daemonplan import HASH_LABEL, NodeFit, plan
 
 NEW, OLD = "new", "old"
 
@@ -24,7 +24,7 @@ def gone(made):
 
 
 def fits(*names):
-    return dict.fromkeys(names, Fit.RUNS)
+    return dict.fromkeys(names, NodeFit.RUNS)
 
 
 def test_every_node_that_fits_gets_one_pod():
@@ -64,7 +64,7 @@ def test_an_old_pod_that_is_not_ready_goes_at_once():
 
 
 def test_a_node_that_fits_no_longer_loses_its_pod_unless_it_may_stay():
-    made = plan(daemon_set(), NEW, {"b": Fit.STAYS}, [pod("a"), pod("b")])
+    made = plan(daemon_set(), NEW, {"b": NodeFit.STAYS}, [pod("a"), pod("b")])
     assert gone(made) == ["a-new"]
     assert made.creations == ()
     assert (made.status["desiredNumberScheduled"], made.status["numberMisscheduled"]) == (0, 1)

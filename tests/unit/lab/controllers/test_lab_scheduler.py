@@ -2,7 +2,7 @@ import pytest
 
 from purser.kube.resources import NODES, PODS, untyped
 from purser.lab.controllers.scheduling.claims import CLAIMS, why_not
-from purser.lab.controllers.scheduling.filters import PodView
+from purser.lab.controllers.scheduling.filters import PodInfo
 from purser.lab.controllers.scheduling.requests import pod_requests
 
 
@@ -31,14 +31,14 @@ async def test_a_pod_that_does_not_fit_gets_the_real_schedulers_message_and_cond
 
 
 async def test_a_pod_that_the_scheduler_fails_on_takes_no_other_s_turn(world, monkeypatch):
-    made = PodView.of
+    made = PodInfo.of
 
     def fails_on_odd(pod, *arguments):
         if pod["metadata"]["name"] == "odd":
             raise ValueError("odd")
         return made(pod, *arguments)
 
-    monkeypatch.setattr(PodView, "of", fails_on_odd)
+    monkeypatch.setattr(PodInfo, "of", fails_on_odd)
     await world.node("only")
     await world.pod("odd")
     await world.pod("plain")

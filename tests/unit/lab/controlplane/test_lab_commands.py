@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from purser.lab.controlplane.commands import Files, Ports, controller_manager_arguments, scheduler_config
-from purser.lab.controlplane.credentials import KeyPair
+from purser.lab.controlplane.credentials import PemFiles
 
 OLD, NEW = (1, 20), (1, 36)
 PORTS = Ports(1, 2, 3, 4, 5, 6)
@@ -13,7 +13,7 @@ PORTS = Ports(1, 2, 3, 4, 5, 6)
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    pair = KeyPair(tmp_path / "crt", tmp_path / "key")
+    pair = PemFiles(tmp_path / "crt", tmp_path / "key")
     return Files(tmp_path, pair, pair, pair, pair, tmp_path / "tokens")
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from purser.lab.cluster import Lab
-from purser.lab.controlplane.process import StartError
+from purser.lab.controlplane.process import ProcessStartError
 from purser.lab.controlplane.programs import Programs
 from purser.lab.settings import LabSettings, node_choices
 
@@ -59,7 +59,7 @@ def lab(folder, state):
 
 
 async def test_a_program_that_does_not_start_fails_the_lab_with_its_last_words(folder, tmp_path):
-    with pytest.raises(StartError, match=r"(?s)etcd ended while starting; .*etcd\.log:\nno disk left"):
+    with pytest.raises(ProcessStartError, match=r"(?s)etcd ended while starting; .*etcd\.log:\nno disk left"):
         async with lab(folder, tmp_path / "lab"):
             pytest.fail("it started")
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from purser.agent.nvml import (
+    ComputeProcess,
     Driver,
     DriverError,
     FaultKind,
     MigMode,
     NullDriver,
-    Process,
     RecoveryAction,
     RemappedRows,
     XidEvent,
@@ -128,10 +128,10 @@ def test_load_and_processes_are_read_as_they_change(node: SimulatedDriver, drive
     reading = driver.read(node.uuids[1])
     assert (reading.gpu_utilisation_percent, reading.memory_utilisation_percent) == (87, 40)
     assert (reading.temperature_celsius, reading.power_watts) == (71, 390.0)
-    assert reading.processes == (Process(4711, 2000), Process(4712, 3000))
+    assert reading.processes == (ComputeProcess(4711, 2000), ComputeProcess(4712, 3000))
     assert reading.memory_used_mib == 5100
     node.remove_process(1, 4711)
-    assert driver.read(node.uuids[1]).processes == (Process(4712, 3000),)
+    assert driver.read(node.uuids[1]).processes == (ComputeProcess(4712, 3000),)
     assert driver.read(node.uuids[0]).processes == ()
 
 

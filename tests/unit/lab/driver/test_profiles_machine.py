@@ -8,7 +8,7 @@ from purser.core.kubelet.config import CpuPolicy, TopologyPolicy
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.versions import behaviour
 from purser.lab.driver import ProfileError, profiles
-from purser.lab.driver.machine import CpuTopology, NumaNode, Siblings, machine_of
+from purser.lab.driver.machine import CpuLayout, NumaLayout, Siblings, machine_of
 from purser.lab.kubelet.configuration import configure
 
 GIB = 2**30
@@ -69,26 +69,26 @@ def test_dgx_a100_has_four_numa_nodes_per_socket():
 
 
 def test_siblings_stand_apart_or_side_by_side():
-    numa = (NumaNode(0, "0-7"),)
-    apart = machine_of(numa, CpuTopology(2))
-    beside = machine_of(numa, CpuTopology(2, Siblings.ADJACENT))
+    numa = (NumaLayout(0, "0-7"),)
+    apart = machine_of(numa, CpuLayout(2))
+    beside = machine_of(numa, CpuLayout(2, Siblings.ADJACENT))
     assert (core_of(apart, 4), core_of(apart, 1)) == (0, 1)
     assert (core_of(beside, 4), core_of(beside, 1)) == (4, 0)
 
 
 def test_a_profile_without_numa_nodes_has_one():
-    machine = machine_of((), CpuTopology())
+    machine = machine_of((), CpuLayout())
     assert (machine.nodes_mask, len(machine.cpus), machine.num_sockets) == (1, 128, 1)
 
 
 def test_given_distances_follow_the_nodes_numbers_whatever_their_order():
-    numa = (NumaNode(1, "2-3", distances=(10, 40)), NumaNode(0, "0-1", distances=(20, 10)))
-    machine = machine_of(numa, CpuTopology())
+    numa = (NumaLayout(1, "2-3", distances=(10, 40)), NumaLayout(0, "0-1", distances=(20, 10)))
+    machine = machine_of(numa, CpuLayout())
     assert [node.distances for node in machine.numa_nodes] == [(10, 20), (40, 10)]
 
 
 def test_hugepages_are_kept_by_their_size():
-    machine = machine_of((NumaNode(0, "0", "4Gi", {"2Mi": "1Gi"}),), CpuTopology())
+    machine = machine_of((NumaLayout(0, "0", "4Gi", {"2Mi": "1Gi"}),), CpuLayout())
     assert machine.numa_nodes[0].memory == {"memory": 4 * GIB, "hugepages-2Mi": GIB}
 
 

@@ -5,7 +5,7 @@ import pytest
 from purser.agent.kubeletfacts.machine import read_machine
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.lab.driver import profiles
-from purser.lab.driver.machine import CpuTopology, NumaNode, machine_of
+from purser.lab.driver.machine import CpuLayout, NumaLayout, machine_of
 from purser.lab.driver.sysfs_machine import write_machine
 
 
@@ -14,8 +14,8 @@ def text(path):
 
 
 SMALL = machine_of(
-    (NumaNode(0, "0-7", "8Gi"), NumaNode(1, "8-15", "4Gi"), NumaNode(2)),
-    CpuTopology(2, sockets=2, cores_per_uncore_cache=2),
+    (NumaLayout(0, "0-7", "8Gi"), NumaLayout(1, "8-15", "4Gi"), NumaLayout(2)),
+    CpuLayout(2, sockets=2, cores_per_uncore_cache=2),
 )
 
 
@@ -56,14 +56,14 @@ def test_an_agent_finds_the_machine_there(tmp_path, machine):
 
 
 def test_core_ids_repeat_from_socket_to_socket_as_the_kernels_do(tmp_path):
-    machine = machine_of((NumaNode(0, "0-3"), NumaNode(1, "4-7")), CpuTopology(2))
+    machine = machine_of((NumaLayout(0, "0-3"), NumaLayout(1, "4-7")), CpuLayout(2))
     write_machine(tmp_path, machine)
     folder = tmp_path / "devices/system/cpu"
     assert [text(folder / f"cpu{cpu}/topology/core_id") for cpu in range(8)] == list("01010101")
 
 
 def test_hugepages_are_counted_by_size(tmp_path):
-    machine = machine_of((NumaNode(0, "0", "8Gi", {"2Mi": "1Gi", "1Gi": "2Gi"}),), CpuTopology())
+    machine = machine_of((NumaLayout(0, "0", "8Gi", {"2Mi": "1Gi", "1Gi": "2Gi"}),), CpuLayout())
     write_machine(tmp_path, machine)
     folder = tmp_path / "devices/system/node/node0/hugepages"
     assert text(folder / "hugepages-2048kB/nr_hugepages") == "512"

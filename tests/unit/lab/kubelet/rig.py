@@ -10,21 +10,21 @@ from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletapi.podresources.v1 import api_pb2 as pod_pb2
 from purser.agent.kubeletapi.podresources.v1 import api_pb2_grpc as pod_grpc
 from purser.core.kubelet.devicemanager.checkpoint import FILE_NAME as CHECKPOINT
-from purser.core.kubelet.state import Node as TwinNode
+from purser.core.kubelet.state import KubeletNode as TwinNode
 from purser.kube.clock import SystemClock
-from purser.lab.driver.machine import CpuTopology, NumaNode, machine_of
+from purser.lab.driver.machine import CpuLayout, NumaLayout, machine_of
 from purser.lab.kubelet.admission import admit
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import KubeletSection, configure
 from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS, Endpoints
-from purser.lab.kubelet.podresources import ListedPod, PodResourcesServer
+from purser.lab.kubelet.podresources import KnownPod, PodResourcesServer
 from purser.lab.kubelet.pods import containers_of
 from purser.lab.kubelet.registration import RegistrationServer
 from purser.lab.kubelet.statefiles import StateFiles
 
 GPU = "nvidia.com/gpu"
 
-MACHINE = machine_of((NumaNode(0, "0-3,8-11", "8Gi"), NumaNode(1, "4-7,12-15", "8Gi")), CpuTopology(2))
+MACHINE = machine_of((NumaLayout(0, "0-3,8-11", "8Gi"), NumaLayout(1, "4-7,12-15", "8Gi")), CpuLayout(2))
 """Two NUMA nodes of four cores with two threads."""
 
 
@@ -106,7 +106,7 @@ class Node:
     def listed(self):
         for uid, pod in self.pods.items():
             names = tuple(c.name for c in containers_of(pod))
-            yield ListedPod(uid, "default", pod["metadata"]["name"], names, uid not in self.over)
+            yield KnownPod(uid, "default", pod["metadata"]["name"], names, uid not in self.over)
 
     async def admit(self, uid, *containers, init=()):
         pod = {

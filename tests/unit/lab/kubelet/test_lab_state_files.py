@@ -7,11 +7,11 @@ import structlog
 from msgspec.structs import replace
 from tests.unit.lab.kubelet.rig import CHECKPOINT, GPU, MACHINE, Node, Plugin, container, register, running, serving
 
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.state import CpuState
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.lab.driver.machine import CpuTopology, NumaNode, machine_of
+from purser.lab.driver.machine import CpuLayout, NumaLayout, machine_of
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
 
@@ -77,7 +77,7 @@ async def test_with_a_corrupt_state_of_cpus_or_memory_kubelet_does_not_start(fol
     await admitted(folder, "u1", **STATIC)
     path = folder / name
     path.write_bytes(damage(path.read_text()).encode("utf-8", "surrogateescape"))
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(KubeletStartError) as caught:
         Node(folder, **STATIC)
     assert str(caught.value).startswith("could not restore state from checkpoint: ")
     assert str(caught.value).endswith(
@@ -89,20 +89,24 @@ async def test_with_a_corrupt_state_of_cpus_or_memory_kubelet_does_not_start(fol
 
 async def test_a_state_of_another_policy_is_refused_until_its_file_is_deleted(folder):
     await admitted(folder, "u1", **STATIC)
-    with pytest.raises(StartError, match='configured policy "none" differs from state checkpoint policy "static"'):
+    with pytest.raises(
+        KubeletStartError, match='configured policy "none" differs from state checkpoint policy "static"'
+    ):
         Node(folder)
 
 
 async def test_a_state_that_does_not_fit_the_machine_is_refused_with_what_to_do(folder):
     before = await admitted(folder, **STATIC)
     before.books.commit(replace(before.books.state, cpus=CpuState(default=0x1FF, reserved=0x101)))
-    with pytest.raises(StartError, match=r"doesn't match with CPUs in state .*: please drain this node and remove"):
+    with pytest.raises(
+        KubeletStartError, match=r"doesn't match with CPUs in state .*: please drain this node and remove"
+    ):
         Node(folder, **STATIC)
 
 
 async def test_a_kubelet_does_not_start_with_more_numa_nodes_than_it_allows(folder):
-    machine = machine_of(tuple(NumaNode(n, str(n), "1Gi") for n in range(9)), CpuTopology())
-    with pytest.raises(StartError, match="unsupported on machines with more than 8 NUMA Nodes"):
+    machine = machine_of(tuple(NumaLayout(n, str(n), "1Gi") for n in range(9)), CpuLayout())
+    with pytest.raises(KubeletStartError, match="unsupported on machines with more than 8 NUMA Nodes"):
         Node(folder, machine=machine, topologyManagerPolicy="best-effort")
     Node(folder, machine=machine)
 

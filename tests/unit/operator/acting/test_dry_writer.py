@@ -7,12 +7,12 @@ from purser.operator.model import (
     DeletePod,
     Evict,
     NodeView,
+    NodeWorkload,
     ObjectKey,
+    OperandPod,
     PatchNode,
-    PodView,
     SetFinalizer,
     Snapshot,
-    Workload,
     WriteStatus,
 )
 from purser.operator.policy import ClusterPolicyStatus
@@ -64,8 +64,8 @@ async def test_of_a_node_only_what_changes_is_shown():
 
 
 async def test_pods_status_and_finalizers_are_named():
-    pod = PodView(namespace="n", name="d", uid="u", node="a", operand="driver", daemon_set="x")
-    workload = Workload(namespace="m", name="w", uid="u", node="a")
+    pod = OperandPod(namespace="n", name="d", uid="u", node="a", operand="driver", daemon_set="x")
+    workload = NodeWorkload(namespace="m", name="w", uid="u", node="a")
     policy = {"metadata": {"name": "p"}, "status": {"state": "notReady"}}
     text = await shown(
         DeletePod(pod, "outdated"),

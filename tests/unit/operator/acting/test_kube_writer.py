@@ -22,11 +22,11 @@ from purser.operator.model import (
     Delete,
     DeletePod,
     Evict,
+    NodeWorkload,
     ObjectKey,
+    OperandPod,
     PatchNode,
-    PodView,
     SetFinalizer,
-    Workload,
     WriteStatus,
 )
 from purser.operator.names import APPLIED_HASH_ANNOTATION, CORDONED_BY_ANNOTATION
@@ -220,7 +220,7 @@ async def test_a_patch_without_a_cordon_leaves_it_alone(cluster, writer):
 async def test_only_the_pod_that_was_looked_at_is_deleted(cluster, writer):
     await create_node(cluster.client, node("a"))
     await create_pod(cluster.client, operand_pod("driver", "a", "driver"))
-    view = PodView(namespace=NAMESPACE, name="driver", uid="another", node="a", operand="driver", daemon_set="d")
+    view = OperandPod(namespace=NAMESPACE, name="driver", uid="another", node="a", operand="driver", daemon_set="d")
     with pytest.raises(ConflictError):
         await writer.do(DeletePod(view, "outdated"))
 
@@ -234,7 +234,7 @@ async def test_a_pod_is_evicted_as_its_budget_allows(cluster, writer):
     # A pod that does not run may always be evicted.
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     found = await cluster.client.patch_merge(PODS, "web", {"status": ready}, "default", subresource="status")
-    workload = Workload(namespace="default", name="web", uid=found.metadata.uid, node="a")
+    workload = NodeWorkload(namespace="default", name="web", uid=found.metadata.uid, node="a")
     with pytest.raises(TooManyRequestsError):
         await writer.do(Evict(workload, "driver upgrade"))
     await cluster.client.delete(BUDGETS, "b", "default")
@@ -246,7 +246,7 @@ async def test_a_pod_of_another_uid_is_not_evicted(cluster, writer):
     await create_node(cluster.client, node("a"))
     await create_pod(cluster.client, pod("web", "a"))
     with pytest.raises(ConflictError):
-        await writer.do(Evict(Workload(namespace="default", name="web", uid="another", node="a"), "upgrade"))
+        await writer.do(Evict(NodeWorkload(namespace="default", name="web", uid="another", node="a"), "upgrade"))
 
 
 async def test_a_status_replaces_what_stood_there(cluster, writer):

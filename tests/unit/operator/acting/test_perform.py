@@ -17,7 +17,7 @@ from purser.kube import (
 )
 from purser.operator.acting import perform
 from purser.operator.acting.perform import AT_A_TIME
-from purser.operator.model import Apply, Evict, PatchNode, Workload, WriteStatus
+from purser.operator.model import Apply, Evict, NodeWorkload, PatchNode, WriteStatus
 from purser.operator.policy import ClusterPolicyStatus
 
 
@@ -29,7 +29,7 @@ def patches(count):
     return [PatchNode(node=f"n{number}", labels={"x": "y"}) for number in range(count)]
 
 
-EVICT = Evict(Workload(namespace="n", name="w", uid="u", node="a"), "upgrade")
+EVICT = Evict(NodeWorkload(namespace="n", name="w", uid="u", node="a"), "upgrade")
 
 
 class Recorder:

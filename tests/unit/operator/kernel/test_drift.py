@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purser.operator.kernel.drift import difference, projection, removal, why_apply
-from purser.operator.model import Settled
+from purser.operator.model import AppliedObject
 
 CONTAINER = {
     "name": "main",
@@ -98,9 +98,9 @@ def test_why_an_object_is_applied() -> None:
 def test_what_came_out_of_the_same_apply_is_no_drift() -> None:
     changed = live()
     at(changed, "spec", "containers", 0)["image"] = "spelled-otherwise"
-    assert why_apply(changed, desired(), Settled("h", changed)) == ""
-    assert why_apply(changed, desired(), Settled("g", changed)).startswith("drift")
-    assert why_apply(changed, desired(), Settled("h", live())).startswith("drift")
+    assert why_apply(changed, desired(), AppliedObject("h", changed)) == ""
+    assert why_apply(changed, desired(), AppliedObject("g", changed)).startswith("drift")
+    assert why_apply(changed, desired(), AppliedObject("h", live())).startswith("drift")
 
 
 def test_many_differences_are_named_in_part() -> None:
@@ -285,8 +285,8 @@ def test_what_a_server_adds_to_an_apply_again_and_again_is_no_drift() -> None:
     """A webhook's container: it would come back for ever."""
     changed = daemon_set()
     at(changed, *POD)["containers"].append(EVIL)
-    assert why_apply(changed, daemon_set(), Settled("h", changed)) == ""
-    assert why_apply(changed, daemon_set(), Settled("h", daemon_set())) == "drift: spec.template.spec.containers"
+    assert why_apply(changed, daemon_set(), AppliedObject("h", changed)) == ""
+    assert why_apply(changed, daemon_set(), AppliedObject("h", daemon_set())) == "drift: spec.template.spec.containers"
 
 
 @given(JSON, JSON)

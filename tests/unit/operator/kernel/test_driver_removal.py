@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.world import World, settled_world
 
 from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
-from purser.operator.model import Action, Evict, PatchNode, Workload
+from purser.operator.model import Action, Evict, NodeWorkload, PatchNode
 from purser.operator.order import Operand, dependents
 
 NO_DRIVER = {"driver": {"enabled": False}}
@@ -42,8 +42,8 @@ def nobody_is_evicted(action: Action) -> None:
     assert not isinstance(action, Evict)
 
 
-def train(world: World, node: str = "a", **more: object) -> Workload:
-    pod = Workload(namespace="ml", name=f"train-{node}", uid=f"train-{node}", node=node, uses_gpu=True, **more)  # type: ignore[arg-type]
+def train(world: World, node: str = "a", **more: object) -> NodeWorkload:
+    pod = NodeWorkload(namespace="ml", name=f"train-{node}", uid=f"train-{node}", node=node, uses_gpu=True, **more)  # type: ignore[arg-type]
     world.workloads[pod.uid] = pod
     return pod
 
@@ -230,7 +230,7 @@ def test_a_pod_that_ended_holds_nothing(world: World, ended: str) -> None:
 
 
 def test_a_pod_without_a_gpu_holds_nothing(world: World) -> None:
-    world.workloads["web"] = Workload(namespace="web", name="web", uid="web", node="a")
+    world.workloads["web"] = NodeWorkload(namespace="web", name="web", uid="web", node="a")
     delete(world)
     world.settle()
     assert world.policies == {}

@@ -11,7 +11,7 @@ from tests.unit.operator.world import Died, World
 from purser.core.taints import Taint
 from purser.operator.kernel.active_policy import choose
 from purser.operator.kernel.facts import users_word
-from purser.operator.model import Action, Delete, PatchNode, SetFinalizer, Workload, WriteStatus
+from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
 from purser.operator.order import Operand, dependents, prerequisites
 
@@ -180,7 +180,7 @@ class Fleet(RuleBasedStateMachine):
     def run_job(self, name: str, count: int, controller: str) -> None:
         for number in range(count):
             uid = f"{name}-{number}"
-            self.world.workloads[uid] = Workload(
+            self.world.workloads[uid] = NodeWorkload(
                 namespace="ml", name=uid, uid=uid, node=name, uses_gpu=True, controller=controller
             )
 

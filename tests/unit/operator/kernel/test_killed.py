@@ -9,7 +9,7 @@ import pytest
 from tests.lab import IS_LONG
 from tests.unit.operator.world import World
 
-from purser.operator.model import Action, Adopt, Workload
+from purser.operator.model import Action, Adopt, NodeWorkload
 from purser.operator.order import Operand
 
 Step = Callable[[World], None]
@@ -107,7 +107,7 @@ def take_the_taint_away(world: World) -> None:
 
 def train(world: World) -> None:
     for name in ("a", "b"):
-        world.workloads[name] = Workload(namespace="ml", name=name, uid=name, node=name, uses_gpu=True)
+        world.workloads[name] = NodeWorkload(namespace="ml", name=name, uid=name, node=name, uses_gpu=True)
     world.settle()
 
 

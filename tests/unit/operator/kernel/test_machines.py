@@ -8,7 +8,7 @@ from tests.unit.operator.world import World, same_order
 from purser.operator.merging import patched
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.mig import pause_of as mig_pause
-from purser.operator.model import Action, DeletePod, PatchNode, Workload
+from purser.operator.model import Action, DeletePod, NodeWorkload, PatchNode
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade import pause_of as upgrade_pause
 
@@ -27,8 +27,8 @@ def world() -> World:
     return found
 
 
-def job(node: str, uid: str = "job") -> Workload:
-    return Workload(namespace="ml", name=uid, uid=uid, node=node, uses_gpu=True, controller="Job")
+def job(node: str, uid: str = "job") -> NodeWorkload:
+    return NodeWorkload(namespace="ml", name=uid, uid=uid, node=node, uses_gpu=True, controller="Job")
 
 
 def test_a_driver_goes_only_when_nothing_on_its_node_needs_it(world: World) -> None:

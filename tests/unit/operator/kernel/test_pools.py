@@ -12,12 +12,12 @@ from purser.core.node_annotations import encode
 from purser.core.node_facts import NodeFacts, PciGpu
 from purser.operator.kernel.pools import labelled_pool, pool_of, requirement_obstacle, waits_for
 from purser.operator.model import NodeView, Pool
-from purser.operator.policy.driver import DriverSpec, Profile, Requirement
+from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec
 from purser.operator.policy.sections import Discovery
 from purser.operator.policy.spec import ClusterPolicySpec
 
 NAME = re.compile(r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
-DRIVER = DriverSpec(version="570.86.10", profiles=(Profile(name="gold", node_selector={"tier": "gold"}),))
+DRIVER = DriverSpec(version="570.86.10", profiles=(DriverProfile(name="gold", node_selector={"tier": "gold"}),))
 
 
 def node(os: str = "Ubuntu 22.04 LTS", kernel: str = "6.8.0-45-generic", **labels: str) -> NodeView:
@@ -89,7 +89,7 @@ def test_a_pools_name_fits_labels_and_objects(version: str, kernel: str) -> None
     ],
 )
 def test_floors_and_holes(version: str, minimum: str, excluded: tuple[str, ...], problem: str) -> None:
-    requirement = Requirement(node_selector={"sku": "x"}, minimum=minimum, excluded=excluded)
+    requirement = DriverRequirement(node_selector={"sku": "x"}, minimum=minimum, excluded=excluded)
     found = requirement_obstacle(node(sku="x"), version, (requirement,))
     assert problem in found and bool(problem) == bool(found)
     assert requirement_obstacle(node(sku="y"), version, (requirement,)) == ""
@@ -115,7 +115,7 @@ def test_the_pool_that_a_label_names_is_found_as_long_as_the_policy_has_it() -> 
         (DriverSpec(version="1.2"), "1.2"),
         (DriverSpec(image="my.host:5000/driver:3.4"), "3.4"),
         (DriverSpec(image="my.host:5000/driver"), ""),
-        (DriverSpec(profiles=(Profile(name="p", node_selector={"a": "b"}, version="9"),)), "9"),
+        (DriverSpec(profiles=(DriverProfile(name="p", node_selector={"a": "b"}, version="9"),)), "9"),
     ],
 )
 def test_which_version_a_pool_gets(driver: DriverSpec, version: str) -> None:
@@ -124,7 +124,7 @@ def test_which_version_a_pool_gets(driver: DriverSpec, version: str) -> None:
 
 PRODUCT = "nvidia.com/gpu.product"
 H100 = "NVIDIA-H100-80GB-HBM3"
-HOPPER = Profile(name="hopper", node_selector={PRODUCT: H100}, version="580.1")
+HOPPER = DriverProfile(name="hopper", node_selector={PRODUCT: H100}, version="580.1")
 
 
 def seen(*devices: str, **labels: str) -> NodeView:
@@ -147,7 +147,7 @@ def seen(*devices: str, **labels: str) -> NodeView:
 )
 def test_profiles_and_requirements_see_the_model_of_the_card(view: NodeView) -> None:
     driver = DriverSpec(version="570.86.10", profiles=(HOPPER,))
-    floor = Requirement(node_selector={PRODUCT: H100}, minimum="590")
+    floor = DriverRequirement(node_selector={PRODUCT: H100}, minimum="590")
     assert pool(view, driver).profile == "hopper"
     assert requirement_obstacle(view, "580.1", (floor,)) != ""
     assert pool(seen("1eb8"), driver).profile == ""
@@ -155,13 +155,13 @@ def test_profiles_and_requirements_see_the_model_of_the_card(view: NodeView) -> 
 
 
 def test_a_selector_may_also_name_the_label_as_it_stands() -> None:
-    cut = Profile(name="cut", node_selector={PRODUCT: f"{H100}-MIG-1g.10gb"})
+    cut = DriverProfile(name="cut", node_selector={PRODUCT: f"{H100}-MIG-1g.10gb"})
     driver = DriverSpec(version="570", profiles=(cut,))
     assert pool(seen("2330", **{PRODUCT: f"{H100}-MIG-1g.10gb"}), driver).profile == "cut"
     assert pool(seen("2330"), driver).profile == ""
 
 
-FLOOR = Requirement(node_selector={PRODUCT: H100, "zone": "a"}, minimum="570")
+FLOOR = DriverRequirement(node_selector={PRODUCT: H100, "zone": "a"}, minimum="570")
 
 
 @pytest.mark.parametrize(

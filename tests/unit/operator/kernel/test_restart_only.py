@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World
 
-from purser.operator.model import Evict, Workload
+from purser.operator.model import Evict, NodeWorkload
 from purser.operator.order import Operand
 
 TOLERATIONS = {"tolerations": [{"operator": "Exists"}]}
@@ -25,7 +25,7 @@ def test_gpu_pods_leave_only_for_another_driver(spec: dict[str, Any], evicted: b
     world.add_policy()
     world.add_node("a")
     world.settle()
-    train = Workload(namespace="default", name="train", uid="t", node="a", uses_gpu=True, controller="Job")
+    train = NodeWorkload(namespace="default", name="train", uid="t", node="a", uses_gpu=True, controller="Job")
     world.workloads["t"] = train
     before = world.pod("a", Operand.DRIVER)
     world.change_policy(spec)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.world import World
 
-from purser.operator.model import Workload
+from purser.operator.model import NodeWorkload
 from purser.operator.order import Operand
 
 RULED_OUT: dict[str, Any] = {
@@ -90,7 +90,7 @@ def test_progressing_names_a_node_that_is_on_its_way(world: World) -> None:
 
 def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_told(world: World) -> None:
     why = "node a: pod ml/share has no controller and would not come back (force is off)"
-    world.workloads["share"] = Workload(namespace="ml", name="share", uid="share", node="a", uses_gpu=True)
+    world.workloads["share"] = NodeWorkload(namespace="ml", name="share", uid="share", node="a", uses_gpu=True)
     world.change_policy({"driver": {"version": "600.1", "upgradePolicy": {"maxUnavailable": 1}}})
     for _ in range(6):
         world.round()

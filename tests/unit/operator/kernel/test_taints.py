@@ -4,7 +4,7 @@ import pytest
 from tests.unit.operator.world import World
 
 from purser.operator.kernel import upgrade_fleet
-from purser.operator.model import Workload
+from purser.operator.model import NodeWorkload
 from purser.operator.names import UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.upgrade import plan, plan_lines
@@ -26,8 +26,8 @@ def world() -> World:
     return found
 
 
-def stubborn(node: str) -> Workload:
-    return Workload(namespace="ml", name="stays", uid="stays", node=node, uses_gpu=True)
+def stubborn(node: str) -> NodeWorkload:
+    return NodeWorkload(namespace="ml", name="stays", uid="stays", node=node, uses_gpu=True)
 
 
 def rounds(world: World, until: str, node: str = "a") -> None:

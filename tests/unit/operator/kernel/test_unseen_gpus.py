@@ -4,7 +4,7 @@ import pytest
 from tests.unit.operator.world import World
 
 from purser.operator.kernel import nodes_to_look_into, reconcile
-from purser.operator.model import Workload
+from purser.operator.model import NodeWorkload
 
 PRESENT = "nvidia.com/gpu.present"
 
@@ -20,8 +20,8 @@ def world(request: pytest.FixtureRequest) -> World:
     return found
 
 
-def train(world: World, **more: object) -> Workload:
-    pod = Workload(namespace="ml", name="train", uid="train", node="a", uses_gpu=True, **more)  # type: ignore[arg-type]
+def train(world: World, **more: object) -> NodeWorkload:
+    pod = NodeWorkload(namespace="ml", name="train", uid="train", node="a", uses_gpu=True, **more)  # type: ignore[arg-type]
     world.workloads[pod.uid] = pod
     return pod
 
@@ -64,7 +64,7 @@ def test_people_are_told(world: World) -> None:
 @pytest.mark.parametrize("more", [{"going": True}, {"phase": "Succeeded"}, {"node": "b"}])
 def test_other_pods_hold_nothing(world: World, more: dict[str, object]) -> None:
     fields = {"namespace": "ml", "name": "w", "uid": "w", "node": "a", "uses_gpu": True} | more
-    world.workloads["w"] = Workload(**fields)  # type: ignore[arg-type]
+    world.workloads["w"] = NodeWorkload(**fields)  # type: ignore[arg-type]
     lose(world)
     assert world.nodes["a"].labels[PRESENT] == "false"
     assert world.condition("Ready")["message"] == "1 of 1 GPU nodes are complete"

@@ -16,13 +16,13 @@ from purser.operator.model import (
     Evict,
     Moves,
     NodeView,
+    NodeWorkload,
     OperandOnNode,
+    OperandPod,
     PatchNode,
-    PodView,
     Presence,
     RuntimeKind,
     Standing,
-    Workload,
 )
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from purser.operator.order import Operand
@@ -51,7 +51,7 @@ class Node:
         """Pods do not go."""
         self.driver = "driver-1"
         self.pods = {operand: self._pod(operand) for operand in HERE}
-        self.workloads: list[Workload] = []
+        self.workloads: list[NodeWorkload] = []
         self.budgets: tuple[Budget, ...] = ()
         self.busy = False
         self.capable = True
@@ -191,9 +191,9 @@ class Node:
     def workloads_on_gpus(self) -> list[str]:
         return [pod.name for pod in self.workloads if pod.uses_gpu]
 
-    def _pod(self, operand: Operand) -> PodView:
+    def _pod(self, operand: Operand) -> OperandPod:
         uid = self.driver if operand is Operand.DRIVER else f"{operand}-{self.now}"
-        return PodView(
+        return OperandPod(
             namespace="purser-system",
             name=str(operand),
             uid=uid if self.name == "a" else f"{self.name}-{uid}",

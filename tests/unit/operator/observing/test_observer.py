@@ -23,7 +23,7 @@ from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
-from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode, PodView
+from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, OperandPod, PatchNode
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from purser.operator.observing import Observer, kinds, optional
 from purser.operator.observing import observer as module
@@ -156,7 +156,7 @@ async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, 
         assert (await observer.snapshot(nothing)).objects == {}
         await create_pod(cluster.client, operand_pod(f"d{number}", "a", "driver"))
         made = await cluster.client.get(PODS, f"d{number}", NAMESPACE)
-        view = PodView(
+        view = OperandPod(
             namespace=NAMESPACE, name=f"d{number}", uid=made.metadata.uid, node="a", operand="driver", daemon_set=""
         )
         await eventually(lambda name=f"{NAMESPACE}/d{number}": observer._pods.store.get(name))

@@ -3,10 +3,10 @@
 from typing import Any
 
 from purser.kube.objects import ObjectMeta
-from purser.operator.model import NodeView, ObjectKey, PodView
+from purser.operator.model import NodeView, ObjectKey, OperandPod
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
-from purser.operator.observing.objects import Node
-from purser.operator.observing.snapshot import Known, snapshot_of
+from purser.operator.observing.objects import ObservedNode
+from purser.operator.observing.snapshot import ObservedState, snapshot_of
 
 
 def runtime_class(name: str, **labels: str) -> dict[str, Any]:
@@ -14,15 +14,15 @@ def runtime_class(name: str, **labels: str) -> dict[str, Any]:
     return {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata}
 
 
-def pod(name: str) -> PodView:
-    return PodView(namespace="n", name=name, uid=name, node="a", operand="driver", daemon_set="d")
+def pod(name: str) -> OperandPod:
+    return OperandPod(namespace="n", name=name, uid=name, node="a", operand="driver", daemon_set="d")
 
 
-def known(names: list[str], **others: Any) -> Known:
-    return Known(
+def known(names: list[str], **others: Any) -> ObservedState:
+    return ObservedState(
         defined=True,
         policies={name: {"metadata": {"name": name}} for name in names},
-        nodes={name: Node(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
+        nodes={name: ObservedNode(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
         node_views={name: NodeView(name=name) for name in names},
         pod_views={f"n/{name}": pod(name) for name in names},
         rivals=dict.fromkeys(names),
@@ -33,7 +33,7 @@ def known(names: list[str], **others: Any) -> Known:
     )
 
 
-def snapshot(known: Known) -> Any:
+def snapshot(known: ObservedState) -> Any:
     return snapshot_of(known, now=1.0, namespace="n", purser_image="i", settled={})
 
 

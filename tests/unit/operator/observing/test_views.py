@@ -7,12 +7,12 @@ from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.taints import Taint
 from purser.kube.policy_group import DisruptionBudget
 from purser.operator.names import DRIVER_CONFIG_LABEL, OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.observing.objects import Node, OtherPod, Pod
+from purser.operator.observing.objects import ObservedNode, ObservedPod, OtherPod
 from purser.operator.observing.views import budget_view, node_view, pod_view, workload_view
 
 
 def pod_of(**fields):
-    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, Pod)
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, ObservedPod)
 
 
 def other_pod(**fields):
@@ -56,7 +56,7 @@ def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
             },
         },
     }
-    view = node_view(msgspec.convert(raw, Node))
+    view = node_view(msgspec.convert(raw, ObservedNode))
     assert (view.name, view.uid, view.labels, view.unschedulable) == ("a", "u", {"any": "label"}, True)
     assert (view.os_image, view.kernel, view.runtime) == ("Ubuntu 22.04", "5.15.0", "cri-o://1.30")
     assert (view.boot_id, view.kubelet_version, view.ready) == ("b", "v1.30.1+k3s1", False)

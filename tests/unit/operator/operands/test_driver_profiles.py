@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from purser.operator.policy.driver import DriverSpec, Profile
+from purser.operator.policy.driver import DriverProfile, DriverSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
 from .wanteds import KINDS, POOLS, container, daemon_set, pool, rendered, variables
@@ -73,7 +73,7 @@ def _driver(spec: dict[str, Any], name: str = "a") -> dict[str, Any]:
 
 
 def test_a_profile_has_every_field_that_a_driver_has() -> None:
-    of_profiles = {field.encode_name for field in msgspec.structs.fields(Profile)} - {"name", "nodeSelector"}
+    of_profiles = {field.encode_name for field in msgspec.structs.fields(DriverProfile)} - {"name", "nodeSelector"}
     of_drivers = {field.encode_name for field in msgspec.structs.fields(DriverSpec)}
     assert of_profiles == of_drivers - {"enabled", "profiles", "requirements", "upgradePolicy"} | {"gds", "gdrcopy"}
     assert SAID.keys() == of_profiles

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from purser.operator.model import Pool, Rendered, RuntimeKind, Wanted
+from purser.operator.model import Pool, Rendered, RenderInputs, RuntimeKind
 from purser.operator.operands import render
 from purser.operator.policy import decode
 
@@ -116,12 +116,12 @@ def pool(name: str = "a", **fields: Any) -> Pool:
 POOLS = (pool(), pool("b", os_id="rhel", os_version="9", profile="old"), pool("c", os_id="sles", os_version="15.6"))
 
 
-def wanted(spec: dict[str, Any] | None = None, **fields: Any) -> Wanted:
+def wanted(spec: dict[str, Any] | None = None, **fields: Any) -> RenderInputs:
     """A policy with this spec, on one pool and one kind of runtime where nothing else is said."""
     policy = decode({"metadata": {"name": "gpus", "uid": "u-1"}, "spec": spec or {}})
     given: dict[str, Any] = {"pools": POOLS[:1], "runtimes": KINDS[:1], "service_monitors": True, **fields}
     given.setdefault("config_keys", dict.fromkeys(("modules", "repos", "certs", "m", "r", "c"), ("a.conf",)))
-    return Wanted(policy=policy, namespace=NAMESPACE, purser_image=IMAGE, **given)
+    return RenderInputs(policy=policy, namespace=NAMESPACE, purser_image=IMAGE, **given)
 
 
 def rendered(spec: dict[str, Any] | None = None, **fields: Any) -> tuple[Rendered, ...]:

@@ -1,6 +1,6 @@
 """What is waited for is said by sorts, the most telling first."""
 
-from purser.operator.model import Delete, NodeView, ObjectKey, PatchNode, PodView, Snapshot
+from purser.operator.model import Delete, NodeView, ObjectKey, OperandPod, PatchNode, Snapshot
 from purser.operator.names import FINALIZER
 from purser.operator.uninstall.remaining import remaining
 
@@ -11,7 +11,7 @@ def world(**fields):
 
 
 def pod(name, node):
-    return PodView(namespace="n", name=name, uid=name, node=node, operand="driver", daemon_set="d")
+    return OperandPod(namespace="n", name=name, uid=name, node=node, operand="driver", daemon_set="d")
 
 
 def test_nothing_is_left():

@@ -17,7 +17,7 @@ from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec
-from purser.operator.upgrade import Fleet, State, advance, bars_mig, is_under_way, state_of, unavailable
+from purser.operator.upgrade import State, UpgradeInputs, advance, bars_mig, is_under_way, state_of, unavailable
 
 OFF = "all-disabled"
 
@@ -50,7 +50,7 @@ class BothMachines(Cluster):
         is_client = operand in GPU_CLIENTS and mig_pause(self.nodes[name]) is not None
         return is_client or super().is_paused(name, operand)
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> UpgradeInputs:
         nodes = self.nodes.values()
         busy = frozenset(node.name for node in nodes if mig_is_under_way(node))
         held = frozenset(node.name for node in nodes if holds(node))

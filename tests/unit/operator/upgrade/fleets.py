@@ -12,15 +12,15 @@ from purser.operator.model import (
     Evict,
     Moves,
     NodeView,
+    NodeWorkload,
     OperandOnNode,
+    OperandPod,
     PatchNode,
-    PodView,
     Pool,
     Presence,
     RuntimeKind,
     Standing,
     Template,
-    Workload,
 )
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
@@ -34,7 +34,7 @@ from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.status import UpgradeStatus
-from purser.operator.upgrade import Fleet, State, advance, is_under_way, pause_of, state_of, upgrade_status
+from purser.operator.upgrade import State, UpgradeInputs, advance, is_under_way, pause_of, state_of, upgrade_status
 from purser.operator.upgrade.budget import is_unavailable
 
 ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
@@ -43,9 +43,9 @@ START = 1_000_000.0
 Write = PatchNode | DeletePod | Evict
 
 
-def workload(name: str, node: str = "", **changes: Any) -> Workload:
+def workload(name: str, node: str = "", **changes: Any) -> NodeWorkload:
     given = {"namespace": "team", "name": name, "uid": name, "node": node, "uses_gpu": True, "controller": "ReplicaSet"}
-    return Workload(**(given | changes))
+    return NodeWorkload(**(given | changes))
 
 
 class Cluster:
@@ -62,8 +62,8 @@ class Cluster:
         self.nodes = {name: NodeView(name=name, uid=name, labels={POOL_LABEL: "p"}) for name in names}
         self.loaded = dict.fromkeys(names, "old")
         """By node: what its driver was loaded from."""
-        self.pods: dict[str, PodView] = {}
-        self.workloads: list[Workload] = []
+        self.pods: dict[str, OperandPod] = {}
+        self.workloads: list[NodeWorkload] = []
         self.budgets: dict[str, Budget] = {}
         self.broken: set[str] = set()
         """Nodes on which the driver of template ``new`` does not come up."""
@@ -136,8 +136,8 @@ class Cluster:
             version="570",
         )
 
-    def fleet(self) -> Fleet:
-        return Fleet(
+    def fleet(self) -> UpgradeInputs:
+        return UpgradeInputs(
             now=self.now,
             policy=self.policy,
             resume=self.resume,
@@ -186,7 +186,7 @@ class Cluster:
         self.foreign_cordons.add(name)
         self.change(name, unschedulable=True)
 
-    def run_pod(self, pod: Workload) -> None:
+    def run_pod(self, pod: NodeWorkload) -> None:
         self.workloads.append(pod)
 
     # --- what the operator does
@@ -263,7 +263,7 @@ class Cluster:
         if pod is not None:
             self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
 
-    def _driver_goes(self, name: str, driver: PodView) -> None:
+    def _driver_goes(self, name: str, driver: OperandPod) -> None:
         if not self.nodes[name].unschedulable:
             self.violations.append(f"{name}: its driver went while it was not cordoned")
         users = self.users(name)
@@ -284,7 +284,7 @@ class Cluster:
             if pod.uid == eviction.workload.uid and self._budgets_allow(pod):
                 self.workloads[place] = msgspec.structs.replace(pod, going=True)
 
-    def _budgets_allow(self, pod: Workload) -> bool:
+    def _budgets_allow(self, pod: NodeWorkload) -> bool:
         for name, budget in self.budgets.items():
             if budget.selector["matchLabels"].items() <= pod.labels.items():
                 if not pod.ready and budget.unhealthy_may_go:
@@ -318,7 +318,7 @@ class Cluster:
         for pod in gone:
             self._come_back(pod)
 
-    def _loads(self, name: str, pod: PodView) -> bool:
+    def _loads(self, name: str, pod: OperandPod) -> bool:
         """A driver comes up; one that differs from what is loaded only when nothing holds that."""
         is_broken = pod.template == "new" and name in self.broken
         if is_broken or (pod.driver_config != self.loaded[name] and self.users(name)):
@@ -326,7 +326,7 @@ class Cluster:
         self.loaded[name] = pod.driver_config
         return True
 
-    def _come_back(self, pod: Workload) -> None:
+    def _come_back(self, pod: NodeWorkload) -> None:
         self._made += 1
         fresh = msgspec.structs.replace(pod, going=False, uid=f"{pod.uid}+", name=f"{pod.name}-{self._made}")
         if pod.controller == "DaemonSet":
@@ -338,7 +338,7 @@ class Cluster:
                 self.workloads.append(msgspec.structs.replace(fresh, node=name))
                 self._give_back(pod)
 
-    def _give_back(self, pod: Workload) -> None:
+    def _give_back(self, pod: NodeWorkload) -> None:
         for name, budget in self.budgets.items():
             if budget.selector["matchLabels"].items() <= pod.labels.items():
                 self.budgets[name] = msgspec.structs.replace(budget, allowed=budget.allowed + 1)
@@ -369,7 +369,7 @@ class Cluster:
     def _make(self, name: str, operand: Operand, daemon_set: str) -> None:
         self._made += 1
         uid = f"{operand}-{name}-{self._made}"
-        self.pods[uid] = PodView(
+        self.pods[uid] = OperandPod(
             namespace="purser-system",
             name=uid,
             uid=uid,
@@ -382,7 +382,7 @@ class Cluster:
         )
 
 
-def pod_of(cluster: Cluster, name: str, operand: Operand) -> PodView | None:
+def pod_of(cluster: Cluster, name: str, operand: Operand) -> OperandPod | None:
     return next((p for p in cluster.pods.values() if p.node == name and p.operand == operand and not p.going), None)
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.upgrade.fleets import Cluster, all_done, names, pod_of, workload
 from tests.unit.operator.world import NAMESPACE, World
 
-from purser.operator.model import Action, DeletePod, Evict, PatchNode, Workload
+from purser.operator.model import Action, DeletePod, Evict, NodeWorkload, PatchNode
 from purser.operator.names import PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
@@ -26,7 +26,7 @@ class Refusing(World):
         self.add_policy(spec={"driver": {"upgradePolicy": ALL_AT_ONCE}})
         for name in "abc":
             self.add_node(name)
-            self.workloads[name] = Workload(
+            self.workloads[name] = NodeWorkload(
                 namespace="d", name=name, uid=name, node=name, uses_gpu=True, controller="Job"
             )
         self.settle()

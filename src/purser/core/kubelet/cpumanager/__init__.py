@@ -11,9 +11,9 @@ Not here: cgroups and the reconcile loop, pod-level resources (PodLevelResourceM
 resizing in place, and the changes of 1.37.
 """
 
-from purser.core.kubelet.cpumanager.allocation import Allocated, Refused, allocate
+from purser.core.kubelet.cpumanager.allocation import Allocated, CpusRefused, allocate
 from purser.core.kubelet.cpumanager.release import free_all_but, remove
 from purser.core.kubelet.cpumanager.starting import start
 from purser.core.kubelet.cpumanager.topology_hints import hints, pod_hints
 
-__all__ = ["Allocated", "Refused", "allocate", "free_all_but", "hints", "pod_hints", "remove", "start"]
+__all__ = ["Allocated", "CpusRefused", "allocate", "free_all_but", "hints", "pod_hints", "remove", "start"]

@@ -10,14 +10,14 @@ from purser.core.kubelet.cpumanager.topology_hints import assignable
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.masks import Mask, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class CpusRefused(msgspec.Struct, frozen=True):
     """Why a container got no CPUs."""
 
     reason: str
@@ -33,12 +33,12 @@ class Refused(msgspec.Struct, frozen=True):
         return self.error
 
 
-Allocated = tuple[CpuState | None, Refused | None, CpuSet]
+Allocated = tuple[CpuState | None, CpusRefused | None, CpuSet]
 """The state after it, why nothing was given, and what later containers of the pod may take over."""
 
 
 def allocate(
-    node: Node,
+    node: KubeletNode,
     state: CpuState | None,
     pod: KubeletPod,
     container: KubeletContainer,
@@ -61,7 +61,7 @@ def allocate(
         try:
             held = pick(node, assignable(state) | reusable, mask, requested)
         except NotTakenError as error:
-            return state, Refused(UNEXPECTED_ADMISSION_ERROR, str(error)), reusable
+            return state, CpusRefused(UNEXPECTED_ADMISSION_ERROR, str(error)), reusable
         state = _give(state, pod, container, held)
     leaves = gives_back(behaviour(node.config.parsed_version), container)
     return state, None, reusable | held if leaves else reusable & ~held
@@ -72,32 +72,32 @@ def _give(state: CpuState, pod: KubeletPod, container: KubeletContainer, cpus: C
     return CpuState(default=state.default & ~cpus, reserved=state.reserved, exclusive=exclusive)
 
 
-def _check_whole_cores(node: Node, state: CpuState, requested: int) -> Refused | None:
+def _check_whole_cores(node: KubeletNode, state: CpuState, requested: int) -> CpusRefused | None:
     """The option full-pcpus-only. It is checked even where the container has its CPUs already."""
     if not node.config.cpu_options.full_pcpus_only:
         return None
     switches, per_core = behaviour(node.config.parsed_version), topology_of(node).cpus_per_core
     not_whole = f"SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
     if requested % per_core:
-        return Refused(SMT_ALIGNMENT_ERROR, not_whole)
+        return CpusRefused(SMT_ALIGNMENT_ERROR, not_whole)
     free = (state.default & ~_reserved_cores(node, state)).bit_count()
     if not switches.checks_free_physical_cpus or requested <= free:
         return None
     if not free and not switches.names_exhausted_physical_cpus:
-        return Refused(SMT_ALIGNMENT_ERROR, not_whole)
-    return Refused(
+        return CpusRefused(SMT_ALIGNMENT_ERROR, not_whole)
+    return CpusRefused(
         SMT_ALIGNMENT_ERROR,
         f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, "
         f"requested CPUs = {requested}, CPUs per core = {per_core}",
     )
 
 
-def _reserved_cores(node: Node, state: CpuState) -> CpuSet:
+def _reserved_cores(node: KubeletNode, state: CpuState) -> CpuSet:
     """Every thread of the cores that have a reserved one."""
     return sum(core for core in node.machine.cpus_by_core.values() if core & state.reserved)
 
 
-def pick(node: Node, available: CpuSet, mask: Mask | None, count: int) -> CpuSet:
+def pick(node: KubeletNode, available: CpuSet, mask: Mask | None, count: int) -> CpuSet:
     """``count`` of the available CPUs, those that are aligned with the mask first. Raises `NotTakenError`."""
     config, topology = node.config, topology_of(node)
     switches = behaviour(config.parsed_version)

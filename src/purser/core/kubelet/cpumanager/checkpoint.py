@@ -21,7 +21,7 @@ FILE_NAME = "cpu_manager_state"
 Entries = Mapping[str, Mapping[str, str]]
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class CpuManagerCheckpoint(msgspec.Struct, frozen=True):
     """What the file says; CPU sets as text."""
 
     policy: str
@@ -54,11 +54,11 @@ _files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES)
 def encode(state: CpuState | None) -> str:
     """The file of a state as kubelet writes it: format V2, for policy none (None) without any CPUs."""
     if state is None:
-        return to_json(Checkpoint("none", "", {}))
+        return to_json(CpuManagerCheckpoint("none", "", {}))
     entries: dict[str, dict[str, str]] = {}
     for (pod, container), cpus in state.exclusive.items():
         entries.setdefault(pod, {})[container] = format_cpuset(cpus)
-    return to_json(Checkpoint("static", format_cpuset(state.default), entries))
+    return to_json(CpuManagerCheckpoint("static", format_cpuset(state.default), entries))
 
 
 def decode(text: str | bytes, policy: str, containers: Mapping[str, ContainerKey] | None = None) -> CpuState:
@@ -105,7 +105,7 @@ def _cpus(text: str, problem: str) -> CpuSet:
         raise CheckpointError(brief(f"{problem}: {error}")) from error
 
 
-def parse(text: str | bytes) -> Checkpoint:
+def parse(text: str | bytes) -> CpuManagerCheckpoint:
     """The file's content in the format that its checksum fits. Raises `CheckpointError`."""
     try:
         file = _files.read(text)
@@ -117,22 +117,22 @@ def parse(text: str | bytes) -> Checkpoint:
     raise CheckpointError("checkpoint is corrupted")
 
 
-def _readings(file: _File) -> Iterator[Checkpoint]:
+def _readings(file: _File) -> Iterator[CpuManagerCheckpoint]:
     """What a file may mean, format by format."""
     ids = {key: value for key, value in (file.entries or {}).items() if isinstance(value, str)}
     entries = {key: value for key, value in (file.entries or {}).items() if not isinstance(value, str)}
     pods = {uid: entry.cpu_set for uid, entry in (file.pod_entries or {}).items()}
     if not entries:
-        yield Checkpoint(file.policy_name, file.default_cpu_set, container_ids=ids)
+        yield CpuManagerCheckpoint(file.policy_name, file.default_cpu_set, container_ids=ids)
     if ids:
         return
     for found in (entries, None) if not entries else (entries,):
-        yield Checkpoint(file.policy_name, file.default_cpu_set, found, pods)
+        yield CpuManagerCheckpoint(file.policy_name, file.default_cpu_set, found, pods)
         if not pods:
-            yield Checkpoint(file.policy_name, file.default_cpu_set, found)
+            yield CpuManagerCheckpoint(file.policy_name, file.default_cpu_set, found)
 
 
-def to_json(checkpoint: Checkpoint) -> str:
+def to_json(checkpoint: CpuManagerCheckpoint) -> str:
     """The text of the file, as Go's encoder writes it."""
     entries: Mapping[str, object] = checkpoint.container_ids or {
         pod: _sorted(found) for pod, found in (checkpoint.entries or {}).items()
@@ -152,7 +152,7 @@ def _sorted(mapping: Mapping[str, object]) -> dict[str, object]:
     return dict(sorted(mapping.items()))
 
 
-def hash_input(checkpoint: Checkpoint) -> str:
+def hash_input(checkpoint: CpuManagerCheckpoint) -> str:
     """What the checksum is taken of: the structure as Go's spew prints it, its checksum 0."""
     if checkpoint.container_ids is not None:
         entries = f"(map[string]string){_spew(checkpoint.container_ids)}"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from purser.core.kubelet.config import CpuOptions, TopologyPolicy
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
-from purser.core.kubelet.errors import StartError
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.errors import KubeletStartError
+from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.versions import behaviour
 
 FULL_PCPUS_ONLY = "full-pcpus-only"
@@ -27,24 +27,26 @@ _NOT_TOGETHER = (
 )
 
 
-def check_options(node: Node) -> None:
-    """Refuse options as kubelet does at its start. Raises `StartError`."""
+def check_options(node: KubeletNode) -> None:
+    """Refuse options as kubelet does at its start. Raises `KubeletStartError`."""
     chosen = frozenset(_chosen(node.config.cpu_options))
     for option in sorted(chosen - behaviour(node.config.parsed_version).cpu_policy_options):
-        raise StartError(f'unknown CPU Manager Policy option: "{option}"')
+        raise KubeletStartError(f'unknown CPU Manager Policy option: "{option}"')
     for one, other in _NOT_TOGETHER:
         if {one, other} <= chosen:
-            raise StartError(f"static policy options {one} and {other} can not be used at the same time")
+            raise KubeletStartError(f"static policy options {one} and {other} can not be used at the same time")
     if BY_SOCKET in chosen:
         _check_by_socket(node, topology_of(node))
 
 
-def _check_by_socket(node: Node, topology: CpuTopology) -> None:
+def _check_by_socket(node: KubeletNode, topology: CpuTopology) -> None:
     policy = TopologyPolicy.SINGLE_NUMA_NODE
     if node.config.topology_policy is policy:
-        raise StartError(f"Topolgy manager {policy} policy is incompatible with CPUManager {BY_SOCKET} policy option")
+        raise KubeletStartError(
+            f"Topolgy manager {policy} policy is incompatible with CPUManager {BY_SOCKET} policy option"
+        )
     if topology.num_sockets > topology.num_numa_nodes:
-        raise StartError(
+        raise KubeletStartError(
             "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
         )
 

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable
 
 from purser.core.kubelet.cpuset import CpuSet
-from purser.core.kubelet.state import ContainerKey, CpuState, Node
+from purser.core.kubelet.state import ContainerKey, CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
 
-def remove(node: Node, state: CpuState | None, container: ContainerKey) -> CpuState | None:
+def remove(node: KubeletNode, state: CpuState | None, container: ContainerKey) -> CpuState | None:
     """The state without one container; as it is where that has no CPUs of its own.
 
     What another container of the pod holds too (an app container has them from an init container) stays with it; up to

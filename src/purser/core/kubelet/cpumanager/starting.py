@@ -6,57 +6,57 @@ from purser.core.kubelet.cpumanager.picking import take_cpus
 from purser.core.kubelet.cpumanager.taking import NotTakenError
 from purser.core.kubelet.cpumanager.topology import topology_of
 from purser.core.kubelet.cpuset import CpuSet, format_cpuset, parse_cpuset
-from purser.core.kubelet.errors import StartError
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.errors import KubeletStartError
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
 _MILLI = 1000
 
 
-def start(node: Node, saved: CpuState | None = None) -> CpuState | None:
+def start(node: KubeletNode, saved: CpuState | None = None) -> CpuState | None:
     """The state after kubelet's start; None with policy none. ``saved``: what the state file held, None where there was
-    no file; what it says of reserved CPUs does not count. Raises `StartError` with kubelet's message."""
+    no file; what it says of reserved CPUs does not count. Raises `KubeletStartError` with kubelet's message."""
     if node.config.cpu_policy is CpuPolicy.NONE:
         return None
     if not node.machine.cpus:
-        raise StartError("could not detect number of cpus")
+        raise KubeletStartError("could not detect number of cpus")
     check_options(node)
     explicit = _explicitly_reserved(node)
     count = explicit.bit_count() or _reserved_count(node.config)
     return validated(node, reserve(node, explicit, count), saved or CpuState(default=0, reserved=0))
 
 
-def _explicitly_reserved(node: Node) -> CpuSet:
+def _explicitly_reserved(node: KubeletNode) -> CpuSet:
     text, all_cpus = node.config.reserved_cpus, node.machine.all_cpus
     try:
         cpus = parse_cpuset(text)
     except ValueError as error:
-        raise StartError(f"unable to parse reserved-cpus list: {error}") from error
+        raise KubeletStartError(f"unable to parse reserved-cpus list: {error}") from error
     if cpus & ~all_cpus:
-        raise StartError(f"reserved-cpus: {text} is not a subset of online-cpus: {format_cpuset(all_cpus)}")
+        raise KubeletStartError(f"reserved-cpus: {text} is not a subset of online-cpus: {format_cpuset(all_cpus)}")
     return cpus
 
 
 def _reserved_count(config: KubeletConfig) -> int:
     if config.reserved_cpu_millis <= 0:
-        raise StartError(
+        raise KubeletStartError(
             "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
         )
     return -(-config.reserved_cpu_millis // _MILLI)
 
 
-def reserve(node: Node, explicit: CpuSet, count: int) -> CpuSet:
-    """The reserved CPUs: those named, or ``count`` as any container would get them. Raises `StartError`."""
+def reserve(node: KubeletNode, explicit: CpuSet, count: int) -> CpuSet:
+    """The reserved CPUs: those named, or ``count`` as any container would get them. Raises `KubeletStartError`."""
     reserved = explicit or _reserved_by_choice(node, count)
     if reserved.bit_count() != count:
-        raise StartError(
+        raise KubeletStartError(
             "[cpumanager] unable to reserve the required amount of CPUs "
             f"(size of {format_cpuset(reserved)} did not equal {count})"
         )
     return reserved
 
 
-def _reserved_by_choice(node: Node, count: int) -> CpuSet:
+def _reserved_by_choice(node: KubeletNode, count: int) -> CpuSet:
     config = node.config
     switches = behaviour(config.parsed_version)
     try:
@@ -65,9 +65,11 @@ def _reserved_by_choice(node: Node, count: int) -> CpuSet:
         return 0
 
 
-def validated(node: Node, reserved: CpuSet, saved: CpuState) -> CpuState:
-    """The saved state with these reserved CPUs, or a fresh one when it is empty. Raises `StartError` when it does not
-    fit the machine (validateState): the administrator then drains the node and removes the file.
+def validated(node: KubeletNode, reserved: CpuSet, saved: CpuState) -> CpuState:
+    """The saved state with these reserved CPUs, or a fresh one when it is empty.
+
+    Raises `KubeletStartError` when it does not fit the machine (validateState): the administrator then drains the node
+    and removes the file.
 
     With strict-cpu-reservation that happens to a kubelet, too, whose containers hold every CPU that is not reserved:
     its shared pool is empty, which it takes for a damaged file."""
@@ -75,7 +77,7 @@ def validated(node: Node, reserved: CpuSet, saved: CpuState) -> CpuState:
     usable = node.machine.all_cpus & ~(reserved if is_strict else 0)
     if not saved.default:
         if saved.exclusive:
-            raise StartError("default cpuset cannot be empty")
+            raise KubeletStartError("default cpuset cannot be empty")
         return CpuState(default=usable, reserved=reserved)
     _check_reserved(reserved, saved.default, is_strict=is_strict)
     _check_exclusive(saved)
@@ -85,12 +87,12 @@ def validated(node: Node, reserved: CpuSet, saved: CpuState) -> CpuState:
 
 def _check_reserved(reserved: CpuSet, default: CpuSet, *, is_strict: bool) -> None:
     if is_strict and reserved & default:
-        raise StartError(
+        raise KubeletStartError(
             f'some of strictly reserved cpus: "{format_cpuset(reserved & default)}" '
             f'are present in defaultCpuSet: "{format_cpuset(default)}"'
         )
     if not is_strict and reserved & ~default:
-        raise StartError(
+        raise KubeletStartError(
             f'not all reserved cpus: "{format_cpuset(reserved)}" '
             f'are present in defaultCpuSet: "{format_cpuset(default)}"'
         )
@@ -99,7 +101,7 @@ def _check_reserved(reserved: CpuSet, default: CpuSet, *, is_strict: bool) -> No
 def _check_exclusive(saved: CpuState) -> None:
     for (pod, container), cpus in saved.exclusive.items():
         if cpus & saved.default:
-            raise StartError(
+            raise KubeletStartError(
                 f'pod: {pod}, container: {container} cpuset: "{format_cpuset(cpus)}" '
                 f'overlaps with default cpuset "{format_cpuset(saved.default)}"'
             )
@@ -110,7 +112,7 @@ def _check_all_known(usable: CpuSet, saved: CpuState) -> None:
     for cpus in saved.exclusive.values():
         known |= cpus
     if known != usable:
-        raise StartError(
+        raise KubeletStartError(
             f'current set of available CPUs "{format_cpuset(usable)}" '
             f'doesn\'t match with CPUs in state "{format_cpuset(known)}"'
         )

@@ -3,7 +3,7 @@
 import msgspec
 
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.versions import behaviour
 
 
@@ -37,7 +37,7 @@ class CpuTopology(msgspec.Struct, frozen=True):
         return self.num_sockets >= self.num_numa_nodes
 
 
-def topology_of(node: Node) -> CpuTopology:
+def topology_of(node: KubeletNode) -> CpuTopology:
     """How this node's kubelet counts. Before 1.22 every NUMA node is one socket."""
     machine = node.machine
     num_numa_nodes = len(machine.cpus_by_numa)

@@ -9,14 +9,14 @@ from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.hints import Hint, ResourceHints
 from purser.core.kubelet.masks import Mask
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
 _CANNOT_BE_MET: ResourceHints = {CPU: ()}
 
 
 def hints(
-    node: Node, state: CpuState | None, pod: KubeletPod, container: KubeletContainer, reusable: CpuSet
+    node: KubeletNode, state: CpuState | None, pod: KubeletPod, container: KubeletContainer, reusable: CpuSet
 ) -> ResourceHints | None:
     """Hints for one container; None where it asks for no exclusive CPUs. ``reusable``: what init containers of the pod
     leave to it, as `allocate` returned it."""
@@ -31,7 +31,7 @@ def hints(
     return {CPU: _generate(node, held, 0, requested)}
 
 
-def pod_hints(node: Node, state: CpuState | None, pod: KubeletPod, reusable: CpuSet = 0) -> ResourceHints | None:
+def pod_hints(node: KubeletNode, state: CpuState | None, pod: KubeletPod, reusable: CpuSet = 0) -> ResourceHints | None:
     """Hints for a pod as a whole; None where it asks for no exclusive CPUs."""
     requested = pod_guaranteed_cpus(behaviour(node.config.parsed_version), pod)
     if state is None or not requested:
@@ -52,7 +52,7 @@ def assignable(state: CpuState) -> CpuSet:
     return state.default & ~state.reserved
 
 
-def _generate(node: Node, available: CpuSet, reusable: CpuSet, requested: int) -> tuple[Hint, ...]:
+def _generate(node: KubeletNode, available: CpuSet, reusable: CpuSet, requested: int) -> tuple[Hint, ...]:
     """A hint for each set of NUMA nodes that holds all reusable CPUs and with them enough; preferred are those with as
     few nodes as the request needs on an empty machine, or with align-by-socket as few sockets.
 

@@ -1,10 +1,10 @@
 """kubelet's device manager: which devices there are, who holds them, which ones a container gets.
 
-Pure functions over `purser.core.kubelet.state.DeviceState`: ``plugins`` takes what device plugins tell and says what
-the node has, ``holdings`` knows who holds what, ``topologyhints`` what the topology manager is told, ``allocation``
-chooses devices and asks the plugins, ``registration`` says which plugins are taken, ``checkpoint`` is the file that
-survives a restart. Functions are named after kubelet's where it has one; what kubelet leaves to chance (which of
-equally good devices, which resource first) goes by name here.
+Pure functions over `purser.core.kubelet.state.DeviceManagerState`: ``plugins`` takes what device plugins tell and
+says what the node has, ``holdings`` knows who holds what, ``topologyhints`` what the topology manager is told,
+``allocation`` chooses devices and asks the plugins, ``registration`` says which plugins are taken, ``checkpoint`` is
+the file that survives a restart. Functions are named after kubelet's where it has one; what kubelet leaves to chance
+(which of equally good devices, which resource first) goes by name here.
 
 Not here: sockets and files, and the merging of plugins' responses into a container's run options, which needs their
 protobuf messages (`purser.lab.kubelet`).

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from purser.core.kubelet.masks import Mask
-from purser.core.kubelet.state import PluginDevice, Resource
+from purser.core.kubelet.state import PluginDevice, PluginResource
 from purser.core.kubelet.versions import Behaviour
 
 
@@ -16,7 +16,9 @@ class Groups(NamedTuple):
     """Those without a NUMA node; all of them where the topology manager has no wish."""
 
 
-def filter_by_affinity(rules: Behaviour, resource: Resource, available: frozenset[str], mask: Mask | None) -> Groups:
+def filter_by_affinity(
+    rules: Behaviour, resource: PluginResource, available: frozenset[str], mask: Mask | None
+) -> Groups:
     """Partition free devices by the merged hint's mask.
 
     A device on several NUMA nodes is aligned when any of them is in the mask. Kubelets before 1.22 look at only one of

@@ -14,7 +14,7 @@ from purser.core.kubelet.devicemanager.topologyhints import Reusable
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import Mask
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
-from purser.core.kubelet.state import ContainerKey, DeviceState, Node, NodeState, Resource
+from purser.core.kubelet.state import ContainerKey, DeviceManagerState, KubeletNode, KubeletState, PluginResource
 from purser.core.kubelet.versions import Behaviour, behaviour
 
 
@@ -35,7 +35,7 @@ class Want(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """Which devices a container is to have."""
 
-    state: NodeState
+    state: KubeletState
     """With the chosen devices counted as taken; on an error with those that were chosen before it (kubelet leaves them
     so until it counts again)."""
     device_ids: frozenset[str] = frozenset()
@@ -45,14 +45,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def allocate(
-    node: Node,
-    state: NodeState,
+    node: KubeletNode,
+    state: KubeletState,
     pod: KubeletPod,
     container: KubeletContainer,
     hint: Hint,
     reusable: Reusable,
     is_running: bool = False,
-) -> Generator[Ask, Answer, tuple[NodeState, str | None, Reusable]]:
+) -> Generator[Ask, Answer, tuple[KubeletState, str | None, Reusable]]:
     """Give one container its devices of all resources (Allocate); ends with kubelet's error text, or None.
 
     One Allocate call for each resource. Nothing is rolled back: what the resources before got stays with the container.
@@ -74,7 +74,7 @@ def allocate(
     return state, None, _reusable_after(rules, state.devices, (pod.uid, container.name), container, reusable)
 
 
-def devices_to_allocate(rules: Behaviour, state: NodeState, want: Want) -> Generator[Ask, Answer, Choice]:
+def devices_to_allocate(rules: Behaviour, state: KubeletState, want: Want) -> Generator[Ask, Answer, Choice]:
     """Choose devices (devicesToAllocate).
 
     First those of init containers, whatever their health and place, then free ones on the wished NUMA nodes, then free
@@ -92,7 +92,7 @@ def devices_to_allocate(rules: Behaviour, state: NodeState, want: Want) -> Gener
 
 
 def _choose_free(
-    rules: Behaviour, state: NodeState, want: Want, taken: frozenset[str]
+    rules: Behaviour, state: KubeletState, want: Want, taken: frozenset[str]
 ) -> Generator[Ask, Answer, Choice]:
     """Fill up a choice from the devices that nobody has."""
     known = state.devices.resources[want.resource]
@@ -117,14 +117,14 @@ def _choose_free(
     return Choice(_take(state, want.resource, taken), taken)
 
 
-def _refusal(rules: Behaviour, state: DeviceState, want: Want) -> str | None:
+def _refusal(rules: Behaviour, state: DeviceManagerState, want: Want) -> str | None:
     held = held_by(state, want.container).get(want.resource)
     if held is not None and len(held.device_ids) != want.required:
         return (
             f'pod "{want.container[0]}" container "{want.container[1]}" changed request for resource '
             f'"{want.resource}" from {len(held.device_ids)} to {want.required}'
         )
-    known = state.resources.get(want.resource, Resource())
+    known = state.resources.get(want.resource, PluginResource())
     if rules.checks_health_of_held_devices:
         return None if want.is_running else _ill(known, want.resource, held.device_ids if held else frozenset())
     if known.is_listed or held is not None or want.required == 0:
@@ -132,7 +132,7 @@ def _refusal(rules: Behaviour, state: DeviceState, want: Want) -> str | None:
     return f"can't allocate unregistered device {want.resource}"
 
 
-def _ill(known: Resource, resource: str, held: frozenset[str]) -> str | None:
+def _ill(known: PluginResource, resource: str, held: frozenset[str]) -> str | None:
     """What newer kubelets check before all else; a request of 0 fails by it as well."""
     if not known.is_listed:
         return f"cannot allocate unregistered device {resource}"
@@ -143,7 +143,7 @@ def _ill(known: Resource, resource: str, held: frozenset[str]) -> str | None:
     return None
 
 
-def _needs_devices(rules: Behaviour, state: DeviceState, want: Want) -> bool:
+def _needs_devices(rules: Behaviour, state: DeviceManagerState, want: Want) -> bool:
     """Not where it has what it asks for, or runs already: then it has, whether kubelet remembers it or not."""
     has_all = want.required == 0 or want.resource in held_by(state, want.container)
     return not has_all and not (want.is_running and rules.checks_health_of_held_devices)
@@ -154,8 +154,8 @@ def _unavailable(resource: str, needed: int, available: int) -> str:
 
 
 def _preferred(
-    state: NodeState, known: Resource, want: Want, available: frozenset[str], taken: frozenset[str]
-) -> Generator[Ask, Answer, tuple[NodeState, frozenset[str] | str]]:
+    state: KubeletState, known: PluginResource, want: Want, available: frozenset[str], taken: frozenset[str]
+) -> Generator[Ask, Answer, tuple[KubeletState, frozenset[str] | str]]:
     """The ids that the plugin prefers, none where it has no preference; a text when the call failed."""
     if not known.options.preferred_allocation:
         return state, frozenset()
@@ -171,8 +171,8 @@ def _preferred(
 
 
 def _call_allocate(
-    rules: Behaviour, state: NodeState, want: Want, ids: frozenset[str]
-) -> Generator[Ask, Answer, tuple[NodeState, str | None]]:
+    rules: Behaviour, state: KubeletState, want: Want, ids: frozenset[str]
+) -> Generator[Ask, Answer, tuple[KubeletState, str | None]]:
     """One Allocate call. Its failure makes kubelet count anew what is taken, an empty answer does not."""
     if state.devices.resources[want.resource].stopped_at is not None:
         # kubelet prints its endpoint's fields, pointers among them, where the resource stands here.
@@ -187,7 +187,7 @@ def _call_allocate(
     return replace(state, devices=hold(rules, state.devices, want.container, want.resource, ids, answer)), None
 
 
-def _asked(ask: Ask) -> Generator[Ask, Answer, tuple[NodeState, PlainAnswer]]:
+def _asked(ask: Ask) -> Generator[Ask, Answer, tuple[KubeletState, PlainAnswer]]:
     """The answer, and the state to go on with: kubelet holds no lock while it asks, so that lists arrive meanwhile."""
     answer = yield ask
     if not isinstance(answer, Answered):
@@ -196,7 +196,7 @@ def _asked(ask: Ask) -> Generator[Ask, Answer, tuple[NodeState, PlainAnswer]]:
 
 
 def _reusable_after(
-    rules: Behaviour, state: DeviceState, key: ContainerKey, container: KubeletContainer, reusable: Reusable
+    rules: Behaviour, state: DeviceManagerState, key: ContainerKey, container: KubeletContainer, reusable: Reusable
 ) -> Reusable:
     """An init container leaves its devices to those after it; any other keeps them."""
     changed = dict(reusable)
@@ -207,7 +207,7 @@ def _reusable_after(
     return changed
 
 
-def left_before(rules: Behaviour, state: DeviceState, pod: KubeletPod, name: str) -> Reusable:
+def left_before(rules: Behaviour, state: DeviceManagerState, pod: KubeletPod, name: str) -> Reusable:
     """The devices that the init containers before this one leave to it, by resource."""
     left: Reusable = {}
     for container in pod.containers:
@@ -221,10 +221,10 @@ def _first(ids: frozenset[str], count: int) -> frozenset[str]:
     return ids if len(ids) <= count else frozenset(nsmallest(count, ids))
 
 
-def _take(state: NodeState, resource: str, ids: frozenset[str]) -> NodeState:
+def _take(state: KubeletState, resource: str, ids: frozenset[str]) -> KubeletState:
     taken = state.devices.allocated.get(resource, frozenset()) | ids
     return replace(state, devices=replace(state.devices, allocated={**state.devices.allocated, resource: taken}))
 
 
-def _recounted(state: NodeState) -> NodeState:
+def _recounted(state: KubeletState) -> KubeletState:
     return replace(state, devices=recount(state.devices))

@@ -22,7 +22,7 @@ Ids = list[str] | None
 """None is Go's nil, here and below: the checksum tells it from an empty list."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class PodDevicesEntry(msgspec.Struct, frozen=True):
     """What one container holds of one resource. Names of fields are the file's."""
 
     PodUID: str
@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Data(msgspec.Struct, frozen=True):
     """What the file says, as far as the checksum covers it."""
 
-    PodDeviceEntries: list[Entry] | None
+    PodDeviceEntries: list[PodDevicesEntry] | None
     RegisteredDevices: dict[str, Ids] | None
 
 
@@ -44,7 +44,7 @@ class _File(msgspec.Struct, frozen=True):
     Checksum: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class DeviceManagerCheckpoint(msgspec.Struct, frozen=True):
     """What kubelet remembers across a restart."""
 
     held: Held
@@ -58,7 +58,7 @@ _files = JsonReader(_File, FILE_NAME, max_bytes=MAX_STATE_BYTES, strict=False)
 def encode(held: Held, registered: Mapping[str, tuple[str, ...]]) -> str:
     """The text of the file."""
     entries = [
-        Entry(uid, container, name, {n: list(ids) for n, ids in one.devices_per_numa.items()}, one.response)
+        PodDevicesEntry(uid, container, name, {n: list(ids) for n, ids in one.devices_per_numa.items()}, one.response)
         for (uid, container), of_container in held.items()
         for name, one in of_container.items()
     ]
@@ -70,14 +70,16 @@ def encode_data(data: Data) -> str:
     return go_json({"Data": _as_json(data), "Checksum": fnv1a_32(spew(data))})
 
 
-def decode(text: str | bytes) -> Checkpoint:
+def decode(text: str | bytes) -> DeviceManagerCheckpoint:
     """What a file says. Raises `CheckpointError` for what is no checkpoint and for a checksum that is not its."""
     data = decode_data(text)
     held: dict[ContainerKey, dict[str, Allocation]] = {}
     for entry in data.PodDeviceEntries or ():
         allocation = Allocation(_per_numa(entry.DeviceIDs), entry.AllocResp or b"")
         held.setdefault((entry.PodUID, entry.ContainerName), {})[entry.ResourceName] = allocation
-    return Checkpoint(held, {name: tuple(ids or ()) for name, ids in (data.RegisteredDevices or {}).items()})
+    return DeviceManagerCheckpoint(
+        held, {name: tuple(ids or ()) for name, ids in (data.RegisteredDevices or {}).items()}
+    )
 
 
 def decode_data(text: str | bytes) -> Data:
@@ -102,7 +104,7 @@ def spew(data: Data) -> str:
     )
 
 
-def _spew_entry(entry: Entry) -> str:
+def _spew_entry(entry: PodDevicesEntry) -> str:
     ids: Any = entry.DeviceIDs
     ids = f"([]string){_spew_list(ids)}" if isinstance(ids, list) else f"(checkpoint.DevicesPerNUMA){_spew_map(ids)}"
     response = _spew_list(None if entry.AllocResp is None else list(map(str, entry.AllocResp)))
@@ -136,7 +138,7 @@ def _as_json(data: Data) -> dict[str, Any]:
     }
 
 
-def _entry_as_json(entry: Entry) -> dict[str, Any]:
+def _entry_as_json(entry: PodDevicesEntry) -> dict[str, Any]:
     ids: Any = entry.DeviceIDs
     if isinstance(ids, dict):
         # Go sorts a map's keys as text: "10" before "2".

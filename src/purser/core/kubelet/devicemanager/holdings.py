@@ -4,24 +4,24 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from purser.core.kubelet.state import Allocation, ContainerKey, DeviceState, Resource
+from purser.core.kubelet.state import Allocation, ContainerKey, DeviceManagerState, PluginResource
 from purser.core.kubelet.versions import Behaviour
 
 Held = Mapping[ContainerKey, Mapping[str, Allocation]]
 
 
-def held_by(state: DeviceState, key: ContainerKey) -> Mapping[str, Allocation]:
+def held_by(state: DeviceManagerState, key: ContainerKey) -> Mapping[str, Allocation]:
     """The allocations of one container, by resource."""
     return state.held.get(key, {})
 
 
-def held_by_pod(state: DeviceState, uid: str, resource: str) -> frozenset[str]:
+def held_by_pod(state: DeviceManagerState, uid: str, resource: str) -> frozenset[str]:
     """What all containers of a pod hold of a resource."""
     ids = [held[resource].device_ids for key, held in state.held.items() if key[0] == uid and resource in held]
     return frozenset().union(*ids)
 
 
-def free_all_but(state: DeviceState, active_uids: Collection[str]) -> DeviceState:
+def free_all_but(state: DeviceManagerState, active_uids: Collection[str]) -> DeviceManagerState:
     """Take the devices of pods that are gone (UpdateAllocatedDevices).
 
     kubelet does this lazily, whenever it needs to know, and only once all its pod sources are ready. Only where a pod
@@ -34,19 +34,19 @@ def free_all_but(state: DeviceState, active_uids: Collection[str]) -> DeviceStat
 
 def hold(
     behaviour: Behaviour,
-    state: DeviceState,
+    state: DeviceManagerState,
     key: ContainerKey,
     resource: str,
     ids: Collection[str],
     response: bytes,
-) -> DeviceState:
+) -> DeviceManagerState:
     """Record what a container holds after its Allocate succeeded."""
-    known = state.resources.get(resource, Resource())
+    known = state.resources.get(resource, PluginResource())
     new = Allocation(per_numa(behaviour, known, ids), response)
     return replace(state, held={**state.held, key: {**held_by(state, key), resource: new}})
 
 
-def recount(state: DeviceState) -> DeviceState:
+def recount(state: DeviceManagerState) -> DeviceManagerState:
     """Only what somebody holds is taken."""
     return replace(state, allocated=counted(state.held))
 
@@ -60,7 +60,7 @@ def counted(held: Held) -> dict[str, frozenset[str]]:
     return {resource: frozenset(ids) for resource, ids in taken.items()}
 
 
-def per_numa(behaviour: Behaviour, resource: Resource, ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
+def per_numa(behaviour: Behaviour, resource: PluginResource, ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
     """Devices as kubelet files them: under each NUMA node of theirs."""
     found: dict[int, list[str]] = {}
     for id_ in sorted(ids):

@@ -1,7 +1,8 @@
 """What device plugins tell kubelet, and what the node reports of it: registration, device lists, the time of grace.
 
-These functions change `DeviceState.resources` and ``removed`` only, and `purser.core.kubelet.devicemanager.allocation`
-changes ``held`` and ``allocated`` only: who lets both go on at once joins the two halves (`told`), nothing is lost.
+These functions change `DeviceManagerState.resources` and ``removed`` only, and
+`purser.core.kubelet.devicemanager.allocation` changes ``held`` and ``allocated`` only: who lets both go on at once
+joins the two halves (`told`), nothing is lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core.kubelet.devicemanager.holdings import counted
-from purser.core.kubelet.state import Allocation, ContainerKey, DeviceState, PluginDevice, PluginOptions, Resource
+from purser.core.kubelet.state import (
+    Allocation,
+    ContainerKey,
+    DeviceManagerState,
+    PluginDevice,
+    PluginOptions,
+    PluginResource,
+)
 
 GRACE_S = 300.0
 """How long a resource without a plugin keeps its devices (as unhealthy ones) before kubelet forgets it."""
@@ -26,25 +34,25 @@ class Capacity(msgspec.Struct, frozen=True):
     removed: tuple[str, ...]
 
 
-def told(state: DeviceState, by_plugins: DeviceState) -> DeviceState:
+def told(state: DeviceManagerState, by_plugins: DeviceManagerState) -> DeviceManagerState:
     """The state with the half of another that plugins change."""
     return replace(state, resources=by_plugins.resources, removed=by_plugins.removed)
 
 
-def register(state: DeviceState, resource: str, options: PluginOptions) -> DeviceState:
+def register(state: DeviceManagerState, resource: str, options: PluginOptions) -> DeviceManagerState:
     """A plugin registered; the newest registration of a resource replaces the one before."""
-    known = state.resources.get(resource, Resource())
+    known = state.resources.get(resource, PluginResource())
     state = _with_resource(state, resource, replace(known, options=options, stopped_at=None))
     return replace(state, removed=state.removed - {resource})
 
 
-def update(state: DeviceState, resource: str, devices: Iterable[PluginDevice]) -> DeviceState:
+def update(state: DeviceManagerState, resource: str, devices: Iterable[PluginDevice]) -> DeviceManagerState:
     """A ListAndWatch message: the complete list replaces the one before.
 
     As in kubelet the last of two devices with one id counts, but where their health differs the id is in both sets.
     """
     listed = tuple(devices)
-    known = state.resources.get(resource, Resource())
+    known = state.resources.get(resource, PluginResource())
     new = replace(
         known,
         devices={device.id: device for device in listed},
@@ -55,7 +63,7 @@ def update(state: DeviceState, resource: str, devices: Iterable[PluginDevice]) -
     return _with_resource(state, resource, new)
 
 
-def stop(state: DeviceState, resource: str, now: float) -> DeviceState:
+def stop(state: DeviceManagerState, resource: str, now: float) -> DeviceManagerState:
     """The stream of the resource's newest plugin ended: all its devices are unhealthy and the time of grace begins.
 
     The end of a stream that a newer registration had replaced is none of this; ``now`` is in seconds.
@@ -67,7 +75,7 @@ def stop(state: DeviceState, resource: str, now: float) -> DeviceState:
     return _with_resource(state, resource, gone)
 
 
-def capacity(state: DeviceState, now: float) -> tuple[DeviceState, Capacity]:
+def capacity(state: DeviceManagerState, now: float) -> tuple[DeviceManagerState, Capacity]:
     """What the node has; forgets those resources whose plugin stayed away for longer than the grace."""
     for name, known in state.resources.items():
         if known.is_listed and known.stopped_at is not None and now - known.stopped_at > GRACE_S:
@@ -82,13 +90,13 @@ def capacity(state: DeviceState, now: float) -> tuple[DeviceState, Capacity]:
     return state, found
 
 
-def is_device_resource(state: DeviceState, resource: str) -> bool:
+def is_device_resource(state: DeviceManagerState, resource: str) -> bool:
     """Whether kubelet allocates this resource: it was listed, or somebody holds some of it."""
     known = state.resources.get(resource)
     return (known is not None and known.is_listed) or resource in state.allocated
 
 
-def allocatable(state: DeviceState) -> dict[str, tuple[PluginDevice, ...]]:
+def allocatable(state: DeviceManagerState) -> dict[str, tuple[PluginDevice, ...]]:
     """The healthy devices of every resource, held or not, as GetAllocatableResources lists them (GetAllocatableDevices,
     of healthy ones since 1.23, when that call was on by default)."""
     listed = {name: known for name, known in state.resources.items() if known.is_listed}
@@ -98,26 +106,28 @@ def allocatable(state: DeviceState) -> dict[str, tuple[PluginDevice, ...]]:
     }
 
 
-def registered(state: DeviceState) -> dict[str, tuple[str, ...]]:
+def registered(state: DeviceManagerState) -> dict[str, tuple[str, ...]]:
     """The healthy devices of every resource, for the checkpoint."""
     return {name: tuple(sorted(known.healthy)) for name, known in state.resources.items() if known.is_listed}
 
 
-def restore(held: Mapping[ContainerKey, Mapping[str, Allocation]], resources: Iterable[str], now: float) -> DeviceState:
+def restore(
+    held: Mapping[ContainerKey, Mapping[str, Allocation]], resources: Iterable[str], now: float
+) -> DeviceManagerState:
     """Start from a checkpoint: allocations as they were, and of no resource any device until its plugin is back.
 
     Its time of grace begins at ``now`` (seconds). The same in all versions.
     """
-    waiting = Resource(is_listed=True, stopped_at=now)
-    return DeviceState(resources=dict.fromkeys(resources, waiting), held=held, allocated=counted(held))
+    waiting = PluginResource(is_listed=True, stopped_at=now)
+    return DeviceManagerState(resources=dict.fromkeys(resources, waiting), held=held, allocated=counted(held))
 
 
-def _forgotten(state: DeviceState, name: str, known: Resource) -> DeviceState:
+def _forgotten(state: DeviceManagerState, name: str, known: PluginResource) -> DeviceManagerState:
     """Out of the grace. The devices stay known by id, as in kubelet: a pod that wants them gets topology hints still
     (none that could be met)."""
     empty = replace(known, healthy=frozenset(), unhealthy=frozenset(), is_listed=False, options=PluginOptions())
     return replace(_with_resource(state, name, empty), removed=state.removed | {name})
 
 
-def _with_resource(state: DeviceState, name: str, resource: Resource) -> DeviceState:
+def _with_resource(state: DeviceManagerState, name: str, resource: PluginResource) -> DeviceManagerState:
     return replace(state, resources={**state.resources, name: resource})

@@ -2,17 +2,17 @@
 
 from purser.core.kubelet.devicemanager.plugins import is_device_resource
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
-from purser.core.kubelet.state import DeviceState
+from purser.core.kubelet.state import DeviceManagerState
 from purser.core.kubelet.versions import Behaviour
 from purser.core.podspec import ContainerKind
 
 
-def container_request(state: DeviceState, container: KubeletContainer) -> dict[str, int]:
+def container_request(state: DeviceManagerState, container: KubeletContainer) -> dict[str, int]:
     """The device resources among a container's limits, sorted by name (kubelet's order is random)."""
     return {name: n for name, n in sorted(container.limits.items()) if is_device_resource(state, name)}
 
 
-def pod_request(behaviour: Behaviour, state: DeviceState, pod: KubeletPod) -> dict[str, int]:
+def pod_request(behaviour: Behaviour, state: DeviceManagerState, pod: KubeletPod) -> dict[str, int]:
     """What a pod needs at most at one time.
 
     That is the sum over its app containers and sidecars, or more where an init container needs more together with the

@@ -10,7 +10,7 @@ from purser.core.kubelet.devicemanager.requests import container_request, pod_re
 from purser.core.kubelet.hints import Hint, ResourceHints
 from purser.core.kubelet.masks import Mask, mask_of, most_masks, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import DeviceState, Node, PluginDevice, Resource
+from purser.core.kubelet.state import DeviceManagerState, KubeletNode, PluginDevice, PluginResource
 from purser.core.kubelet.versions import Behaviour, behaviour
 
 Reusable = Mapping[str, frozenset[str]]
@@ -26,7 +26,7 @@ _USUAL_NODES = 8
 
 
 def hints(
-    node: Node, state: DeviceState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
+    node: KubeletNode, state: DeviceManagerState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
 ) -> ResourceHints:
     """What the topology manager is told about one container (GetTopologyHints)."""
     held = held_by(state, (pod.uid, container.name))
@@ -43,7 +43,7 @@ def hints(
     }
 
 
-def pod_hints(node: Node, state: DeviceState, pod: KubeletPod) -> ResourceHints:
+def pod_hints(node: KubeletNode, state: DeviceManagerState, pod: KubeletPod) -> ResourceHints:
     """What it is told about a pod as a whole (GetPodTopologyHints)."""
     request = pod_request(_behaviour(node), state, pod)
     return {
@@ -53,10 +53,15 @@ def pod_hints(node: Node, state: DeviceState, pod: KubeletPod) -> ResourceHints:
 
 
 def _resource_hints(
-    node: Node, state: DeviceState, name: str, request: int, held: frozenset[str], reusable: frozenset[str]
+    node: KubeletNode,
+    state: DeviceManagerState,
+    name: str,
+    request: int,
+    held: frozenset[str],
+    reusable: frozenset[str],
 ) -> Hints | None:
     """None: no preference, for no device has a NUMA node. Empty: the request cannot be met."""
-    resource = state.resources.get(name, Resource())
+    resource = state.resources.get(name, PluginResource())
     if not has_topology(_behaviour(node), resource):
         return None
     if held:
@@ -67,14 +72,14 @@ def _resource_hints(
     return generate_hints(node, resource, available, reusable, request)
 
 
-def has_topology(rules: Behaviour, resource: Resource) -> bool:
+def has_topology(rules: Behaviour, resource: PluginResource) -> bool:
     """Whether any device has a NUMA node; for older kubelets an empty topology does as well."""
     nodes = (device.numa_nodes for device in resource.devices.values())
     return any(nodes) if rules.needs_a_node_for_topology else any(of_device is not None for of_device in nodes)
 
 
 def generate_hints(
-    node: Node, resource: Resource, available: Iterable[str], reusable: Iterable[str], request: int
+    node: KubeletNode, resource: PluginResource, available: Iterable[str], reusable: Iterable[str], request: int
 ) -> Hints:
     """Every set of NUMA nodes on which a request can be met; preferred are those as small as the hardware allows.
 
@@ -105,18 +110,18 @@ def generate_hints(
     return tuple(Hint(mask, mask.bit_count() == smallest) for mask in found)
 
 
-def _enumerated(node: Node, everything: Placements) -> tuple[int, ...]:
+def _enumerated(node: KubeletNode, everything: Placements) -> tuple[int, ...]:
     machine = node.machine.numa_nodes
     if _behaviour(node).enumerates_bearing_nodes_only or len(machine) > _USUAL_NODES:
         return nodes_of(reduce(or_, (mask for mask, _ in everything), 0))
     return tuple(numa.node for numa in machine)
 
 
-def _listed(resource: Resource, ids: Iterable[str]) -> list[PluginDevice]:
+def _listed(resource: PluginResource, ids: Iterable[str]) -> list[PluginDevice]:
     return [device for id_ in ids if (device := resource.devices.get(id_)) is not None]
 
 
-def _placements(node: Node, devices: Iterable[PluginDevice]) -> Placements:
+def _placements(node: KubeletNode, devices: Iterable[PluginDevice]) -> Placements:
     """How many devices there are at each distinct set of NUMA nodes; devices without one never count."""
     by_nodes = Counter([device.numa_nodes for device in devices])
     by_mask: Counter[Mask] = Counter()
@@ -125,7 +130,7 @@ def _placements(node: Node, devices: Iterable[PluginDevice]) -> Placements:
     return [(mask, n) for mask, n in by_mask.items() if mask]
 
 
-def _known_mask(node: Node, nodes: tuple[int, ...] | None) -> Mask:
+def _known_mask(node: KubeletNode, nodes: tuple[int, ...] | None) -> Mask:
     """Without nodes that the machine does not have: a plugin may name any number."""
     machine = node.machine.nodes_mask
     return mask_of(n for n in nodes or () if 0 <= n < machine.bit_length() and machine >> n & 1)
@@ -135,5 +140,5 @@ def _count(placements: Placements, mask: Mask) -> int:
     return sum(n for of_device, n in placements if of_device & mask)
 
 
-def _behaviour(node: Node) -> Behaviour:
+def _behaviour(node: KubeletNode) -> Behaviour:
     return behaviour(node.config.parsed_version)

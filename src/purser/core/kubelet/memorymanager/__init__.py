@@ -12,15 +12,15 @@ Not here: policy None (the node's state has no `MemoryState` then), the BestEffo
 resources (an alpha gate in 1.36), and cgroups: the manager only ever decides, the container runtime pins.
 """
 
-from purser.core.kubelet.errors import CheckpointError, StartError
+from purser.core.kubelet.errors import CheckpointError, KubeletStartError
 from purser.core.kubelet.memorymanager.allocation import allocate, free_all_but, remove
 from purser.core.kubelet.memorymanager.hinting import Reusable, hints, pod_hints
 from purser.core.kubelet.memorymanager.starting import start
 
 __all__ = [
     "CheckpointError",
+    "KubeletStartError",
     "Reusable",
-    "StartError",
     "allocate",
     "free_all_but",
     "hints",

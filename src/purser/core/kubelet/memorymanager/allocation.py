@@ -8,7 +8,7 @@ from purser.core.kubelet.memorymanager.asked import Amounts, of_container
 from purser.core.kubelet.memorymanager.hinting import Reusable, best, calculate, of_memory
 from purser.core.kubelet.memorymanager.tables import Nodes, assign, breaks_groups, has_free, release
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
-from purser.core.kubelet.state import ContainerKey, MemoryBlock, MemoryState, Node
+from purser.core.kubelet.state import ContainerKey, KubeletNode, MemoryBlock, MemoryState
 from purser.core.kubelet.versions import Behaviour, behaviour
 
 Blocks = tuple[MemoryBlock, ...]
@@ -19,7 +19,7 @@ class _CannotAllocateError(Exception):
 
 
 def allocate(
-    node: Node, state: MemoryState, pod: KubeletPod, container: KubeletContainer, hint: Hint, reusable: Reusable
+    node: KubeletNode, state: MemoryState, pod: KubeletPod, container: KubeletContainer, hint: Hint, reusable: Reusable
 ) -> tuple[MemoryState, str | None, Reusable]:
     """Take one container's memory: the new state, kubelet's error text or None, and what may be used again by the
     pod's next container. On an error nothing is taken. ``hint`` is the topology manager's merged one (`NO_AFFINITY`

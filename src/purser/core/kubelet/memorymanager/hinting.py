@@ -7,7 +7,7 @@ from purser.core.kubelet.masks import Mask, most_masks
 from purser.core.kubelet.memorymanager.asked import MEMORY, Amounts, of_container, of_pod
 from purser.core.kubelet.memorymanager.tables import Nodes, allocatable_in, breaks_groups, free_in
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import MemoryBlock, MemoryState, Node
+from purser.core.kubelet.state import KubeletNode, MemoryBlock, MemoryState
 from purser.core.kubelet.versions import behaviour
 
 Reusable = Mapping[tuple[Mask, str], int]
@@ -20,7 +20,7 @@ preferred. Of many nodes that count, see `purser.core.kubelet.masks.most_masks`.
 
 
 def hints(
-    node: Node, state: MemoryState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
+    node: KubeletNode, state: MemoryState, pod: KubeletPod, container: KubeletContainer, reusable: Reusable
 ) -> ProviderHints:
     """Hints for one container, by memory resource; None: no opinion. An empty mapping, which the topology manager
     takes for no opinion as well, is what kubelet says of a request that no set of nodes can meet: only `allocate`
@@ -32,7 +32,7 @@ def hints(
     return calculate(state.nodes, asked, reusable) if held is None else _from_blocks(held, asked)
 
 
-def pod_hints(node: Node, state: MemoryState, pod: KubeletPod) -> ProviderHints:
+def pod_hints(node: KubeletNode, state: MemoryState, pod: KubeletPod) -> ProviderHints:
     """Hints for a pod as a whole (scope pod). Once any container holds memory, its blocks are what counts."""
     if pod.qos is not QosClass.GUARANTEED:
         return None

@@ -2,39 +2,39 @@
 
 from collections.abc import Mapping
 
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import NumaNode
 from purser.core.kubelet.masks import nodes_of
 from purser.core.kubelet.memorymanager.asked import MEMORY
 from purser.core.kubelet.memorymanager.tables import Nodes, assign
-from purser.core.kubelet.state import MemoryNode, MemoryState, MemoryTable, Node
+from purser.core.kubelet.state import KubeletNode, MemoryNode, MemoryState, MemoryTable
 
 
-def start(node: Node, saved: MemoryState | None = None) -> MemoryState:
+def start(node: KubeletNode, saved: MemoryState | None = None) -> MemoryState:
     """The state to go on with: ``saved`` (from memory_manager_state) where there is one, else an empty machine.
 
-    Raises `StartError` with kubelet's message. Its check that reservedMemory adds up to systemReserved, kubeReserved
-    and the hard eviction threshold is not here: `KubeletConfig` does not know these.
+    Raises `KubeletStartError` with kubelet's message. Its check that reservedMemory adds up to systemReserved,
+    kubeReserved and the hard eviction threshold is not here: `KubeletConfig` does not know these.
     """
     fresh = _fresh(node)
     if saved is None or not saved.nodes:
         if saved is not None and saved.blocks:
-            raise StartError("[memorymanager] machine state can not be empty when it has memory assignments")
+            raise KubeletStartError("[memorymanager] machine state can not be empty when it has memory assignments")
         return MemoryState(fresh)
     if not _are_equal(saved.nodes, _expected(fresh, saved)):
-        raise StartError("[memorymanager] the expected machine state is different from the real one")
+        raise KubeletStartError("[memorymanager] the expected machine state is different from the real one")
     return saved
 
 
-def _fresh(node: Node) -> dict[int, MemoryNode]:
+def _fresh(node: KubeletNode) -> dict[int, MemoryNode]:
     reserved = node.config.reserved_memory
     numbers = {numa.node for numa in node.machine.numa_nodes}
     for number in sorted(reserved.keys() - numbers):
-        raise StartError(
+        raise KubeletStartError(
             f"the reserved memory configuration references a NUMA node {number} that does not exist on this machine"
         )
     if sum(amounts.get(MEMORY, 0) for amounts in reserved.values()) <= 0:
-        raise StartError("[memorymanager] you should specify the system reserved memory")
+        raise KubeletStartError("[memorymanager] you should specify the system reserved memory")
     return {numa.node: _node(numa, reserved.get(numa.node, {})) for numa in node.machine.numa_nodes}
 
 
@@ -59,9 +59,9 @@ def _expected(fresh: Nodes, saved: MemoryState) -> Nodes:
         for block in blocks:
             where = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
             if any(number not in nodes for number in nodes_of(block.nodes)):
-                raise StartError(f"{where} the NUMA that does not exist")
+                raise KubeletStartError(f"{where} the NUMA that does not exist")
             if any(block.resource not in nodes[number].tables for number in nodes_of(block.nodes)):
-                raise StartError(f"{where} memory resource that does not exist")
+                raise KubeletStartError(f"{where} memory resource that does not exist")
             nodes = assign(nodes, block, block.size)
     return nodes
 

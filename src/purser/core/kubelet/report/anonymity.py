@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from purser.core.kubelet.state import Allocation, DeviceState, NodeState, Resource
+from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletState, PluginResource
 
 
-def anonymous(state: NodeState, keep: Collection[str] = ()) -> NodeState:
+def anonymous(state: KubeletState, keep: Collection[str] = ()) -> KubeletState:
     """The state with the devices of every resource but those in ``keep`` renamed to 0, 1, 2 and so on, in an order
     that makes ranges of those that are alike and held together."""
     names = {resource: _new_names(state.devices, resource) for resource in _held_or_listed(state.devices) - set(keep)}
@@ -30,22 +30,22 @@ def anonymous(state: NodeState, keep: Collection[str] = ()) -> NodeState:
     return replace(state, devices=devices)
 
 
-def _held_or_listed(devices: DeviceState) -> set[str]:
+def _held_or_listed(devices: DeviceManagerState) -> set[str]:
     return {*devices.resources, *(resource for held in devices.held.values() for resource in held)}
 
 
-def _new_names(devices: DeviceState, resource: str) -> dict[str, str]:
+def _new_names(devices: DeviceManagerState, resource: str) -> dict[str, str]:
     holder = {
         id_: key for key, held in sorted(devices.held.items()) if resource in held for id_ in held[resource].device_ids
     }
-    listed = devices.resources.get(resource, Resource())
+    listed = devices.resources.get(resource, PluginResource())
     known = {id_: (device.numa_nodes or (), id_ in listed.healthy) for id_, device in listed.devices.items()}
     last: tuple[tuple[int, ...], bool] = ((), False)
     order = sorted({*known, *holder}, key=lambda i: (i not in known, known.get(i, last), holder.get(i, ("", "")), i))
     return {id_: str(number) for number, id_ in enumerate(order)}
 
 
-def _renamed(resource: Resource, names: Mapping[str, str] | None) -> Resource:
+def _renamed(resource: PluginResource, names: Mapping[str, str] | None) -> PluginResource:
     if names is None:
         return resource
     return replace(

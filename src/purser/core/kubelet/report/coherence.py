@@ -10,7 +10,15 @@ from purser.core.kubelet.cpuset import format_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.masks import Mask, mask_of, nodes_of
 from purser.core.kubelet.report.format import ReportError
-from purser.core.kubelet.state import CpuState, MemoryBlock, MemoryNode, MemoryState, Node, NodeState, Resource
+from purser.core.kubelet.state import (
+    CpuState,
+    KubeletNode,
+    KubeletState,
+    MemoryBlock,
+    MemoryNode,
+    MemoryState,
+    PluginResource,
+)
 from purser.core.kubelet.versions import behaviour
 
 MOST_COMBINED = 10
@@ -28,13 +36,13 @@ MOST_DISTANT = 255
 """The largest distance between NUMA nodes: firmware has one byte for each (ACPI's SLIT)."""
 
 
-def check_coherence(node: Node, state: NodeState) -> None:
+def check_coherence(node: KubeletNode, state: KubeletState) -> None:
     """Raises `ReportError` for what no kubelet reports, and for machines too large to predict."""
     for problem in _problems(node, state):
         raise ReportError(f"a kubelet report that does not fit together: {problem}")
 
 
-def _problems(node: Node, state: NodeState) -> Iterator[str]:
+def _problems(node: KubeletNode, state: KubeletState) -> Iterator[str]:
     yield from _of_machine(node.machine)
     if _needs_distances(node.config):
         yield from _of_distances(node.machine)
@@ -78,7 +86,7 @@ def _of_distances(machine: Machine) -> Iterator[str]:
         yield f"distances between NUMA nodes go from 0 to {MOST_DISTANT}"
 
 
-def _of_resource(machine: Machine, name: str, resource: Resource) -> Iterator[str]:
+def _of_resource(machine: Machine, name: str, resource: PluginResource) -> Iterator[str]:
     places = {device.numa_nodes or () for device in resource.devices.values()}
     if len(places) > MOST_PLACES:
         yield f"devices of {name!r} are at {len(places)} different sets of NUMA nodes, {MOST_PLACES} can be predicted"

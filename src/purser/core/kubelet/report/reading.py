@@ -25,16 +25,16 @@ from purser.core.kubelet.state import (
     Allocation,
     ContainerKey,
     CpuState,
-    DeviceState,
+    DeviceManagerState,
+    KubeletNode,
+    KubeletState,
     MemoryBlock,
     MemoryNode,
     MemoryState,
     MemoryTable,
-    Node,
-    NodeState,
     PluginDevice,
     PluginOptions,
-    Resource,
+    PluginResource,
 )
 from purser.core.kubelet.versions import behaviour
 
@@ -43,15 +43,15 @@ MAX_NODES_OF_DEVICE = 16
 T = TypeVar("T")
 
 
-def node_of(report: KubeletReport) -> Node:
+def node_of(report: KubeletReport) -> KubeletNode:
     """The node of a report. Raises `ReportError`, also for a kubelet that aligns and whose hardware is not in the
     report: whatever was predicted without it would be wrong."""
     if report.machine is None and aligns(report.config):
         raise ReportError("the report of a kubelet that aligns tells its configuration only: it cannot be predicted")
-    return Node(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
+    return KubeletNode(replace(report.config, version=report.version), _checked(lambda: _machine(report.machine)))
 
 
-def state_of(report: KubeletReport) -> NodeState:
+def state_of(report: KubeletReport) -> KubeletState:
     """What the node's kubelet knows and has given away. Raises `ReportError`."""
     return _checked(lambda: _state(report))
 
@@ -76,7 +76,7 @@ def _cpus(group: CpuGroup) -> Iterable[Cpu]:
     return [Cpu(cpu, group.numa, group.socket, core, group.uncore) for cpu, core in zip(numbers, cores, strict=True)]
 
 
-def _resource(report: ResourceReport, budget: "_Budget") -> Resource:
+def _resource(report: ResourceReport, budget: "_Budget") -> PluginResource:
     for group in report.groups:
         _mask(group.numa_nodes or ())
         if len(group.numa_nodes or ()) > MAX_NODES_OF_DEVICE:
@@ -89,7 +89,7 @@ def _resource(report: ResourceReport, budget: "_Budget") -> Resource:
         for id_ in budget.expand(group.ids)
     }
     healthy = frozenset(id_ for id_, device in devices.items() if device.healthy)
-    return Resource(
+    return PluginResource(
         devices,
         healthy,
         frozenset(devices) - healthy,
@@ -98,23 +98,23 @@ def _resource(report: ResourceReport, budget: "_Budget") -> Resource:
     )
 
 
-def _state(report: KubeletReport) -> NodeState:
+def _state(report: KubeletReport) -> KubeletState:
     budget = _Budget()
     resources = {name: _resource(of, budget) for name, of in report.resources.items()}
-    return NodeState(_devices(report, resources, _Budget()), _cpu_state(report), _memory_state(report))
+    return KubeletState(_devices(report, resources, _Budget()), _cpu_state(report), _memory_state(report))
 
 
-def _devices(report: KubeletReport, resources: Mapping[str, Resource], budget: "_Budget") -> DeviceState:
+def _devices(report: KubeletReport, resources: Mapping[str, PluginResource], budget: "_Budget") -> DeviceManagerState:
     rules = behaviour(replace(report.config, version=report.version).parsed_version)
     held: dict[ContainerKey, dict[str, Allocation]] = {}
     allocated: dict[str, frozenset[str]] = {}
     for holding in report.held:
         for name, ids in holding.devices.items():
             taken = budget.expand(ids)
-            allocation = Allocation(per_numa(rules, resources.get(name, Resource()), taken))
+            allocation = Allocation(per_numa(rules, resources.get(name, PluginResource()), taken))
             held.setdefault((holding.uid, holding.container), {})[name] = allocation
             allocated[name] = allocated.get(name, frozenset()) | frozenset(taken)
-    return DeviceState(resources, held, allocated)
+    return DeviceManagerState(resources, held, allocated)
 
 
 def _cpu_state(report: KubeletReport) -> CpuState | None:

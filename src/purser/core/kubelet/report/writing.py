@@ -16,10 +16,18 @@ from purser.core.kubelet.report.format import (
     ResourceReport,
 )
 from purser.core.kubelet.report.idlists import compact
-from purser.core.kubelet.state import ContainerKey, CpuState, MemoryNode, MemoryState, Node, NodeState, Resource
+from purser.core.kubelet.state import (
+    ContainerKey,
+    CpuState,
+    KubeletNode,
+    KubeletState,
+    MemoryNode,
+    MemoryState,
+    PluginResource,
+)
 
 
-def report_of(node: Node, state: NodeState | None = None) -> KubeletReport:
+def report_of(node: KubeletNode, state: KubeletState | None = None) -> KubeletReport:
     """The report of a node; without a state only its configuration."""
     if state is None:
         return KubeletReport(FORMAT, node.config.version, node.config)
@@ -56,7 +64,7 @@ def _cpu_group(numa: int, socket: int, uncore: int, cpus: list[Cpu]) -> CpuGroup
     return CpuGroup(numa, socket, uncore, format_cpuset(cpuset_of(cpu.cpu for cpu in cpus)), tuple(runs))
 
 
-def _resource_report(resource: Resource) -> ResourceReport:
+def _resource_report(resource: PluginResource) -> ResourceReport:
     groups: dict[tuple[tuple[int, ...] | None, bool], list[str]] = {}
     for id_, device in resource.devices.items():
         groups.setdefault((device.numa_nodes, id_ in resource.healthy), []).append(id_)
@@ -87,7 +95,7 @@ def _memory_report(number: int, node: MemoryNode) -> MemoryNodeReport:
     return MemoryNodeReport(number, nodes_of(node.group), node.assignments, tables)
 
 
-def _holding(state: NodeState, key: ContainerKey) -> Holding:
+def _holding(state: KubeletState, key: ContainerKey) -> Holding:
     devices = {name: compact(of.device_ids) for name, of in state.devices.held.get(key, {}).items()}
     blocks = state.memory.blocks.get(key) if state.memory else None
     return Holding(

@@ -11,6 +11,6 @@ carried out (`purser.core.kubelet.admission`).
 """
 
 from purser.core.kubelet.topologymanager.policies import policy_for
-from purser.core.kubelet.topologymanager.policy import Policy
+from purser.core.kubelet.topologymanager.policy import HintMerger
 
-__all__ = ["Policy", "policy_for"]
+__all__ = ["HintMerger", "policy_for"]

@@ -10,7 +10,7 @@ Merge = Callable[[Sequence[Factor]], Hint]
 """A merge of one generation, on one machine."""
 
 
-class Policy(Protocol):
+class HintMerger(Protocol):
     """Merges hints, and decides whether the result will do."""
 
     @property

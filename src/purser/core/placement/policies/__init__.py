@@ -9,7 +9,16 @@ first in the fleet's order.
 """
 
 from purser.core.placement.policies.pair import Pair
-from purser.core.placement.policies.protocol import GpuPolicy, NodePolicy, Policy, Setting
+from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy, Setting
 from purser.core.placement.policies.registry import GPU_POLICIES, NODE_POLICIES, policy
 
-__all__ = ["GPU_POLICIES", "NODE_POLICIES", "GpuPolicy", "NodePolicy", "Pair", "Policy", "Setting", "policy"]
+__all__ = [
+    "GPU_POLICIES",
+    "NODE_POLICIES",
+    "ArrayGpuPolicy",
+    "ArrayNodePolicy",
+    "ArrayPolicy",
+    "Pair",
+    "Setting",
+    "policy",
+]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.policies.protocol import GpuPolicy, Gpus, NodePolicy
+from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, Gpus
 from purser.core.placement.shape import View
 
 
@@ -11,8 +11,8 @@ from purser.core.placement.shape import View
 class Pair:
     """The node by one policy, the GPUs there by another."""
 
-    node: NodePolicy
-    gpu: GpuPolicy
+    node: ArrayNodePolicy
+    gpu: ArrayGpuPolicy
 
     @property
     def steady(self) -> bool:

@@ -26,14 +26,14 @@ class Steady(Protocol):
         """Grows whenever the policy itself changes, and earlier answers with it."""
 
 
-class NodePolicy(Steady, Protocol):
+class ArrayNodePolicy(Steady, Protocol):
     """Which node is best."""
 
     def score(self, view: View) -> Floats:
         """The score of each row, higher is better; for rows that do not fit it may be anything."""
 
 
-class GpuPolicy(Steady, Protocol):
+class ArrayGpuPolicy(Steady, Protocol):
     """Which GPUs of a node are best."""
 
     def first(self, view: View) -> Gpus:
@@ -43,7 +43,7 @@ class GpuPolicy(Steady, Protocol):
         """As many as the pod wants, on a view of one row, which fits."""
 
 
-class Policy(Steady, Protocol):
+class ArrayPolicy(Steady, Protocol):
     """Both together: what decides."""
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:

@@ -11,7 +11,7 @@ from purser.core.placement.policies.dot_product import DotProductNodes
 from purser.core.placement.policies.fragmentation import Fragmentation
 from purser.core.placement.policies.packing import PackingNodes
 from purser.core.placement.policies.pair import Pair
-from purser.core.placement.policies.protocol import GpuPolicy, NodePolicy, Policy, Setting
+from purser.core.placement.policies.protocol import ArrayGpuPolicy, ArrayNodePolicy, ArrayPolicy, Setting
 from purser.core.placement.policies.purser import Purser
 from purser.core.placement.policies.random import RandomNodes, random_gpus
 from purser.core.placement.policies.topology import TopologyGpus
@@ -27,7 +27,7 @@ def _purser(setting: Setting) -> Purser:
     return Purser(setting.mix)
 
 
-NODE_POLICIES: dict[NodeWord, Callable[[Setting], NodePolicy]] = {
+NODE_POLICIES: dict[NodeWord, Callable[[Setting], ArrayNodePolicy]] = {
     NodeWord.RANDOM: lambda setting: RandomNodes(setting.seed),
     NodeWord.BINPACK: lambda _: BinpackNodes(),
     NodeWord.SPREAD: lambda _: SpreadNodes(),
@@ -39,7 +39,7 @@ NODE_POLICIES: dict[NodeWord, Callable[[Setting], NodePolicy]] = {
     NodeWord.PURSER: _purser,
 }
 
-GPU_POLICIES: dict[GpuWord, Callable[[Setting], GpuPolicy]] = {
+GPU_POLICIES: dict[GpuWord, Callable[[Setting], ArrayGpuPolicy]] = {
     GpuWord.RANDOM: lambda setting: random_gpus(setting.seed),
     GpuWord.BINPACK: lambda _: BINPACK_GPUS,
     GpuWord.SPREAD: lambda _: SPREAD_GPUS,
@@ -49,7 +49,7 @@ GPU_POLICIES: dict[GpuWord, Callable[[Setting], GpuPolicy]] = {
     GpuWord.TOPOLOGY_AWARE: lambda _: TopologyGpus(),
 }
 
-WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], Policy]] = {
+WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], ArrayPolicy]] = {
     GpuWord.FRAGMENTATION: _fragmentation,
     GpuWord.PURSER: _purser,
 }
@@ -61,7 +61,7 @@ _OWN_WAY: dict[str, GpuWord] = {word.value: word for word in GPU_POLICIES}
 _UNTOLD = Setting()
 
 
-def policy(node: str, gpu: str = "", setting: Setting = _UNTOLD) -> Policy:
+def policy(node: str, gpu: str = "", setting: Setting = _UNTOLD) -> ArrayPolicy:
     """A policy by the names of its halves, as `purser.core.policy_words` reads them: ``node`` may weigh several.
 
     Without a name for GPUs: the policy's own way, or best fit; ``topology`` is best fit for nodes and topology
@@ -86,6 +86,6 @@ def _gpu_word(text: str) -> GpuWord:
     return words[0]
 
 
-def _nodes(parts: tuple[tuple[NodeWord, float], ...], setting: Setting) -> NodePolicy:
+def _nodes(parts: tuple[tuple[NodeWord, float], ...], setting: Setting) -> ArrayNodePolicy:
     made = tuple((NODE_POLICIES[name](setting), weight) for name, weight in parts)
     return made[0][0] if len(made) == 1 else WeightedNodes(made)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.policies.protocol import NodePolicy
+from purser.core.placement.policies.protocol import ArrayNodePolicy
 from purser.core.placement.shape import View
 
 
@@ -13,7 +13,7 @@ from purser.core.placement.shape import View
 class WeightedNodes:
     """The weighted mean of scores."""
 
-    parts: tuple[tuple[NodePolicy, float], ...]
+    parts: tuple[tuple[ArrayNodePolicy, float], ...]
 
     @property
     def steady(self) -> bool:
@@ -26,7 +26,7 @@ class WeightedNodes:
         return sum(policy.epoch for policy, _ in self.parts)
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         total = np.zeros(len(view.rows))
         for policy, weight in self.parts:
             total += weight * policy.score(view)

@@ -7,7 +7,7 @@ from typing import Any
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
-from purser.lab.conformance.wire import Refused, allocate_request
+from purser.lab.conformance.wire import CallRefused, allocate_request
 
 CALLS = 16
 """At once; kubelet itself asks one at a time."""
@@ -75,7 +75,7 @@ async def _several(subject: Subject) -> str | None:
     two = allocate_request(ids[:1], ids[1:2] or ids[:1])
     try:
         answer = await subject.plugin.ask("Allocate", two)
-    except Refused as error:
+    except CallRefused as error:
         return f"refused, and kubelet asks for one container at a time: {error}"
     if len(answer.container_responses) != 2:
         raise CheckFailed(f"two containers in one call were answered with {len(answer.container_responses)} responses")
@@ -85,7 +85,7 @@ async def _several(subject: Subject) -> str | None:
 async def _unknown(subject: Subject) -> str:
     try:
         await subject.plugin.allocate(UNKNOWN)
-    except Refused as error:
+    except CallRefused as error:
         if not await _still_answers(subject):
             raise
         return str(error)
@@ -95,7 +95,7 @@ async def _unknown(subject: Subject) -> str:
 async def _still_answers(subject: Subject) -> bool:
     try:
         await subject.plugin.options()
-    except Refused:
+    except CallRefused:
         return False
     return True
 
@@ -105,7 +105,7 @@ async def _empty(subject: Subject) -> str:
     for request in (allocate_request(), allocate_request(())):
         try:
             await subject.plugin.ask("Allocate", request)
-        except Refused:
+        except CallRefused:
             refused += 1
     await subject.plugin.options()
     return f"{refused} of 2 refused"
@@ -148,7 +148,7 @@ async def _pre_start(subject: Subject) -> None:
 async def _pre_start_unknown(subject: Subject) -> str:
     try:
         await subject.plugin.ask("PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=UNKNOWN))
-    except Refused as error:
+    except CallRefused as error:
         await subject.plugin.options()
         return str(error)
     return "answered"

@@ -6,7 +6,7 @@ import os
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, one_line, some
 from purser.lab.conformance.checks.listing import COMPLETE
 from purser.lab.conformance.subject import Subject
-from purser.lab.conformance.wire import Refused
+from purser.lab.conformance.wire import CallRefused
 from purser.lab.conformance.workplace import FOLDER_VARIABLE
 
 DEVICE_VARIABLE = "PURSER_DEVICE_ID"
@@ -40,7 +40,7 @@ async def _allocate_unhealthy(subject: Subject) -> str:
         raise CheckSkipped("no device is unhealthy")
     try:
         await subject.plugin.allocate(unhealthy[:1])
-    except Refused as error:
+    except CallRefused as error:
         await subject.plugin.options()
         return str(error)
     return f"{unhealthy[0]} was allocated: kubelet asks for none that it knows to be unhealthy"

@@ -4,7 +4,7 @@ from typing import Any
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
 from purser.lab.conformance.subject import Subject
-from purser.lab.conformance.wire import Refused, allocate_request, preferred_request
+from purser.lab.conformance.wire import CallRefused, allocate_request, preferred_request
 
 MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
 """What a Go client takes in one message unless told otherwise, and kubelet does not."""
@@ -46,7 +46,7 @@ async def _oversized(subject: Subject) -> str:
 async def _try(subject: Subject, method: str, request: Any) -> str:
     try:
         await subject.plugin.ask(method, request)
-    except Refused:
+    except CallRefused:
         return f"{method} refused"
     return f"{method} answered"
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
-from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, Listing
+from purser.lab.conformance.wire import HEALTHY, UNHEALTHY, ListedDevices
 
 
 async def _arrives(subject: Subject) -> str:
@@ -63,7 +63,7 @@ async def _several(subject: Subject) -> None:
             raise CheckFailed(f"a stream ended when another one was closed: {two.ended}")
 
 
-def _same(one: Listing, other: Listing) -> None:
+def _same(one: ListedDevices, other: ListedDevices) -> None:
     missing = set(one.ids) ^ set(other.ids)
     if missing:
         raise CheckFailed(f"a new stream does not begin with the complete list: {some(missing)} on one of two only")

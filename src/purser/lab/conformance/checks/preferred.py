@@ -2,7 +2,7 @@
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped, some
 from purser.lab.conformance.subject import Subject
-from purser.lab.conformance.wire import Refused, preferred_request
+from purser.lab.conformance.wire import CallRefused, preferred_request
 
 REPEATS = 5
 _CANDIDATES = 8
@@ -27,7 +27,7 @@ async def _available(subject: Subject) -> None:
     half = ids[len(ids) // 2 :]
     try:
         preferred = await subject.plugin.prefer(half, subject.size(half))
-    except Refused:
+    except CallRefused:
         half, _, preferred = await _ask(subject)
     foreign = set(preferred) - set(half)
     if foreign:
@@ -50,7 +50,7 @@ async def _must_include(subject: Subject) -> str | None:
     for must in others[:_CANDIDATES]:
         try:
             answer = await subject.plugin.prefer(available, size, (must,))
-        except Refused as error:
+        except CallRefused as error:
             refused = str(error)
             continue
         if must not in answer:
@@ -74,7 +74,7 @@ async def _several(subject: Subject) -> str | None:
     request = preferred_request((available, size, ()), (available, size, ()))
     try:
         answer = await subject.plugin.ask("GetPreferredAllocation", request)
-    except Refused as error:
+    except CallRefused as error:
         return f"refused, and kubelet asks for one container at a time: {error}"
     if len(answer.container_responses) != 2:
         raise CheckFailed(f"two containers in one call were answered with {len(answer.container_responses)} responses")
@@ -99,7 +99,7 @@ async def _absurd(subject: Subject) -> str:
     for name, (available, size, must) in cases.items():
         try:
             answer = await subject.plugin.prefer(available, size, must)
-        except Refused:
+        except CallRefused:
             refused += 1
             continue
         except CheckFailed as error:

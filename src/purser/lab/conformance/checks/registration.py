@@ -5,7 +5,7 @@ import re
 import time
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
-from purser.lab.conformance.kubelet import SOCKET_NAME, Registration
+from purser.lab.conformance.kubelet import SOCKET_NAME, RegisterCall
 from purser.lab.conformance.subject import Subject
 
 API_VERSION = "v1beta1"
@@ -94,7 +94,7 @@ async def _once(subject: Subject) -> str:
     return f"watched for {watched_s:.1f} s"
 
 
-def _first(subject: Subject) -> Registration:
+def _first(subject: Subject) -> RegisterCall:
     """The registration that the present connection comes from."""
     kubelet = subject.kubelet
     mine = (note for note in kubelet.registrations if note.request.resource_name == kubelet.resource)

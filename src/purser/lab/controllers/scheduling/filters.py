@@ -19,14 +19,14 @@ class Unfit:
 
 
 @dataclass(frozen=True)
-class PodView:
+class PodInfo:
     """What the filters need of a pod, computed once per attempt."""
 
     pod: Raw
     requests: Amounts
 
     @classmethod
-    def of(cls, pod: Raw) -> "PodView":
+    def of(cls, pod: Raw) -> "PodInfo":
         """The view of a pod."""
         return cls(pod, pod_requests(pod))
 
@@ -36,7 +36,7 @@ class PodView:
         return list(self.pod["spec"].get("tolerations") or ())
 
 
-def check(view: PodView, node: NodeInfo) -> Unfit | None:
+def check(view: PodInfo, node: NodeInfo) -> Unfit | None:
     """The first filter that says no, None when all say yes; kube-scheduler runs them in this order."""
     for plugin in _FILTERS:
         if (unfit := plugin(view, node)) is not None:
@@ -53,21 +53,21 @@ def fit_error(node_count: int, unfits: Iterable[Unfit]) -> str:
     return f"0/{node_count} nodes are available: {', '.join(reasons)}."
 
 
-def _unschedulable(view: PodView, node: NodeInfo) -> Unfit | None:
+def _unschedulable(view: PodInfo, node: NodeInfo) -> Unfit | None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     if not node.is_unschedulable or _is_tolerated(taint, view.tolerations):
         return None
     return Unfit(("node(s) were unschedulable",), False)
 
 
-def _node_name(view: PodView, node: NodeInfo) -> Unfit | None:
+def _node_name(view: PodInfo, node: NodeInfo) -> Unfit | None:
     wanted = view.pod["spec"].get("nodeName")
     if not wanted or wanted == node.name:
         return None
     return Unfit(("node(s) didn't match the requested node name",), False)
 
 
-def _taints(view: PodView, node: NodeInfo) -> Unfit | None:
+def _taints(view: PodInfo, node: NodeInfo) -> Unfit | None:
     for taint in node.taints:
         if taint.get("effect") in ("NoSchedule", "NoExecute") and not _is_tolerated(taint, view.tolerations):
             text = f"{{{taint.get('key', '')}: {taint.get('value', '')}}}"
@@ -89,7 +89,7 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, str]) -> bool:
     return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def _affinity(view: PodView, node: NodeInfo) -> Unfit | None:
+def _affinity(view: PodInfo, node: NodeInfo) -> Unfit | None:
     spec = view.pod["spec"]
     labels = node.labels
     selector = spec.get("nodeSelector") or {}
@@ -136,7 +136,7 @@ def _compares(operator: str, value: str | None, values: list[str]) -> bool:
     return left > right if operator == "Gt" else left < right
 
 
-def _resources(view: PodView, node: NodeInfo) -> Unfit | None:
+def _resources(view: PodInfo, node: NodeInfo) -> Unfit | None:
     reasons = []
     for name, wanted in view.requests.items():
         if wanted and wanted > node.allocatable.get(name, 0) - node.used.get(name, 0):
@@ -147,7 +147,7 @@ def _resources(view: PodView, node: NodeInfo) -> Unfit | None:
     return Unfit(tuple(reasons), is_resolvable)
 
 
-_FILTERS: tuple[Callable[[PodView, NodeInfo], Unfit | None], ...] = (
+_FILTERS: tuple[Callable[[PodInfo, NodeInfo], Unfit | None], ...] = (
     _unschedulable,
     _node_name,
     _taints,

@@ -1,11 +1,11 @@
 """Pods that are nominated to nodes (kube-scheduler's nominator), and the filters with them."""
 
-from purser.lab.controllers.scheduling.filters import PodView, Unfit, check
+from purser.lab.controllers.scheduling.filters import PodInfo, Unfit, check
 from purser.lab.controllers.scheduling.nodes import NodeInfo
 from purser.lab.controllers.scheduling.requests import Raw, priority_of
 
 
-class Nominator:
+class PodNominator:
     """Waiting pods by the node that is nominated for them, by whomever."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Nominator:
         """The pods of lower priority that are nominated to a node."""
         return [pod for pod in self._on(node) if priority_of(pod) < priority]
 
-    def check(self, view: PodView, node: NodeInfo) -> Unfit | None:
+    def check(self, view: PodInfo, node: NodeInfo) -> Unfit | None:
         """The filters, with nominated pods of the same or of higher priority on the node, and without them."""
         own, uid = priority_of(view.pod), view.pod["metadata"]["uid"]
         before = [pod for pod in self._on(node.name) if priority_of(pod) >= own and pod["metadata"]["uid"] != uid]

@@ -18,7 +18,7 @@ Check = Callable[[NodeInfo], Unfit | None]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PreemptionCandidate:
     """A node, and the pods that would have to go."""
 
     node: str
@@ -29,7 +29,7 @@ class Candidate:
 class DryRun:
     """What came of looking for victims on every node."""
 
-    candidates: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, PreemptionCandidate] = field(default_factory=dict)
     unfits: dict[str, Unfit] = field(default_factory=dict)
     """Why others are none."""
     errors: list[str] = field(default_factory=list)
@@ -62,10 +62,10 @@ def dry_run(pod: Raw, nodes: Iterable[NodeInfo], unfits: Mapping[str, Unfit], ch
     return found
 
 
-def best(found: Mapping[str, Candidate]) -> Candidate | None:
+def best(found: Mapping[str, PreemptionCandidate]) -> PreemptionCandidate | None:
     """The candidate with the least important victims, then the fewest, then by name."""
 
-    def cost(candidate: Candidate) -> tuple[int, int, int, str]:
+    def cost(candidate: PreemptionCandidate) -> tuple[int, int, int, str]:
         priorities = [priority_of(pod) for pod in candidate.victims]
         return max(priorities, default=0), sum(priorities), len(priorities), candidate.node
 
@@ -89,7 +89,7 @@ def _on_node(pod: Raw, node: NodeInfo, check: Check, found: DryRun) -> None:
             gone = spared
     if gone:
         victims = tuple(other for other in lower if other["metadata"]["uid"] in gone)
-        found.candidates[node.name] = Candidate(node.name, victims)
+        found.candidates[node.name] = PreemptionCandidate(node.name, victims)
     else:
         found.errors.append(f'expected at least one victim pod on node "{node.name}"')
 

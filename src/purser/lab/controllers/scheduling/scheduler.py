@@ -16,9 +16,9 @@ from purser.kube.resources import PODS, Raw, ref_of
 from purser.lab.controllers.scheduling import preemption
 from purser.lab.controllers.scheduling.claims import why_not
 from purser.lab.controllers.scheduling.extender import ExtenderError, HttpExtender
-from purser.lab.controllers.scheduling.filters import PodView, Unfit, fit_error
+from purser.lab.controllers.scheduling.filters import PodInfo, Unfit, fit_error
 from purser.lab.controllers.scheduling.nodes import NodeCache, NodeInfo, schedulable_part
-from purser.lab.controllers.scheduling.nominations import Nominator, nominated_node
+from purser.lab.controllers.scheduling.nominations import PodNominator, nominated_node
 from purser.lab.controllers.scheduling.queue import SchedulingQueue
 from purser.lab.controllers.scheduling.requests import priority_of
 from purser.lab.controllers.scheduling.scores import least_allocated
@@ -58,7 +58,7 @@ class Scheduler:
         self._extenders = extenders
         self._clock = clock or SystemClock()
         self._cache = NodeCache()
-        self._nominator = Nominator()
+        self._nominator = PodNominator()
         self._queue = SchedulingQueue(self._clock)
         self._recorder = EventRecorder(client, name, name)
         pods.add_handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_deleted)
@@ -167,12 +167,12 @@ class Scheduler:
         if why := why_not(pod, self._claims.store.get):
             raise NothingFits(len(list(self._cache)), {}, why)
         extenders = [extender for extender in self._extenders if extender.is_interested(pod)]
-        view = PodView.of(pod)
+        view = PodInfo.of(pod)
         fitting = await self._fitting(view, extenders)
         node = await self._best(view, fitting, extenders)
         await self._bind(pod, node, extenders)
 
-    async def _fitting(self, view: PodView, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
+    async def _fitting(self, view: PodInfo, extenders: Sequence[HttpExtender]) -> list[NodeInfo]:
         """The node that is nominated for the pod, where it fits: else all that fit. Raises `NothingFits`."""
         nominated = self._cache.get(self._nominator.node_of(view.pod))
         if nominated is not None:
@@ -181,7 +181,7 @@ class Scheduler:
         return await self._filter(view, extenders, list(self._cache))
 
     async def _filter(
-        self, view: PodView, extenders: Sequence[HttpExtender], nodes: Sequence[NodeInfo]
+        self, view: PodInfo, extenders: Sequence[HttpExtender], nodes: Sequence[NodeInfo]
     ) -> list[NodeInfo]:
         unfits: dict[str, Unfit] = {}
         fitting: dict[str, NodeInfo] = {}
@@ -207,7 +207,7 @@ class Scheduler:
             raise NothingFits(len(nodes), unfits)
         return list(fitting.values())
 
-    async def _best(self, view: PodView, fitting: list[NodeInfo], extenders: Sequence[HttpExtender]) -> str:
+    async def _best(self, view: PodInfo, fitting: list[NodeInfo], extenders: Sequence[HttpExtender]) -> str:
         if len(fitting) == 1:
             return fitting[0].name
         scores = {node.name: least_allocated(view, node) for node in fitting}
@@ -269,7 +269,7 @@ class Scheduler:
             nominated = None
         if why_not := preemption.why_not_eligible(pod, nominated):
             return why_not
-        view = PodView.of(pod)
+        view = PodInfo.of(pod)
         run = preemption.dry_run(pod, self._cache, error.unfits, lambda node: self._nominator.check(view, node))
         if not run.candidates:
             if not run.errors:
@@ -295,7 +295,9 @@ class Scheduler:
         if nominated_node(pod) != node:
             await self._write_status(pod, {"nominatedNodeName": node or None})
 
-    async def _ask_extenders(self, pod: Raw, found: dict[str, preemption.Candidate]) -> dict[str, preemption.Candidate]:
+    async def _ask_extenders(
+        self, pod: Raw, found: dict[str, preemption.PreemptionCandidate]
+    ) -> dict[str, preemption.PreemptionCandidate]:
         known = {node.name: node.pods for node in self._cache}
         for extender in self._extenders:
             if not found or not extender.settings.preempt_verb or not extender.is_interested(pod):
@@ -303,7 +305,9 @@ class Scheduler:
             victims = {name: [v["metadata"]["uid"] for v in c.victims] for name, c in found.items()}
             left = await extender.preempt(pod, victims)
             found = {
-                name: preemption.Candidate(name, tuple(known[name][uid] for uid in uids if uid in known[name]))
+                name: preemption.PreemptionCandidate(
+                    name, tuple(known[name][uid] for uid in uids if uid in known[name])
+                )
                 for name, uids in left.items()
                 if name in known
             }

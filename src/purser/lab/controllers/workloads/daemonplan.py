@@ -11,7 +11,7 @@ from purser.lab.controllers.workloads.owned import is_ready, phase
 HASH_LABEL = "controller-revision-hash"
 
 
-class Fit(Enum):
+class NodeFit(Enum):
     """How a node fits a template."""
 
     RUNS = "runs"
@@ -21,7 +21,7 @@ class Fit(Enum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DaemonPlan:
     """What to do now."""
 
     creations: tuple[str, ...]
@@ -31,8 +31,8 @@ class Plan:
 
 
 def plan(
-    daemon_set: Raw, revision: str, fits: Mapping[str, Fit], pods: Sequence[Raw], going: Sequence[Raw] = ()
-) -> Plan:
+    daemon_set: Raw, revision: str, fits: Mapping[str, NodeFit], pods: Sequence[Raw], going: Sequence[Raw] = ()
+) -> DaemonPlan:
     """``pods`` are its pods, ``going`` those that were asked to go: while one is there, its node gets no other."""
     occupied = {target(pod) for pod in going}
     failed = [pod for pod in pods if phase(pod) == "Failed"]
@@ -42,15 +42,15 @@ def plan(
         if phase(pod) == "Failed":
             continue
         node = target(pod)
-        if fits.get(node, Fit.NO) is Fit.NO or node in kept:
+        if fits.get(node, NodeFit.NO) is NodeFit.NO or node in kept:
             deletions.append(pod)
         else:
             kept[node] = pod
-    wanted = [node for node in sorted(fits) if fits[node] is Fit.RUNS]
+    wanted = [node for node in sorted(fits) if fits[node] is NodeFit.RUNS]
     full = occupied | kept.keys() | {target(pod) for pod in failed}
     deletions += _outdated_to_go(daemon_set, revision, wanted, kept)
     creations = tuple(node for node in wanted if node not in full)
-    return Plan(creations, tuple(deletions), _status(revision, fits, wanted, kept, occupied))
+    return DaemonPlan(creations, tuple(deletions), _status(revision, fits, wanted, kept, occupied))
 
 
 def target(pod: Raw) -> str:
@@ -81,7 +81,7 @@ def _bound(given: int | str, wanted: int) -> int:
 
 
 def _status(
-    revision: str, fits: Mapping[str, Fit], wanted: Sequence[str], kept: Mapping[str, Raw], occupied: set[str]
+    revision: str, fits: Mapping[str, NodeFit], wanted: Sequence[str], kept: Mapping[str, Raw], occupied: set[str]
 ) -> dict[str, int]:
     here = [kept[node] for node in wanted if node in kept]
     ready = sum(map(is_ready, here))
@@ -89,7 +89,7 @@ def _status(
         "desiredNumberScheduled": len(wanted),
         "currentNumberScheduled": sum(node in kept or node in occupied for node in wanted),
         "updatedNumberScheduled": sum(_revision(pod) == revision for pod in here),
-        "numberMisscheduled": len({*kept, *occupied} - {node for node in fits if fits[node] is Fit.RUNS}),
+        "numberMisscheduled": len({*kept, *occupied} - {node for node in fits if fits[node] is NodeFit.RUNS}),
         "numberReady": ready,
         "numberAvailable": ready,
         "numberUnavailable": len(wanted) - ready,

@@ -8,9 +8,9 @@ from purser.kube.client import Client
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.resources import DAEMON_SETS, Raw, key_of
-from purser.lab.controllers.scheduling.filters import PodView, check
+from purser.lab.controllers.scheduling.filters import PodInfo, check
 from purser.lab.controllers.scheduling.nodes import NodeInfo
-from purser.lab.controllers.workloads.daemonplan import HASH_LABEL, Fit, plan
+from purser.lab.controllers.workloads.daemonplan import HASH_LABEL, NodeFit, plan
 from purser.lab.controllers.workloads.deployment import template_hash
 from purser.lab.controllers.workloads.loop import run_controller, write_status
 from purser.lab.controllers.workloads.owned import OwnedPods, owner_keys
@@ -66,17 +66,17 @@ class _Places:
     def __init__(self, daemon_sets: Informer[Raw], nodes: Informer[Raw]) -> None:
         self._daemon_sets = daemon_sets
         self._nodes = nodes
-        self._known: dict[str, tuple[tuple[str, int], dict[str, Fit]]] = {}
+        self._known: dict[str, tuple[tuple[str, int], dict[str, NodeFit]]] = {}
         """By key of the DaemonSet: uid and generation, and how the nodes fit."""
 
-    def of(self, daemon_set: Raw) -> dict[str, Fit]:
+    def of(self, daemon_set: Raw) -> dict[str, NodeFit]:
         """By name of the node; nodes where it may not run are not in it."""
         metadata = daemon_set["metadata"]
         key, version = key_of(daemon_set), (metadata["uid"], metadata.get("generation", 1))
         known = self._known.get(key)
         if known is None or known[0] != version:
             fits = {node["metadata"]["name"]: _fit(daemon_set, node) for node in self._nodes.store.values()}
-            known = self._known[key] = version, {name: fit for name, fit in fits.items() if fit is not Fit.NO}
+            known = self._known[key] = version, {name: fit for name, fit in fits.items() if fit is not NodeFit.NO}
         return known[1]
 
     def changed_by(self, node: Raw) -> Iterable[str]:
@@ -85,8 +85,8 @@ class _Places:
         is_there = name in self._nodes.store
         for key, daemon_set in self._daemon_sets.store.items():
             fits = self.of(daemon_set)
-            before, now = fits.get(name, Fit.NO), _fit(daemon_set, node) if is_there else Fit.NO
-            if now is Fit.NO:
+            before, now = fits.get(name, NodeFit.NO), _fit(daemon_set, node) if is_there else NodeFit.NO
+            if now is NodeFit.NO:
                 fits.pop(name, None)
             else:
                 fits[name] = now
@@ -94,17 +94,17 @@ class _Places:
                 yield key
 
 
-def _fit(daemon_set: Raw, node: Raw) -> Fit:
+def _fit(daemon_set: Raw, node: Raw) -> NodeFit:
     """Whether the template may run there; resources are the scheduler's business."""
     template = daemon_set["spec"]["template"]["spec"]
-    view = PodView({"spec": {**template, "tolerations": [*(template.get("tolerations") or ()), *_TOLERATIONS]}}, {})
+    view = PodInfo({"spec": {**template, "tolerations": [*(template.get("tolerations") or ()), *_TOLERATIONS]}}, {})
     info = NodeInfo(node["metadata"]["name"], node)
     if check(view, info) is None:
-        return Fit.RUNS
+        return NodeFit.RUNS
     spec = node.get("spec") or {}
     taints = [taint for taint in spec.get("taints") or () if taint.get("effect") == "NoExecute"]
     later = NodeInfo(info.name, {**node, "spec": {**spec, "taints": taints}})
-    return Fit.STAYS if check(view, later) is None else Fit.NO
+    return NodeFit.STAYS if check(view, later) is None else NodeFit.NO
 
 
 def _pinned(daemon_set: Raw, node: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from purser.core.kubelet.config import CpuOptions, CpuPolicy, KubeletConfig
 from purser.core.kubelet.machine import DiscoveredCore, DiscoveredNode, Machine, NumaNode, discover
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import KubeletNode
 from purser.core.podspec import ContainerKind
 
 
@@ -37,9 +37,9 @@ def machine(
     return discover([*found, *empty], num_sockets=sockets)
 
 
-def node(machine: Machine, *, version: str = "v1.36.2", reserved: str = "0", **options: bool) -> Node:
+def node(machine: Machine, *, version: str = "v1.36.2", reserved: str = "0", **options: bool) -> KubeletNode:
     """A node with policy static."""
-    return Node(
+    return KubeletNode(
         KubeletConfig(
             version=version, cpu_policy=CpuPolicy.STATIC, cpu_options=CpuOptions(**options), reserved_cpus=reserved
         ),

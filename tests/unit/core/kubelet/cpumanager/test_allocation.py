@@ -4,11 +4,11 @@ import pytest
 from tests.unit.core.kubelet.cpumanager.machines import container, machine, node, pod
 
 from purser.core.kubelet.config import KubeletConfig
-from purser.core.kubelet.cpumanager import Refused, allocate, start
+from purser.core.kubelet.cpumanager import CpusRefused, allocate, start
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.pod import KubeletPod, QosClass
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.podspec import ContainerKind
 
 TWO_NODES = machine(sockets=2)
@@ -17,7 +17,7 @@ TWO_NODES = machine(sockets=2)
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
 
-def admit(on: Node, asks: KubeletPod, state: CpuState | None = None) -> tuple[CpuState, dict[str, str], int]:
+def admit(on: KubeletNode, asks: KubeletPod, state: CpuState | None = None) -> tuple[CpuState, dict[str, str], int]:
     """The state afterwards, the CPUs of each container, what is left over for a next one."""
     after, reusable = state or start(on), 0
     for each in asks.containers:
@@ -28,7 +28,7 @@ def admit(on: Node, asks: KubeletPod, state: CpuState | None = None) -> tuple[Cp
     return after, held, reusable
 
 
-def refused(on: Node, cpus: float, state: CpuState | None = None, mask: int | None = None) -> Refused | None:
+def refused(on: KubeletNode, cpus: float, state: CpuState | None = None, mask: int | None = None) -> CpusRefused | None:
     before = state or start(on)
     asks = container("c", cpus)
     after, answer, reusable = allocate(on, before, pod(asks), asks, mask, 0)
@@ -36,7 +36,7 @@ def refused(on: Node, cpus: float, state: CpuState | None = None, mask: int | No
     return answer
 
 
-def taken(on: Node, cpus: int, mask: int | None, state: CpuState | None = None) -> str:
+def taken(on: KubeletNode, cpus: int, mask: int | None, state: CpuState | None = None) -> str:
     asks = container("c", cpus)
     after, answer, _ = allocate(on, state or start(on), pod(asks), asks, mask, 0)
     assert after is not None and answer is None
@@ -74,7 +74,7 @@ def test_shared_containers_change_nothing() -> None:
 
 def test_policy_none_gives_nothing_and_refuses_nobody() -> None:
     asks = pod(container("c", 2))
-    assert allocate(Node(KubeletConfig(), TWO_NODES), None, asks, asks.containers[0], None, 0) == (None, None, 0)
+    assert allocate(KubeletNode(KubeletConfig(), TWO_NODES), None, asks, asks.containers[0], None, 0) == (None, None, 0)
 
 
 def test_what_a_container_has_it_keeps() -> None:
@@ -109,7 +109,7 @@ def test_what_no_app_container_takes_over_is_left() -> None:
 )
 def test_a_shortage_is_an_unexpected_admission_error(version: str, error: str) -> None:
     answer = refused(node(TWO_NODES, version=version), 16)
-    assert answer == Refused("UnexpectedAdmissionError", error)
+    assert answer == CpusRefused("UnexpectedAdmissionError", error)
     assert answer.message == f"Allocate failed due to {error}, which is unexpected"
 
 

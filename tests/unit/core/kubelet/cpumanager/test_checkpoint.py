@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from purser.core.kubelet.cpumanager.checkpoint import Checkpoint, decode, encode, hash_input, parse, to_json
+from purser.core.kubelet.cpumanager.checkpoint import CpuManagerCheckpoint, decode, encode, hash_input, parse, to_json
 from purser.core.kubelet.errors import CheckpointError
 from purser.core.kubelet.gotext import fnv1a_32
 from purser.core.kubelet.state import CpuState
@@ -11,7 +11,7 @@ from purser.core.kubelet.state import CpuState
 STATE = CpuState(
     default=0b1000_0001, reserved=1, exclusive={("b", "y"): 0b0110, ("a", "x"): 0b11000, ("b", "x"): 0b100000}
 )
-V1 = Checkpoint("static", "0", container_ids={"id1": "1-2"})
+V1 = CpuManagerCheckpoint("static", "0", container_ids={"id1": "1-2"})
 
 
 def problem(text: str, policy: str = "static") -> str:
@@ -35,7 +35,7 @@ def test_the_file_has_pods_and_containers_in_order() -> None:
 
 
 def test_policy_none_writes_a_file_too() -> None:
-    assert parse(encode(None)) == Checkpoint("none", "", {})
+    assert parse(encode(None)) == CpuManagerCheckpoint("none", "", {})
 
 
 def test_a_flipped_bit_is_found() -> None:
@@ -69,9 +69,11 @@ def test_another_policy_is_refused() -> None:
 
 
 def test_a_cpu_set_that_is_none_is_refused() -> None:
-    assert problem(to_json(Checkpoint("static", "0-x", {}))).startswith('could not parse default cpu set "0-x": ')
+    assert problem(to_json(CpuManagerCheckpoint("static", "0-x", {}))).startswith(
+        'could not parse default cpu set "0-x": '
+    )
     entries = {"p": {"c": "8-1"}}
-    assert problem(to_json(Checkpoint("static", "0", entries))).startswith(
+    assert problem(to_json(CpuManagerCheckpoint("static", "0", entries))).startswith(
         'could not parse cpuset "8-1" for container "c" in pod "p": '
     )
 
@@ -86,16 +88,16 @@ def test_format_v1_is_read_with_the_containers_that_run() -> None:
 
 
 def test_format_v3_is_told_apart_by_its_checksum_and_refused_where_pods_have_cpus() -> None:
-    without_pods = Checkpoint("static", "0", {"p": {"c": "1"}}, {})
+    without_pods = CpuManagerCheckpoint("static", "0", {"p": {"c": "1"}}, {})
     assert parse(to_json(without_pods)) == without_pods
     assert decode(to_json(without_pods), "static").exclusive == {("p", "c"): 0b10}
-    with_pods = Checkpoint("static", "0", {"p": {"c": "1"}}, {"p": "1,3"})
+    with_pods = CpuManagerCheckpoint("static", "0", {"p": {"c": "1"}}, {"p": "1,3"})
     assert parse(to_json(with_pods)) == with_pods
     assert problem(to_json(with_pods)) == "CPUs of whole pods (p) are not supported"
 
 
 def test_fields_that_nobody_knows_do_no_harm() -> None:
-    sum_ = fnv1a_32(hash_input(Checkpoint("static", "0-3", {})))
+    sum_ = fnv1a_32(hash_input(CpuManagerCheckpoint("static", "0-3", {})))
     text = written(policyName="static", defaultCpuSet="0-3", checksum=sum_, later="field")
     assert decode(text, "static") == CpuState(0b1111, 0)
 

@@ -6,7 +6,7 @@ from tests.unit.core.kubelet.cpumanager.machines import machine
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.cpumanager.topology import topology_of
 from purser.core.kubelet.machine import DiscoveredCore, DiscoveredNode, DiscoveryError, NumaNode, discover
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import KubeletNode
 
 
 def test_a_core_is_named_by_its_lowest_cpu() -> None:
@@ -41,6 +41,6 @@ def test_a_machine_without_cpus_is_an_error() -> None:
 
 @pytest.mark.parametrize(("version", "sockets"), [("v1.20.2", 4), ("v1.21.14", 4), ("v1.22.0", 2), ("v1.36.2", 2)])
 def test_up_to_1_21_every_numa_node_counts_as_a_socket(version: str, sockets: int) -> None:
-    topology = topology_of(Node(KubeletConfig(version=version), machine(sockets=2, numa_per_socket=2)))
+    topology = topology_of(KubeletNode(KubeletConfig(version=version), machine(sockets=2, numa_per_socket=2)))
     assert topology.num_sockets == sockets
     assert topology.cpus_per_socket == 32 // sockets

@@ -11,7 +11,7 @@ from purser.core.kubelet.cpumanager.checkpoint import decode, encode
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.pod import KubeletPod, QosClass, gives_back
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind
 
@@ -48,7 +48,7 @@ def pod_of(uid: str, containers: list[tuple[ContainerKind, float]], qos: QosClas
     return pod(*named, uid=uid, qos=qos)
 
 
-def admit(on: Node, state: CpuState, asks: KubeletPod, mask: int | None) -> CpuState:
+def admit(on: KubeletNode, state: CpuState, asks: KubeletPod, mask: int | None) -> CpuState:
     """As kubelet does: what was given before a refusal stays given until the next count."""
     after: CpuState | None = state
     reusable = 0
@@ -62,7 +62,7 @@ def admit(on: Node, state: CpuState, asks: KubeletPod, mask: int | None) -> CpuS
     return after
 
 
-def check(on: Node, state: CpuState, pods: Mapping[str, KubeletPod]) -> None:
+def check(on: KubeletNode, state: CpuState, pods: Mapping[str, KubeletPod]) -> None:
     switches = behaviour(on.config.parsed_version)
     lasting: CpuSet = 0
     of_pod: dict[str, CpuSet] = {}
@@ -83,7 +83,7 @@ def check(on: Node, state: CpuState, pods: Mapping[str, KubeletPod]) -> None:
 
 @settings(max_examples=150)
 @given(st.sampled_from(NODES), STEPS)
-def test_exclusive_cpus_never_overlap_and_freed_ones_return(on: Node, steps: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_exclusive_cpus_never_overlap_and_freed_ones_return(on: KubeletNode, steps: list[tuple]) -> None:  # type: ignore[type-arg]
     fresh = start(on)
     assert fresh is not None
     state: CpuState = fresh
@@ -107,7 +107,7 @@ def test_exclusive_cpus_never_overlap_and_freed_ones_return(on: Node, steps: lis
 @settings(max_examples=150)
 @given(st.sampled_from(NODES), CONTAINERS, MASKS)
 def test_admitting_a_pod_again_changes_nothing(
-    on: Node, containers: list[tuple[ContainerKind, float]], mask: int | None
+    on: KubeletNode, containers: list[tuple[ContainerKind, float]], mask: int | None
 ) -> None:
     fresh = start(on)
     assert fresh is not None
@@ -119,7 +119,7 @@ def test_admitting_a_pod_again_changes_nothing(
 
 @settings(max_examples=150)
 @given(st.sampled_from(NODES), st.integers(1, 16), st.integers(0, (1 << 16) - 1))
-def test_where_there_is_a_hint_its_nodes_alone_are_enough(on: Node, cpus: int, default: int) -> None:
+def test_where_there_is_a_hint_its_nodes_alone_are_enough(on: KubeletNode, cpus: int, default: int) -> None:
     fresh = start(on)
     assert fresh is not None
     state = CpuState(default=default & fresh.default | fresh.reserved, reserved=fresh.reserved)

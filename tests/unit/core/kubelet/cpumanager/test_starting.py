@@ -7,23 +7,23 @@ from tests.unit.core.kubelet.cpumanager.machines import machine, node
 from purser.core.kubelet.config import CpuOptions, CpuPolicy, KubeletConfig, TopologyPolicy
 from purser.core.kubelet.cpumanager import start
 from purser.core.kubelet.cpuset import parse_cpuset
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 
 ONE_SOCKET = machine()
 """CPUs 0-7: core n has CPUs n and n + 4."""
 
 
-def by_count(millis: int, version: str = "v1.36.2", **options: bool) -> Node:
+def by_count(millis: int, version: str = "v1.36.2", **options: bool) -> KubeletNode:
     config = KubeletConfig(
         version=version, cpu_policy=CpuPolicy.STATIC, cpu_options=CpuOptions(**options), reserved_cpu_millis=millis
     )
-    return Node(config, ONE_SOCKET)
+    return KubeletNode(config, ONE_SOCKET)
 
 
-def refusal(node: Node, saved: CpuState | None = None) -> str:
-    with pytest.raises(StartError) as raised:
+def refusal(node: KubeletNode, saved: CpuState | None = None) -> str:
+    with pytest.raises(KubeletStartError) as raised:
         start(node, saved)
     return str(raised.value)
 
@@ -33,7 +33,7 @@ def test_a_machine_whose_cpus_nobody_knows_is_refused() -> None:
 
 
 def test_policy_none_has_no_state() -> None:
-    assert start(Node(KubeletConfig(), ONE_SOCKET), CpuState(default=1, reserved=1)) is None
+    assert start(KubeletNode(KubeletConfig(), ONE_SOCKET), CpuState(default=1, reserved=1)) is None
 
 
 def test_a_fresh_node_shares_all_cpus_the_reserved_ones_too() -> None:
@@ -109,9 +109,9 @@ def test_some_options_exclude_one_another(one: str, other: str) -> None:
 def test_aligning_by_socket_excludes_single_numa_node_and_sockets_without_a_node() -> None:
     by_socket = node(ONE_SOCKET, align_by_socket=True)
     single = msgspec.structs.replace(by_socket.config, topology_policy=TopologyPolicy.SINGLE_NUMA_NODE)
-    assert "single-numa-node policy is incompatible" in refusal(Node(single, ONE_SOCKET))
+    assert "single-numa-node policy is incompatible" in refusal(KubeletNode(single, ONE_SOCKET))
     two_sockets = msgspec.structs.replace(ONE_SOCKET, num_sockets=2)
-    assert "number of sockets are more than number of NUMA" in refusal(Node(by_socket.config, two_sockets))
+    assert "number of sockets are more than number of NUMA" in refusal(KubeletNode(by_socket.config, two_sockets))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from purser.core.kubelet.cpumanager.requests import pod_guaranteed_cpus
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.pod import QosClass
-from purser.core.kubelet.state import CpuState, Node
+from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind
 
@@ -16,7 +16,7 @@ TWO_NODES = node(machine(sockets=2))
 """NUMA node 0 has CPUs 0-3 and 8-11, node 1 4-7 and 12-15; CPU 0 is reserved."""
 
 
-def cpu_hints(on: Node, cpus: int, state: CpuState | None = None, reusable: int = 0) -> tuple[Hint, ...] | None:
+def cpu_hints(on: KubeletNode, cpus: int, state: CpuState | None = None, reusable: int = 0) -> tuple[Hint, ...] | None:
     asks = container("c", cpus)
     found = hints(on, state or start(on), pod(asks), asks, reusable)
     return None if found is None else found["cpu"]

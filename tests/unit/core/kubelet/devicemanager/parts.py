@@ -10,7 +10,7 @@ from purser.core.kubelet.devicemanager import Reusable, allocate, register, upda
 from purser.core.kubelet.hints import NO_AFFINITY, Hint
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
-from purser.core.kubelet.state import DeviceState, Node, NodeState, PluginDevice, PluginOptions
+from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
 from purser.core.podspec import ContainerKind
 
 GPU = "nvidia.com/gpu"
@@ -20,8 +20,8 @@ OLD, NEW = "v1.20.2", "v1.36.2"
 Plugin = Callable[[Ask], Answer]
 
 
-def node(version: str = NEW, numa_nodes: int = 2) -> Node:
-    return Node(KubeletConfig(version=version), Machine(numa_nodes=tuple(map(NumaNode, range(numa_nodes)))))
+def node(version: str = NEW, numa_nodes: int = 2) -> KubeletNode:
+    return KubeletNode(KubeletConfig(version=version), Machine(numa_nodes=tuple(map(NumaNode, range(numa_nodes)))))
 
 
 def gpus(*numa: tuple[int, ...] | int | None, prefix: str = "gpu") -> list[PluginDevice]:
@@ -33,11 +33,15 @@ def gpus(*numa: tuple[int, ...] | int | None, prefix: str = "gpu") -> list[Plugi
 
 
 def having(
-    devices: Iterable[PluginDevice], resource: str = GPU, state: DeviceState | None = None, *, prefers: bool = False
-) -> DeviceState:
+    devices: Iterable[PluginDevice],
+    resource: str = GPU,
+    state: DeviceManagerState | None = None,
+    *,
+    prefers: bool = False,
+) -> DeviceManagerState:
     """A node whose plugin registered and listed these."""
     options = PluginOptions(preferred_allocation=prefers)
-    return update(register(state or DeviceState(), resource, options), resource, devices)
+    return update(register(state or DeviceManagerState(), resource, options), resource, devices)
 
 
 def unwell(devices: Iterable[PluginDevice]) -> list[PluginDevice]:
@@ -67,10 +71,10 @@ class Given:
 
     def __init__(
         self,
-        state: DeviceState,
+        state: DeviceManagerState,
         ask: KubeletContainer,
         *,
-        on: Node | None = None,
+        on: KubeletNode | None = None,
         uid: str = "uid",
         hint: Hint = NO_AFFINITY,
         reusable: Reusable | None = None,
@@ -78,7 +82,9 @@ class Given:
         plugin: Plugin = obliging,
     ) -> None:
         self.asked: list[Ask] = []
-        run = allocate(on or node(), NodeState(devices=state), pod(ask, uid=uid), ask, hint, reusable or {}, is_running)
+        run = allocate(
+            on or node(), KubeletState(devices=state), pod(ask, uid=uid), ask, hint, reusable or {}, is_running
+        )
         try:
             question = next(run)
             while True:
@@ -86,7 +92,7 @@ class Given:
                 question = run.send(plugin(question))
         except StopIteration as end:
             after, self.error, self.reusable = end.value
-        self.state: DeviceState = after.devices
+        self.state: DeviceManagerState = after.devices
         self.key = (uid, ask.name)
 
     def ids(self, resource: str = GPU) -> set[str]:

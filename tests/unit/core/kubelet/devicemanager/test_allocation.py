@@ -5,7 +5,7 @@ import pytest
 from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed, PreferredAllocation
 from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
-from purser.core.kubelet.state import Allocation, DeviceState, PluginOptions
+from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginOptions
 from purser.core.podspec import ContainerKind
 
 from .parts import GPU, NEW, NIC, OLD, Given, container, failing, gpus, having, node, obliging, unwell
@@ -23,7 +23,7 @@ def failing_on(kind: type[Ask]) -> object:
     return lambda ask: failing(ask) if isinstance(ask, kind) else obliging(ask)
 
 
-def restarted(*ids: str, by_list: list | None = None) -> DeviceState:
+def restarted(*ids: str, by_list: list | None = None) -> DeviceManagerState:
     """A kubelet that starts again while one container holds devices; its plugin is back where it lists some."""
     state = restore({HELD: {GPU: Allocation({0: ids}, b"old")}}, [GPU], now=0.0)
     return state if by_list is None else update(register(state, GPU, PluginOptions()), GPU, by_list)
@@ -58,8 +58,8 @@ def test_every_resource_is_one_allocate_call_by_name() -> None:
 
 
 def test_resources_that_are_no_devices_are_left_alone() -> None:
-    done = Given(DeviceState(), container(gpu=1))
-    assert (done.error, done.asked, done.state) == (None, [], DeviceState())
+    done = Given(DeviceManagerState(), container(gpu=1))
+    assert (done.error, done.asked, done.state) == (None, [], DeviceManagerState())
 
 
 def test_without_a_wish_the_first_ids_are_taken() -> None:
@@ -310,7 +310,7 @@ def test_the_state_that_an_admission_began_with_stays_as_it_was() -> None:
 # --- what plugins tell while they are asked
 
 
-def meanwhile(after: DeviceState) -> object:
+def meanwhile(after: DeviceManagerState) -> object:
     """A plugin that answers everything; the node has changed to this by then."""
     return lambda ask: Answered(obliging(ask), after)
 

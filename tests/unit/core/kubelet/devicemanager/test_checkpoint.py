@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from purser.core.kubelet.devicemanager.checkpoint import Data, Entry, decode, encode, encode_data, spew
+from purser.core.kubelet.devicemanager.checkpoint import Data, PodDevicesEntry, decode, encode, encode_data, spew
 from purser.core.kubelet.errors import CheckpointError
 from purser.core.kubelet.gotext import fnv1a_32
 from purser.core.kubelet.state import Allocation
@@ -47,7 +47,7 @@ def test_what_is_no_checkpoint_is_told_so(text: str | bytes) -> None:
 
 
 def test_the_list_of_kubelets_up_to_1_19_is_read_as_devices_of_node_0() -> None:
-    entry = Entry("uid", "c", GPU, ["a", "b"], b"\x12\x00")
+    entry = PodDevicesEntry("uid", "c", GPU, ["a", "b"], b"\x12\x00")
     data = Data([entry], {GPU: ["a", "b"]})
     assert spew(data) == (
         "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)[{PodUID:(string)uid "
@@ -58,7 +58,7 @@ def test_the_list_of_kubelets_up_to_1_19_is_read_as_devices_of_node_0() -> None:
 
 
 def test_nil_and_empty_are_told_apart_by_the_checksum_and_read_alike() -> None:
-    nil = Data([Entry("uid", "c", GPU, None, None)], {GPU: None})
-    empty = Data([Entry("uid", "c", GPU, {}, b"")], {GPU: []})
+    nil = Data([PodDevicesEntry("uid", "c", GPU, None, None)], {GPU: None})
+    empty = Data([PodDevicesEntry("uid", "c", GPU, {}, b"")], {GPU: []})
     assert fnv1a_32(spew(nil)) != fnv1a_32(spew(empty))
     assert decode(encode_data(nil)) == decode(encode_data(empty))

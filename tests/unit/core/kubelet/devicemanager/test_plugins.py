@@ -12,17 +12,17 @@ from purser.core.kubelet.devicemanager import (
     update,
 )
 from purser.core.kubelet.devicemanager.plugins import GRACE_S
-from purser.core.kubelet.state import Allocation, DeviceState, PluginDevice, PluginOptions
+from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginDevice, PluginOptions
 
 from .parts import GPU, gpus, having, unwell
 
 
-def said(state: DeviceState, now: float = 0.0) -> Capacity:
+def said(state: DeviceManagerState, now: float = 0.0) -> Capacity:
     return capacity(state, now)[1]
 
 
 def test_a_plugin_that_registered_has_no_capacity_before_its_first_list() -> None:
-    state = register(DeviceState(), GPU, PluginOptions())
+    state = register(DeviceManagerState(), GPU, PluginOptions())
     assert said(state) == Capacity({}, {}, ())
     assert not is_device_resource(state, GPU)
 
@@ -73,11 +73,11 @@ def test_a_plugin_that_comes_back_after_the_grace_starts_anew() -> None:
 
 
 def test_the_end_of_a_plugin_that_nobody_knows_changes_nothing() -> None:
-    assert stop(DeviceState(), GPU, now=0.0) == DeviceState()
+    assert stop(DeviceManagerState(), GPU, now=0.0) == DeviceManagerState()
 
 
 def test_a_plugin_that_stops_before_its_first_list_is_never_said_to_be_gone() -> None:
-    state = stop(register(DeviceState(), GPU, PluginOptions()), GPU, now=0.0)
+    state = stop(register(DeviceManagerState(), GPU, PluginOptions()), GPU, now=0.0)
     assert said(state, 2 * GRACE_S) == Capacity({}, {}, ())
 
 

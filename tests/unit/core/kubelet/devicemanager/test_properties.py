@@ -20,7 +20,7 @@ from purser.core.kubelet.devicemanager.holdings import counted, held_by
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import nodes_of
 from purser.core.kubelet.pod import KubeletContainer, gives_back
-from purser.core.kubelet.state import Allocation, DeviceState, Node, PluginDevice
+from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletNode, PluginDevice
 from purser.core.kubelet.versions import behaviour, parse_version
 from purser.core.podspec import ContainerKind
 
@@ -79,10 +79,10 @@ class World:
     """One node's device manager, its pods, and plugins that answer as the test draws."""
 
     def __init__(self, version: str, data: st.DataObject) -> None:
-        self.node: Node = node(version, NUMA_NODES)
+        self.node: KubeletNode = node(version, NUMA_NODES)
         self.rules = behaviour(parse_version(version))
         self.data = data
-        self.state = DeviceState()
+        self.state = DeviceManagerState()
         self.pods: dict[str, list[KubeletContainer]] = {}
         self.active: set[str] = set()
 

@@ -8,7 +8,7 @@ from purser.core.kubelet.devicemanager.requests import pod_request
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.masks import MOST_MASKS, mask_of
-from purser.core.kubelet.state import Allocation, DeviceState, Node, PluginDevice
+from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletNode, PluginDevice
 from purser.core.kubelet.versions import behaviour
 from purser.core.podspec import ContainerKind
 
@@ -18,14 +18,19 @@ BOTH = pytest.mark.parametrize("version", [OLD, NEW])
 
 
 def told(
-    state: DeviceState, ask: int, *, on: Node | None = None, uid: str = "uid", reusable: frozenset[str] = frozenset()
+    state: DeviceManagerState,
+    ask: int,
+    *,
+    on: KubeletNode | None = None,
+    uid: str = "uid",
+    reusable: frozenset[str] = frozenset(),
 ) -> object:
     of = container(gpu=ask)
     return hints(on or node(), state, pod(of, uid=uid), of, {GPU: reusable}).get(GPU, "no device resource")
 
 
 def test_a_resource_that_no_plugin_ever_had_is_not_spoken_of() -> None:
-    assert told(DeviceState(), 1) == "no device resource"
+    assert told(DeviceManagerState(), 1) == "no device resource"
 
 
 @BOTH
@@ -126,7 +131,7 @@ def test_where_very_many_nodes_hold_the_resource_narrow_masks_and_the_widest_are
 
 def test_numbers_of_numa_nodes_may_have_gaps() -> None:
     machine = Machine(numa_nodes=(NumaNode(0), NumaNode(8)))
-    assert told(having(gpus(8, 8)), 1, on=Node(KubeletConfig(version=OLD), machine)) == (
+    assert told(having(gpus(8, 8)), 1, on=KubeletNode(KubeletConfig(version=OLD), machine)) == (
         Hint(1 << 8, True),
         Hint(1 | 1 << 8, False),
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from purser.core.kubelet.config import KubeletConfig, MemoryPolicy
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
-from purser.core.kubelet.state import Node
+from purser.core.kubelet.state import KubeletNode
 from purser.core.podspec import ContainerKind
 
 GIB = 1 << 30
@@ -14,9 +14,9 @@ HUGE = "hugepages-1Gi"
 
 def node_of(
     *memory: Mapping[str, int], reserved: Mapping[int, Mapping[str, int]] | None = None, version: str = "v1.36.2"
-) -> Node:
+) -> KubeletNode:
     """A node with these kinds of memory on NUMA nodes 0, 1 and so on; one byte of the first is the system's."""
-    return Node(
+    return KubeletNode(
         KubeletConfig(
             version=version,
             memory_policy=MemoryPolicy.STATIC,

@@ -5,14 +5,16 @@ import pytest
 from purser.core.kubelet.hints import NO_AFFINITY, Hint
 from purser.core.kubelet.memorymanager import allocate, allocation, free_all_but, remove, start
 from purser.core.kubelet.pod import KubeletPod, QosClass
-from purser.core.kubelet.state import MemoryBlock, MemoryNode, MemoryState, MemoryTable, Node
+from purser.core.kubelet.state import KubeletNode, MemoryBlock, MemoryNode, MemoryState, MemoryTable
 
 from .machines import GIB, HUGE, container, init, node_of, pod, sidecar
 
 TWO = ({"memory": 10 * GIB}, {"memory": 10 * GIB})
 
 
-def admit(node: Node, state: MemoryState, ask: KubeletPod, hint: Hint = NO_AFFINITY) -> tuple[MemoryState, str | None]:
+def admit(
+    node: KubeletNode, state: MemoryState, ask: KubeletPod, hint: Hint = NO_AFFINITY
+) -> tuple[MemoryState, str | None]:
     reusable = {}
     error = None
     for each in ask.containers:

@@ -8,7 +8,7 @@ from purser.core.kubelet.masks import nodes_of
 from purser.core.kubelet.memorymanager import allocate, free_all_but, hints, start
 from purser.core.kubelet.memorymanager.checkpoint import decode, encode
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.kubelet.state import MemoryState, Node
+from purser.core.kubelet.state import KubeletNode, MemoryState
 from purser.core.podspec import ContainerKind
 
 from .machines import HUGE, container, node_of, pod
@@ -23,7 +23,7 @@ pods = st.lists(containers, min_size=1, max_size=4)
 steps = st.lists(st.tuples(pods, st.sets(st.integers(0, 9), max_size=2)), max_size=8)
 
 
-def admit(node: Node, state: MemoryState, ask: KubeletPod, data: st.DataObject) -> MemoryState:
+def admit(node: KubeletNode, state: MemoryState, ask: KubeletPod, data: st.DataObject) -> MemoryState:
     """As kubelet does: each container by one of the manager's own hints, or by none."""
     reusable = {}
     for each in ask.containers:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from purser.core.kubelet.hints import Hint
-from purser.core.kubelet.memorymanager import StartError, allocate, start
+from purser.core.kubelet.memorymanager import KubeletStartError, allocate, start
 from purser.core.kubelet.memorymanager.checkpoint import decode, encode
 from purser.core.kubelet.state import MemoryBlock, MemoryState, MemoryTable
 
@@ -35,7 +35,7 @@ def test_the_system_keeps_what_is_reserved() -> None:
     ],
 )
 def test_a_reservation_that_kubelet_would_not_start_with(reserved: dict[int, dict[str, int]], message: str) -> None:
-    with pytest.raises(StartError, match=message):
+    with pytest.raises(KubeletStartError, match=message):
         start(node_of({"memory": GIB}, reserved=reserved))
 
 
@@ -89,5 +89,5 @@ def _with_blocks(*blocks: MemoryBlock) -> MemoryState:
     ],
 )
 def test_a_state_file_of_another_machine_is_refused(saved: MemoryState, message: str) -> None:
-    with pytest.raises(StartError, match=message):
+    with pytest.raises(KubeletStartError, match=message):
         start(node_of({"memory": 10 * GIB}), saved)

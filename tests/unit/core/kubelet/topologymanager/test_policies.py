@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from purser.core.kubelet.config import KubeletConfig, TopologyOptions, TopologyPolicy, TopologyScope
-from purser.core.kubelet.errors import StartError
+from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.hints import Hint, ProviderHints
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.masks import all_masks, mask_of
-from purser.core.kubelet.topologymanager import Policy, policy_for
+from purser.core.kubelet.topologymanager import HintMerger, policy_for
 
 ALIGNING = (TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
 DISTANCES = ((10, 20, 30, 30), (20, 10, 30, 30), (30, 30, 10, 12), (30, 30, 12, 10))
@@ -21,7 +21,7 @@ def machine(nodes: int, distances: Sequence[tuple[int, ...]] = ()) -> Machine:
 
 def policy(
     name: TopologyPolicy | str, nodes: int = 2, version: str = "v1.36.2", options: TopologyOptions | None = None
-) -> Policy:
+) -> HintMerger:
     distances = DISTANCES if nodes <= len(DISTANCES) else ()
     config = KubeletConfig(version, TopologyPolicy(name), topology_options=options or TopologyOptions())
     return policy_for(config, machine(nodes, distances))
@@ -113,7 +113,7 @@ def test_on_a_single_node_distance_says_nothing() -> None:
 
 
 def refusal_to_start(config: KubeletConfig, on: Machine) -> str:
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(KubeletStartError) as caught:
         policy_for(config, on)
     return str(caught.value)
 

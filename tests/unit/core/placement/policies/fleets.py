@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.mix import Mix
-from purser.core.placement.policies import Policy, Setting, policy
+from purser.core.placement.policies import ArrayPolicy, Setting, policy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
 
@@ -23,9 +23,9 @@ GPUS = st.builds(
 
 
 @st.composite
-def nodes(draw: st.DrawFn, name: str) -> NodeFacts:
+def nodes(draw: st.DrawFn, name: str) -> FleetNodeFacts:
     gpus = draw(st.lists(GPUS, max_size=9)) if draw(st.booleans()) else [draw(GPUS)] * draw(st.integers(0, 4))
-    return NodeFacts(
+    return FleetNodeFacts(
         name,
         tuple(gpus),
         draw(st.sampled_from([0, 4000, 16_000, 1 << 30])),
@@ -49,11 +49,11 @@ def shapes(draw: st.DrawFn) -> PodShape:
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> list[NodeFacts]:
+def fleets(draw: st.DrawFn) -> list[FleetNodeFacts]:
     return [draw(nodes(f"node-{number}")) for number in range(draw(st.integers(1, 6)))]
 
 
-def fleet_of(facts: Iterable[NodeFacts]) -> FleetArrays:
+def fleet_of(facts: Iterable[FleetNodeFacts]) -> FleetArrays:
     fleet = FleetArrays()
     for node in facts:
         fleet.put_node(node)
@@ -88,7 +88,7 @@ PAIRS = [
 """Each policy for nodes and each for GPUs at least once."""
 
 
-def named(pair: tuple[str, str]) -> Policy:
+def named(pair: tuple[str, str]) -> ArrayPolicy:
     return policy(*pair, setting=Setting(MIX, seed=7))
 
 

@@ -4,7 +4,7 @@ import random
 
 import msgspec
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.room import MANY
 from purser.core.placement.shape import PodShape
 from purser.simulator.workload import SimPod, Workload
@@ -30,13 +30,13 @@ def draw(seed: int) -> Workload:
     return Workload(f"fleet {seed}", nodes, tuple(timed))
 
 
-def _nodes(drawn: random.Random) -> tuple[NodeFacts, ...]:
+def _nodes(drawn: random.Random) -> tuple[FleetNodeFacts, ...]:
     sizes, cpu_counts = drawn.choice(SIZES), drawn.random() < 0.7
     nodes = []
     for number in range(drawn.choice((2, 3, 4, 6, 8, 12, 16, 20))):
         gpus = drawn.choice(sizes)
         cpu = round(CPU_PER_GPU_MILLI * gpus * drawn.choice((1, 1.5))) if cpu_counts else MANY
-        nodes.append(NodeFacts(f"node-{number:02}", (GpuFacts("A100", GPU_MILLI, 1000),) * gpus, cpu))
+        nodes.append(FleetNodeFacts(f"node-{number:02}", (GpuFacts("A100", GPU_MILLI, 1000),) * gpus, cpu))
     return tuple(nodes)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import PAIRS, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape, memory_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place
 
@@ -44,7 +44,7 @@ def fits(fleet: FleetArrays, pod: PodShape, row: int) -> bool:
 @few
 @given(facts=fleets(), pods=PODS)
 def test_places_only_where_there_is_room_and_wherever_there_is(
-    pair: tuple[str, str], facts: list[NodeFacts], pods: list[PodShape]
+    pair: tuple[str, str], facts: list[FleetNodeFacts], pods: list[PodShape]
 ) -> None:
     fleet = fleet_of(facts)
     table = ShapeTable(fleet, named(pair))
@@ -73,7 +73,7 @@ def assert_nothing_is_overcommitted(fleet: FleetArrays) -> None:
 @few
 @given(facts=fleets(), pods=PODS)
 def test_decides_the_same_on_the_same_fleet(
-    pair: tuple[str, str], facts: list[NodeFacts], pods: list[PodShape]
+    pair: tuple[str, str], facts: list[FleetNodeFacts], pods: list[PodShape]
 ) -> None:
     first, second = (run(ShapeTable(fleet_of(facts), named(pair)), pods) for _ in range(2))
     assert first == second
@@ -83,12 +83,12 @@ def test_decides_the_same_on_the_same_fleet(
 @few
 @given(facts=fleets(), pods=PODS, asked=shapes())
 def test_a_table_that_was_kept_says_what_a_new_one_says_in_whatever_rows_nodes_are(
-    pair: tuple[str, str], facts: list[NodeFacts], pods: list[PodShape], asked: PodShape
+    pair: tuple[str, str], facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape
 ) -> None:
     kept = ShapeTable(fleet_of(facts), named(pair), most_shapes=3)
     place(kept, asked)
     taken = run(kept, pods)
-    other = fleet_of([NodeFacts("gone", ()), *reversed(facts)])
+    other = fleet_of([FleetNodeFacts("gone", ()), *reversed(facts)])
     other.remove_node("gone")
     for pod, got in zip(pods, taken, strict=True):
         if got is not None:
@@ -100,7 +100,7 @@ def test_a_table_that_was_kept_says_what_a_new_one_says_in_whatever_rows_nodes_a
 
 @given(facts=fleets(), pods=PODS, asked=shapes())
 def test_what_would_be_left_after_is_what_is_left_then(
-    facts: list[NodeFacts], pods: list[PodShape], asked: PodShape
+    facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape
 ) -> None:
     fleet = fleet_of(facts)
     run(ShapeTable(fleet, named(("spread", "spread"))), pods)
@@ -114,7 +114,7 @@ def test_what_would_be_left_after_is_what_is_left_then(
 
 
 def spreading() -> FleetArrays:
-    return fleet_of([NodeFacts(f"node-{n:02}", (GpuFacts("T4", 1000, 10),) * 4, 64_000) for n in range(10)])
+    return fleet_of([FleetNodeFacts(f"node-{n:02}", (GpuFacts("T4", 1000, 10),) * 4, 64_000) for n in range(10)])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_where_four_quarters_of_a_gpu_go(pair: tuple[str, str], nodes: int, gpus
 def test_equally_good_nodes_are_taken_by_rank_then_by_name() -> None:
     fleet = FleetArrays()
     for name, rank in (("c", 0), ("b", 0), ("a", 1)):
-        fleet.put_node(NodeFacts(name, (GpuFacts("T4", 1000, 1),)), rank)
+        fleet.put_node(FleetNodeFacts(name, (GpuFacts("T4", 1000, 1),)), rank)
     got = run(ShapeTable(fleet, named(("best-fit", "best-fit"))), [PodShape(0, 0, 1, gpu_memory_mib=1000)] * 4)
     assert got == [("b", (0,)), ("c", (0,)), ("a", (0,)), None]
 
@@ -171,7 +171,7 @@ def test_a_mixed_policy_lies_between_its_parts() -> None:
 
 
 def test_whoever_leaves_makes_room_again() -> None:
-    fleet = fleet_of([NodeFacts("node", (GpuFacts("T4", 1000, 10),))])
+    fleet = fleet_of([FleetNodeFacts("node", (GpuFacts("T4", 1000, 10),))])
     table, pod = ShapeTable(fleet, named(("fragmentation", "fragmentation"))), PodShape(0, 0, 1, gpu_memory_mib=1000)
     taken = taken_by(fleet, pod, 0, (0,))
     fleet.take(0, (0,), taken)
@@ -183,6 +183,6 @@ def test_whoever_leaves_makes_room_again() -> None:
 def test_an_unknown_gpu_or_node_fits_nobody() -> None:
     table = ShapeTable(FleetArrays(), named(("best-fit", "best-fit")))
     assert place(table, PodShape()) is None
-    table.fleet.put_node(NodeFacts("node", ()))
+    table.fleet.put_node(FleetNodeFacts("node", ()))
     assert place(table, PodShape()) == (0, ())
     assert place(table, msgspec.structs.replace(PodShape(), gpu_count=1, gpu_memory_mib=1)) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import MIX, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.fragments import Causes, Fragments
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.policies.fragmentation import STEPS, Fragmentation
@@ -48,7 +48,7 @@ def causes_of(fleet: FleetArrays, row: int, mix: Mix) -> dict[str, float]:
 @settings(max_examples=60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), more=st.lists(shapes(), max_size=3))
 def test_fragments_are_those_of_the_definition_and_stay_so(
-    facts: list[NodeFacts], pods: list[PodShape], more: list[PodShape]
+    facts: list[FleetNodeFacts], pods: list[PodShape], more: list[PodShape]
 ) -> None:
     fleet, fragments = fleet_of(facts), Fragments(MIX)
     table = ShapeTable(fleet, named(("spread", "spread")))
@@ -76,7 +76,7 @@ def test_a_pod_goes_where_it_spoils_least() -> None:
     """A quarter beside a pod of three quarters, rather than on an idle GPU that a whole pod could have."""
     mix = Mix.of({PodShape(0, 0, 1, gpu_memory_mib=1000): 3, PodShape(0, 0, 1, gpu_memory_mib=250): 1})
     gpu = GpuFacts("T4", 1000, 10)
-    fleet = fleet_of([NodeFacts("idle", (gpu,)), NodeFacts("used", (gpu, gpu))])
+    fleet = fleet_of([FleetNodeFacts("idle", (gpu,)), FleetNodeFacts("used", (gpu, gpu))])
     row = fleet.rows.get("used")
     assert row is not None
     table = ShapeTable(fleet, Fragmentation(mix))
@@ -87,8 +87,8 @@ def test_a_pod_goes_where_it_spoils_least() -> None:
 def test_equal_integers_fall_to_the_first_node_however_much_the_fractions_differ() -> None:
     """20 thousandths are less than one step near 0."""
     mix = Mix.of({PodShape(0, 0, 1, gpu_memory_mib=980): 1})
-    facts = [NodeFacts("a", (GpuFacts("T4", 1000, 10, memory_taken_mib=30, slots_taken=1),))]
-    facts.append(NodeFacts("b", (GpuFacts("T4", 1000, 10, memory_taken_mib=990, slots_taken=1),)))
+    facts = [FleetNodeFacts("a", (GpuFacts("T4", 1000, 10, memory_taken_mib=30, slots_taken=1),))]
+    facts.append(FleetNodeFacts("b", (GpuFacts("T4", 1000, 10, memory_taken_mib=990, slots_taken=1),)))
     fleet = fleet_of(facts)
     assert place(ShapeTable(fleet, Fragmentation(mix)), PodShape(0, 0, 1, gpu_memory_mib=1)) == (0, (0,))
 
@@ -96,7 +96,7 @@ def test_equal_integers_fall_to_the_first_node_however_much_the_fractions_differ
 def test_scores_are_renewed_once_the_mix_has_changed() -> None:
     learned = LearnedMix()
     policy = Fragmentation(learned)
-    fleet = fleet_of([NodeFacts(name, (GpuFacts("T4", 1000, 10),) * 2) for name in "ab"])
+    fleet = fleet_of([FleetNodeFacts(name, (GpuFacts("T4", 1000, 10),) * 2) for name in "ab"])
     table, pod = ShapeTable(fleet, policy), PodShape(0, 0, 1, gpu_memory_mib=250)
     before = table.scores(pod).max()
     for _ in range(200):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
 from purser.core.placement.mix import Mix, tables
@@ -28,7 +28,7 @@ def fast() -> ModuleType:
 @needs_numba
 @settings(max_examples=60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
-def test_both_see_and_score_alike(facts: list[NodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
+def test_both_see_and_score_alike(facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
     fleet = fleet_of(facts)
     run(ShapeTable(fleet, named(("spread", "spread"))), pods)
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,7 @@ def test_both_see_and_score_alike(facts: list[NodeFacts], pods: list[PodShape], 
 
 def test_many_nodes_are_looked_at_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = fleet_of(
-        [NodeFacts(f"node-{n}", (GpuFacts("T4", 1000, 10, memory_taken_mib=n),), 1000 * n) for n in range(20)]
+        [FleetNodeFacts(f"node-{n}", (GpuFacts("T4", 1000, 10, memory_taken_mib=n),), 1000 * n) for n in range(20)]
     )
     seen, typical = view(fleet, PodShape(), all_rows(fleet)), tables(MIX, fleet.models)
     at_once = plain.fragments(seen.left, seen.cpu_free_milli, seen.model, typical)

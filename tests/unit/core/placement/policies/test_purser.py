@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.room import MANY
 from purser.core.interconnect import topology
 from purser.core.model import Device, Link, PcieLevel
@@ -29,7 +29,7 @@ def whole(count: int, cpu_milli: int = 0, models: tuple[str, ...] = ()) -> PodSh
     return PodShape(cpu_milli, 0, count, gpu_memory_mib=1000, models=models)
 
 
-def table(facts: list[NodeFacts], counts: dict[PodShape, float], name: str = "purser") -> ShapeTable:
+def table(facts: list[FleetNodeFacts], counts: dict[PodShape, float], name: str = "purser") -> ShapeTable:
     return ShapeTable(fleet_of(facts), policy(name, setting=Setting(Mix.of(counts))))
 
 
@@ -45,7 +45,7 @@ def test_it_is_chosen_by_name() -> None:
 
 def test_a_share_goes_where_it_breaks_no_pattern() -> None:
     counts = {share(650): 10.0, share(320): 10.0, share(330): 10.0}
-    kept = table([NodeFacts("a", (T4, T4))], counts)
+    kept = table([FleetNodeFacts("a", (T4, T4))], counts)
     put(kept, "a", (0,), share(650))
     put(kept, "a", (1,), share(330))
     assert run(kept, [share(320)]) == [("a", (0,))], "beside 330 there is still room for 650"
@@ -53,7 +53,7 @@ def test_a_share_goes_where_it_breaks_no_pattern() -> None:
 
 def test_patterns_are_of_the_mix_not_of_the_tightest_fit() -> None:
     counts = {share(500): 10.0, share(300): 10.0}
-    own, tight = (table([NodeFacts("a", (T4, T4))], counts, name) for name in ("purser", "best-fit"))
+    own, tight = (table([FleetNodeFacts("a", (T4, T4))], counts, name) for name in ("purser", "best-fit"))
     for kept in (own, tight):
         put(kept, "a", (0,), share(500))
         put(kept, "a", (1,), share(300))
@@ -62,7 +62,7 @@ def test_patterns_are_of_the_mix_not_of_the_tightest_fit() -> None:
 
 
 def test_nodes_are_kept_whole_for_pods_that_take_them_whole() -> None:
-    nodes = [NodeFacts("a", (T4,) * 4, 120_000), *(NodeFacts(f"b-{n}", (T4,) * 4, 60_000) for n in range(9))]
+    nodes = [FleetNodeFacts("a", (T4,) * 4, 120_000), *(FleetNodeFacts(f"b-{n}", (T4,) * 4, 60_000) for n in range(9))]
     counts = {whole(1, 10_000): 40.0, whole(4, 100_000): 0.1}
     assert place_of(table(nodes, counts, "fragmentation"), whole(1, 10_000)) == "a"
     kept = table(nodes, counts)
@@ -77,26 +77,26 @@ def place_of(kept: ShapeTable, pod: PodShape) -> str | None:
 
 
 def test_a_kept_node_is_no_quota() -> None:
-    kept = table([NodeFacts("only", (T4,) * 4)], {whole(4): 1.0})
+    kept = table([FleetNodeFacts("only", (T4,) * 4)], {whole(4): 1.0})
     assert run(kept, [whole(1)]) == [("only", (0,))]
 
 
 def test_what_breaks_no_kept_node_may_go_there() -> None:
-    nodes = [NodeFacts("kept", (T4,) * 4, 64_000), NodeFacts("small", (T4,), 20_000)]
+    nodes = [FleetNodeFacts("kept", (T4,) * 4, 64_000), FleetNodeFacts("small", (T4,), 20_000)]
     kept = table(nodes, {whole(4, 32_000): 1.0, whole(1, 8_000): 1.0})
     assert place_of(kept, PodShape(64_000)) == "kept"
     assert place_of(kept, PodShape(20_000)) == place_of(table(nodes, {whole(1, 8_000): 1.0}), PodShape(20_000))
 
 
 def test_a_pod_without_gpus_goes_where_cpu_is_plenty() -> None:
-    nodes = [NodeFacts("a-tight", (T4,) * 4, 40_000), NodeFacts("b-rich", (T4,) * 4, 100_000)]
+    nodes = [FleetNodeFacts("a-tight", (T4,) * 4, 40_000), FleetNodeFacts("b-rich", (T4,) * 4, 100_000)]
     counts = {whole(1, 10_000): 10.0, PodShape(10_000): 2.0}
     assert place_of(table(nodes, counts), PodShape(10_000)) == "b-rich"
     assert place_of(table(nodes, counts, "fragmentation"), PodShape(10_000)) == "a-tight"
 
 
 def test_gpus_that_somebody_insists_on_are_for_them() -> None:
-    nodes = [NodeFacts("a", (A100,) * 2), NodeFacts("b", (T4,) * 2)]
+    nodes = [FleetNodeFacts("a", (A100,) * 2), FleetNodeFacts("b", (T4,) * 2)]
     counts = {whole(1): 5.0, whole(1, models=("A100",)): 5.0}
     assert place_of(table(nodes, counts), whole(1)) == "b"
     assert place_of(table(nodes, {whole(1): 5.0}), whole(1)) == "a"
@@ -104,7 +104,7 @@ def test_gpus_that_somebody_insists_on_are_for_them() -> None:
 
 
 def test_without_any_mix_it_is_best_fit() -> None:
-    facts = [NodeFacts("a", (T4,) * 4), NodeFacts("b", (T4,))]
+    facts = [FleetNodeFacts("a", (T4,) * 4), FleetNodeFacts("b", (T4,))]
     pods = [share(300), share(600), whole(1), whole(2), share(300)]
     untold = ShapeTable(fleet_of(facts), policy("purser"))
     assert run(untold, pods) == run(ShapeTable(fleet_of(facts), policy("best-fit")), pods)
@@ -112,7 +112,7 @@ def test_without_any_mix_it_is_best_fit() -> None:
 
 def test_one_pod_that_came_is_a_mix() -> None:
     learned = LearnedMix()
-    own = ShapeTable(fleet_of([NodeFacts("a", (T4,) * 2)]), policy("purser", setting=Setting(learned)))
+    own = ShapeTable(fleet_of([FleetNodeFacts("a", (T4,) * 2)]), policy("purser", setting=Setting(learned)))
     for _ in range(4):
         learned.arrived(share(500))
         placed = run(own, [share(500)])
@@ -121,7 +121,9 @@ def test_one_pod_that_came_is_a_mix() -> None:
 
 
 def test_cpu_that_kube_scheduler_counts_is_of_no_account_here() -> None:
-    unlimited = table([NodeFacts("a", (T4,) * 2), NodeFacts("b", (T4,) * 2)], {whole(1, 9_000): 5.0, whole(2): 1.0})
+    unlimited = table(
+        [FleetNodeFacts("a", (T4,) * 2), FleetNodeFacts("b", (T4,) * 2)], {whole(1, 9_000): 5.0, whole(2): 1.0}
+    )
     scores = unlimited.scores(whole(1, 9_000))
     assert abs(scores[:2]).max() <= 2e6
     assert unlimited.fleet.cpu_free_milli[0] == MANY
@@ -129,16 +131,16 @@ def test_cpu_that_kube_scheduler_counts_is_of_no_account_here() -> None:
 
 
 def test_nodes_that_join_are_planned_for() -> None:
-    kept = table([NodeFacts("a", (T4,) * 4)], {whole(1): 1.0, whole(4): 3.0})
+    kept = table([FleetNodeFacts("a", (T4,) * 4)], {whole(1): 1.0, whole(4): 3.0})
     assert run(kept, [whole(1)]) == [("a", (0,))]
-    kept.fleet.put_node(NodeFacts("b", (T4,) * 4))
+    kept.fleet.put_node(FleetNodeFacts("b", (T4,) * 4))
     before = kept.policy.epoch
     assert run(kept, [whole(1)]) == [("a", (1,))]
     assert kept.policy.epoch > before
 
 
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes())
-def test_what_is_lost_is_kept_up_to_date(facts: list[NodeFacts], pods: list[PodShape], asked: PodShape) -> None:
+def test_what_is_lost_is_kept_up_to_date(facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape) -> None:
     own = policy("purser", setting=Setting(MIX))
     used = ShapeTable(fleet_of(facts), own)
     run(used, pods)
@@ -155,7 +157,7 @@ def test_what_is_lost_is_kept_up_to_date(facts: list[NodeFacts], pods: list[PodS
 @settings(max_examples=30)
 @given(facts=fleets(), pods=st.lists(shapes(), min_size=1, max_size=12), learns=st.booleans())
 def test_it_never_overcommits_and_always_decides_alike(
-    facts: list[NodeFacts], pods: list[PodShape], learns: bool
+    facts: list[FleetNodeFacts], pods: list[PodShape], learns: bool
 ) -> None:
     def decide() -> tuple[object, FleetArrays]:
         learned = LearnedMix()
@@ -173,7 +175,7 @@ def test_it_never_overcommits_and_always_decides_alike(
 
 
 @given(facts=fleets(), asked=shapes())
-def test_it_finds_a_place_wherever_another_does(facts: list[NodeFacts], asked: PodShape) -> None:
+def test_it_finds_a_place_wherever_another_does(facts: list[FleetNodeFacts], asked: PodShape) -> None:
     found = place(ShapeTable(fleet_of(facts), named(("purser", "purser"))), asked)
     assert (found is None) == (place(ShapeTable(fleet_of(facts), named(("spread", "spread"))), asked) is None)
     if found:
@@ -191,7 +193,7 @@ def test_it_finds_a_place_wherever_another_does(facts: list[NodeFacts], asked: P
     ],
 )
 def test_it_says_why(pod: PodShape, node: str, gpus: tuple[int, ...], said: str) -> None:
-    facts = [NodeFacts("a", (T4,) * 3), NodeFacts("b", (A100,)), NodeFacts("c", (T4,) * 4)]
+    facts = [FleetNodeFacts("a", (T4,) * 3), FleetNodeFacts("b", (A100,)), FleetNodeFacts("c", (T4,) * 4)]
     counts = {share(650): 3.0, share(350): 3.0, whole(1, models=("A100",)): 2.0, whole(4): 0.5}
     kept = table(facts, counts)
     place(kept, pod)
@@ -205,7 +207,7 @@ def test_it_says_why(pod: PodShape, node: str, gpus: tuple[int, ...], said: str)
 
 
 def test_a_sentence_names_what_others_lose() -> None:
-    kept = table([NodeFacts("a", (T4,) * 2, 20_000)], {whole(1, 10_000): 5.0})
+    kept = table([FleetNodeFacts("a", (T4,) * 2, 20_000)], {whole(1, 10_000): 5.0})
     place(kept, whole(1, 10_000))
     own = kept.policy
     assert isinstance(own, Purser)
@@ -218,7 +220,7 @@ def test_a_sentence_names_what_others_lose() -> None:
 def test_several_gpus_are_well_connected_ones_where_links_are_known() -> None:
     gpus = (T4,) * 4
     devices = [Device(uuid, place, "T4", 1000, links=_pairs(uuid)) for place, uuid in enumerate("abcd")]
-    fleet = fleet_of([NodeFacts("node", gpus, links=topology(devices))])
+    fleet = fleet_of([FleetNodeFacts("node", gpus, links=topology(devices))])
     learned = LearnedMix()
     assert Purser(learned).choose(view(fleet, PodShape(0, 0, 2, 1000), np.array([0], np.intp))) in {(0, 2), (1, 3)}
 

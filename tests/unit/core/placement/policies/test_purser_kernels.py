@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
 from purser.core.placement.mix import LearnedMix, Mix
@@ -25,7 +25,7 @@ needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs the extra fast (nu
 @needs_numba
 @settings(max_examples=60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
-def test_both_score_alike(facts: list[NodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
+def test_both_score_alike(facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
     from purser.core.placement.policies import loss_fast
 
     fleet = fleet_of(facts)
@@ -50,7 +50,7 @@ def test_both_score_alike(facts: list[NodeFacts], pods: list[PodShape], asked: P
 
 def test_many_nodes_are_looked_at_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = (GpuFacts("T4", 1000, 10), GpuFacts("T4", 1000, 10))
-    fleet = fleet_of([NodeFacts(f"node-{n}", gpus, 1000 * n) for n in range(20)])
+    fleet = fleet_of([FleetNodeFacts(f"node-{n}", gpus, 1000 * n) for n in range(20)])
     run(ShapeTable(fleet, named(("spread", "spread"))), [PodShape(1000, 0, 1, gpu_memory_mib=37 * n) for n in range(9)])
     seen, made = view(fleet, PodShape(), all_rows(fleet)), plan(fleet, MIX)
     assert made.prices.gpu_per_cpu
@@ -84,8 +84,8 @@ def _placed(learns: bool) -> list[tuple[str, tuple[int, ...]] | None]:
     ]
     pods = [kinds[number] for number in drawn.choice(7, 400, p=[0.25, 0.2, 0.1, 0.15, 0.18, 0.02, 0.1])]
     gpus = {"T4": GpuFacts("T4", 1000, 99), "A100": GpuFacts("A100", 1000, 99)}
-    nodes = [NodeFacts(f"a-{n:02}", (gpus["A100"],) * 8, 96_000) for n in range(16)]
-    nodes += [NodeFacts(f"t-{n:02}", (gpus["T4"],) * 2, 104_000) for n in range(20)]
+    nodes = [FleetNodeFacts(f"a-{n:02}", (gpus["A100"],) * 8, 96_000) for n in range(16)]
+    nodes += [FleetNodeFacts(f"t-{n:02}", (gpus["T4"],) * 2, 104_000) for n in range(20)]
     learned = LearnedMix()
     source = learned if learns else Mix.of({kind: float(pods.count(kind)) for kind in kinds})
     table = ShapeTable(fleet_of(nodes), policy("purser", setting=Setting(source)))

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.core.placement.policies.fleets import all_rows, fleet_of
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.room import MANY
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies.loss_plain import losses
@@ -20,7 +20,7 @@ MIX = Mix.of({ONE: 9.0, PodShape(20_000, 0, 1, gpu_memory_mib=1000): 1.0}, 1.0)
 
 
 def fleet(*cpu_milli: int, gpus: int = 4) -> FleetArrays:
-    return fleet_of([NodeFacts(f"node-{n:02}", (T4,) * gpus, cpu) for n, cpu in enumerate(cpu_milli)])
+    return fleet_of([FleetNodeFacts(f"node-{n:02}", (T4,) * gpus, cpu) for n, cpu in enumerate(cpu_milli)])
 
 
 def lost(made: Plan, left: list[int], cpu_milli: int) -> float:
@@ -54,7 +54,7 @@ def test_a_mix_without_cpu_has_no_price_of_it() -> None:
 
 
 def test_of_two_models_that_are_as_common_it_does_not_matter_which_was_first_seen() -> None:
-    nodes = [NodeFacts("a", (T4,) * 4, 40_000), NodeFacts("b", (GpuFacts("A100", 4000, 10),) * 4, 40_000)]
+    nodes = [FleetNodeFacts("a", (T4,) * 4, 40_000), FleetNodeFacts("b", (GpuFacts("A100", 4000, 10),) * 4, 40_000)]
     mix = Mix.of({ONE: 1.0, PodShape(20_000, 0, 1, gpu_memory_mib=500): 1.0})
     one, other = plan(fleet_of(nodes), mix), plan(fleet_of(nodes[::-1]), mix)
     assert (one.prices.gpu_per_cpu, one.prices.cpu_price) == (other.prices.gpu_per_cpu, other.prices.cpu_price)

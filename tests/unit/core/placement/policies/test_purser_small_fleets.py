@@ -10,7 +10,7 @@ import pytest
 from tests.unit.core.placement.policies import small_fleets
 from tests.unit.core.placement.policies.fleets import fleet_of, run
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.mix import LearnedMix
 from purser.core.placement.policies import Setting, policy
 from purser.core.placement.shape import PodShape
@@ -80,7 +80,7 @@ def test_pods_wait_no_longer_than_under_fgd_where_nodes_are_many_and_pods_leave(
 
 
 def test_the_first_pods_of_all_leave_whole_nodes_to_larger_ones() -> None:
-    nodes = [NodeFacts(f"node-{number}", (GpuFacts("A100", 1000, 10),) * 8) for number in range(3)]
+    nodes = [FleetNodeFacts(f"node-{number}", (GpuFacts("A100", 1000, 10),) * 8) for number in range(3)]
     learned = LearnedMix()
     table = ShapeTable(fleet_of(nodes), policy("purser", setting=Setting(learned)))
     pods = [PodShape(0, 0, 1, gpu_memory_mib=milli) for milli in (400, 1000, 300, 1000, 300, 1000)]

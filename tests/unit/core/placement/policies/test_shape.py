@@ -5,7 +5,7 @@ import pytest
 from tests.unit.core.placement.policies.fleets import PAIRS, fleet_of, named
 
 from purser.core.fleet.arrays import Model
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.model import ContainerRequest, DeviceMode, DeviceRequest, PodRequest
 from purser.core.placement.shape import PodShape, lead_shape, need_milli, shape_of
 from purser.core.placement.table import ShapeTable, place
@@ -69,7 +69,7 @@ def test_more_than_a_whole_gpu_of_compute_is_a_whole_one() -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_however_much_is_asked_for_it_just_does_not_fit(pair: tuple[str, str]) -> None:
-    fleet = fleet_of([NodeFacts("node", (GpuFacts("T4", 16_000, 10),) * 2)])
+    fleet = fleet_of([FleetNodeFacts("node", (GpuFacts("T4", 16_000, 10),) * 2)])
     for request in (
         DeviceRequest(10**30, memory_mib=10**30),
         DeviceRequest(1, memory_mib=10**30, cores_percent=10**30),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.unit.core.placement.policies.fleets import fleet_of
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.kernels.arguments import Floats
 from purser.core.placement.policies.protocol import Gpus
 from purser.core.placement.shape import PodShape, View, taken_by
@@ -30,7 +30,7 @@ class Watched:
 
 
 def table(policy: Watched, nodes: int = 5, most_shapes: int = 3) -> ShapeTable:
-    fleet = fleet_of([NodeFacts(f"node-{n}", (GpuFacts("T4", 1000, 10),) * 2) for n in range(nodes)])
+    fleet = fleet_of([FleetNodeFacts(f"node-{n}", (GpuFacts("T4", 1000, 10),) * 2) for n in range(nodes)])
     return ShapeTable(fleet, policy, most_shapes)
 
 
@@ -76,7 +76,7 @@ def test_all_rows_are_rated_by_one_and_the_same_policy_when_it_changes_on_the_wa
     changeable = Changeable()
     kept = table(changeable)
     assert set(kept.scores(SHARE)[:5]) == {5.0}
-    kept.fleet.put_node(NodeFacts("node-5", (GpuFacts("T4", 1000, 10),)))
+    kept.fleet.put_node(FleetNodeFacts("node-5", (GpuFacts("T4", 1000, 10),)))
     assert set(kept.scores(SHARE)[:6]) == {6.0}
     kept.scores(SHARE)
     assert changeable.asked == [[0, 1, 2, 3, 4], [5], [0, 1, 2, 3, 4, 5]]
@@ -96,7 +96,7 @@ def test_nodes_may_become_more_than_there_was_room_for() -> None:
     kept = table(Watched())
     place(kept, SHARE)
     for number in range(100):
-        kept.fleet.put_node(NodeFacts(f"node-0{number:03}", (GpuFacts("T4", 1000, 10),)), rank=-1)
+        kept.fleet.put_node(FleetNodeFacts(f"node-0{number:03}", (GpuFacts("T4", 1000, 10),)), rank=-1)
     row, _ = place(kept, SHARE) or (-1, ())
     assert kept.fleet.names[row] == "node-0000"
     assert np.isfinite(kept.scores(SHARE)).sum() == 105

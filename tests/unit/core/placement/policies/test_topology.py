@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.core.placement.policies.fleets import fleet_of
 
-from purser.core.fleet.facts import GpuFacts, NodeFacts
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.interconnect import Topology, matrix
 from purser.core.placement.policies import policy
 from purser.core.placement.shape import PodShape, taken_by
@@ -15,7 +15,7 @@ PAIRS = Topology(tuple("abcd"), (0, 1, 2, 3), matrix(4, {(0, 2): 100, (1, 3): 10
 
 def table(links: Topology | None = PAIRS) -> ShapeTable:
     gpus = (GpuFacts("A100", 1000, 10),) * 4
-    return ShapeTable(fleet_of([NodeFacts("node", gpus, links=links)]), policy("topology"))
+    return ShapeTable(fleet_of([FleetNodeFacts("node", gpus, links=links)]), policy("topology"))
 
 
 def take(kept: ShapeTable, shape: PodShape) -> tuple[int, ...]:
