@@ -69,6 +69,10 @@ version = 3
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       BinaryName = "{runc}"
       Root = "{folder}/runc"
+
+# Its socket is one for the whole machine: of two that start at once one ends with "address already in use".
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
 """
 """Of containerd 2, for the same reasons."""
 
