@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from purser.kube.errors import ApiError, KubeError, NotFoundError
@@ -102,9 +103,12 @@ async def _delete(lab: Lab, delete: DeleteStep) -> None:
 async def _patch(lab: Lab, patch: Patch) -> None:
     resource = objects.kind_named(patch.kind, "patch.kind")
     found = await objects.named(lab.client, patch.kind, patch.names, patch.namespace)
-    if not found:
-        raise StepFailed(f"there is no {patch.kind} {', '.join(patch.names)}")
     merge = await objects.filled(lab.client, patch.merge)
+    patched = 0
     for obj in found:
         namespace = patch.namespace if resource.namespaced else None
-        await lab.client.patch_merge(resource, obj["metadata"]["name"], merge, namespace)
+        with suppress(NotFoundError):  # it was on its way out when it was found
+            await lab.client.patch_merge(resource, obj["metadata"]["name"], merge, namespace)
+            patched += 1
+    if not patched:
+        raise StepFailed(f"there is no {patch.kind} {', '.join(patch.names)}")
