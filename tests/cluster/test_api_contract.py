@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.kubernetes import RealCluster
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.timeout(900)  # the whole contract, against a server that is busy with others
 def test_the_contract_of_the_labs_api_server_is_that_of_the_real_one(real_cluster: RealCluster) -> None:
     # A young server still has its whole history: one that was started again begins with what is there now, and so has
     # versions that are too old.

@@ -83,6 +83,7 @@ def test_every_book_agrees(installed: Release) -> None:
     assert len(installed.books()) == len(installed.cluster.get("pods", namespace=PODS)["items"])
 
 
+@pytest.mark.timeout(900)  # twice ninety pods come and go within
 def test_gpu_pods_outlive_upgrade_and_rollback_under_load(installed: Release) -> None:
     cluster = installed.cluster
     installed.tag(f"{REGISTRY}/purser:next")
