@@ -1,4 +1,4 @@
-"""A class is found by its name alone: no public one stands twice."""
+"""A class is found by its name alone: no public one stands twice, generated code aside."""
 
 import ast
 from collections import defaultdict
