@@ -15,6 +15,7 @@ import gc
 import http.client
 import json
 import multiprocessing
+import os
 import ssl
 import statistics
 import tempfile
@@ -27,7 +28,7 @@ from typing import Any
 from purser.core.dialects import parse
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import Evaluator, Policy, rank
+from purser.core.placement import Evaluator, Policy, kernels, rank
 from purser.core.placement.warmup import warm_up
 from purser.kube import Client, ClusterConfig, EventRecorder
 from purser.kube.adapters import pod_spec
@@ -224,5 +225,6 @@ if __name__ == "__main__":
     arguments.add_argument("--nodes", type=int, default=5000)
     arguments.add_argument("--pods", type=int, default=200)
     options = arguments.parse_args()
+    kernels.use(os.environ.get("PURSER_KERNELS", ""))
     print(f"{options.nodes} nodes x {GPUS} GPUs, {options.pods} pods", flush=True)
     asyncio.run(run(options.nodes, options.pods))

@@ -53,7 +53,7 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement.kernels import VARIABLE
+from purser.core.placement import kernels
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.place import DeviceAssignment, decide
 from purser.core.placement.policies import Setting, policy
@@ -91,8 +91,12 @@ LOOPED = 1_000
 BINPACK = Policy(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
 
 
+VARIABLE = "PURSER_KERNELS"
+
+
 def main() -> None:
     options = _options()
+    kernels.use(os.environ.get(VARIABLE, ""))
     if options.part:
         PARTS[options.part](options)
         return

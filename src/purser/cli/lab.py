@@ -73,11 +73,9 @@ def lab(
 
     # gRPC's C core writes lines of its own whenever a kubelet or a plugin ends; it reads this when it is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # A handful of nodes is decided as fast without numba, which takes seconds to compile at a machine's first start.
-    # The kernels read it when they are imported, and answer the same either way.
-    os.environ.setdefault("PURSER_KERNELS", "numpy")
     progress = Progress(sys.stderr)
     progress.doing("Loading Purser")
+    from purser.cli.kernels import choose_kernels
     from purser.cli.serving import configure_logs, serve
     from purser.lab.controlplane.programs import ASSETS_VARIABLE, Programs
     from purser.lab.kubelet.configuration import KubeletSection
@@ -108,6 +106,8 @@ def lab(
     if run is not None and node:
         fail("--node and --run exclude each other: the scenario names its nodes", MISUSED)
     configure_logs(log_level)
+    # A handful of nodes is decided as fast without numba, which takes seconds to compile at a machine's first start.
+    choose_kernels("numpy")
     failures: list[str] = []
     try:
         serve(_following(settings, scenario, progress, failures) if scenario else _showing(settings, progress))

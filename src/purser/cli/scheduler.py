@@ -128,6 +128,7 @@ def scheduler(
     import asyncio
     import gc
 
+    from purser.cli.kernels import choose_kernels
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
     from purser.scheduler.keys import SigningKeyError
@@ -161,6 +162,7 @@ def scheduler(
         adopted_scheduler_names=tuple(filter(None, adopt_scheduler_name or ())),
     )
     configure_logs(log_level)
+    choose_kernels()
 
     def on_ready(_: Addresses) -> None:
         """What was listed stays: without this, each full collection would walk all of it, tens of milliseconds."""

@@ -216,9 +216,11 @@ def _all_policies() -> list[str]:
 
 
 def _run(read: "Workload", tasks: "list[Task]", jobs: int | None) -> "list[AnyRun]":
+    from purser.cli.kernels import choose_kernels
     from purser.simulator.bounds import CannotSolve
     from purser.simulator.parallel import LostProcess, fitting_jobs, run_all
 
+    choose_kernels()
     try:
         with _Progress(tasks) as progress:
             return run_all(read, tasks, jobs or fitting_jobs(tasks), progress.show)

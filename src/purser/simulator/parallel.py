@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.placement import kernels
 from purser.simulator import arrivals, departures
 from purser.simulator.bounds import bounds
 from purser.simulator.deciding import parse_policy
@@ -91,7 +92,7 @@ def _in_processes(workload: Workload, tasks: Sequence[Task], jobs: int, on_progr
     context = multiprocessing.get_context("spawn")
     done = context.Array("q", len(tasks), lock=False)
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, context, _begin, (workload, done)) as pool:
+    with ProcessPoolExecutor(jobs, context, _begin, (workload, done, kernels.name())) as pool:
         try:
             with _children_ignore_interrupts():
                 futures = [pool.submit(_run_task, place, task) for place, task in enumerate(tasks)]
@@ -143,8 +144,9 @@ def _watch(futures: Sequence["Future[AnyRun]"], done: Any, on_progress: OnProgre
 _begun: "tuple[Workload, Any] | None" = None
 
 
-def _begin(workload: Workload, done: Any) -> None:
+def _begin(workload: Workload, done: Any, kernels_name: str) -> None:
     global _begun
+    kernels.use(kernels_name)
     _begun = (workload, done)
 
 

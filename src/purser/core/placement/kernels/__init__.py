@@ -1,31 +1,50 @@
 """The inner loops of placement, twice: in numpy (`plain`) and compiled by numba (`fast`, with the extra of that name).
 
-Both answer the same, to the last bit. Which one is used is settled when this package is first imported: the compiled
-one where numba is installed, unless the environment variable ``PURSER_KERNELS`` says ``numpy`` or ``numba``.
+Both answer the same, to the last bit. The compiled ones are used where numba is installed, unless `use` is told
+otherwise before the first decision: commands are, by the environment variable ``PURSER_KERNELS``.
 
 Not here: what a policy is after. Kernels know arrays and numbers.
 """
 
 import importlib.util
-import os
 from types import ModuleType
 
 from purser.core.placement.kernels import plain
 
-VARIABLE = "PURSER_KERNELS"
+used: ModuleType
+"""The module with the kernels."""
 
 
-def choose(wanted: str, has_numba: bool) -> ModuleType:
-    """The module with the kernels. Raises ValueError for a word that is no choice, or for numba where it is not."""
-    if wanted not in {"", "numpy", "numba"}:
-        raise ValueError(f"{VARIABLE} is {wanted!r}: say numpy or numba, or leave it out")
-    if wanted == "numpy" or not (wanted or has_numba):
+def use(name: str = "") -> None:
+    """Decide with these kernels from now on: ``numpy``, ``numba``, or the best that there are. Raises ValueError for
+    another word, and for numba where it is not installed.
+    """
+    global used
+    used = choose(name, importlib.util.find_spec("numba") is not None)
+
+
+def choose(name: str, has_numba: bool) -> ModuleType:
+    """The module with the kernels of that name; see `use`."""
+    if name not in {"", "numpy", "numba"}:
+        raise ValueError(f"there are no kernels {name!r}: say numpy or numba")
+    if name == "numpy" or not (name or has_numba):
         return plain
     if not has_numba:
-        raise ValueError(f"{VARIABLE} is numba, which is not installed: pip install 'gpu-purser[fast]', or say numpy")
+        raise ValueError("numba is not installed: pip install 'gpu-purser[fast]', or say numpy")
     from purser.core.placement.kernels import fast
 
     return fast
 
 
-used = choose(os.environ.get(VARIABLE, ""), importlib.util.find_spec("numba") is not None)
+def name() -> str:
+    """Of the kernels that are used, for other processes to use them too."""
+    return "numpy" if __getattr__("used") is plain else "numba"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """``used`` before anybody chose: importing numba takes a while, and must not be in vain."""
+    if name != "used":
+        raise AttributeError(name)
+    if "used" not in globals():
+        use()
+    return used
