@@ -306,7 +306,8 @@ class Lab:
 
     async def _run_hollow(self, stop: asyncio.Event) -> None:
         async with Client(self._credentials(ADMIN), field_manager="kubelet") as client:
-            await _until(stop, HollowFleet(client).run())
+            fleet = HollowFleet(client, renews_leases=CONTROLLERS in self._plane.real)
+            await _until(stop, fleet.run())
 
     async def _run_operator(self, stop: asyncio.Event) -> None:
         config, apart_s = self._credentials(OPERATOR_USER), self.settings.operator_rounds_apart_s

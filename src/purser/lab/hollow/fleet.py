@@ -49,6 +49,7 @@ from purser.lab.hollow.node import (
     product_of,
     split_os,
 )
+from purser.lab.kubelet.lease import keep_leases, renew_lease
 from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
 
 _WORKERS = 8
@@ -70,14 +71,22 @@ class HollowFleet:
     """Kubelets of every Node with the label `LABEL`, while `run` runs. They find out by themselves which these are."""
 
     def __init__(
-        self, client: Client, *, start_s: float = 0.05, stop_s: float = 0.05, binds_daemon_pods: bool = False
+        self,
+        client: Client,
+        *,
+        start_s: float = 0.05,
+        stop_s: float = 0.05,
+        binds_daemon_pods: bool = False,
+        renews_leases: bool = False,
     ) -> None:
         """``start_s`` and ``stop_s``: how long a pod takes to become ready, and to end. ``binds_daemon_pods``: where no
-        scheduler runs, pods that can run on one node only are bound to it here."""
+        scheduler runs, pods that can run on one node only are bound to it here. ``renews_leases``: where a real
+        kube-controller-manager runs, which takes nodes without for lost."""
         self._client = client
         self._start_s = start_s
         self._stop_s = stop_s
         self._binds = binds_daemon_pods
+        self._renews_leases = renews_leases
         self._nodes: Informer[Raw] = Informer(client, NODES.raw(), label_selector=f"{LABEL}=true")
         self._pods: Informer[Raw] = Informer(client, PODS.raw())
         self._on: dict[str, set[str]] = defaultdict(set)
@@ -104,6 +113,8 @@ class HollowFleet:
             group.create_task(self._nodes.run())
             await self._nodes.synced()
             group.create_task(self._pods.run())
+            if self._renews_leases:
+                group.create_task(keep_leases(self._client, SystemClock(), self._alive))
             group.create_task(run_workers(self._pod_queue, self._work_pod, _WORKERS))
             group.create_task(run_workers(self._node_queue, self._work_node, _WORKERS))
 
@@ -130,6 +141,14 @@ class HollowFleet:
             self._pod_queue.add_after(key, self._stop_s)
         if place and is_ready(pod) != is_ready(old):
             self._node_queue.add(place)
+            self._correct(pod)
+
+    def _correct(self, pod: Raw) -> None:
+        """The node lifecycle controller says of a lost node's pods that they are not ready: kubelet says otherwise."""
+        shown = self._shown.get(pod["metadata"]["uid"])
+        if shown is not None and shown.doing == "running" and not is_ready(pod):
+            self._shown[pod["metadata"]["uid"]] = shown._replace(doing="")
+            self._pod_queue.add(key_of(pod))
 
     def _pod_gone(self, pod: Raw) -> None:
         self._shown.pop(pod["metadata"]["uid"], None)
@@ -207,6 +226,9 @@ class HollowFleet:
         except NotFoundError:
             return
 
+    def _alive(self) -> list[str]:
+        return [node["metadata"]["name"] for node in self._nodes.store.values() if not is_away(node)]
+
     async def _report(self, node: Raw) -> None:
         """Readiness, boot and GPUs, where they differ from what stands there."""
         status = node.get("status") or {}
@@ -216,6 +238,8 @@ class HollowFleet:
             reason = "KubeletReady" if wanted == "True" else "NodeStatusUnknown"
             ready = {"type": "Ready", "status": wanted, "reason": reason, "message": "hollow"}
             patch["conditions"] = [{**ready, "lastTransitionTime": self._now()}]
+            if self._renews_leases and wanted == "True":  # before the node is taken for lost by its old one
+                await renew_lease(self._client, node["metadata"]["name"], SystemClock().now())
         if (status.get("nodeInfo") or {}).get("bootID") != boot_of(node):
             patch["nodeInfo"] = {"bootID": boot_of(node)}
         gpus = str(gpus_of(node) * _SLOTS if self._runs(node, "device-plugin") else 0)

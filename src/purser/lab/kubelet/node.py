@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -13,16 +14,15 @@ from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.versions import Behaviour, behaviour
 from purser.core.quantities import QuantityLike
 from purser.kube.client import Client
-from purser.kube.clock import Clock, micro_timestamp, timestamp
+from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError
-from purser.kube.resources import LEASES, NODES
+from purser.kube.resources import NODES
 from purser.lab.driver.machine import HUGEPAGES, MEMORY, CpuLayout, machine_of
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
+from purser.lab.kubelet.lease import keep_leases
 
 STATUS_PERIOD_S = 10.0
-LEASE_PERIOD_S = 10.0
-LEASE_NAMESPACE = "kube-node-lease"
 
 _log = structlog.get_logger("purser.lab.kubelet")
 
@@ -124,7 +124,8 @@ class NodeReporter:
         async with asyncio.TaskGroup() as group:
             keep_going = self._client.failures.keep_going
             group.create_task(keep_going("node status", self._keep_reporting, self._clock))
-            group.create_task(keep_going("node lease", self._keep_lease, self._clock))
+            leases = partial(keep_leases, self._client, self._clock, lambda: [self._settings.name])
+            group.create_task(keep_going("node lease", leases, self._clock))
 
     async def _keep_reporting(self) -> None:
         while True:
@@ -184,26 +185,3 @@ class NodeReporter:
             "lastHeartbeatTime": timestamp(self._clock.now()),
             "lastTransitionTime": self._ready_since,
         }
-
-    async def _keep_lease(self) -> None:
-        while True:
-            try:
-                await self._renew()
-            except (ApiError, ApiUnavailableError) as error:
-                _log.warning("node lease was not renewed", node=self._settings.name, error=str(error))
-            await self._clock.sleep(LEASE_PERIOD_S)
-
-    async def _renew(self) -> None:
-        name = self._settings.name
-        body = {
-            "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
-            "spec": {
-                "holderIdentity": name,
-                "leaseDurationSeconds": 40,
-                "renewTime": micro_timestamp(self._clock.now()),
-            },
-        }
-        try:
-            await self._client.create(LEASES, body, LEASE_NAMESPACE)
-        except AlreadyExistsError:
-            await self._client.patch_merge(LEASES, name, {"spec": body["spec"]}, LEASE_NAMESPACE)

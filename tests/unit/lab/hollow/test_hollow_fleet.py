@@ -12,7 +12,7 @@ from purser.core.node_annotations import encode
 from purser.core.node_facts import decode_facts
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.hollow.node import (
@@ -31,7 +31,7 @@ async def client(tmp_path):
         await client.create(NAMESPACES, {"metadata": {"name": "gpu"}})
         for node in manifests(HollowNodes(name="n", gpus=2, product="NVIDIA-A100-SXM4-80GB")):
             await client.create(NODES, node)
-        task = asyncio.create_task(HollowFleet(client, start_s=0, stop_s=0).run())
+        task = asyncio.create_task(HollowFleet(client, start_s=0, stop_s=0, renews_leases=True).run())
         yield client
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -138,6 +138,37 @@ async def test_a_node_that_is_away_does_nothing_and_says_so(client):
         return ready(found) == "True" and not found["spec"].get("taints") and not (await client.list(PODS, "gpu")).items
 
     await until(back)
+
+
+async def renewed(client):
+    found = await client.list(LEASES, "kube-node-lease")
+    return {each.metadata.name: each.spec.renew_time for each in found.items}
+
+
+async def test_a_lease_says_that_the_node_lives_and_at_once_when_it_is_back(client):
+    first = await until(lambda: renewed(client))
+    assert list(first) == ["n-0"]
+    await annotate(client, NOT_READY_ANNOTATION, "true")
+    await until(lambda: is_state(client, "Unknown"))
+    assert await renewed(client) == first
+    await annotate(client, NOT_READY_ANNOTATION, None)
+    await until(lambda: is_state(client, "True"))
+    assert (await renewed(client))["n-0"] > first["n-0"]
+
+
+async def is_state(client, wanted):
+    return ready(await node(client)) == wanted
+
+
+async def test_a_pod_that_others_call_not_ready_is_ready_again(client):
+    await start(client, "driver")
+    found = await is_ready(client, "driver")
+    lost = [{**each, "status": "False"} for each in found["status"]["conditions"] if each["type"] == "Ready"]
+    version = (
+        await client.patch_merge(PODS.raw(), "driver", {"status": {"conditions": lost}}, "gpu", subresource="status")
+    )["metadata"]["resourceVersion"]
+    found = await is_ready(client, "driver")
+    assert found["metadata"]["resourceVersion"] != version
 
 
 async def test_a_reboot_restarts_every_container(client):
