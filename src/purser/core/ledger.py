@@ -21,6 +21,7 @@ import msgspec
 
 from purser.core.model import ContainerGrant, Device, Grant, GrantState, NodeInventory
 from purser.core.quota import Demand, grant_demand, phases
+from purser.core.revisions import Revisions
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}
 _NOTHING: Mapping[str, "Usage"] = MappingProxyType({})
@@ -149,7 +150,8 @@ class Ledger:
         self._usage: dict[str, dict[str, Usage]] = {}
         self._devices: dict[str, dict[str, Device]] = {}
         self._namespaces: dict[str, Demand] = {}
-        self._changed: set[str] = set()
+        self.revisions = Revisions()
+        """Of what is taken of nodes whose devices are known, by node."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Replace what is known of a node's devices; grants of devices that are gone stay on the book."""
@@ -158,6 +160,7 @@ class Ledger:
     def forget_node(self, node: str) -> None:
         """Drop a node's devices; its pods' grants stay until they are released."""
         self._devices.pop(node, None)
+        self.revisions.forget(node)
 
     def reserve(self, grant: Grant) -> None:
         """Enter a new grant.
@@ -209,7 +212,7 @@ class Ledger:
         if not self._by_node[grant.node]:
             del self._by_node[grant.node]
         self._subtract(entry)
-        self._changed.add(grant.node)
+        self._note_change(grant.node)
         return grant
 
     def usage(self, node: str) -> Mapping[str, Usage]:
@@ -247,10 +250,9 @@ class Ledger:
             if (problem := self._problem(name, uuid, usage))
         )
 
-    def take_changed(self) -> set[str]:
-        """The nodes whose usage changed since the last call: how the fleet keeps its states fresh."""
-        changed, self._changed = self._changed, set()
-        return changed
+    def _note_change(self, node: str) -> None:
+        if node in self._devices:
+            self.revisions.changed(node)
 
     def _check_room(self, grant: Grant) -> None:
         devices = self._devices.get(grant.node, {})
@@ -275,7 +277,7 @@ class Ledger:
         for uuid, usage in entry.usage.items():
             on_node[uuid] = on_node.get(uuid, UNUSED) + usage
         self._namespaces[grant.namespace] = self.namespace_usage(grant.namespace) + entry.demand
-        self._changed.add(grant.node)
+        self._note_change(grant.node)
 
     def _subtract(self, entry: _Entry) -> None:
         node, namespace = entry.grant.node, entry.grant.namespace

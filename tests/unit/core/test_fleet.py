@@ -1,6 +1,7 @@
 """The fleet: states follow inventories and the book, and equal states are known to be equal."""
 
 import msgspec
+from tests.unit.core.fleet.reader import Reader
 
 from purser.core.fleet import Fleet, NodeRoom
 from purser.core.kubelet.pod import KubeletPod
@@ -139,31 +140,47 @@ def test_what_is_free_beside_gpus_is_remembered_with_and_without_inventory() -> 
     assert fleet.room("n") == NodeRoom()
 
 
-def test_whoever_follows_the_fleet_is_told_each_change_once() -> None:
+def test_every_reader_is_told_of_each_change_once() -> None:
     fleet = Fleet()
     changes = [
         (lambda: fleet.set_inventory(inventory("a")), {"a"}),
         (lambda: fleet.ledger.reserve(grant("p", "a")), {"a"}),
         (lambda: fleet.ledger.adopt(grant("q", "without inventory")), set()),
         (lambda: fleet.ledger.release("p"), {"a"}),
-        (lambda: fleet.set_room("b", NodeRoom(1000)), {"b"}),
-        (lambda: fleet.set_room("b", NodeRoom(1000)), set()),
+        (lambda: fleet.set_room("without inventory", NodeRoom(1000)), set()),
+        (lambda: fleet.set_room("a", NodeRoom(1000)), {"a"}),
+        (lambda: fleet.set_room("a", NodeRoom(1000)), set()),
         (lambda: fleet.put_pod("a", KubeletPod("r", ())), {"a"}),
-        (lambda: fleet.forget_room("b"), {"b"}),
-        (lambda: fleet.forget_room("b"), set()),
-        (lambda: fleet.remove_node("a"), {"a"}),
-        (lambda: fleet.remove_node("a"), set()),
+        (lambda: fleet.forget_room("a"), {"a"}),
+        (lambda: fleet.forget_room("a"), set()),
     ]
+    one, other, late = Reader(fleet), Reader(fleet), Reader(fleet)
     for change, told in changes:
         change()
-        assert fleet.take_changed() == told
-        assert fleet.take_changed() == set()
+        for reader in (one, other):
+            assert reader.changed() == told
+            assert reader.changed() == set()
+    assert late.changed() == {"a"}
+    for gone in (1, 0):
+        fleet.remove_node("a")
+        assert (one.changed(), one.departed()) == (set(), gone)
 
 
 def test_a_change_that_somebody_has_looked_at_is_still_told() -> None:
     fleet = Fleet()
     fleet.set_inventory(inventory("a"))
-    fleet.take_changed()
+    reader = Reader(fleet)
     fleet.ledger.reserve(grant("p", "a"))
     assert fleet.node("a").devices[0].usage.memory_mib == 100
-    assert fleet.take_changed() == {"a"}
+    assert reader.changed() == {"a"}
+
+
+def test_of_nodes_that_are_gone_nothing_is_kept() -> None:
+    fleet = Fleet()
+    for number in range(3):
+        fleet.set_inventory(inventory(f"n{number}"))
+        fleet.ledger.reserve(grant(f"p{number}", f"n{number}"))
+        fleet.ledger.release(f"p{number}")
+        fleet.remove_node(f"n{number}")
+        fleet.ledger.adopt(grant(f"q{number}", f"n{number}"))
+    assert (fleet.changed_since(0), fleet.ledger.revisions.since(0)) == ([], [])

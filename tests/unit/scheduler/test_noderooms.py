@@ -7,10 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from structlog.testing import capture_logs
+from tests.unit.core.fleet.reader import Reader
 
 from purser.core.fleet import Fleet, NodeRoom
 from purser.core.fleet.room import MANY
-from purser.core.model import Grant, PodRequest
+from purser.core.model import Grant, NodeInventory, PodRequest
 from purser.kube.objects import Node, Pod
 from purser.scheduler.noderooms import NodeRooms
 
@@ -37,10 +38,10 @@ def a_grant(uid: str, node: str = "n") -> Grant:
 
 def known(*nodes: Node) -> tuple[Fleet, NodeRooms]:
     fleet = Fleet()
+    fleet.set_inventory(NodeInventory("n"))
     rooms = NodeRooms(fleet)
     for node in nodes:
         rooms.put_node(node)
-    fleet.take_changed()
     return fleet, rooms
 
 
@@ -70,15 +71,16 @@ def test_pods_may_be_told_of_before_their_node_and_outlive_it() -> None:
 
 def test_a_node_whose_amounts_are_as_before_is_not_told_of() -> None:
     fleet, rooms = known(a_node())
+    reader = Reader(fleet)
     rooms.put_node(a_node())
     rooms.put_pod(a_pod("a"))
-    assert fleet.take_changed() == {"n"}
+    assert reader.changed() == {"n"}
     rooms.put_pod(a_pod("a", labels={"app": "x"}))
     rooms.put_pod(a_pod("a", cpu="1000m"))
     rooms.remove_pod(a_pod("unheard of"))
-    assert fleet.take_changed() == set()
+    assert reader.changed() == set()
     rooms.put_node(a_node(cpu="16"))
-    assert fleet.take_changed() == {"n"}
+    assert reader.changed() == {"n"}
     assert fleet.room("n").cpu_free_milli == 15_000
 
 
@@ -104,9 +106,9 @@ def test_a_reservation_takes_until_the_pod_does_and_counts_once() -> None:
     fleet, rooms = known(a_node())
     rooms.expect("n", a_request("a"))
     assert fleet.room("n") == NodeRoom(7000, 63 * 1024, 109)
-    fleet.take_changed()
+    reader = Reader(fleet)
     rooms.put_pod(a_pod("a"))
-    assert fleet.take_changed() == set()
+    assert reader.changed() == set()
     rooms.expect_no_more(a_grant("a"))
     assert fleet.room("n") == NodeRoom(7000, 63 * 1024, 109)
 
@@ -165,6 +167,9 @@ class Events(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = Fleet()
+        for name in ("n", "m"):
+            self.fleet.set_inventory(NodeInventory(name))
+        self.reader = Reader(self.fleet)
         self.rooms = NodeRooms(self.fleet)
         self.nodes: dict[str, tuple[int, int, int]] = {}
         self.bound: dict[str, tuple[str, int, int]] = {}
@@ -213,7 +218,7 @@ class Events(RuleBasedStateMachine):
     def exactly_the_nodes_that_changed_are_told_of(self) -> None:
         now = {name: self.recount(name) for name in self.nodes}
         changed = {name for name in now.keys() | self.told.keys() if now.get(name) != self.told.get(name)}
-        assert self.fleet.take_changed() == changed
+        assert self.reader.changed() == changed
         self.told = now
 
     def recount(self, name: str) -> NodeRoom:

@@ -23,6 +23,7 @@ from purser.core.kubelet.state import KubeletState as KubeletState
 from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
 from purser.core.model import Device, NodeInventory
 from purser.core.outlook import Outlook, Outlooks, emptied
+from purser.core.revisions import Revisions
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -164,7 +165,10 @@ class Fleet:
         self._hardware = _Classes()
         self._rooms: dict[str, NodeRoom] = {}
         self._disputes: dict[str, Mapping[str, str]] = {}
-        self._changed: set[str] = set()
+        self._revisions = Revisions()
+        self._ledger_as_of = 0
+        self.departures = 0
+        """How many nodes have gone since there is this fleet."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
@@ -189,7 +193,8 @@ class Fleet:
         """Forget a node; grants on it stay on the book until its pods are gone."""
         self.ledger.forget_node(name)
         if self._nodes.pop(name, None) is not None:
-            self._changed.add(name)
+            self._revisions.forget(name)
+            self.departures += 1
         self._classes.remove(name)
         self._hardware.remove(name)
 
@@ -240,22 +245,31 @@ class Fleet:
         """Take what is free of a node beside its GPUs; it is remembered for nodes without inventory as well."""
         if self._rooms.get(name) != room:
             self._rooms[name] = room
-            self._changed.add(name)
+            self._note_room(name)
 
     def forget_room(self, name: str) -> None:
         """Nothing is known of what a node has beside its GPUs any more."""
         if self._rooms.pop(name, None) is not None:
-            self._changed.add(name)
+            self._note_room(name)
 
     def room(self, name: str) -> NodeRoom:
         """What is free of a node beside its GPUs; no limits where nobody told of any."""
         return self._rooms.get(name, NO_LIMIT)
 
-    def take_changed(self) -> set[str]:
-        """The nodes whose state or room changed, or that are gone, since the last call: how arrays are kept fresh."""
+    def _note_room(self, name: str) -> None:
+        if name in self._nodes:
+            self._revisions.changed(name)
+
+    @property
+    def revision(self) -> int:
+        """Grows whenever a node's state or room changes, and when a node comes or goes."""
         self._refresh()
-        changed, self._changed = self._changed, set()
-        return changed
+        return self._revisions.now
+
+    def changed_since(self, revision: int) -> list[str]:
+        """The nodes whose state or room changed after this revision, but for those that are gone (`departures`)."""
+        self._refresh()
+        return self._revisions.since(revision)
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -292,7 +306,11 @@ class Fleet:
 
     def _refresh(self) -> None:
         """Bring the nodes whose grants or pods changed up to the book."""
-        changed = self._outdated.union(self.ledger.take_changed())
+        revisions = self.ledger.revisions
+        if not self._outdated and revisions.now == self._ledger_as_of:
+            return
+        changed = self._outdated.union(revisions.since(self._ledger_as_of))
+        self._ledger_as_of = revisions.now
         self._outdated.clear()
         for name in changed:
             node = self._nodes.get(name)
@@ -306,4 +324,4 @@ class Fleet:
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)
         self._nodes[node.name] = node
-        self._changed.add(node.name)
+        self._revisions.changed(node.name)

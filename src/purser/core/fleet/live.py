@@ -14,7 +14,7 @@ from purser.core.model import Grant, NodeInventory
 
 
 class LiveArrays:
-    """The arrays of one `Fleet`, as of the last `refresh`. A fleet has one follower: it tells of each change once."""
+    """The arrays of one `Fleet`, as of the last `refresh`."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -25,12 +25,18 @@ class LiveArrays:
         self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether it is known of the node's kubelet what it may refuse."""
         self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
-        fleet.take_changed()  # all of it is read now
+        self._as_of, self._departures = fleet.revision, fleet.departures
         self._write(fleet.names())
 
     def refresh(self) -> FleetArrays:
         """The arrays, brought up to the fleet as it now is."""
-        self._write(sorted(self.fleet.take_changed()))
+        fleet, revision = self.fleet, self.fleet.revision
+        if fleet.departures != self._departures:
+            self._write([name for name in self.arrays.rows if fleet.node(name) is None])
+            self._departures = fleet.departures
+        if revision != self._as_of:
+            self._write(sorted(fleet.changed_since(self._as_of)))
+            self._as_of = revision
         return self.arrays
 
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:

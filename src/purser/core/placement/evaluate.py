@@ -75,10 +75,7 @@ class _Question:
 
 
 class Evaluator:
-    """Judges pods on one fleet. What was computed is kept, and renewed where the fleet changed.
-
-    A fleet has one evaluator at a time: it tells of each change once (see `LiveArrays`).
-    """
+    """Judges pods on one fleet. What was computed is kept, and renewed where the fleet changed."""
 
     def __init__(self, fleet: Fleet, policy: Policy = DEFAULT_POLICY, mix: MixSource | None = None) -> None:
         self.policy = policy
