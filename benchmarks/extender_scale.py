@@ -25,13 +25,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluator, Policy, kernels, rank
 from purser.core.placement.warmup import warm_up
 from purser.kube import Client, ClusterConfig, EventRecorder
-from purser.kube.adapters import pod_spec
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore

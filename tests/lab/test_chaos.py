@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from purser.adapters.nodes import inventory_of
 from purser.core.ledger import Ledger
-from purser.kube.adapters import inventory_of
 from purser.kube.errors import ApiError, NotFoundError
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab

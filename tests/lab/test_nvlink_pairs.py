@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from purser.adapters.nodes import inventory_of
 from purser.core.interconnect import topology
-from purser.kube.adapters import inventory_of
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices

@@ -20,6 +20,8 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from purser.adapters.nodes import InventoryError, allocatable, inventory_of
+from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
 from purser.core import signing
 from purser.core.decoding import UnreadableError
@@ -58,7 +60,6 @@ from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
 from purser.core.placement.shape import lead_shape
 from purser.core.quantities import QuantityError
 from purser.core.reconcile import PodBook
-from purser.kube.adapters import InventoryError, allocatable, inventory_of, pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
 from purser.kube.login import parse_exec_credential

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from purser.adapters.pods import pod_spec
 from purser.core import dialects
 from purser.core.dialects import MAX_CONTAINERS
-from purser.kube.adapters import pod_spec
 from purser.scheduler.eligibility import objection
 from purser.scheduler.extender_wire import decode_args
 from purser.scheduler.validation import Validation

@@ -2,12 +2,12 @@
 
 import asyncio
 
+from purser.adapters.pods import pod_spec
 from purser.agent.latest import Latest
 from purser.agent.pods import NodePods
 from purser.core.ledger import pod_usage
 from purser.core.model import NodeInventory
 from purser.core.node_amounts import Amounts, Holder, asked_amounts, listed_amounts
-from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from purser.adapters.pods import ref_of_grant
 from purser.agent.admission import AllocateCall, PreferredAllocationCall, owner_of, stranger_on
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, answer, cache_dir
 from purser.agent.book import Book, BookedContainer
@@ -25,9 +26,9 @@ from purser.core.disputes import RefusedPod
 from purser.core.enforcement import enforcement_of
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant
-from purser.kube.adapters import is_terminal, ref_of_grant
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS
 
 log = structlog.get_logger("purser.agent")

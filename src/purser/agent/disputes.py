@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from purser.adapters.pods import devices_asked
 from purser.agent.admission import ListedPod
 from purser.agent.book import Book
 from purser.agent.latest import Latest
@@ -21,9 +22,9 @@ from purser.core.dialects.hami import allocated_uuids
 from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.model import Device
 from purser.core.reconcile import NodeBooks, PodBook, to_tell
-from purser.kube.adapters import devices_asked, has_started, is_terminal
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import Pod
+from purser.kube.pods import has_started, is_terminal
 from purser.kube.racing import until
 
 log = structlog.get_logger("purser.agent")

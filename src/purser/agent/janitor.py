@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import structlog
 
+from purser.adapters.pods import ref_of_grant
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import Book
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
-from purser.kube.adapters import is_terminal, ref_of_grant
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS
 
 log = structlog.get_logger("purser.agent")

@@ -13,17 +13,18 @@ import msgspec
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from purser.adapters.pods import devices_asked, pod_spec
 from purser.agent.allocation import ContainerFacts
 from purser.core import signing
 from purser.core.dialects import DialectError, hami, restored
 from purser.core.enforcement import library_hold
 from purser.core.model import Grant
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
-from purser.kube.adapters import devices_asked, is_terminal, pod_spec
 from purser.kube.client import Client
 from purser.kube.errors import ApiUnavailableError, DecodeError, KubeError, NotFoundError
 from purser.kube.informer import Informer
 from purser.kube.objects import ConfigMap, Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import CONFIG_MAPS, PODS, key_of
 
 log = structlog.get_logger("purser.agent")

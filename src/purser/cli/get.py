@@ -92,8 +92,8 @@ def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Form =
 
 
 def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, output: Output) -> None:
+    from purser.adapters.snapshot import read_books
     from purser.core.reconcile import differences
-    from purser.kube.snapshot import read_books
 
     found = [each for books in _ask(kubeconfig, context, read_books) for each in differences(books)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
@@ -138,7 +138,7 @@ def _ask(kubeconfig: Path | None, context: str | None, read: "Callable[[Client],
 
 
 def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
-    from purser.kube.snapshot import read_fleet
+    from purser.adapters.snapshot import read_fleet
 
     fleet, problems = _ask(kubeconfig, context, read_fleet)
     for problem in problems:

@@ -2,10 +2,11 @@
 
 Here: how to reach a server and log in (``config``), the verbs (``client``), what is read of its objects (``objects``,
 ``resources``), local copies that stay fresh (``informer``), and the tools controllers are made of: a work queue, leader
-election, event recording, and the kernel's nouns out of API objects (``adapters``).
+election and event recording.
 
-Not here: any decision about GPUs, and any server; webhook and extender are the scheduler's, the lab has its own API
-server. Kubernetes' objects are read as slim frozen Structs and written as dicts, never the other way round.
+Not here: anything about GPUs (`purser.adapters` makes the kernel's nouns of API objects), and any server: webhook and
+extender are the scheduler's, the lab has its own API server. Kubernetes' objects are read as slim frozen Structs and
+written as dicts, never the other way round.
 """
 
 from purser.kube.client import Client, Listing

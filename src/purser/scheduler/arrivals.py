@@ -12,8 +12,8 @@ from purser.core.placement.shape import PodShape, lead_shape
 from purser.core.pod_resources import pod_resources
 from purser.core.quantities import QuantityError
 from purser.kube import Informer
-from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.scheduler.readings import PodReading, Readings
 
 

@@ -8,6 +8,7 @@ import asyncio
 
 import structlog
 
+from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import SCHEDULER_NAME
@@ -23,8 +24,8 @@ from purser.kube import (
     ServerError,
     ref_of,
 )
-from purser.kube.adapters import is_terminal, ref_of_grant
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.eligibility import barred, is_of_others, names_devices

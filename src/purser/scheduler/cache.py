@@ -13,6 +13,8 @@ from typing import Protocol
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from purser.adapters.nodes import InventoryError, inventory_of
+from purser.adapters.pods import devices_asked, grant_state
 from purser.core.fleet import Fleet
 from purser.core.kubelet.managers import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
@@ -22,16 +24,9 @@ from purser.core.quota import UNLIMITED, Demand, Room, room
 from purser.core.reconcile import PodBook
 from purser.core.signing import GrantError, verify
 from purser.kube import Clock, Informer, SystemClock, key_of
-from purser.kube.adapters import (
-    InventoryError,
-    devices_asked,
-    grant_state,
-    has_started,
-    inventory_of,
-    is_terminal,
-)
 from purser.kube.failures import UNTRUSTED
 from purser.kube.objects import Node, Pod
+from purser.kube.pods import has_started, is_terminal
 from purser.kube.resources import NODES, PODS, node_ref
 from purser.scheduler.disputes import DisputeBook
 from purser.scheduler.extender_quota import Quotas, ResourceQuota

@@ -13,11 +13,11 @@ import structlog
 
 from purser.core.ledger import UNUSED, Usage, overcommit, pod_usage
 from purser.core.model import Grant, GrantState
-from purser.kube.adapters import controller_of, has_started
 from purser.kube.client import Client
 from purser.kube.errors import ConflictError, KubeError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.objects import Pod
+from purser.kube.pods import controller_of, has_started
 from purser.kube.resources import NODES, PODS, key_of, node_ref, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.scheduler.cache import ClusterCache

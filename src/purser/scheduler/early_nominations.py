@@ -22,8 +22,8 @@ from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluation
 from purser.kube import Client, KubeError
-from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS, key_of
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.eligibility import barred, is_placed_freely

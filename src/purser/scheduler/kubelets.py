@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from purser.adapters.pods import grant_state, pod_spec
 from purser.core.decoding import brief
 from purser.core.fleet import Fleet
 from purser.core.kubelet.errors import KubeletStartError
@@ -19,7 +20,6 @@ from purser.core.kubelet.topologymanager import policy_for
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import KUBELET_ANNOTATION
 from purser.core.quantities import QuantityError
-from purser.kube.adapters import grant_state, pod_spec
 from purser.kube.objects import MIRROR_POD_ANNOTATION, STATIC_POD_UID_ANNOTATION, Node, ObjectMeta, Pod
 from purser.kube.resources import key_of
 

@@ -12,15 +12,16 @@ from contextlib import suppress
 
 import msgspec
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import Fleet
 from purser.core.ledger import UNUSED, Usage, pod_usage
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Placement, Policy, place, to_grant
-from purser.kube.adapters import is_terminal, pod_spec
 from purser.kube.clock import Clock
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.scheduler.waiting import keep_most_important
 
 HOLD_S = 30.0

@@ -14,6 +14,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from purser.adapters.pods import pod_spec, ref_of_request
 from purser.core.dialects import DialectError, parse
 from purser.core.model import PodRequest
 from purser.core.placement import Policy, Refusal
@@ -21,7 +22,6 @@ from purser.core.placement.preemption import Occupant, Victims
 from purser.core.quota import Room
 from purser.core.recent import Recent
 from purser.kube import Client, Clock, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
-from purser.kube.adapters import pod_spec, ref_of_request
 from purser.kube.clock import timestamp
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS

@@ -21,16 +21,17 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 import structlog
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import asks_for_devices
 from purser.core.names import SCHEDULER_NAME, ignoring_label
 from purser.core.podspec import PodManifest
-from purser.kube.adapters import controller_of, pod_spec
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.objects import DEFAULT_SCHEDULER, Namespace, OwnerReference, Pod
+from purser.kube.pods import controller_of
 from purser.kube.resources import PODS, key_of, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
 

@@ -11,8 +11,8 @@ import structlog
 from purser.core.model import Grant, GrantState
 from purser.core.signing import GrantError
 from purser.kube import Client, Clock, KubeError, NotFoundError
-from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.reservations import Reservations

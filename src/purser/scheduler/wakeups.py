@@ -15,9 +15,9 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from purser.adapters.pods import ref_of_request
 from purser.core.model import PodRequest
 from purser.core.names import ROOM_ANNOTATION
-from purser.kube.adapters import ref_of_request
 from purser.kube.client import Client
 from purser.kube.clock import Clock, micro_timestamp
 from purser.kube.errors import KubeError, NotFoundError

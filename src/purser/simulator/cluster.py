@@ -8,6 +8,8 @@ the annotations state them; their signatures are not checked: this is for compar
 from collections import defaultdict
 from collections.abc import Iterable
 
+from purser.adapters.nodes import InventoryError, allocatable, inventory_of
+from purser.adapters.pods import pod_spec
 from purser.core import signing
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import node_state
@@ -16,9 +18,9 @@ from purser.core.model import Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
 from purser.core.pod_resources import EffectiveRequests, pod_resources
 from purser.core.quantities import QuantityError
-from purser.kube.adapters import InventoryError, allocatable, inventory_of, is_terminal, pod_spec
 from purser.kube.client import Client
 from purser.kube.objects import Node, Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS
 from purser.simulator.workload import SimPod, Workload
 

@@ -2,11 +2,11 @@
 
 import heapq
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import GpuPolicy
 from purser.core.placement.shape import shape_of
 from purser.core.signing import read
-from purser.kube.adapters import pod_spec
 from purser.kube.client import Client
 from purser.kube.objects import Pod
 from purser.simulator import departures

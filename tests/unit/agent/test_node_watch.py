@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from purser.adapters.pods import devices_asked
 from purser.agent import inotify
 from purser.agent.allocation import ContainerFacts
 from purser.agent.inotify import FolderWatch
@@ -15,7 +16,6 @@ from purser.agent.pods import container_facts
 from purser.agent.threads import in_thread
 from purser.core.model import LibraryHold
 from purser.core.names import INIT_RESOURCES_ANNOTATION
-from purser.kube.adapters import devices_asked
 from purser.kube.objects import Container, ContainerEnvVar, ObjectMeta, Pod, PodSpec, ResourceRequirements
 
 

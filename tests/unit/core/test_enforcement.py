@@ -5,13 +5,13 @@ import json
 import pytest
 from tests.unit.scheduler.reviews import container, pod
 
+from purser.adapters.pods import pod_spec
 from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
 from purser.core.model import ContainerKind, Device, DeviceShare, Enforcement, NodeInventory
 from purser.core.placement import to_grant
 from purser.core.placement.place import ContainerPlacement, Placement
-from purser.kube.adapters import pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 

@@ -2,10 +2,10 @@
 
 import msgspec
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import GrantState
 from purser.kube import ServerError, untyped
-from purser.kube.adapters import pod_spec
 from purser.kube.client import Client
 from purser.kube.policy_group import budgets_resource
 from purser.kube.resources import EVENTS, PODS

@@ -3,9 +3,9 @@ import json
 import msgspec
 import pytest
 
+from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import DeviceMode
-from purser.kube.adapters import pod_spec
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.device_rules import DeviceRules

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from purser.adapters.pods import pod_spec
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.core.kubelet import admission, devicemanager
 from purser.core.kubelet.asks import (
@@ -21,7 +22,6 @@ from purser.core.kubelet.asks import (
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubelet.topologymanager import policy_for
 from purser.core.quantities import QuantityError
-from purser.kube.adapters import pod_spec
 from purser.kube.objects import Pod
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import EmptyResponse, Endpoints, PluginError

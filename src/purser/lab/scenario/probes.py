@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.model import Grant
 from purser.core.signing import GrantError, read
-from purser.kube.adapters import is_terminal
 from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
 from purser.kube.resources import EVENTS, NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.scenario import objects

@@ -1,11 +1,13 @@
 import msgspec
 import pytest
 
+from purser.adapters.nodes import InventoryError, allocatable, inventory_of
+from purser.adapters.pods import grant_state, pod_spec
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import ContainerKind, Device, GrantState, NodeInventory
 from purser.core.quantities import QuantityError
-from purser.kube.adapters import InventoryError, allocatable, grant_state, inventory_of, is_terminal, pod_spec
 from purser.kube.codec import codec_of
+from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS
 
 POD = {

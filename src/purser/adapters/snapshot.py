@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from purser.adapters.nodes import InventoryError, inventory_of
+from purser.adapters.pods import grant_state, pod_spec
 from purser.core import signing
 from purser.core.dialects import asks_for_devices
 from purser.core.disputes import NodeDisputes, read_disputes
@@ -14,9 +16,9 @@ from purser.core.fleet import Fleet
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION
 from purser.core.reconcile import NodeBooks, PodBook, reckon
-from purser.kube.adapters import InventoryError, grant_state, has_started, inventory_of, is_terminal, pod_spec
 from purser.kube.client import Client
 from purser.kube.objects import Pod
+from purser.kube.pods import has_started, is_terminal
 from purser.kube.resources import NODES, PODS
 
 

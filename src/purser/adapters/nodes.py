@@ -1,0 +1,80 @@
+"""A node as the kernel's values: its GPUs, and what it has beside them."""
+
+from collections.abc import Iterator
+
+from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.core.fleet.room import MANY, NodeRoom
+from purser.core.model import NodeInventory
+from purser.core.names import INVENTORY_ANNOTATION
+from purser.core.quantities import quantity_ceil, quantity_mib, quantity_milli
+from purser.kube.objects import Node
+
+MAX_INVENTORY_BYTES = 256 * 1024
+"""As much as the API server lets all annotations of one object have."""
+
+MAX_DEVICES = 256
+"""On one node: 32 cards cut into 7 MIG devices each are fewer. One node's number is every node's column."""
+
+MAX_SLOTS = 1000
+"""Of one device."""
+
+MAX_NUMA_NODE = 1023
+"""The largest number that Linux can be built for."""
+
+_inventories = JsonReader(NodeInventory, f"annotation {INVENTORY_ANNOTATION}", max_bytes=MAX_INVENTORY_BYTES)
+
+
+class InventoryError(ValueError):
+    """A node's inventory annotation that makes no sense; the message names the field."""
+
+
+def inventory_of(node: Node) -> NodeInventory | None:
+    """The inventory that a node's agent published; None where none did. Raises `InventoryError`."""
+    text = node.metadata.annotations.get(INVENTORY_ANNOTATION)
+    if text is None:
+        return None
+    inventory = _decode_inventory(text)
+    _check_inventory(inventory, node.metadata.name)
+    return inventory
+
+
+def allocatable(node: Node) -> NodeRoom:
+    """What a node has for pods; what it does not name is not limited. Raises `QuantityError`."""
+    amounts = node.status.allocatable
+    return NodeRoom(
+        _at_most_many(quantity_milli(amounts["cpu"])) if "cpu" in amounts else MANY,
+        _at_most_many(quantity_mib(amounts["memory"])) if "memory" in amounts else MANY,
+        _at_most_many(quantity_ceil(amounts["pods"])) if "pods" in amounts else MANY,
+    )
+
+
+def _at_most_many(amount: int) -> int:
+    return max(0, min(amount, MANY))
+
+
+def _decode_inventory(text: str) -> NodeInventory:
+    try:
+        return _inventories.read(text)
+    except UnreadableError as error:
+        raise InventoryError(str(error)) from error
+
+
+def _check_inventory(inventory: NodeInventory, node: str) -> None:
+    for problem in _problems(inventory, node):
+        raise InventoryError(brief(f"annotation {INVENTORY_ANNOTATION} {problem}"))
+
+
+def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
+    if inventory.node != node:
+        yield f"is that of node {inventory.node!r}, not of {node!r}"
+    if len(inventory.devices) > MAX_DEVICES:
+        yield f"names {len(inventory.devices)} devices: {MAX_DEVICES} are the most"
+    if len({device.uuid for device in inventory.devices}) < len(inventory.devices):
+        yield "names one device twice"
+    for device in inventory.devices:
+        if not device.uuid:
+            yield "names a device without a uuid"
+        if device.slots > MAX_SLOTS:
+            yield f"gives device {device.uuid!r} {device.slots} slots: {MAX_SLOTS} are the most"
+        if any(not 0 <= number <= MAX_NUMA_NODE for number in device.numa_nodes):
+            yield f"has device {device.uuid!r} on a NUMA node that there is none of: they go from 0 to {MAX_NUMA_NODE}"

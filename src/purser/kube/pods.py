@@ -1,0 +1,18 @@
+"""What a pod's object tells, whatever it asks for."""
+
+from purser.kube.objects import OwnerReference, Pod
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Whether the pod has ended for good, so that it holds no devices any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def has_started(pod: Pod) -> bool:
+    """Whether kubelet has taken the pod: before that it holds no devices."""
+    return bool(pod.status.start_time) or pod.status.phase == "Running"
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """Who makes a pod anew that goes; None: nobody does."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
