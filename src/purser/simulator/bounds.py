@@ -87,7 +87,7 @@ class _Type(msgspec.Struct, frozen=True):
 
     def takes(self, shape: PodShape) -> bool:
         """Whether an empty node does."""
-        usable = [gpu for gpu in self.node.gpus if gpu.usable and shape.takes_model(gpu.model)]
+        usable = [gpu for gpu in self.node.gpus if not gpu.closed and shape.takes_model(gpu.model)]
         fits = [gpu for gpu in usable if need_milli(shape, gpu.memory_mib) <= WHOLE_MILLI]
         room = self.node.cpu_free_milli >= shape.cpu_milli and self.node.memory_free_mib >= shape.memory_mib
         return room and len(fits) >= shape.gpu_count

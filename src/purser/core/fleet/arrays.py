@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.facts import FleetNodeFacts, Take
+from purser.core.fleet.facts import ABSENT, FleetNodeFacts, Take
 from purser.core.interconnect import Topology
 
 Rows = npt.NDArray[np.intp]
@@ -34,9 +34,7 @@ _PER_GPU: dict[str, npt.DTypeLike] = {
     "slots": np.int32,
     "slots_free": np.int32,
     "alone": np.int16,
-    "usable": np.bool_,
-    "cordoned": np.bool_,
-    "disputed": np.bool_,
+    "closed": np.int16,
     "gpu_model": np.int16,
     "left_milli": np.int16,
 }
@@ -64,9 +62,9 @@ class FleetArrays:
     """Rows of nodes. The arrays are for reading; they are replaced when the fleet outgrows them.
 
     Per GPU, shape [GPUs, rows], 0 where a node has no such GPU: ``memory_mib``, ``memory_free_mib``, ``cores_percent``,
-    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``usable``, ``cordoned``
-    and ``disputed`` (that is why it is not usable), ``gpu_model`` (place in ``models``), ``left_milli`` (see
-    `purser.core.fleet.arrays`).
+    ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``closed`` (why it
+    takes no new pods, see `purser.core.fleet.facts`; `ABSENT` where a node has no such GPU), ``gpu_model`` (place in
+    ``models``), ``left_milli`` (see `purser.core.fleet.arrays`).
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
     ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
@@ -82,9 +80,7 @@ class FleetArrays:
     slots: npt.NDArray[np.int32]
     slots_free: npt.NDArray[np.int32]
     alone: npt.NDArray[np.int16]
-    usable: npt.NDArray[np.bool_]
-    cordoned: npt.NDArray[np.bool_]
-    disputed: npt.NDArray[np.bool_]
+    closed: npt.NDArray[np.int16]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
     gpu_count: npt.NDArray[np.int16]
@@ -191,12 +187,7 @@ class FleetArrays:
     def _left(self, gpu: int, row: int) -> int:
         """What is left of a GPU: of memory or compute, whichever is less. A policy sees no more than that."""
         memory, cores = int(self.memory_mib[gpu, row]), int(self.cores_percent[gpu, row])
-        if (
-            not self.usable[gpu, row]
-            or self.alone[gpu, row]
-            or self.slots_free[gpu, row] <= 0
-            or not (memory and cores)
-        ):
+        if self.closed[gpu, row] or self.alone[gpu, row] or self.slots_free[gpu, row] <= 0 or not (memory and cores):
             return 0
         of_memory = WHOLE_MILLI * int(self.memory_free_mib[gpu, row]) // memory
         of_cores = WHOLE_MILLI * int(self.cores_free_percent[gpu, row]) // cores
@@ -210,8 +201,7 @@ class FleetArrays:
             self.cores_free_percent[place, row] = gpu.cores_percent - gpu.cores_taken_percent
             self.slots[place, row] = gpu.slots
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
-            self.alone[place, row], self.usable[place, row] = gpu.alone, gpu.usable
-            self.cordoned[place, row], self.disputed[place, row] = gpu.cordoned, gpu.disputed
+            self.alone[place, row], self.closed[place, row] = gpu.alone, gpu.closed
             self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, gpu.mode))
             self.left_milli[place, row] = self._left(place, row)
         for kind, pods in node.kinds:
@@ -243,7 +233,7 @@ class FleetArrays:
 
     def _clear(self, row: int) -> None:
         for field in (*_PER_GPU, "pods_of_kind"):
-            getattr(self, field)[:, row] = 0
+            getattr(self, field)[:, row] = ABSENT if field == "closed" else 0
         for field in _PER_NODE:
             getattr(self, field)[row] = 0
         self.links[row] = None
@@ -269,7 +259,7 @@ class FleetArrays:
     def _allocate(self, gpus: int, rows: int) -> None:
         """New arrays of this size with the contents of those that are there."""
         for field, kind in _PER_GPU.items():
-            self._grow(field, np.zeros((gpus, rows), kind))
+            self._grow(field, np.full((gpus, rows), ABSENT if field == "closed" else 0, kind))
         for field, kind in _PER_NODE.items():
             self._grow(field, np.zeros(rows, kind))
         self._grow("pods_of_kind", np.zeros((KINDS, rows), np.int32))

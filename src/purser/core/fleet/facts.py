@@ -6,6 +6,9 @@ from purser.core.fleet.fleet import DeviceState, NodeState
 from purser.core.fleet.room import MANY, NO_LIMIT, NodeRoom
 from purser.core.interconnect import Topology, topology
 
+UNHEALTHY, CORDONED, DISPUTED, ABSENT = 1, 2, 4, 8
+"""Why a GPU takes no new pods; the last one where the node has no such GPU."""
+
 
 class GpuFacts(msgspec.Struct, frozen=True):
     """One GPU of a node, and what is taken of it."""
@@ -15,12 +18,8 @@ class GpuFacts(msgspec.Struct, frozen=True):
     slots: int
     cores_percent: int = 100
     mode: str = ""
-    usable: bool = True
-    """Healthy, and neither cordoned nor disputed."""
-    cordoned: bool = False
-    """That, and not its health, is why it is not usable."""
-    disputed: bool = False
-    """The same of a dispute, where it is not cordoned."""
+    closed: int = 0
+    """Why it takes no new pods, as bits: `UNHEALTHY`, `CORDONED`, `DISPUTED`; 0: it does."""
     memory_taken_mib: int = 0
     cores_taken_percent: int = 0
     slots_taken: int = 0
@@ -90,9 +89,7 @@ def gpu_facts(state: DeviceState) -> GpuFacts:
         _bounded(device.slots),
         _bounded(device.cores_percent),
         device.mode,
-        device.healthy and not state.cordoned and not state.disputed,
-        device.healthy and state.cordoned,
-        device.healthy and not state.cordoned and bool(state.disputed),
+        (not device.healthy) * UNHEALTHY | state.cordoned * CORDONED | bool(state.disputed) * DISPUTED,
         _bounded(used.memory_mib),
         _bounded(used.cores_percent),
         _bounded(used.slots),

@@ -16,7 +16,7 @@ Pick = Callable[[Sequence[int], int, Sequence[int]], tuple[int, ...]]
 """(candidates, most preferred first; how many; those already taken) -> the chosen, those taken first."""
 
 
-class Level(msgspec.Struct, frozen=True):
+class ContainerStep(msgspec.Struct, frozen=True):
     """One container of the row."""
 
     count: int
@@ -33,19 +33,21 @@ def first_come(candidates: Sequence[int], count: int, taken: Sequence[int]) -> t
     return (*taken, *fresh[: count - len(taken)])
 
 
-def choose(levels: Sequence[Level], devices: Sequence[Device], pick: Pick = first_come) -> list[tuple[int, ...]] | None:
+def choose(
+    steps: Sequence[ContainerStep], devices: Sequence[Device], pick: Pick = first_come
+) -> list[tuple[int, ...]] | None:
     """The devices of each container of the row, None when there is no such choice.
 
     A bound container has all its devices on one NUMA node, and so have those before it. The NUMA nodes are tried in the
     order of preference of their best devices until one has enough: a set that exists is found. (HAMi instead walks the
     devices once and throws away what it collected whenever the NUMA node changes.)
     """
-    last_bound = max((place for place, level in enumerate(levels) if level.numa_bind), default=-1)
+    last_bound = max((place for place, step in enumerate(steps) if step.numa_bind), default=-1)
     if last_bound < 0:
-        return _fill(levels, pick)
-    for home in _homes(levels[last_bound].order, devices):
+        return _fill(steps, pick)
+    for home in _homes(steps[last_bound].order, devices):
         inside = frozenset(place for place, device in enumerate(devices) if home in numa_nodes(device))
-        bound = [_within(level, inside) if place <= last_bound else level for place, level in enumerate(levels)]
+        bound = [_within(step, inside) if place <= last_bound else step for place, step in enumerate(steps)]
         chosen = _fill(bound, pick)
         if chosen is not None:
             return chosen
@@ -56,19 +58,19 @@ def _homes(order: Sequence[int], devices: Sequence[Device]) -> Iterator[int]:
     return iter(dict.fromkeys(numa for place in order for numa in numa_nodes(devices[place])))
 
 
-def _within(level: Level, inside: frozenset[int]) -> Level:
-    return msgspec.structs.replace(level, order=tuple(place for place in level.order if place in inside))
+def _within(step: ContainerStep, inside: frozenset[int]) -> ContainerStep:
+    return msgspec.structs.replace(step, order=tuple(place for place in step.order if place in inside))
 
 
-def _fill(levels: Sequence[Level], pick: Pick) -> list[tuple[int, ...]] | None:
-    """Each level extends the one before. Enough for every level alone is enough for all: the orders are nested."""
+def _fill(steps: Sequence[ContainerStep], pick: Pick) -> list[tuple[int, ...]] | None:
+    """Each step extends the one before. Enough for every step alone is enough for all: the orders are nested."""
     chosen: list[tuple[int, ...]] = []
     taken: tuple[int, ...] = ()
-    for level in levels:
-        taken = (*level.required, *(place for place in taken if place not in level.required))
-        size = max(level.count, len(taken))
-        if len(level.order) < size or len(level.required) > level.count or not set(taken) <= set(level.order):
+    for step in steps:
+        taken = (*step.required, *(place for place in taken if place not in step.required))
+        size = max(step.count, len(taken))
+        if len(step.order) < size or len(step.required) > step.count or not set(taken) <= set(step.order):
             return None
-        taken = pick(level.order, size, taken)
-        chosen.append(taken[: level.count])
+        taken = pick(step.order, size, taken)
+        chosen.append(taken[: step.count])
     return chosen

@@ -21,7 +21,7 @@ from purser.core.fleet.live import LiveArrays
 from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
-from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import Placement, decide, place
 from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
@@ -32,7 +32,7 @@ from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
-from purser.core.placement.verdicts import Bools, Quota, VerdictKey, Verdicts
+from purser.core.placement.verdicts import Quota, VerdictKey, Verdicts
 from purser.core.policy_words import ARRAY_WORDS
 from purser.core.quota import UNLIMITED, Demand, Room
 from purser.core.recent import recall
@@ -219,7 +219,7 @@ class Evaluator:
         if not _array_word(self.policy.gpu_policy(request)):
             return None
         policy: ArrayPolicy = self._table(request).policy
-        return ArrayPreference(self._live.arrays, row, policy, request)
+        return ArrayPreference(self._live.arrays, row, policy)
 
 
 def _array_word(words: Sequence[GpuPolicy]) -> str:

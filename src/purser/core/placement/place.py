@@ -1,5 +1,6 @@
 """One pod on one node: the devices of each of its containers, or why not.
 
+The node is a fleet of one: whether its devices take a container is asked of the same arrays as for many nodes (`view`).
 Containers are placed one after another in kubelet's order, each on top of what the ones beside it already take. A row
 of init containers is placed together with the container that follows it (see `choice`).
 """
@@ -10,21 +11,25 @@ from functools import cached_property, partial
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from purser.core.fleet import DeviceState, NodeState
+from purser.core.fleet.arrays import FleetArrays
+from purser.core.fleet.facts import DISPUTED, FleetNodeFacts, gpu_facts
 from purser.core.interconnect import Topology, topology
 from purser.core.ledger import UNUSED, Usage
-from purser.core.model import ContainerKind, ContainerRequest, DeviceRequest, DeviceShare, GpuPolicy, PodRequest
+from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, DeviceShare, GpuPolicy, PodRequest
 from purser.core.outlook import emptied
-from purser.core.placement.choice import Level, Pick, choose, first_come
-from purser.core.placement.feasibility import Offer, refuses
+from purser.core.placement.choice import ContainerStep, Pick, choose, first_come
 from purser.core.placement.foresight import Granted
+from purser.core.placement.kernels import rule
 from purser.core.placement.kubelet import Settled, settle
 from purser.core.placement.nearness import nearer
 from purser.core.placement.order import Candidate, numa_nodes, order_key
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal, dispute_detail
 from purser.core.placement.scores import device_score, memory_needed_mib
+from purser.core.placement.shape import View, container_shape, view
 from purser.core.placement.topology import pick
 from purser.core.quota import UNLIMITED, Demand, Room, room
 
@@ -56,8 +61,9 @@ class Placement(msgspec.Struct, frozen=True):
 class Preference(Protocol):
     """Which devices are best, where that is not for the words of the chain alone to say."""
 
-    def order(self, devices: DeviceRequest, states: Sequence[DeviceState], suits: Sequence[bool]) -> Positions:
-        """The positions of the devices that suit a container, most preferred first."""
+    def order(self, found: View, suits: Sequence[bool]) -> Positions:
+        """The positions of the devices that suit a container, most preferred first. ``found``: what the container finds
+        on the node alone, with what the pod's other containers take beside it."""
         ...
 
 
@@ -79,7 +85,7 @@ def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) ->
         ContainerPlacement(
             container.name,
             container.kind,
-            tuple(_share(node.devices[place], container.devices) for place in positions),
+            tuple(_share(node.devices[place].device, container.devices) for place in positions),
         )
         for container, positions in zip(request.containers, fit.choice, strict=True)
     )
@@ -152,6 +158,23 @@ def _rows(containers: Sequence[ContainerRequest]) -> Iterator[tuple[ContainerReq
         yield row
 
 
+class _Found(msgspec.Struct, frozen=True):
+    """One container of a pod on its node, beside the containers that run when it does."""
+
+    container: ContainerRequest
+    view: View
+    """Of the node alone."""
+    shares: list[DeviceShare]
+    """What it would hold of each device."""
+    obstacles: list[int]
+    """By device, for it and for the containers after it that are handed its devices; see `kernels.rule`."""
+
+    @property
+    def suits(self) -> list[bool]:
+        """By device, whether nothing stands in the way."""
+        return [not obstacle for obstacle in self.obstacles]
+
+
 class _Pod:
     """A pod half placed: what its containers hold so far."""
 
@@ -164,9 +187,9 @@ class _Pod:
         preference: Preference | None,
     ) -> None:
         self._states = devices
+        """Used by other pods over their whole lives, and by the containers of this pod that run beside the next one."""
         self._devices = tuple(state.device for state in devices)
-        self._used = [state.usage for state in devices]
-        self._weights = request.weights
+        self._request = request
         self._words = words
         self._left = left
         self._preference = preference
@@ -174,127 +197,124 @@ class _Pod:
 
     def add(self, row: tuple[ContainerRequest, ...]) -> Refusal | None:
         """Place a row of containers, or say why it cannot be."""
-        offers = [self._offers(container.devices) for container in row]
-        reasons = _nested_reasons(offers)
-        for container, row_offers, found in zip(row, offers, reasons, strict=True):
-            if found.count(None) < container.devices.count:
-                return _refusal(container, row_offers, found, Reason.TOO_FEW_CARDS)
-        levels = [
-            Level(c.devices.count, self._order(c.devices, found), c.devices.numa_bind, self._required(c.devices))
-            for c, found in zip(row, reasons, strict=True)
-        ]
-        chosen = choose(levels, self._devices, self._pick())
+        node = FleetArrays()
+        node.put_node(FleetNodeFacts("", tuple(map(gpu_facts, self._states))))
+        nested: list[_Found] = []
+        for container in reversed(row):
+            nested.insert(0, self._find(node, container, nested[0].obstacles if nested else None))
+        for found in nested:
+            if found.obstacles.count(0) < found.container.devices.count:
+                return self._refusal(found, found.obstacles, Reason.TOO_FEW_CARDS)
+        steps = [self._step(found) for found in nested]
+        chosen = choose(steps, self._devices, self._pick())
         if chosen is None:
             bound = any(container.devices.numa_bind for container in row)
-            return _refusal(row[-1], offers[-1], reasons[-1], Reason.NUMA_NOT_FIT if bound else Reason.TOO_FEW_CARDS)
-        return self._hold(row, offers, chosen)
+            reason = Reason.NUMA_NOT_FIT if bound else Reason.TOO_FEW_CARDS
+            return self._refusal(nested[-1], nested[-1].obstacles, reason)
+        return self._hold(nested, chosen)
 
-    def _hold(
-        self, row: tuple[ContainerRequest, ...], offers: list[list[Offer]], chosen: list[Positions]
-    ) -> Refusal | None:
-        for container, row_offers, positions in zip(row, offers, chosen, strict=True):
-            demand = _demand(row_offers[place] for place in positions)
+    def _find(self, node: FleetArrays, container: ContainerRequest, later: list[int] | None) -> _Found:
+        """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
+        asked = container.devices
+        shares = [_share(device, asked) for device in self._devices]
+        also = [[_also(share, asked, self._left)] for share in shares]
+        shape, idle_only = container_shape(asked, self._request), GpuPolicy.MUTEX in self._words
+        padding = [[0]] * (len(node.closed) - len(also))
+        view_ = view(node, shape, _ONE_ROW, np.array(also + padding, np.int16), idle_only=idle_only)
+        obstacles = view_.obstacles[: len(also), 0].tolist()
+        if later is not None:
+            obstacles = [own or after for own, after in zip(obstacles, later, strict=True)]
+        return _Found(container, view_, shares, obstacles)
+
+    def _hold(self, nested: list[_Found], chosen: list[Positions]) -> Refusal | None:
+        for found, positions in zip(nested, chosen, strict=True):
+            demand = _demand(found.shares[place] for place in positions)
             if not self._left.holds(demand):
-                quota = [Reason.QUOTA_NOT_FIT if place in positions else None for place in range(len(row_offers))]
-                return _refusal(container, row_offers, quota, None)
+                places = range(len(self._devices))
+                return self._refusal(found, [int(rule.OVER_QUOTA) * (place in positions) for place in places], None)
             self.choice.append(positions)
-            if container.kind is not ContainerKind.INIT:
-                self._run(row_offers, positions, demand)
+            if found.container.kind is not ContainerKind.INIT:
+                self._run(found, positions, demand)
         return None
 
-    def _run(self, offers: list[Offer], positions: Positions, demand: Demand) -> None:
+    def _run(self, found: _Found, positions: Positions, demand: Demand) -> None:
         """The container runs beside all that follow."""
+        states = list(self._states)
         for place in positions:
-            offer = offers[place]
-            alone = int(offer.request.is_whole)
-            self._used[place] += Usage(1, offer.memory_mib, offer.cores_percent, exclusive=alone)
+            share, state = found.shares[place], states[place]
+            taken = Usage(1, share.memory_mib, share.cores_percent, exclusive=int(share.is_whole))
+            states[place] = msgspec.structs.replace(state, usage=state.usage + taken)
+        self._states = tuple(states)
         self._left = room(self._left, demand)
 
-    def _offers(self, request: DeviceRequest) -> list[Offer]:
-        idle_only = GpuPolicy.MUTEX in self._words
-        return [
-            Offer(
-                state.device,
-                state.cordoned,
-                state.disputed,
-                used,
-                request,
-                memory_needed_mib(request, state.device),
-                idle_only,
-                self._left,
-            )
-            for state, used in zip(self._states, self._used, strict=True)
-        ]
+    def _step(self, found: _Found) -> ContainerStep:
+        asked = found.container.devices
+        required = tuple(place for place, device in enumerate(self._devices) if device.uuid in asked.uuids_required)
+        return ContainerStep(asked.count, self._order(found), asked.numa_bind, required)
 
-    def _order(self, request: DeviceRequest, reasons: Sequence[Reason | None]) -> Positions:
+    def _order(self, found: _Found) -> Positions:
         if self._preference is not None:
-            states = [msgspec.structs.replace(s, usage=used) for s, used in zip(self._states, self._used, strict=True)]
-            return self._preference.order(request, states, [reason is None for reason in reasons])
-        key = order_key(self._words, request.numa_bind)
-        candidates = [self._candidate(place, request) for place, reason in enumerate(reasons) if reason is None]
+            return self._preference.order(found.view, found.suits)
+        asked = found.container.devices
+        key = order_key(self._words, asked.numa_bind)
+        candidates = [self._candidate(place, asked) for place, suits in enumerate(found.suits) if suits]
         return tuple(candidate.position for candidate in sorted(candidates, key=key))
 
-    def _required(self, request: DeviceRequest) -> Positions:
-        return tuple(place for place, device in enumerate(self._devices) if device.uuid in request.uuids_required)
-
-    def _candidate(self, place: int, request: DeviceRequest) -> Candidate:
-        device, used = self._devices[place], self._used[place]
-        return Candidate(
-            place, device_score(device, used, (request,), self._weights), numa_nodes(device)[0], used.slots
-        )
+    def _candidate(self, place: int, asked: DeviceRequest) -> Candidate:
+        device, used = self._devices[place], self._states[place].usage
+        score = device_score(device, used, (asked,), self._request.weights)
+        return Candidate(place, score, numa_nodes(device)[0], used.slots)
 
     def _pick(self) -> Pick:
         if GpuPolicy.TOPOLOGY_AWARE not in self._words:
             return first_come
         spread = GpuPolicy.SPREAD in self._words
-        opened = [] if spread else [place for place, used in enumerate(self._used) if used.slots]
+        opened = [] if spread else [place for place, state in enumerate(self._states) if state.usage.slots]
         return partial(pick, topology=self._topology, opened=opened)
 
     @cached_property
     def _topology(self) -> Topology:
         return topology(self._devices)
 
-
-def _nested_reasons(offers: Sequence[Sequence[Offer]]) -> list[list[Reason | None]]:
-    """For each container of a row and each device: why it, or one after it in the row, cannot have the device."""
-    nested: list[list[Reason | None]] = []
-    for row_offers in reversed(offers):
-        own = [refuses(offer) for offer in row_offers]
-        later = nested[-1] if nested else [None] * len(own)
-        nested.append([mine or after for mine, after in zip(own, later, strict=True)])
-    return nested[::-1]
-
-
-def _refusal(
-    container: ContainerRequest, offers: Sequence[Offer], reasons: Sequence[Reason | None], for_rest: Reason | None
-) -> Refusal:
-    """``for_rest`` is held against the devices that suit, because they are too few or on too many NUMA nodes."""
-    counted = Counter(found for found in reasons if found is not None)
-    suiting = reasons.count(None)
-    if for_rest is not None and suiting:
-        counted[for_rest] += suiting
-    short = [offer for offer, found in zip(offers, reasons, strict=True) if found is Reason.INSUFFICIENT_MEMORY]
-    busy = [offer for offer, found in zip(offers, reasons, strict=True) if found is Reason.INSUFFICIENT_CORES]
-    disputed = (offer for offer, found in zip(offers, reasons, strict=True) if found is Reason.DISPUTED)
-    return Refusal(
-        counts=tuple(sorted(counted.items())),
-        devices=len(offers),
-        container=container.name,
-        memory_needed_mib=max((offer.memory_mib for offer in short), default=0),
-        memory_free_mib=max((offer.memory_free_mib for offer in short), default=0),
-        cores_needed_percent=max((offer.cores_percent for offer in busy), default=0),
-        cores_free_percent=max((offer.cores_free_percent for offer in busy), default=0),
-        count_needed=container.devices.count,
-        detail=next((dispute_detail(offer.device.uuid, offer.disputed) for offer in disputed), ""),
-    )
+    def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None) -> Refusal:
+        """``for_rest`` is held against the devices that suit, because they are too few or on too many NUMA nodes."""
+        firsts = [rule.first(obstacle) for obstacle in obstacles]
+        counted = Counter(rule.REASONS[first] for first in firsts if first)
+        if for_rest is not None and (suiting := firsts.count(0)):
+            counted[for_rest] += suiting
+        devices = list(zip(firsts, self._states, found.shares, strict=True))
+        short = [(state, share) for first, state, share in devices if first == rule.SHORT_OF_MEMORY]
+        slow = [(state, share) for first, state, share in devices if first == rule.SHORT_OF_CORES]
+        disputed = (state for first, state, _ in devices if first == DISPUTED)
+        return Refusal(
+            counts=tuple(sorted(counted.items())),
+            devices=len(devices),
+            container=found.container.name,
+            memory_needed_mib=max((share.memory_mib for _, share in short), default=0),
+            memory_free_mib=max((s.device.memory_mib - s.usage.memory_mib for s, _ in short), default=0),
+            cores_needed_percent=max((share.cores_percent for _, share in slow), default=0),
+            cores_free_percent=max((s.device.cores_percent - s.usage.cores_percent for s, _ in slow), default=0),
+            count_needed=found.container.devices.count,
+            detail=next((dispute_detail(state.device.uuid, state.disputed) for state in disputed), ""),
+        )
 
 
-def _demand(offers: Iterable[Offer]) -> Demand:
+_ONE_ROW = np.zeros(1, np.intp)
+
+
+def _also(share: DeviceShare, asked: DeviceRequest, left: Room) -> int:
+    """What stands in the way beside amounts: the uuids that the container names, and its namespace's quota."""
+    is_other = share.uuid in asked.uuids_denied or bool(asked.uuids_allowed and share.uuid not in asked.uuids_allowed)
+    is_over = left != UNLIMITED and not left.holds(Demand(share.memory_mib, share.cores_percent))
+    return is_other * int(rule.OTHER_UUID) | is_over * int(rule.OVER_QUOTA)
+
+
+def _demand(shares: Iterable[DeviceShare]) -> Demand:
     total = Demand()
-    for offer in offers:
-        total += Demand(offer.memory_mib, offer.cores_percent)
+    for share in shares:
+        total += Demand(share.memory_mib, share.cores_percent)
     return total
 
 
-def _share(state: DeviceState, request: DeviceRequest) -> DeviceShare:
-    return DeviceShare(state.device.uuid, memory_needed_mib(request, state.device), min(request.cores_percent, 100))
+def _share(device: Device, request: DeviceRequest) -> DeviceShare:
+    return DeviceShare(device.uuid, memory_needed_mib(request, device), min(request.cores_percent, 100))

@@ -7,9 +7,8 @@ named, it is the first by name. (HAMi's winner among equals depends on which gor
 import numpy as np
 
 from purser.core.placement.evaluate import Evaluation
-from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.policy import DEFAULT_POLICY, Authority, Policy
-from purser.core.placement.verdicts import Bools
 
 MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""

@@ -5,15 +5,13 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
 from purser.core.fleet.room import MANY
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement import kernels
-from purser.core.placement.feasibility import names_model
-from purser.core.placement.kernels.arguments import Ints, Stock, Wanted
+from purser.core.placement.kernels.arguments import Bools, FleetColumns, GpuDemand, Ints, Obstacles
 
 _FULL_PERCENT = 100
 
@@ -54,6 +52,15 @@ class PodShape(msgspec.Struct, frozen=True):
     def takes(self, model: Model) -> bool:
         """Whether the pod may run on this model in this mode."""
         return self.takes_model(model.name) and (not self.modes or model.mode in self.modes)
+
+
+def names_model(word: str, model: str) -> bool:
+    """Whether a word of a selector means a model: it is in the model's name, case aside; after ``=`` it is the name.
+
+    HAMi registers each model of NVIDIA's with its vendor in front (``NVIDIA-Tesla T4``, ``NVIDIA-NVIDIA H20-3e``), and
+    its users' selectors are written for that.
+    """
+    return word[1:] == model if word.startswith("=") else word.lower() in f"nvidia-{model}".lower()
 
 
 def shape_of(request: PodRequest) -> PodShape | None:
@@ -109,13 +116,19 @@ class View:
     """What is left of each GPU, in thousandths."""
     after: Ints
     """What would be left of it if the pod took its share there; as it is where it cannot."""
-    takes: npt.NDArray[np.bool_]
-    """Whether the GPU has what the pod asks of one."""
-    fits: npt.NDArray[np.bool_]
+    obstacles: Obstacles
+    """What stands between the GPU and the pod, see `purser.core.placement.kernels.rule`."""
+    fits: Bools
     """Whether the node has all that the pod asks for."""
     cpu_free_milli: Ints
     model: Ints
     """Place in the fleet's models of the node's first GPU."""
+
+    @property
+    def takes(self) -> Bools:
+        """Whether the GPU has what the pod asks of one."""
+        found: Bools = self.obstacles == 0
+        return found
 
     @property
     def idle(self) -> Ints:
@@ -130,11 +143,33 @@ class View:
         return most * self.shape.gpu_count
 
 
-def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
-    """What a shape finds on these rows."""
-    left, after, takes, fits = kernels.used.look(_stock(fleet), rows, wanted(shape, fleet.models))
+_NOTHING_ELSE: Obstacles = np.zeros((0, 0), np.int16)
+
+
+def view(
+    fleet: FleetArrays, shape: PodShape, rows: Rows, also: Obstacles = _NOTHING_ELSE, *, idle_only: bool = False
+) -> View:
+    """What a shape finds on these rows.
+
+    ``also``: what else is known to stand in the way, by GPU and row. ``idle_only``: GPUs in use will not do.
+    """
+    demand = demand_of(shape, fleet.models, idle_only)
+    left, after, obstacles, fits = kernels.used.look(_columns(fleet), rows, demand, also)
     model = fleet.node_model[rows].astype(np.int64)
-    return View(fleet, shape, rows, left, after, takes, fits, fleet.cpu_free_milli[rows], model)
+    return View(fleet, shape, rows, left, after, obstacles, fits, fleet.cpu_free_milli[rows], model)
+
+
+def obstacles_when_idle(fleet: FleetArrays, shape: PodShape, rows: Rows, also: Obstacles = _NOTHING_ELSE) -> Obstacles:
+    """What would stand between GPUs and a pod if nothing were taken of them."""
+    columns = _columns(fleet)
+    idle = columns._replace(
+        memory_free_mib=columns.memory_mib,
+        cores_free_percent=columns.cores_percent,
+        slots_free=columns.slots,
+        alone=np.zeros_like(columns.alone),
+    )
+    found: Obstacles = kernels.used.look(idle, rows, demand_of(shape, fleet.models), also)[2]
+    return found
 
 
 def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
@@ -182,8 +217,9 @@ def need_milli(shape: PodShape, memory_mib: int) -> int:
     return max(of_memory, shape.gpu_cores_percent * WHOLE_MILLI // _FULL_PERCENT)
 
 
-def _stock(fleet: FleetArrays) -> Stock:
-    return Stock(
+def _columns(fleet: FleetArrays) -> FleetColumns:
+    return FleetColumns(
+        fleet.closed,
         fleet.memory_mib,
         fleet.memory_free_mib,
         fleet.cores_percent,
@@ -191,7 +227,6 @@ def _stock(fleet: FleetArrays) -> Stock:
         fleet.slots,
         fleet.slots_free,
         fleet.alone,
-        fleet.usable,
         fleet.gpu_model,
         fleet.left_milli,
         fleet.live,
@@ -202,9 +237,9 @@ def _stock(fleet: FleetArrays) -> Stock:
 
 
 @lru_cache(4096)
-def wanted(shape: PodShape, models: tuple[Model, ...]) -> Wanted:
+def demand_of(shape: PodShape, models: tuple[Model, ...], idle_only: bool = False) -> GpuDemand:
     """For kernels. One model more than there are, so that there is one to look up where there is no GPU."""
     allowed = np.array([*(shape.takes(model) for model in models), False])
     cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
-    of_gpu = (shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, allowed)
-    return Wanted(shape.cpu_milli, shape.memory_mib, shape.gpu_count, *of_gpu)
+    of_gpu = (shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, idle_only, allowed)
+    return GpuDemand(shape.cpu_milli, shape.memory_mib, shape.gpu_count, *of_gpu)

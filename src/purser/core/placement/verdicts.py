@@ -1,11 +1,10 @@
 """Whether a container fits each row of the fleet, and if not, why: for all nodes at once, and kept.
 
-The checks are those of `feasibility`, in the same order, so that a node is refused in the same words whichever way it
-was looked at. A container here is a size (`shape`), perhaps one that names uuids; what depends on more than that is
-decided node by node (see `evaluate`).
+A container here is a size (`shape`), perhaps one that names uuids; what depends on more than that is decided node by
+node (see `evaluate`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -13,31 +12,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.arrays import FleetArrays, Rows
+from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import ContainerRequest, DeviceRequest
-from purser.core.placement.kernels.arguments import Ints
+from purser.core.placement.kernels import rule
+from purser.core.placement.kernels.arguments import Bools, Ints, Obstacles
 from purser.core.placement.reasons import Reason, Refusal, dispute_detail
-from purser.core.placement.shape import PodShape, wanted
+from purser.core.placement.shape import PodShape, View, obstacles_when_idle, view
 
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int8]
-
-_REASONS = (
-    Reason.NOT_HEALTHY,
-    Reason.CORDONED,
-    Reason.DISPUTED,
-    Reason.TYPE_MISMATCH,
-    Reason.UUID_MISMATCH,
-    Reason.SLOTS_EXHAUSTED,
-    Reason.EXCLUSIVE_CONFLICT,
-    Reason.QUOTA_NOT_FIT,
-    Reason.INSUFFICIENT_MEMORY,
-    Reason.INSUFFICIENT_CORES,
-    Reason.CORES_EXHAUSTED,
-)
-_TAKES, _NO_GPU = -1, -2
-_MEMORY, _CORES = _REASONS.index(Reason.INSUFFICIENT_MEMORY), _REASONS.index(Reason.INSUFFICIENT_CORES)
+_REASONS = tuple(dict.fromkeys(rule.REASONS.values()))
 _QUOTA = _REASONS.index(Reason.QUOTA_NOT_FIT)
 _MOST = 1 << 62
 
@@ -103,24 +86,41 @@ class Verdicts:
         self._as_of = 0
 
     def _judge(self, rows: Rows) -> None:
-        found = _Found(self._live, self._ask, rows)
-        takes, when_idle = (found.codes == _TAKES).sum(axis=0), found.takes_when_idle.sum(axis=0)
-        wanted_count, counts = self._ask.shape.gpu_count, found.gpu_count
-        holds = self._ask.quota is Quota.ALL
-        self.fits[rows] = (takes >= wanted_count) & (counts > 0) & holds & self._live.arrays.live[rows]
-        resolvable = (when_idle >= wanted_count) & found.is_used & holds
-        digits = [(found.codes == number).sum(axis=0) for number in range(len(_REASONS))]
-        if self._ask.quota is Quota.PART:  # held against the devices that would be chosen, and nothing else is
-            exceeds = takes >= wanted_count
-            digits = [np.where(exceeds, 0, digit) for digit in digits]
-            digits[_QUOTA] = np.where(exceeds, wanted_count, 0)
-        self._kind[rows] = self._number([*digits, counts, resolvable])
-        for short, code, field in (
-            (self._memory_free, _MEMORY, "memory_free"),
-            (self._cores_free, _CORES, "cores_free"),
-        ):
-            short[rows] = _most(np.where(found.codes == code, getattr(found, field).astype(np.int64), -_MOST))
-        self._memory_needed[rows] = np.where(found.codes == _MEMORY, found.memory, 0).max(axis=0, initial=0)
+        key, arrays = self._ask, self._live.arrays
+        also = _also(self._live, key, rows)
+        found = view(arrays, key.shape, rows, also, idle_only=key.idle_only)
+        enough = found.takes.sum(axis=0) >= key.shape.gpu_count
+        self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & arrays.live[rows]
+        if not fits.all():
+            refused = ~fits
+            self._note(found, refused, enough[refused], also.take(refused.nonzero()[0], axis=1) if len(also) else also)
+
+    def _note(self, found: View, refused: Bools, enough: Bools, also: Obstacles) -> None:
+        """Why these rows are refused."""
+        key, arrays, rows = self._ask, self._live.arrays, found.rows[refused]
+        first = rule.first(found.obstacles[:, refused])
+        by_reason = dict.fromkeys(_REASONS, np.zeros(len(rows), np.int64))
+        for obstacle, reason in rule.REASONS.items():
+            by_reason[reason] = by_reason[reason] + (first == obstacle).sum(axis=0)
+        digits = list(by_reason.values())
+        if key.quota is Quota.PART:  # held against the devices that would be chosen, and nothing else is
+            digits = [np.where(enough, 0, digit) for digit in digits]
+            digits[_QUOTA] = np.where(enough, key.shape.gpu_count, 0)
+        self._kind[rows] = self._number([*digits, arrays.gpu_count[rows], self._resolvable(rows, also)])
+        short, slow = first == rule.SHORT_OF_MEMORY, first == rule.SHORT_OF_CORES
+        self._memory_free[rows] = _most(np.where(short, arrays.memory_free_mib[:, rows].astype(np.int64), -_MOST))
+        self._cores_free[rows] = _most(np.where(slow, arrays.cores_free_percent[:, rows].astype(np.int64), -_MOST))
+        if key.shape.gpu_memory_percent:
+            needed = arrays.memory_mib[:, rows] * np.int64(key.shape.gpu_memory_percent) // 100
+            self._memory_needed[rows] = np.where(short, needed, 0).max(axis=0, initial=0)
+
+    def _resolvable(self, rows: Rows, also: Obstacles) -> Bools:
+        """Whether the container would fit if nothing were taken of these rows."""
+        key, arrays = self._ask, self._live.arrays
+        takes = obstacles_when_idle(arrays, key.shape, rows, also) == 0
+        is_used = (arrays.slots_free < arrays.slots)[:, rows].any(axis=0)
+        found: Bools = (takes.sum(axis=0) >= key.shape.gpu_count) & is_used & (key.quota is Quota.ALL)
+        return found
 
     def _number(self, digits: Sequence[npt.NDArray[Any]]) -> Ints:
         """One number for each pattern of these amounts, always the same for the same."""
@@ -162,71 +162,15 @@ class Verdicts:
         return asked.memory_mib if asked.memory_mib is not None else int(self._memory_needed[rows].max())
 
 
-class _Found:
-    """What one look at some rows finds, per GPU."""
-
-    def __init__(self, live: LiveArrays, ask: VerdictKey, rows: Rows) -> None:
-        def of_gpus(field: str) -> npt.NDArray[Any]:
-            found: npt.NDArray[Any] = getattr(live.arrays, field).take(rows, axis=1)
-            return found
-
-        arrays, asked = live.arrays, wanted(ask.shape, live.arrays.models)
-        size, self.memory_free = of_gpus("memory_mib"), of_gpus("memory_free_mib")
-        cores, self.cores_free = of_gpus("cores_percent"), of_gpus("cores_free_percent")
-        slots, slots_free, usable = of_gpus("slots"), of_gpus("slots_free"), of_gpus("usable")
-        self.gpu_count = arrays.gpu_count[rows].astype(np.int64)
-        there = np.arange(len(size))[:, None] < self.gpu_count
-        self.memory = (
-            size * np.int64(asked.memory_percent) // 100
-            if asked.memory_percent
-            else np.full(size.shape, asked.memory_mib)
-        )
-        other = ~asked.allowed[of_gpus("gpu_model")]
-        foreign = ~_named(live, ask)[:, rows] if ask.uuids_allowed or ask.uuids_denied else None
-        used = slots_free < slots
-        self.is_used = (used & there).any(axis=0)
-        checks = (
-            (Reason.NOT_HEALTHY, ~usable & ~of_gpus("cordoned") & ~of_gpus("disputed")),
-            (Reason.CORDONED, of_gpus("cordoned")),
-            (Reason.DISPUTED, of_gpus("disputed")),
-            (Reason.TYPE_MISMATCH, other),
-            (Reason.UUID_MISMATCH, foreign),
-            (Reason.SLOTS_EXHAUSTED, slots_free <= 0),
-            (Reason.EXCLUSIVE_CONFLICT, used if ask.idle_only else None),
-            (Reason.QUOTA_NOT_FIT, there if ask.quota is Quota.NOTHING else None),
-            (Reason.INSUFFICIENT_MEMORY, self.memory_free < self.memory),
-            (Reason.INSUFFICIENT_CORES, self.cores_free < asked.cores_percent),
-            (Reason.EXCLUSIVE_CONFLICT, used if asked.alone else None),
-            (Reason.CORES_EXHAUSTED, None if asked.cores_percent else (self.cores_free <= 0) & (cores > 0)),
-            (Reason.EXCLUSIVE_CONFLICT, of_gpus("alone") > 0),
-        )
-        self.codes = _first(checks, there)
-        never = (~usable, other, foreign, slots <= 0, size < self.memory, cores < asked.cores_percent)
-        self.takes_when_idle = there & ~_any(fails for fails in never if fails is not None)
-
-
-def _first(checks: Iterable[tuple[Reason, "Bools | None"]], there: Bools) -> Codes:
-    """By GPU the number of the first check that fails."""
-    codes = np.where(there, np.int8(_TAKES), np.int8(_NO_GPU))
-    for reason, fails in reversed(tuple(checks)):
-        if fails is not None:
-            codes[fails & there] = _REASONS.index(reason)
-    return codes
-
-
-def _any(masks: Iterable[Bools]) -> Bools:
-    found: Bools = np.logical_or.reduce(tuple(masks))
-    return found
-
-
-def _named(live: LiveArrays, ask: VerdictKey) -> Bools:
-    """By GPU, for all rows: whether the uuids that the container names let it have the GPU."""
-    arrays: FleetArrays = live.arrays
-    may = np.full(arrays.memory_mib.shape, not ask.uuids_allowed)
-    for uuids, named in ((ask.uuids_allowed, True), (ask.uuids_denied, False)):
+def _also(live: LiveArrays, key: VerdictKey, rows: Rows) -> Obstacles:
+    """By GPU, what stands in the way beside amounts: the uuids that the container names, and its namespace's quota."""
+    if not (key.uuids_allowed or key.uuids_denied or key.quota is Quota.NOTHING):
+        return np.zeros((0, 0), np.int16)
+    found = np.full(live.arrays.memory_mib.shape, rule.OTHER_UUID if key.uuids_allowed else 0, np.int16)
+    for uuids, obstacle in ((key.uuids_allowed, 0), (key.uuids_denied, rule.OTHER_UUID)):
         for row, gpu in live.places(uuids):
-            may[gpu, row] = named
-    return may
+            found[gpu, row] = obstacle
+    return found.take(rows, axis=1) | (rule.OVER_QUOTA if key.quota is Quota.NOTHING else np.int16(0))
 
 
 def _key(digits: Sequence[npt.NDArray[Any]]) -> Ints:

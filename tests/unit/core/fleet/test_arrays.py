@@ -10,7 +10,7 @@ from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
 from purser.core.fleet.arrays import KINDS, FleetArrays
-from purser.core.fleet.facts import FleetNodeFacts, GpuFacts, Take, links_of, node_facts
+from purser.core.fleet.facts import CORDONED, FleetNodeFacts, GpuFacts, Take, links_of, node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, Link, NodeInventory, PcieLevel
 
@@ -33,7 +33,7 @@ PER_GPU = (
     "slots",
     "slots_free",
     "alone",
-    "usable",
+    "closed",
     "left_milli",
 )
 PER_NODE = ("gpu_count", "cpu_free_milli", "memory_free_mib_of_node", "pods_free", "live", "rank")
@@ -177,7 +177,7 @@ def test_every_change_is_stamped_on_its_row_and_on_no_other(events: list[str]) -
         pytest.param(GpuFacts("T4", 1000, 10, memory_taken_mib=1200, slots_taken=1), 0, id="overbooked"),
         pytest.param(GpuFacts("T4", 1000, 1, slots_taken=1), 0, id="no slot"),
         pytest.param(GpuFacts("T4", 1000, 10, slots_taken=1, alone=1), 0, id="held alone"),
-        pytest.param(GpuFacts("T4", 1000, 10, usable=False), 0, id="unhealthy or cordoned"),
+        pytest.param(GpuFacts("T4", 1000, 10, closed=CORDONED), 0, id="unhealthy or cordoned"),
         pytest.param(GpuFacts("T4", 0, 10), 0, id="no memory at all"),
     ],
 )
@@ -202,7 +202,7 @@ def test_facts_of_a_live_node() -> None:
     facts = node_facts(state, links=links_of(state))
     assert facts.gpus == (
         GpuFacts("T4", 16_000, 10, mode="shared", memory_taken_mib=4000, cores_taken_percent=30, slots_taken=2),
-        GpuFacts("T4", 16_000, 10, mode="shared", usable=False, cordoned=True),
+        GpuFacts("T4", 16_000, 10, mode="shared", closed=CORDONED),
     )
     assert facts.links is not None
     assert facts.links.scores[0][1] > 0

@@ -7,11 +7,15 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Obstacles = npt.NDArray[np.int16]
+"""Bits, see `purser.core.placement.kernels.rule`."""
 
 
-class Stock(NamedTuple):
+class FleetColumns(NamedTuple):
     """What there is: arrays per GPU, then per node, as `purser.core.fleet.arrays.FleetArrays` has them."""
 
+    closed: Obstacles
     memory_mib: npt.NDArray[np.int32]
     memory_free_mib: npt.NDArray[np.int32]
     cores_percent: npt.NDArray[np.int32]
@@ -19,16 +23,15 @@ class Stock(NamedTuple):
     slots: npt.NDArray[np.int32]
     slots_free: npt.NDArray[np.int32]
     alone: npt.NDArray[np.int16]
-    usable: npt.NDArray[np.bool_]
     gpu_model: npt.NDArray[np.int16]
     left_milli: npt.NDArray[np.int16]
-    live: npt.NDArray[np.bool_]
+    live: Bools
     pods_free: Ints
     cpu_free_milli: Ints
     memory_free_mib_of_node: Ints
 
 
-class Wanted(NamedTuple):
+class GpuDemand(NamedTuple):
     """What a pod asks of a node and of each GPU."""
 
     cpu_milli: int
@@ -39,7 +42,9 @@ class Wanted(NamedTuple):
     """0: the memory is in MiB."""
     cores_percent: int
     alone: bool
-    allowed: npt.NDArray[np.bool_]
+    idle_only: bool
+    """Only GPUs that nobody uses."""
+    allowed: Bools
     """By model."""
 
 

@@ -5,13 +5,15 @@ these can be written it is compiled at every start (a second or two).
 """
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Stock, Wanted
+from purser.core.placement.kernels import rule
+from purser.core.placement.kernels.arguments import Bools, FleetColumns, Floats, GpuDemand, Ints, MixTables, Obstacles
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -23,74 +25,23 @@ def _compiled(function: _F) -> _F:
         return cast(_F, numba.njit(nogil=True, error_model="numpy")(function))
 
 
+def _bound(function: _F, **compiled: Any) -> _F:
+    """The function with compiled ones in place of those that it calls. numba looks at the file of a function, and of no
+    other, to see whether what it keeps on disk is outdated; so they stay where they are written."""
+    return cast(_F, FunctionType(function.__code__, {**function.__globals__, **compiled}, function.__name__))
+
+
+_look_each = _compiled(
+    _bound(rule.look_each, obstacles=_compiled(rule.obstacles), left_after=_compiled(rule.left_after))
+)
+
+
 def look(
-    stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """See `plain.look`."""
-    return _look(*stock, rows, *wanted)
-
-
-@_compiled
-def _look(
-    size: Any,
-    free: Any,
-    cores: Any,
-    cores_free: Any,
-    slots: Any,
-    slots_free: Any,
-    alone: Any,
-    usable: Any,
-    model: Any,
-    left_milli: Any,
-    live: npt.NDArray[np.bool_],
-    pods_free: Ints,
-    cpu_free: Ints,
-    node_memory_free: Ints,
-    rows: npt.NDArray[np.intp],
-    cpu_milli: int,
-    node_memory_mib: int,
-    gpu_count: int,
-    memory_mib: int,
-    memory_percent: int,
-    cores_percent: int,
-    wants_alone: bool,
-    allowed: npt.NDArray[np.bool_],
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    gpus, nodes = size.shape[0], len(rows)
-    left = np.empty((gpus, nodes), np.int64)
-    after = np.empty((gpus, nodes), np.int64)
-    takes = np.empty((gpus, nodes), np.bool_)
-    taking = np.zeros(nodes, np.int64)
-    fits = np.empty(nodes, np.bool_)
-    for g in range(gpus):
-        for n in range(nodes):
-            row = rows[n]
-            here = np.int64(left_milli[g, row])
-            total_memory, total_cores = np.int64(size[g, row]), np.int64(cores[g, row])
-            memory = total_memory * memory_percent // 100 if memory_percent else memory_mib
-            memory_then = np.int64(free[g, row]) - memory
-            cores_now = np.int64(cores_free[g, row])
-            cores_then = cores_now - cores_percent
-            ok = usable[g, row] and slots_free[g, row] > 0 and alone[g, row] == 0 and allowed[model[g, row]]
-            ok = ok and memory_then >= 0 and cores_then >= 0
-            then = np.int64(0)
-            if wants_alone:
-                ok = ok and slots_free[g, row] == slots[g, row]
-            else:
-                if cores_percent == 0:
-                    ok = ok and (cores_now > 0 or total_cores <= 0)
-                if ok and slots_free[g, row] > 1 and total_memory > 0 and total_cores > 0:
-                    of_memory, of_cores = 1000 * memory_then // total_memory, 1000 * cores_then // total_cores
-                    then = min(of_memory, of_cores)
-            left[g, n] = here
-            after[g, n] = then if ok else here
-            takes[g, n] = ok
-            taking[n] += ok
-    for n in range(nodes):
-        row = rows[n]
-        has_room = cpu_free[row] >= cpu_milli and node_memory_free[row] >= node_memory_mib
-        fits[n] = live[row] and pods_free[row] > 0 and has_room and taking[n] >= gpu_count
-    return left, after, takes, fits
+    columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand, also: Obstacles
+) -> tuple[Ints, Ints, Obstacles, Bools]:
+    """See `purser.core.placement.kernels.rule.look`."""
+    found: tuple[Ints, Ints, Obstacles, Bools] = _look_each(*columns, rows, also, *demand)
+    return found
 
 
 @_compiled

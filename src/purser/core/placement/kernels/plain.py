@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Stock, Wanted
+from purser.core.placement.kernels.arguments import Floats, Ints, MixTables
+from purser.core.placement.kernels.rule import look as look
 
 _NA, _XR, _XL, _Q4, _Q2, _Q1 = 5, 4, 3, 2, 1, 0
 _SATISFIED, _NO_GPU_SATISFIED = 7, 9
@@ -28,41 +29,6 @@ _MOST = 32_767
 
 _BLOCK = 2048
 """Nodes looked at together: what is computed for each of them by each typical pod stays in the processor's cache."""
-
-_PER_GPU = Stock._fields.index("live")
-"""How many of the arrays are per GPU."""
-
-
-def look(
-    stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """What of each GPU is left, and would be after the pod took its share; whether the GPU takes it; whether the node
-    has all that the pod asks for.
-    """
-    left, after, takes = _look_at_gpus(stock, rows, wanted)
-    fits = stock.live[rows] & (stock.pods_free[rows] > 0) & (stock.cpu_free_milli[rows] >= wanted.cpu_milli)
-    fits &= stock.memory_free_mib_of_node[rows] >= wanted.memory_mib_of_node
-    return left, after, takes, fits & (takes.sum(axis=0) >= wanted.gpu_count)
-
-
-def _look_at_gpus(stock: Stock, rows: npt.NDArray[np.intp], wanted: Wanted) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    size, free, cores, cores_free, slots, slots_free, alone, usable, model, left_milli = (
-        array.take(rows, axis=1) for array in stock[:_PER_GPU]
-    )
-    left = left_milli.astype(np.int64)
-    memory = size * np.int64(wanted.memory_percent) // 100 if wanted.memory_percent else np.int64(wanted.memory_mib)
-    takes = usable & (slots_free > 0) & (alone == 0) & wanted.allowed[model]
-    takes &= (free >= memory) & (cores_free >= wanted.cores_percent)
-    if wanted.alone:
-        takes &= slots_free == slots
-        return left, np.where(takes, 0, left), takes
-    if not wanted.cores_percent:
-        takes &= (cores_free > 0) | (cores <= 0)
-    of_memory = 1000 * (free - memory) // np.maximum(size, 1)
-    of_cores = 1000 * (cores_free.astype(np.int64) - wanted.cores_percent) // np.maximum(cores, 1)
-    counts = (slots_free > 1) & (size > 0) & (cores > 0)
-    after = np.maximum(np.where(counts, np.minimum(of_memory, of_cores), 0), 0)
-    return left, np.where(takes, after, left), takes
 
 
 class Cases(NamedTuple):

@@ -100,7 +100,7 @@ def plan(fleet: FleetArrays, mix: Mix) -> Plan:
 
 
 def _gpus(fleet: FleetArrays) -> Floats:
-    found = np.bincount(fleet.gpu_model[fleet.usable].ravel(), minlength=len(fleet.models))
+    found = np.bincount(fleet.gpu_model[fleet.closed == 0].ravel(), minlength=len(fleet.models))
     return found.astype(np.float64)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
+from purser.core.fleet.facts import UNHEALTHY, FleetNodeFacts, GpuFacts
 from purser.core.placement.mix import Mix
 from purser.core.placement.policies import ArrayPolicy, Setting, policy
 from purser.core.placement.shape import PodShape, taken_by
@@ -18,7 +18,7 @@ GPUS = st.builds(
     memory_mib=st.sampled_from([1000, 15360, 40537]),
     slots=st.sampled_from([1, 2, 10]),
     cores_percent=st.sampled_from([100, 100, 200]),
-    usable=st.sampled_from([True, True, True, False]),
+    closed=st.sampled_from([0, 0, 0, UNHEALTHY]),
 )
 
 

@@ -22,7 +22,7 @@ every_policy = pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def could_take(fleet: FleetArrays, pod: PodShape, row: int, gpu: int) -> bool:
     """Whether a GPU may take a pod, said once more, one number at a time."""
     free = fleet.slots_free[gpu, row]
-    if gpu >= fleet.gpu_count[row] or not fleet.usable[gpu, row] or free < 1 or fleet.alone[gpu, row]:
+    if gpu >= fleet.gpu_count[row] or fleet.closed[gpu, row] or free < 1 or fleet.alone[gpu, row]:
         return False
     if pod.is_alone and free < fleet.slots[gpu, row]:
         return False

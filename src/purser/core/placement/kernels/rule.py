@@ -1,0 +1,201 @@
+"""Whether a GPU takes a container, and what is left of it then: the one rule of filter, bind, scores and reasons.
+
+`obstacles` is arithmetic on the amounts of one GPU. numpy does it for the GPUs of all nodes at once (`look`); numba
+compiles it, and does it for one GPU after the other (`look_each`). The order of the obstacles is that of HAMi's ``Fit``
+for NVIDIA: the first one is the reason that is given. NUMA binding is not here: it concerns sets of devices (`choice`).
+"""
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from purser.core.fleet.facts import ABSENT, CORDONED, DISPUTED, UNHEALTHY
+from purser.core.placement.kernels.arguments import Bools, FleetColumns, GpuDemand, Ints, Obstacles
+from purser.core.placement.reasons import Reason
+
+A = TypeVar("A", int, Obstacles)
+
+_BITS = iter([np.int16(ABSENT << place) for place in range(1, 11)])
+OTHER_MODEL, OTHER_UUID, NO_SLOT, NOT_IDLE, OVER_QUOTA = (next(_BITS) for _ in range(5))
+SHORT_OF_MEMORY, SHORT_OF_CORES, IN_COMPANY, NO_COMPUTE, HELD = _BITS
+
+REASONS: dict[int, Reason] = {
+    UNHEALTHY: Reason.NOT_HEALTHY,
+    CORDONED: Reason.CORDONED,
+    DISPUTED: Reason.DISPUTED,
+    int(OTHER_MODEL): Reason.TYPE_MISMATCH,
+    int(OTHER_UUID): Reason.UUID_MISMATCH,
+    int(NO_SLOT): Reason.SLOTS_EXHAUSTED,
+    int(NOT_IDLE): Reason.EXCLUSIVE_CONFLICT,
+    int(OVER_QUOTA): Reason.QUOTA_NOT_FIT,
+    int(SHORT_OF_MEMORY): Reason.INSUFFICIENT_MEMORY,
+    int(SHORT_OF_CORES): Reason.INSUFFICIENT_CORES,
+    int(IN_COMPANY): Reason.EXCLUSIVE_CONFLICT,
+    int(NO_COMPUTE): Reason.CORES_EXHAUSTED,
+    int(HELD): Reason.EXCLUSIVE_CONFLICT,
+}
+"""By obstacle, in the order in which they are given as reasons; of a GPU that is `ABSENT` nothing is said."""
+
+_PER_GPU = FleetColumns._fields.index("live")
+"""How many of the columns are per GPU."""
+
+
+def obstacles(
+    closed: Any,
+    also: Any,
+    other_model: Any,
+    slots: Any,
+    slots_free: Any,
+    alone: Any,
+    memory_free: Any,
+    memory: Any,
+    cores: Any,
+    cores_free: Any,
+    cores_asked: Any,
+    whole: Any,
+    idle: Any,
+) -> Any:
+    """All that stands between a GPU and a container, as bits; 0: nothing. Of one GPU, or of arrays of GPUs.
+
+    ``closed``: why the GPU takes nobody (see `purser.core.fleet.facts`). ``also``: what else is known to be in the way,
+    `OTHER_UUID` and `OVER_QUOTA`. ``alone``: how many pods hold it alone. ``whole``: the container wants it alone;
+    ``idle``: only a GPU that nobody uses will do.
+    """
+    used = slots_free < slots
+    return (
+        closed
+        | also
+        | other_model * OTHER_MODEL
+        | (slots_free <= 0) * NO_SLOT
+        | (used & idle) * NOT_IDLE
+        | (memory_free < memory) * SHORT_OF_MEMORY
+        | (cores_free < cores_asked) * SHORT_OF_CORES
+        | (used & whole) * IN_COMPANY
+        | ((cores_asked == 0) & (cores > 0) & (cores_free <= 0)) * NO_COMPUTE
+        # Only reached where a device's compute is over-booked (more than 100 percent): else its compute is all taken.
+        | (alone > 0) * HELD
+    )
+
+
+def left_after(
+    memory: Any,
+    memory_then: Any,
+    cores: Any,
+    cores_then: Any,
+    slots_free: Any,
+    whole: Any,
+) -> Any:
+    """How much of a GPU a next pod could have, in thousandths, once the container took its share: of memory or compute
+    whichever is less. Of one GPU, or of arrays of GPUs."""
+    of_memory = 1000 * memory_then // np.maximum(memory, 1)
+    of_cores = 1000 * cores_then // np.maximum(cores, 1)
+    is_shared = (slots_free > 1) & (memory > 0) & (cores > 0) & (whole == 0)
+    return is_shared * np.maximum(np.minimum(of_memory, of_cores), 0)
+
+
+def first(found: A) -> A:
+    """Of several obstacles the one that is given as the reason."""
+    return found & -found
+
+
+def look(
+    columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand, also: Obstacles
+) -> tuple[Ints, Ints, Obstacles, Bools]:
+    """By GPU and row: what is left of it, what would be after it took the container (as it is where it does not), what
+    stands against that; by row, whether the node has all that the pod asks for.
+
+    ``also``: see `obstacles`, by GPU and row; without rows: nothing.
+    """
+    closed, memory, memory_free, cores, cores_free, slots, slots_free, alone, model, left_milli = (
+        column.take(rows, axis=1) for column in columns[:_PER_GPU]
+    )
+    left = left_milli.astype(np.int64)
+    asked = memory * np.int64(demand.memory_percent) // 100 if demand.memory_percent else np.int64(demand.memory_mib)
+    other, cores_asked = ~demand.allowed[model], np.int64(demand.cores_percent)
+    found: Obstacles = obstacles(
+        closed,
+        also if len(also) else np.int16(0),
+        other,
+        slots,
+        slots_free,
+        alone,
+        memory_free,
+        asked,
+        cores,
+        cores_free,
+        cores_asked,
+        demand.alone,
+        demand.idle_only,
+    )
+    takes = found == 0
+    then = left_after(memory, memory_free - asked, cores, cores_free - cores_asked, slots_free, demand.alone)
+    fits = columns.live[rows] & (columns.pods_free[rows] > 0) & (columns.cpu_free_milli[rows] >= demand.cpu_milli)
+    fits &= columns.memory_free_mib_of_node[rows] >= demand.memory_mib_of_node
+    return left, np.where(takes, then, left), found, fits & (takes.sum(axis=0) >= demand.gpu_count)
+
+
+def look_each(
+    closed: Any,
+    memory: Any,
+    memory_free: Any,
+    cores: Any,
+    cores_free: Any,
+    slots: Any,
+    slots_free: Any,
+    alone: Any,
+    model: Any,
+    left_milli: Any,
+    live: Any,
+    pods_free: Any,
+    cpu_free_milli: Any,
+    memory_free_mib_of_node: Any,
+    rows: Any,
+    also: Any,
+    cpu_milli: Any,
+    memory_mib_of_node: Any,
+    gpu_count: Any,
+    memory_mib: Any,
+    memory_percent: Any,
+    cores_percent: Any,
+    wants_alone: Any,
+    idle_only: Any,
+    allowed: Any,
+) -> Any:
+    """As `look`, one GPU after the other: for numba, with columns and demand one by one."""
+    gpus, nodes = memory.shape[0], len(rows)
+    left, after = np.empty((gpus, nodes), np.int64), np.empty((gpus, nodes), np.int64)
+    found, fits = np.empty((gpus, nodes), np.int16), np.empty(nodes, np.bool_)
+    taking = np.zeros(nodes, np.int64)
+    for g in range(gpus):
+        for n in range(nodes):
+            row = rows[n]
+            size, size_cores = np.int64(memory[g, row]), np.int64(cores[g, row])
+            free, free_cores = np.int64(memory_free[g, row]), np.int64(cores_free[g, row])
+            asked = size * memory_percent // 100 if memory_percent else memory_mib
+            found[g, n] = obstacles(
+                closed[g, row],
+                also[g, n] if len(also) else np.int16(0),
+                not allowed[model[g, row]],
+                slots[g, row],
+                slots_free[g, row],
+                alone[g, row],
+                free,
+                asked,
+                size_cores,
+                free_cores,
+                cores_percent,
+                wants_alone,
+                idle_only,
+            )
+            left[g, n] = after[g, n] = left_milli[g, row]
+            if found[g, n] == 0:
+                taking[n] += 1
+                after[g, n] = left_after(
+                    size, free - asked, size_cores, free_cores - cores_percent, slots_free[g, row], wants_alone
+                )
+    for n in range(nodes):
+        row = rows[n]
+        has_room = cpu_free_milli[row] >= cpu_milli and memory_free_mib_of_node[row] >= memory_mib_of_node
+        fits[n] = live[row] and pods_free[row] > 0 and has_room and taking[n] >= gpu_count
+    return left, after, found, fits
