@@ -32,11 +32,15 @@ from aiohttp import web
 os.environ["PURSER_KERNELS"] = "numpy"
 
 import purser
+from purser.core.placement import kernels
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler import run as scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings
+
+if hasattr(kernels, "use"):  # trees before read the environment
+    kernels.use("numpy")
 
 SRC = Path(purser.__file__).parent
 NODE_NAMES = ["node-0", "node-1", "node-2"]
