@@ -15,7 +15,7 @@ from purser.lab.controlplane.real import pods_allowed
 
 from .kubelets import CHECKPOINT, Config, NodeKubelet
 from .side import DOMAIN, Side
-from .steps import Remove, Scenario, is_offered
+from .steps import Remove, Scenario, Stop
 
 _PATIENCE_S = 15.0
 """How long kubelets have to come to agree."""
@@ -108,12 +108,13 @@ class Pair:
 async def _clear(side: Side) -> None:
     names = tuple(pod["metadata"]["name"] for pod in await side.pods())
     await Remove(names).do(side)
-    for plugin in side.plugins.values():
-        await plugin.stop()
+    await asyncio.gather(*(_end(side, resource) for resource in side.plugins))
+
+
+async def _end(side: Side, resource: str) -> None:
     # A kubelet that notices the end only after the next one's registration would end that one (since 1.25).
     with contextlib.suppress(grpc.aio.AioRpcError, AssertionError):
-        for resource in side.plugins:
-            await side.until(f"without {resource}", lambda name=resource: is_offered(side, name, 0))
+        await Stop(resource).do(side)
 
 
 def _different(one: Any, other: Any, path: str = "") -> Iterator[str]:

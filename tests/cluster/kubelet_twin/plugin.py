@@ -44,8 +44,10 @@ class Script:
 class Plugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
     """One resource's plugin for one kubelet."""
 
-    def __init__(self, resource: str, script: Script) -> None:
+    def __init__(self, resource: str, script: Script, by_watcher: bool = False) -> None:
         self.resource = resource
+        self.by_watcher = by_watcher
+        """Whether kubelet finds it by its socket."""
         self.script = script
         self.calls: list[Call] = []
         self._streams: list[asyncio.Queue[list[api_pb2.Device]]] = []
@@ -67,13 +69,17 @@ class Plugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationSe
         self._server.add_insecure_port(f"unix:{self._socket}")
         await self._server.start()
 
+    def withdraw(self) -> None:
+        """Remove its socket, and go on with who is connected."""
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+
     async def stop(self) -> None:
         """Go away, as a process that ends; its socket goes with it."""
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
-        if self._socket is not None:
-            self._socket.unlink(missing_ok=True)
+        self.withdraw()
 
     async def register(self, folder: Path, version: str = "v1beta1") -> None:
         """Introduce itself to the kubelet whose socket is in a folder. Raises grpc.aio.AioRpcError."""

@@ -220,7 +220,7 @@ class Start:
     by_watcher: bool = False
 
     async def do(self, side: Side) -> None:
-        plugin = Plugin(DOMAIN + self.resource, replace(self.script))
+        plugin = Plugin(DOMAIN + self.resource, replace(self.script), self.by_watcher)
         before, side.plugins[self.resource] = side.plugins.get(self.resource), plugin
         if self.by_watcher:
             await plugin.serve(side.kubelet.folder / "plugins_registry")
@@ -236,14 +236,26 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """End a plugin, and wait until the node offers none of its devices any more."""
+    """End a plugin, and wait until the node offers none of its devices any more.
+
+    kubelet looks once a second which of the sockets that it found are gone. It then ends the plugin of the resource
+    that it asks by now: one that registered after the end of its connection and before that look is lost. So the
+    socket goes first, and the plugin stays until kubelet has ended it."""
 
     resource: str
 
     async def do(self, side: Side) -> None:
         plugin = side.plugins[self.resource]
-        await plugin.stop()
-        await side.until(f"without {self.resource}", lambda: is_offered(side, self.resource, 0))
+        try:
+            if plugin.by_watcher:
+                plugin.withdraw()
+                await self._gone(side)
+        finally:
+            await plugin.stop()
+        await self._gone(side)
+
+    async def _gone(self, side: Side) -> None:
+        await side.until(f"without {self.resource}", lambda: _is_offered(side, self.resource, 0))
 
 
 @dataclass(frozen=True)
@@ -385,12 +397,12 @@ async def _offered(side: Side, resource: str) -> None:
     healthy = side.plugins[resource].script.healthy
 
     async def offered() -> bool:
-        return side.registered(resource) == set(healthy) and await is_offered(side, resource, len(healthy))
+        return side.registered(resource) == set(healthy) and await _is_offered(side, resource, len(healthy))
 
     await side.until(f"offering {healthy} of {resource}", offered)
 
 
-async def is_offered(side: Side, resource: str, count: int) -> bool:
+async def _is_offered(side: Side, resource: str, count: int) -> bool:
     """Whether the node has so many healthy devices."""
     capacity = (await side.offers()).get(resource)
     return capacity is not None and capacity[1] == count

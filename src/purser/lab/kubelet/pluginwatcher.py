@@ -1,8 +1,12 @@
 """kubelet's plugin watcher: the way to register without kubelet.sock.
 
 A plugin serves pluginregistration's Registration on a socket below plugins_registry/. kubelet finds the socket, asks
-who it is, connects to its device plugin service, and says how that came out; a socket that goes away ends the plugin.
-A registration that failed is tried again, after longer and longer pauses.
+who it is, connects to its device plugin service, and says how that came out; a socket that goes away ends the plugin,
+or the one of its resource that registered since. A registration that failed is tried again, after longer and longer
+pauses.
+
+The real one looks once a second what came and went (``loopSleepDuration`` of its plugin manager), so that a plugin that
+comes back as its socket goes may be ended up to a second later. Here that is noticed at once.
 """
 
 import asyncio

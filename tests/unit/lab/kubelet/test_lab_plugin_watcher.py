@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from tests.unit.lab.kubelet.rig import GPU, Node, Plugin, container, running, serving
+from tests.unit.lab.kubelet.rig import GPU, Node, Plugin, container, register, running, serving
 
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from purser.lab.kubelet.pluginwatcher import PluginWatcher
@@ -117,6 +117,18 @@ async def test_a_socket_that_goes_away_ends_the_plugin(watched):
         await watched.until_capacity(3)
         socket.unlink()
         await watched.until_capacity(0, listed=3)
+
+
+async def test_a_socket_that_goes_away_ends_the_plugin_that_registered_since(watched):
+    registrar, newer = Registrar(), Plugin(("n",))
+    socket = watched.folder / "plugins_registry/gpu.sock"
+    async with serving(watched, Plugin(), socket, registrar.add), serving(watched, newer):
+        await registrar.outcome()
+        await watched.until_capacity(3)
+        await register(watched)
+        await watched.until_capacity(1)
+        socket.unlink()
+        await watched.until_capacity(0, listed=1)
 
 
 async def test_a_plugin_that_was_there_before_kubelet_is_found(folder):
