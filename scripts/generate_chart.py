@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from purser.operator import rbac
-from purser.operator.definition import crd
+from purser.operator.manifests import rbac
+from purser.operator.policy import crd
 from purser.scheduler.node_policies import match_conditions, node_policies
 from purser.scheduler.settings import ServiceTarget, WebhookSettings
 from purser.scheduler.webhook_configurations import mutating_configuration, nodes_webhook, validating_configuration

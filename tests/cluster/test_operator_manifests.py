@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from purser.operator.definition import definition
-from purser.operator.kernel.drift import projection
+from purser.operator.manifests.objects import projection
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
+from purser.operator.policy.crd import definition
 from tests.cluster.kubernetes import RealCluster
 from tests.cluster.purser_processes import PURSER
 from tests.unit.deploy.test_helm_chart import render
-from tests.unit.operator.operands.wanteds import KINDS, NAMESPACE, POOLS, SPECS, rendered
+from tests.unit.operator.manifests.wanteds import KINDS, NAMESPACE, POOLS, SPECS, rendered
 
 JOBS_ACCOUNT = "purser-define"
 KINDS_OF_THE_CHART = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")

@@ -11,8 +11,8 @@ import pytest
 
 from purser.lab.controlplane.process import Process
 from purser.lab.driver.node import SimulatedDriver
+from purser.operator.manifests.discovery import GFD_ACCOUNT
 from purser.operator.names import GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL, NFD_KERNEL_LABEL, NFD_PREFIX
-from purser.operator.operands.gfd import ACCOUNT as GFD_ACCOUNT
 
 from .kubernetes import RealCluster
 from .neighbours import ACCOUNTS, manifests, program, wait_established

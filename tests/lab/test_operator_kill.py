@@ -16,9 +16,9 @@ import pytest
 from aiohttp import web
 
 from purser.kube.resources import DAEMON_SETS, NODES, PODS
+from purser.operator.manifests.objects import OWNED
 from purser.operator.names import APPLIED_HASH_ANNOTATION, DEPLOY_PREFIX, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.order import Operand
-from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
 from tests.lab import IS_LONG

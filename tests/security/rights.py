@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from purser.operator.operands.accounts import ACCOUNTS
+from purser.operator.manifests.rbac import ACCOUNTS
 from tests.unit.deploy.test_helm_chart import render
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from purser.core.node_writers import (
     NodeWrite,
     refusal,
 )
-from purser.operator.operands.accounts import ACCOUNTS
+from purser.operator.manifests.rbac import ACCOUNTS
 from purser.scheduler.node_policies import node_policies, user_of
 from purser.scheduler.node_webhook import NodeWrites
 from purser.scheduler.validation import Validation

@@ -30,10 +30,10 @@ from purser.kube.objects import ObjectMeta, Pod
 from purser.lab.kubelet.endpoints import Endpoints, _Endpoint
 from purser.lab.kubelet.node import NodeReporter, NodeSettings
 from purser.lab.kubelet.podworkers import PodWorkers
-from purser.operator.kernel.active_policy import generation_of
 from purser.operator.observing import Observer
 from purser.operator.observing import observer as observer_module
 from purser.operator.observing.objects import ObservedNode
+from purser.operator.policy.active import generation_of
 from purser.scheduler import extender as extender_module
 from purser.scheduler import run as scheduler_run
 from purser.scheduler import topologies as topologies_module

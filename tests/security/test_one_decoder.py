@@ -13,12 +13,12 @@ OWN = {
     "yaml_reading.py",
     # Plain values that a reader has let in, of bounded depth; each raises its own error.
     "core/kubelet/config.py",
-    "operator/importing/drivers.py",
-    "operator/importing/effects.py",
-    "operator/importing/policy.py",
-    "operator/importing/sections.py",
-    "operator/kernel/active_policy.py",
-    "operator/operands/parts.py",
+    "operator/policy/importing/drivers.py",
+    "operator/policy/importing/effects.py",
+    "operator/policy/importing/policy.py",
+    "operator/policy/importing/sections.py",
+    "operator/policy/active.py",
+    "operator/manifests/parts.py",
     "operator/policy/decoding.py",
     # Read by a command that its user runs, on that user's own files.
     "kube/config.py",

@@ -10,22 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from purser.operator.kernel import leaving_out as module
-from purser.operator.kernel import nodes_to_look_into, reconcile
-from purser.operator.kernel.leaving_out import decided
+from purser.operator.deciding import isolation as module
+from purser.operator.deciding import nodes_to_look_into, reconcile
+from purser.operator.deciding.isolation import decided
 from purser.operator.model import Delete, DeletePod, Evict, NodeView, PatchNode, RoundOutcome, Snapshot, WriteStatus
 from purser.operator.names import UPGRADE_STATE_LABEL
 from tests.unit.operator.world import World
 
 STAGES = {
-    "presence": "kernel.facts.has_gpu",
-    "facts": "kernel.facts.facts_of",
-    "operating system": "kernel.facts.os_of",
-    "runtime": "kernel.facts.runtime_of",
-    "users' words": "kernel.facts.users_word",
-    "place": "kernel.standing._place",
-    "standing": "kernel.standing._standing",
-    "operand": "kernel.standing._on_node",
+    "presence": "gates.facts.has_gpu",
+    "facts": "gates.facts.facts_of",
+    "operating system": "gates.facts.os_of",
+    "runtime": "gates.facts.runtime_of",
+    "users' words": "gates.facts.users_word",
+    "place": "gates.assignment._place",
+    "standing": "gates.progress._standing",
+    "operand": "gates.progress._on_node",
     "pods that are looked into": "upgrade.states.needs_workloads",
     "whether an upgrade is under way": "upgrade.states.state_of",
     "whether it is unavailable": "upgrade.budget.takes_no_pods",
@@ -34,11 +34,11 @@ STAGES = {
     "beginning": "upgrade.machine.begin",
     "MIG": "mig.machine.next_step",
     "MIG's record": "mig.states.change_of",
-    "gates": "kernel.gates.gate_patch",
+    "gates": "gates.labels.gate_patch",
     "the write": "merging.merged",
-    "status": "kernel.status.is_complete",
-    "causes": "kernel.failing._causes",
-    "cleaning up": "kernel.cleanup.stripped",
+    "status": "deciding.status.is_complete",
+    "causes": "deciding.failing._causes",
+    "cleaning up": "gates.labels.removal_patch",
 }
 SPEC = {"driver": {"version": "1.0", "upgradePolicy": {"autoUpgrade": True}}, "migManager": {"enabled": True}}
 NAMES = ("n1", "n2", "n3", "n4", "n5")
@@ -182,7 +182,7 @@ def test_a_policy_that_leaves_waits_for_a_node_that_it_fails_on() -> None:
 def test_what_fails_without_any_node_is_no_nodes_fault() -> None:
     world = world_at(0, 1, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["purser.operator.kernel.reconcile"], "render", lambda wanted: 1 // 0)
+        patch.setattr(sys.modules["purser.operator.deciding.reconcile"], "render", lambda wanted: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             world.round()
 

@@ -143,8 +143,8 @@ def import_(
     """
     import sys
 
-    from purser.operator.importing import import_policy
-    from purser.operator.observing.nvidia import nvidia_objects
+    from purser.operator.observing.kinds import nvidia_objects
+    from purser.operator.policy.importing import import_policy
 
     objects = _read_all(file) if file is not None else _ask(kubeconfig, context, nvidia_objects)
     try:
@@ -172,7 +172,7 @@ def crd(
     Example: purser operator crd --apply
     """
     from purser.operator.defining import define, preview_definition
-    from purser.operator.definition import definition
+    from purser.operator.policy.crd import definition
 
     if dry_run and not apply:
         fail("--dry-run goes with --apply: alone nothing is changed", MISUSED)

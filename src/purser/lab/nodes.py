@@ -27,9 +27,9 @@ from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
+from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
+from purser.operator.manifests.parts import GPU_DISCOVERY
 from purser.operator.names import OPERAND_LABEL
-from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
-from purser.operator.operands.parts import GPU_DISCOVERY
 from purser.operator.order import Operand
 
 _KUBELET_RETRY_S = 1.0

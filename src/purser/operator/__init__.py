@@ -1,29 +1,32 @@
 """The operator: a GPU stack rolled out node by node, in order, as one ClusterPolicy says.
 
 Everything that decides is pure. An edge takes a `Snapshot` of policies, nodes, owned objects and pods (``observing``),
-one function turns it into an `Outcome` (``kernel``), and another edge writes that (``acting``). Nothing is remembered
-between two rounds but what stands in the API: labels and annotations of nodes, and owned objects. That is why the
-operator may be killed between any two writes, and why `plan`, `--dry-run` and the tests call what production calls.
+one function turns it into a `RoundOutcome` (``deciding``), and another edge writes that (``acting``). Nothing is
+remembered between two rounds but what stands in the API: labels and annotations of nodes, and owned objects. That is
+why the operator may be killed between any two writes, and why `plan`, `--dry-run` and the tests call what production
+calls.
 
-What is decided, pure:
+Four rooms, each with its entrance in its ``__init__``, where its states are drawn:
 
-- ``policy``: the ClusterPolicy as types, its defaults and checks; ``definition``: the CRD, generated from them.
-- ``names``, ``order``, ``owned``: labels and annotations; which operand needs which; kinds of objects that are made.
-  ``model``: the nouns that pass between the parts. ``merging``, ``selectors``, ``wording``: what several of them need.
-- ``kernel``: the round. ``operands``: the manifests of what runs on nodes.
-- ``upgrade``, ``mig``: the state machines that replace drivers and change MIG layouts, node by node; ``nodework``: what
-  they share. Neither imports the other.
-- ``importing``: policies of NVIDIA's operator as Purser's. ``rbac``: what the operator may do.
+- ``gates``: which operand a node gets now: what a node is, where it belongs, how far its operands are.
+- ``upgrade``: replaces drivers node by node, within bounds.
+- ``mig``: changes MIG layouts node by node, within the same bounds.
+- ``manifests``: the objects that run it all, and whether they have to be applied.
 
-What is done:
+Around them:
 
-- ``observing``, ``acting``: the edges to the API server. ``metrics``, ``gauges``: what is told to monitoring.
+- ``policy``: the ClusterPolicy as types, its defaults, checks and CRD, and which of several is active;
+  ``policy.importing``: policies of NVIDIA's operator as Purser's.
+- ``names``, ``order``: labels and annotations; which operand needs which. ``model``: the nouns between the rooms.
+  ``maintenance``: what upgrades and MIG changes share. ``wording``: how many things are named in a sentence.
+- ``deciding``: the round, which asks the rooms and puts their answers together.
+- ``observing``, ``acting``: the edges to the API server. ``metrics``: what is exposed to Prometheus.
 - ``running`` with its ``settings``: the process, composed; ``rounds``: one round after the other.
-- ``previewing``: what a round or an upgrade would do; ``uninstall``: the way out, and what remains on it.
-- ``defining``: the CRD brought up to date.
+- ``previewing``: what a round or an upgrade would do; ``uninstall``: the way out; ``defining``: the CRD brought up to
+  date.
 
-A node gets an operand by its label ``nvidia.com/gpu.deploy.<operand>``, which the kernel sets once everything that the
-operand needs is ready on that very node. So nodes never wait for one another.
+A node gets an operand by its label ``nvidia.com/gpu.deploy.<operand>``, which is set once everything that the operand
+needs is ready on that very node. So nodes never wait for one another.
 
 Not here: what runs on the node (discovery and the MIG worker are ``purser.agent``'s), which pod gets which GPU, and the
 API client (``purser.kube``).

@@ -3,10 +3,10 @@
 import asyncio
 
 from purser.kube import Client, KubeError, NotFoundError, Raw
-from purser.operator.acting.diff import text_diff
-from purser.operator.definition import definition
-from purser.operator.kernel.drift import projection
+from purser.operator.acting.dry import text_diff
+from purser.operator.manifests.objects import projection
 from purser.operator.observing.kinds import DEFINITIONS
+from purser.operator.policy.crd import definition
 
 LOOK_S = 0.1
 PATIENCE_S = 30.0

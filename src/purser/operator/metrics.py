@@ -12,10 +12,18 @@ from prometheus_client.registry import Collector
 
 from purser.operator.acting import Result
 from purser.operator.acting.writer import describe
-from purser.operator.gauges import HELP, PREFIX, Gauge, Reconciliation
-from purser.operator.kernel.active_policy import old_status
-from purser.operator.model import Action, RoundOutcome, Snapshot, WriteStatus
+from purser.operator.model import (
+    GAUGE_HELP,
+    GAUGE_PREFIX,
+    Action,
+    Gauge,
+    Reconciliation,
+    RoundOutcome,
+    Snapshot,
+    WriteStatus,
+)
 from purser.operator.policy import ClusterPolicyStatus
+from purser.operator.policy.active import old_status
 
 
 class _LeadersGauges(Collector):
@@ -29,7 +37,7 @@ class _LeadersGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         for gauge in Gauge:
             if gauge in self.values:
-                yield GaugeMetricFamily(PREFIX + gauge, HELP[gauge], self.values[gauge])
+                yield GaugeMetricFamily(GAUGE_PREFIX + gauge, GAUGE_HELP[gauge], self.values[gauge])
         if self.operands:
             name, labels = "purser_operator_node_operands", ("operand", "state")
             family = GaugeMetricFamily(name, "Nodes by operand and state.", labels=labels)
@@ -45,8 +53,8 @@ class OperatorMetrics:
         self.registry = CollectorRegistry()
         self._gauges = _LeadersGauges()
         self.registry.register(self._gauges)
-        self._rounds = Counter(PREFIX + "reconciliation", "Rounds so far.", registry=self.registry)
-        self._failed = Counter(PREFIX + "reconciliation_failed", "Rounds that failed.", registry=self.registry)
+        self._rounds = Counter(GAUGE_PREFIX + "reconciliation", "Rounds so far.", registry=self.registry)
+        self._failed = Counter(GAUGE_PREFIX + "reconciliation_failed", "Rounds that failed.", registry=self.registry)
         self._seconds = Histogram(
             "purser_operator_round_seconds", "How long a round takes, writes included.", registry=self.registry
         )

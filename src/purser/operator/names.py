@@ -50,7 +50,7 @@ DEPLOY_OPERANDS_LABEL = "nvidia.com/gpu.deploy.operands"
 NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_GPU_LABELS = tuple(f"{NFD_PREFIX}pci-{which}.present" for which in ("10de", "0300_10de", "0302_10de"))
 """As node-feature-discovery is configured as a rule. Which fields they have is its administrator's choice (its
-``deviceLabelFields``): the kernel reads them all, but a selector of nodes has to spell them out."""
+``deviceLabelFields``): the operator reads them all, but a selector of nodes has to spell them out."""
 NFD_GROUP = "nfd.k8s-sigs.io"
 NFD_OS_ID_LABEL = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION_LABEL = f"{NFD_PREFIX}system-os_release.VERSION_ID"

@@ -11,18 +11,18 @@ from purser.core.times import spelled
 from purser.kube import Client, KubeError
 from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform
-from purser.operator.definition import unknown_fields
-from purser.operator.kernel import nodes_to_look_into, reconcile, upgrade_fleet
-from purser.operator.kernel.active_policy import choose, name_of
-from purser.operator.kernel.standstill import UNDEFINED, elsewhere
+from purser.operator.deciding import nodes_to_look_into, reconcile, upgrade_fleet
+from purser.operator.deciding.policies import elsewhere
+from purser.operator.manifests.parts import GPU_DISCOVERY
 from purser.operator.model import Action, Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import is_namespace, no_namespace
-from purser.operator.operands.parts import GPU_DISCOVERY
 from purser.operator.order import Operand
 from purser.operator.policy import PolicyError, decode
-from purser.operator.policy.checks import is_name
+from purser.operator.policy.active import UNDEFINED, choose, name_of
+from purser.operator.policy.crd import unknown_fields
+from purser.operator.policy.decoding import is_name
 from purser.operator.policy.fields import Image
 from purser.operator.upgrade import UpgradeInputs, UpgradePlan, is_due, plan
 

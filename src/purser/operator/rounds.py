@@ -1,4 +1,4 @@
-"""One round after the other: observe, decide, write. Triggered by changes, and by time where the kernel asks for it."""
+"""One round after the other: observe, decide, write. Triggered by changes, and by time where a round asks for it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +12,7 @@ from purser.kube.objects import ObjectReference
 from purser.kube.resources import NODES
 from purser.operator.acting import FailedAction, Result, Writer, perform
 from purser.operator.acting.writer import subject
-from purser.operator.kernel import nodes_to_look_into, reconcile
+from purser.operator.deciding import nodes_to_look_into, reconcile
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import Evict, ObjectKey, RefusedWrite, RoundOutcome, Say, Snapshot
 from purser.operator.names import GROUP, VERSION
@@ -65,7 +65,7 @@ class Rounds:
         clock: Clock | None = None,
         failures: ObjectFailures | None = None,
     ):
-        """``failures`` is told of nodes that the kernel fails on."""
+        """``failures`` is told of nodes that rounds fail on."""
         self.queue: WorkQueue[str] = WorkQueue(initial_s=max(apart_s, 0.1), cap_s=30.0, clock=clock)
         self._observer = observer
         self._writer = writer
@@ -183,5 +183,5 @@ def refusals_of(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[Refuse
 
 
 def _is_outdated(failure: FailedAction) -> bool:
-    """Decided from what was not so any more. When an eviction is asked for again the kernel says."""
+    """Decided from what was not so any more. When an eviction is asked for again the round says."""
     return failure.expected and not isinstance(failure.action, Evict)

@@ -4,7 +4,7 @@ import helm_python
 import pytest
 import yaml
 
-from purser.operator.operands.device_plugin import METRICS_PORT
+from purser.operator.manifests.device_plugin import METRICS_PORT
 
 from .test_helm_chart import VARIANTS, find, render
 

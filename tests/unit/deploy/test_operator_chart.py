@@ -8,13 +8,12 @@ import pytest
 from purser.kube import Resource
 from purser.kube.policy_group import budgets_resource
 from purser.kube.resources import NODES, PODS
-from purser.operator.definition import crd
+from purser.operator.manifests import render as render_operands
+from purser.operator.manifests.objects import MONITORS, OWNED
+from purser.operator.manifests.rbac import ACCOUNTS
 from purser.operator.model import RenderInputs, RuntimeKind
 from purser.operator.observing.kinds import RIVALS
-from purser.operator.operands import render as render_operands
-from purser.operator.operands.accounts import ACCOUNTS
-from purser.operator.owned import MONITORS, OWNED
-from purser.operator.policy import CLUSTER_POLICIES, decode
+from purser.operator.policy import CLUSTER_POLICIES, crd, decode
 
 from .commands import assert_parses
 from .test_helm_chart import VARIANTS, find, render

@@ -11,7 +11,7 @@ from cel_expr_python import cel
 
 from purser.lab.apiserver import structural
 from purser.lab.apiserver.schema import Loader, Schema
-from purser.operator.definition import crd
+from purser.operator.policy import crd
 
 RULES = "x-kubernetes-validations"
 

@@ -11,9 +11,8 @@ from purser.kube import Client, Informer, KubeError
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.resources import PODS
 from purser.lab.controllers.manager import run_controllers, run_scheduler
-from purser.operator.definition import crd
 from purser.operator.observing.kinds import DEFINITIONS
-from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.policy import CLUSTER_POLICIES, crd
 from purser.operator.running import run
 from purser.operator.settings import LeaseSettings, OperatorSettings
 

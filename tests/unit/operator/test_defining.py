@@ -14,9 +14,9 @@ from tests.unit.operator.embedded import Embedded, embedded
 from purser.kube import KubeError, NotFoundError
 from purser.operator import defining
 from purser.operator.defining import define
-from purser.operator.definition import definition
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.policy.crd import definition
 
 PURSER = Path(sys.executable).with_name("purser")
 NAME = "clusterpolicies.purser.dev"

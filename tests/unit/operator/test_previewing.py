@@ -15,8 +15,8 @@ from purser.kube import Client, ClusterConfig, KubeError
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.operator import previewing
 from purser.operator.defining import define, preview_definition
+from purser.operator.manifests.objects import OWNED
 from purser.operator.observing.kinds import DEFINITIONS
-from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import MisusedError, PreviewError, planned, preview
 from purser.operator.uninstall import preview_uninstall, uninstall

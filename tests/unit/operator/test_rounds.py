@@ -15,9 +15,19 @@ from purser.kube import (
 )
 from purser.kube.failures import ObjectFailures
 from purser.operator import rounds as module
-from purser.operator.gauges import Gauge
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.model import Apply, Evict, LeftOut, NodeView, NodeWorkload, PatchNode, RoundOutcome, Say, Snapshot
+from purser.operator.model import (
+    Apply,
+    Evict,
+    Gauge,
+    LeftOut,
+    NodeView,
+    NodeWorkload,
+    PatchNode,
+    RoundOutcome,
+    Say,
+    Snapshot,
+)
 from purser.operator.rounds import RoundError, Rounds
 
 PATCH = PatchNode(node="a", labels={"x": "y"})

@@ -13,6 +13,7 @@ from tests.unit.operator.stack import POLICY, stack
 
 from purser.kube import InvalidError, NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
+from purser.operator.manifests.objects import OWNED
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
     FIELD_MANAGER,
@@ -23,7 +24,6 @@ from purser.operator.names import (
 )
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.order import Operand
-from purser.operator.owned import OWNED
 from purser.operator.policy import CLUSTER_POLICIES
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
@@ -387,7 +387,7 @@ async def test_beside_another_operator_nothing_is_written_until_it_has_left(one)
 
 
 async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_gone(one, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("purser.operator.kernel.reconcile"), "LOOK_ELSEWHERE_S", 0.1)
+    monkeypatch.setattr(importlib.import_module("purser.operator.deciding.reconcile"), "LOOK_ELSEWHERE_S", 0.1)
     await one.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
     await one.client.patch_merge(CLUSTER_POLICIES, "policy", {"status": {"namespace": "theirs"}}, subresource="status")
     async with one.operator() as port, aiohttp.ClientSession() as session:

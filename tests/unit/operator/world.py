@@ -19,10 +19,9 @@ from purser.core.node_facts import NodeFacts, PciGpu
 from purser.core.taints import Taint
 from purser.core.times import spelled
 from purser.operator.acting.writer import subject
-from purser.operator.kernel import nodes_to_look_into, reconcile
-from purser.operator.kernel.drift import hash_of
-from purser.operator.kernel.missing_pods import untolerated
-from purser.operator.merging import patched
+from purser.operator.deciding import nodes_to_look_into, reconcile
+from purser.operator.gates.progress import untolerated
+from purser.operator.manifests.objects import hash_of
 from purser.operator.model import (
     Action,
     Adopt,
@@ -42,6 +41,7 @@ from purser.operator.model import (
     SetFinalizer,
     Snapshot,
     WriteStatus,
+    patched,
 )
 from purser.operator.names import (
     DRIVER_CONFIG_LABEL,

@@ -7,7 +7,7 @@ import msgspec
 
 from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
 from purser.kube.resources import PODS
-from purser.operator.kernel.drift import removal
+from purser.operator.manifests.objects import removal
 from purser.operator.model import (
     Action,
     Adopt,

@@ -16,10 +16,10 @@ A node is emptied for a change only within the bound of driver upgrades (``drive
 count the same nodes. One that is unavailable anyway needs no room.
 
 Not here: applying a layout (the MIG worker in ``purser.agent.mig``), what it shares with driver upgrades
-(``nodework``), and the writing (``acting``).
+(``maintenance``), and the writing (``acting``).
 """
 
-from purser.operator.mig.advance import advance, waiting_of
+from purser.operator.mig.machine import advance, waiting_of
 from purser.operator.mig.states import GPU_CLIENTS, MigFleet, holds, is_under_way, needs_workloads, pause_of, trouble_of
 
 __all__ = [

@@ -1,13 +1,33 @@
-"""What a MIG change does next on one node: one small step, in one write."""
+"""What a MIG change does next on one node, one small step in one write; and all nodes' steps in one round."""
 
 from collections.abc import Collection
 
 import msgspec
 
-from purser.core.mig_messages import MigRequest
-from purser.core.names import MIG_WANTED_ANNOTATION
+from purser.core.mig_messages import MigRequest, MigResult
+from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node_annotations import encode
-from purser.operator.mig.ending import abandon, answered, end, given_back, stop, stopping
+from purser.operator.maintenance import (
+    UNKNOWN_PODS,
+    Cordoner,
+    DisruptionLedger,
+    Leaving,
+    NodeStep,
+    Texts,
+    ask_again,
+    ask_to_leave,
+    claim,
+    deadline,
+    evictable_gpu_pods,
+    gpu_pods,
+    is_cordoned_by,
+    is_over,
+    is_to_come,
+    lift,
+    moves_of,
+    patch,
+    to,
+)
 from purser.operator.mig.states import (
     FAILED,
     GPU_CLIENTS,
@@ -16,23 +36,89 @@ from purser.operator.mig.states import (
     MigChange,
     MigFleet,
     change_of,
+    following,
     is_managed,
     is_of_now,
     is_under_way,
     lost_change,
+    record,
     result_now,
     result_of,
+    say,
+    state_label,
+    trouble_of,
     wanted_profile,
 )
-from purser.operator.mig.writing import following, record, say, state_label
-from purser.operator.model import Standing
-from purser.operator.names import MIG_STATE_LABEL
-from purser.operator.nodework.clocks import deadline, is_over, is_to_come
-from purser.operator.nodework.cordons import Cordoner, claim, is_cordoned_by
-from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.evicting import Leaving, ask_to_leave, evictable_gpu_pods, gpu_pods
-from purser.operator.nodework.steps import UNKNOWN_PODS, NodeStep, ask_again, patch, to
+from purser.operator.model import DeletePod, Moves, NodeView, PatchNode, Standing
+from purser.operator.names import MIG_STATE_LABEL, MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
+from purser.operator.wording import natural
+
+# --- ends
+
+
+OVER: Texts = {MIG_STEP_ANNOTATION: None, MIG_WANTED_ANNOTATION: None}
+
+
+def end(standing: Standing, state: str, why: str, unanswered: MigChange | None = None) -> NodeStep:
+    """Whatever happened: in one write the node is given back. What no worker answered is written down for it."""
+    node, told = standing.node, OVER
+    if unanswered is not None:
+        told = OVER | {MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))}
+    said = say(node, f"MIG change: {state}: {why}", warning=state == FAILED)
+    return to(given_back(node, why, state_label(state), told), said)
+
+
+def abandon(standing: Standing, why: str) -> NodeStep:
+    """Before anything was applied: the node is given back, and what is wanted then begins from the start."""
+    return to(given_back(standing.node, why, state_label(None), OVER))
+
+
+def given_back(node: NodeView, why: str, labels: Texts, told: Texts) -> PatchNode:
+    """The cordon is lifted if it is ours."""
+    marks, unschedulable = lift(node, Cordoner.MIG)
+    return patch(node, why, labels=labels, annotations=told | marks, unschedulable=unschedulable)
+
+
+def answered(standing: Standing, change: MigChange) -> NodeStep | None:
+    """The worker says that it is done, in whichever way; None: it does not."""
+    result = result_of(standing.node, change.apply_attempt)
+    if result is None:
+        return None
+    if not result.error:
+        return end(standing, SUCCESS, f"MIG layout {change.profile} is applied")
+    if change.step == "stopping":  # for what, its worker does not say
+        return end(standing, FAILED, f"{change.why}: {result.error}", change)
+    return end(standing, FAILED, result.error)
+
+
+def stop(standing: Standing, fleet: MigFleet, change: MigChange, why: str) -> NodeStep:
+    """The request is withdrawn. Who took it up may still be cutting GPUs: the node is held until those have gone."""
+    pods = tuple(sorted(pod.uid for pod in standing.pods if pod.operand == Operand.MIG_MANAGER))
+    if not pods:
+        return end(standing, FAILED, why, change)
+    stopping = msgspec.structs.replace(change, step="stopping", since=fleet.now, why=why, pods=pods)
+    told = record(stopping) | {MIG_WANTED_ANNOTATION: None}
+    made = patch(standing.node, f"{why}: its MIG manager is stopped", annotations=told)
+    return to(made, say(standing.node, f"MIG layout {change.profile}: {why}: its MIG manager is stopped", warning=True))
+
+
+def stopping(standing: Standing, change: MigChange) -> NodeStep:
+    """The pods that may be at it are told to go; the node is given back once none of them is left."""
+    done = answered(standing, change)
+    if done is not None:
+        return done
+    there = [pod for pod in standing.pods if pod.uid in change.pods]
+    if not there:
+        return end(standing, FAILED, change.why, change)
+    deletions = tuple(
+        DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.going
+    )
+    return NodeStep(deletions=deletions, waits=f"waits for the MIG manager's pod {there[0].name} to go")
+
+
+# --- steps
+
 
 MANAGER_GONE = "the MIG manager is gone from the node"
 
@@ -200,3 +286,36 @@ def _apply(standing: Standing, fleet: MigFleet, change: MigChange) -> NodeStep:
     if is_over(until, fleet.now):
         return stop(standing, fleet, change, f"it was not applied within {timeout} s")
     return NodeStep(waits="waits for its MIG worker to apply the layout", until=until)
+
+
+# --- the fleet
+
+
+def advance(fleet: MigFleet) -> Moves:
+    """What to do next on every node: at most one patch each."""
+    ledger, nodes = DisruptionLedger(fleet.budgets), sorted(fleet.standings, key=lambda each: natural(each.node.name))
+    may_empty = _turn(nodes, fleet)
+    return moves_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
+
+
+def waiting_of(fleet: MigFleet, moves: Moves) -> dict[str, str]:
+    """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
+    `trouble_of`."""
+    waiting = (each for each in fleet.standings if each.node.name in moves.waits and not trouble_of(each.node))
+    return {
+        each.node.name: f"MIG layout {_profile(each, fleet)}: {moves.waits[each.node.name]}"
+        for each in sorted(waiting, key=lambda each: natural(each.node.name))
+    }
+
+
+def _profile(standing: Standing, fleet: MigFleet) -> str:
+    change = change_of(standing.node)
+    return change.profile if change is not None else wanted_profile(standing, fleet.spec)
+
+
+def _turn(nodes: list[Standing], fleet: MigFleet) -> frozenset[str]:
+    """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
+    wanting = [each.node.name for each in nodes if would_empty(each, fleet)]
+    others = [name for name in wanting if name not in fleet.unavailable]
+    room = fleet.max_unavailable - len(fleet.unavailable)
+    return frozenset(wanting) & fleet.unavailable | frozenset(others[: max(0, room)])

@@ -1,12 +1,14 @@
-"""A change of a node's MIG layout: how far it is, and what is read off a node about it."""
+"""A change of a node's MIG layout: how far it is, what is read off a node about it, and how it is written there."""
 
+from functools import partial
 from typing import Literal
 
 import msgspec
 
 from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import NodeMessage
+from purser.core.node_annotations import NodeMessage, encode
+from purser.operator.maintenance import NodeWork, Texts, event
 from purser.operator.model import NodeView, Standing
 from purser.operator.names import (
     MIG_CONFIG_LABEL,
@@ -14,7 +16,6 @@ from purser.operator.names import (
     MIG_STEP_ANNOTATION,
     PAUSED_FOR_MIG,
 )
-from purser.operator.nodework.work import NodeWork
 from purser.operator.order import Operand
 from purser.operator.policy.sections import MigManagerSpec
 
@@ -157,3 +158,24 @@ def lost_change(node: NodeView, now: float) -> MigChange | None:
         return None
     attempt = request.attempt.removesuffix("/apply")
     return MigChange(step="applying", profile=request.profile, attempt=attempt, since=now)
+
+
+# --- what is written
+
+
+say = partial(event, "MigChange")
+
+
+def state_label(state: str | None) -> Texts:
+    """How far the node is, for people and NVIDIA's tools; None: nothing is said."""
+    return {MIG_STATE_LABEL: state}
+
+
+def record(change: MigChange) -> Texts:
+    """The change as it stands on its node."""
+    return {MIG_STEP_ANNOTATION: encode(change)}
+
+
+def following(change: MigChange, step: StepName, now: float) -> Texts:
+    """The record as it is in another step."""
+    return record(msgspec.structs.replace(change, step=step, since=now))

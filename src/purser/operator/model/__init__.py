@@ -1,24 +1,31 @@
-"""The nouns between the edges and the kernel, in the order of a round: what is there (``snapshot``), what the round
+"""The nouns between the rooms, in the order of a round: what is there (``snapshot``), what the round
 found out about it (``standing``), and what it does (``outcome``).
 
 All of it is plain, frozen data. Times are seconds since the epoch, handed in; nothing here reads a clock.
 
-Not here: how any of it is found, and what people are told (``kernel``).
+Not here: how any of it is found, and what people are told (``deciding``).
 """
 
 from purser.operator.model.outcome import (
+    GAUGE_HELP,
+    GAUGE_PREFIX,
     Action,
     Adopt,
     Apply,
     Delete,
     DeletePod,
     Evict,
+    Gauge,
     Moves,
     PatchNode,
+    Reconciliation,
     RoundOutcome,
     Say,
     SetFinalizer,
     WriteStatus,
+    changes,
+    merged,
+    patched,
 )
 from purser.operator.model.snapshot import (
     AppliedObject,
@@ -51,6 +58,8 @@ from purser.operator.model.standing import (
 )
 
 __all__ = [
+    "GAUGE_HELP",
+    "GAUGE_PREFIX",
     "UNTOLERATED",
     "Action",
     "Adopt",
@@ -62,6 +71,7 @@ __all__ = [
     "Departure",
     "Distribution",
     "Evict",
+    "Gauge",
     "LeftOut",
     "Moves",
     "NodeView",
@@ -75,6 +85,7 @@ __all__ = [
     "Pool",
     "Presence",
     "Raw",
+    "Reconciliation",
     "RefusedWrite",
     "RenderInputs",
     "Rendered",
@@ -87,5 +98,8 @@ __all__ = [
     "Standing",
     "Template",
     "WriteStatus",
+    "changes",
     "daemon_set_of",
+    "merged",
+    "patched",
 ]

@@ -1,12 +1,59 @@
-"""What to do about it, in the order in which it is done."""
+"""What to do: actions in the order in which they are done, events, gauges, and patches of one node made one write."""
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from enum import Enum, StrEnum
+from typing import Literal, TypeVar
 
 import msgspec
 
-from purser.operator.gauges import Gauge
-from purser.operator.model.snapshot import LeftOut, NodeWorkload, ObjectKey, OperandPod, Raw
+from purser.operator.model.snapshot import LeftOut, NodeView, NodeWorkload, ObjectKey, OperandPod, Raw
 from purser.operator.policy.status import ClusterPolicyStatus
+
+# --- gauges
+
+
+GAUGE_PREFIX = "gpu_operator_"
+
+
+class Gauge(StrEnum):
+    """A gauge's name, without its prefix."""
+
+    GPU_NODES = "gpu_nodes_total"
+    RECONCILIATION = "reconciliation_status"
+    LAST_SUCCESS = "reconciliation_last_success_ts_seconds"
+    HAS_NFD_LABELS = "reconciliation_has_nfd_labels"
+    AUTO_UPGRADE = "driver_auto_upgrade_enabled"
+    UPGRADES_IN_PROGRESS = "nodes_upgrades_in_progress"
+    UPGRADES_DONE = "nodes_upgrades_done"
+    UPGRADES_FAILED = "nodes_upgrades_failed"
+    UPGRADES_AVAILABLE = "nodes_upgrades_available"
+    UPGRADES_PENDING = "nodes_upgrades_pending"
+
+
+GAUGE_HELP = {
+    Gauge.GPU_NODES: "Nodes with a GPU.",
+    Gauge.RECONCILIATION: "1: everything is ready; 0: not yet; -1: no ClusterPolicy to act on; -2: a round failed.",
+    Gauge.LAST_SUCCESS: "When a round last found everything ready.",
+    Gauge.HAS_NFD_LABELS: "Whether a node carries labels of node-feature-discovery.",
+    Gauge.AUTO_UPGRADE: "Whether drivers are upgraded without being asked.",
+    Gauge.UPGRADES_IN_PROGRESS: "Nodes whose driver is being upgraded.",
+    Gauge.UPGRADES_DONE: "Nodes with the driver that they should have.",
+    Gauge.UPGRADES_FAILED: "Nodes whose driver upgrade failed.",
+    Gauge.UPGRADES_AVAILABLE: "Free slots: how many more nodes may have their driver upgraded now.",
+    Gauge.UPGRADES_PENDING: "Nodes that wait for their driver upgrade.",
+}
+
+
+class Reconciliation(float, Enum):
+    """Values of ``reconciliation_status``."""
+
+    READY = 1.0
+    NOT_READY = 0.0
+    NO_POLICY = -1.0
+    FAILED = -2.0
+
+
+# --- actions and events
 
 
 class Apply(msgspec.Struct, frozen=True, tag=True):
@@ -109,7 +156,7 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
-    """What a state machine does in one round, at most one patch per node. The kernel merges it with the gates' labels
+    """What a state machine does in one round, at most one patch per node. The round merges it with the gates' labels
     into one write per node."""
 
     patches: dict[str, PatchNode] = {}
@@ -121,3 +168,49 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     """By node: what it waits for, as the end of a sentence."""
     gauges: dict[Gauge, float] = {}
     look_again_s: float | None = None
+
+
+# --- patches of one node
+
+
+V = TypeVar("V")
+
+
+def merged(node: NodeView, patches: Iterable[PatchNode | None]) -> PatchNode | None:
+    """All patches of a node as one; of two words on a key the later counts. None: it is as wanted already."""
+    given = [patch for patch in patches if patch is not None]
+    labels: dict[str, str | None] = {}
+    annotations: dict[str, str | None] = {}
+    unschedulable = None
+    for patch in given:
+        labels |= patch.labels
+        annotations |= patch.annotations
+        unschedulable = unschedulable if patch.unschedulable is None else patch.unschedulable
+    labels, annotations = changes(labels, node.labels), changes(annotations, node.annotations)
+    unschedulable = None if unschedulable == node.unschedulable else unschedulable
+    if not labels and not annotations and unschedulable is None:
+        return None
+    why = ", ".join(dict.fromkeys(patch.why for patch in given if patch.why))
+    return PatchNode(node=node.name, labels=labels, annotations=annotations, unschedulable=unschedulable, why=why)
+
+
+def patched(node: NodeView, patch: PatchNode | None) -> NodeView:
+    """The node as it will be."""
+    if patch is None:
+        return node
+    return msgspec.structs.replace(
+        node,
+        labels=_applied(node.labels, patch.labels),
+        annotations=_applied(node.annotations, patch.annotations),
+        unschedulable=node.unschedulable if patch.unschedulable is None else patch.unschedulable,
+    )
+
+
+def changes(wanted: Mapping[str, V], have: Mapping[str, str]) -> dict[str, V]:
+    """What of it differs from what is there."""
+    return {key: value for key, value in wanted.items() if have.get(key) != value}
+
+
+def _applied(have: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    together: dict[str, str | None] = {**have, **changes}
+    return {key: value for key, value in together.items() if value is not None}

@@ -157,7 +157,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     defined: bool = True
     """The server has the definition of ClusterPolicy."""
     policies: tuple[Raw, ...] = ()
-    """Whole objects: each is decoded by the kernel, so that a bad one spoils no other."""
+    """Whole objects: each is decoded by the round, so that a bad one spoils no other."""
     nodes: tuple[NodeView, ...] = ()
     objects: dict[ObjectKey, Raw] = {}
     """Live objects that carry the operator's label."""

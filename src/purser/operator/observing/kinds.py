@@ -1,16 +1,20 @@
-"""Where the API serves what the operator asks for, and what a server has of it."""
+"""Where the API serves what the operator asks for; kinds whose definitions come and go; and what NVIDIA's operator was
+told, for a command that takes it over."""
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Never
 
 import msgspec
 import structlog
 
-from purser.kube import Client, KubeError, NotFoundError, Raw, Resource, untyped
+from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, untyped
+from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES
+from purser.operator.manifests.objects import MONITORS, OWNED
 from purser.operator.model import ObjectKey
 from purser.operator.names import NFD_GROUP
 from purser.operator.observing.objects import Identified
-from purser.operator.owned import MONITORS, OWNED
 
 log = structlog.get_logger("purser.operator")
 
@@ -78,3 +82,80 @@ async def takes_node_features(client: Client) -> bool:
     """Whether node-feature-discovery looks at NodeFeature objects: where it has them, but for OpenShift's, which is
     told not to. Raises `KubeError`."""
     return await is_served(client, NODE_FEATURES) and not await is_served(client, _OPENSHIFT)
+
+
+# --- NVIDIA's operator
+
+
+_KINDS = (("v1", "clusterpolicies", "ClusterPolicy"), ("v1alpha1", "nvidiadrivers", "NVIDIADriver"))
+
+
+async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
+    """Its ClusterPolicies and NVIDIADrivers, whole. Raises `KubeError`, also where there is no ClusterPolicy."""
+    found: list[dict[str, Any]] = []
+    for version, plural, kind in _KINDS:
+        resource = untyped("nvidia.com", version, plural, kind, namespaced=False)
+        try:
+            listed = (await client.list(resource)).items
+        except NotFoundError:
+            continue
+        found.extend({**each, "apiVersion": resource.api_version, "kind": kind} for each in listed)
+    if not any(each["kind"] == "ClusterPolicy" for each in found):
+        raise KubeError("this cluster has no ClusterPolicy of nvidia.com/v1: name a file with one")
+    return found
+
+
+# --- kinds that come and go
+
+
+RETRY_S = 1.0
+LOOK_S = 60.0
+"""How often it is looked whether a definition is installed: one small request, whatever there is of the kind."""
+
+
+async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock, looked: asyncio.Event) -> Never:
+    """Call ``look`` now and then; ``looked`` is set once it succeeded. It may raise `KubeError`."""
+    while True:
+        try:
+            await look()
+            looked.set()
+        except KubeError as error:
+            log.warning("It cannot be told what is installed, and is looked for again", error=str(error))
+        await clock.sleep(LOOK_S if looked.is_set() else RETRY_S)
+
+
+async def follow_if_served(
+    client: Client, informer: Informer[Any], clock: Clock, note: Callable[[bool], None]
+) -> Never:
+    """Follow a kind from when it is served until it is not; ``note`` is told each time it was looked, once the
+    kind was listed."""
+    running: asyncio.Task[Never] | None = None
+    try:
+        while True:
+            served = await _look(client, informer.resource, otherwise=running is not None)
+            if served and running is None:
+                running = asyncio.create_task(informer.run())
+            elif not served and running is not None:
+                await _end(running)
+                running = None
+            if served and not informer.health.synced:
+                await until(informer.synced(), clock.sleep(LOOK_S))
+            if informer.health.synced or not served:
+                note(served)
+                await clock.sleep(LOOK_S)
+    finally:
+        if running is not None:
+            await _end(running)
+
+
+async def _look(client: Client, resource: Resource[Any], otherwise: bool) -> bool:
+    try:
+        return await is_served(client, resource)
+    except KubeError as error:
+        log.warning("It cannot be told whether a kind is served", resource=resource.plural, error=str(error))
+        return otherwise
+
+
+async def _end(task: asyncio.Task[Never]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -26,19 +26,22 @@ from purser.kube import (
     meta_of,
 )
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
-from purser.operator.kernel.active_policy import home_of
-from purser.operator.kernel.standstill import UNDEFINED
+from purser.operator.manifests.objects import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.model import AppliedObject, NodeView, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations
-from purser.operator.observing.kinds import RIVALS, is_namespace, takes_node_features
+from purser.operator.observing.kinds import (
+    RIVALS,
+    follow_if_served,
+    is_namespace,
+    look_again_and_again,
+    takes_node_features,
+)
 from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, ObservedNode
-from purser.operator.observing.optional import follow_if_served, look_again_and_again
-from purser.operator.observing.snapshot import ObservedState, snapshot_of
-from purser.operator.observing.views import Views, config_view, node_view, pod_view
+from purser.operator.observing.views import ObservedState, Views, config_view, node_view, pod_view, snapshot_of
 from purser.operator.observing.workloads import Workloads
-from purser.operator.owned import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.policy import CLUSTER_POLICIES
+from purser.operator.policy.active import UNDEFINED, home_of
 
 log = structlog.get_logger("purser.operator")
 

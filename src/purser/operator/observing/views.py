@@ -1,14 +1,18 @@
-"""From the API's objects to the kernel's nouns. Here and nowhere else is known where in a Node or Pod they stand."""
+"""From the API's objects to the operator's nouns, and the snapshot of a round made of them. Here and nowhere else is
+known where in a Node or Pod they stand."""
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from purser.core.dialects import RESOURCES
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.core.times import parsed
 from purser.kube import Raw, key_of
 from purser.kube.policy_group import DisruptionBudget
-from purser.operator.model import Budget, NodeView, NodeWorkload, OperandPod
+from purser.operator.manifests.objects import CONFIG_MAPS
+from purser.operator.model import AppliedObject, Budget, NodeView, NodeWorkload, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.observing.objects import (
     ContainerStatus,
@@ -18,6 +22,7 @@ from purser.operator.observing.objects import (
     OtherPod,
     Terminated,
 )
+from purser.operator.wording import natural
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -38,14 +43,14 @@ MAX_MESSAGE = 500
 
 
 class Views(Generic[T, V]):
-    """Nouns of the kernel by the objects' keys: made when an object changes, not in each round."""
+    """The operator's nouns by the objects' keys: made when an object changes, not in each round."""
 
     def __init__(self, views: dict[str, V], make: Callable[[T], V]):
         self._views = views
         self._make = make
 
     def put(self, obj: T) -> bool:
-        """Whether the kernel can see a difference: kubelet's heartbeats, for one, make none."""
+        """Whether a round can see a difference: kubelet's heartbeats, for one, make none."""
         key, view = key_of(obj), self._make(obj)
         known = self._views.get(key)
         self._views[key] = view
@@ -75,7 +80,7 @@ def keys_of(config_map: Raw) -> tuple[str, ...]:
 
 
 def node_view(node: ObservedNode) -> NodeView:
-    """What the kernel reads of a node."""
+    """What the operator reads of a node."""
     info = node.status.node_info
     annotations = node.metadata.annotations
     return NodeView(
@@ -95,7 +100,7 @@ def node_view(node: ObservedNode) -> NodeView:
 
 
 def pod_view(pod: ObservedPod) -> OperandPod:
-    """What the kernel reads of an operand's pod. One that is not on a node yet counts for the node that it is for."""
+    """What the operator reads of an operand's pod. One that is not on a node yet counts for the node that it is for."""
     metadata = pod.metadata
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     trouble, message = _trouble(pod)
@@ -119,7 +124,7 @@ def pod_view(pod: ObservedPod) -> OperandPod:
 
 
 def workload_view(pod: OtherPod) -> NodeWorkload:
-    """What the kernel reads of somebody else's pod.
+    """What the operator reads of somebody else's pod.
 
     A pod with claims of dynamic resource allocation counts as one that uses a GPU, whatever they are for: what a claim
     was given stands in the claim and its devices' slices, and to take a NIC's user for a GPU's costs that pod a
@@ -220,3 +225,67 @@ def _container_trouble(status: ContainerStatus) -> tuple[str, str]:
 def _ending(ended: Terminated) -> str:
     said = " ".join(ended.message.split())[:MAX_MESSAGE]
     return f"exit code {ended.exit_code}{f': {said}' if said else ''}"
+
+
+# --- the snapshot
+
+
+Store = Mapping[str, V]
+"""Objects, or views of them, by their keys."""
+
+
+class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
+    """What informers know now."""
+
+    defined: bool
+    """The server has the definition of ClusterPolicy."""
+    policies: Store[Any]
+    nodes: Store[ObservedNode]
+    node_views: Store[NodeView]
+    pod_views: Store[OperandPod]
+    owned: tuple[Store[Raw], ...]
+    """Of each kind that the operator makes and that is served. Others' objects are among RuntimeClasses and ConfigMaps
+    only."""
+    rivals: Store[Any]
+    budgets: Store[DisruptionBudget]
+    policy_version: str
+    """Which version of the group ``policy`` budgets are of."""
+    service_monitors: bool
+    node_features: bool = False
+
+
+def snapshot_of(
+    known: ObservedState, *, now: float, namespace: str, purser_image: str, settled: Mapping[ObjectKey, AppliedObject]
+) -> Snapshot:
+    """All of one instant, in the order of names and not in that in which it came."""
+    names = sorted(known.node_views, key=natural)
+    owned = [obj for store in known.owned for obj in _in_order(store)]
+    return Snapshot(
+        now=now,
+        namespace=namespace,
+        purser_image=purser_image,
+        defined=known.defined,
+        policies=tuple(_in_order(known.policies)),
+        nodes=tuple(known.node_views[name] for name in names),
+        versions={name: known.nodes[name].metadata.resource_version for name in names},
+        objects={ObjectKey.of(obj): obj for obj in owned if is_ours(obj)},
+        foreign=frozenset(ObjectKey.of(obj) for obj in owned if not is_ours(obj) and obj["kind"] != CONFIG_MAPS.kind),
+        rivals=tuple(sorted(known.rivals)),
+        settled=dict(settled),
+        pods=tuple(_in_order(known.pod_views)),
+        budgets=tuple(_budgets(known)),
+        service_monitors=known.service_monitors,
+        node_features=known.node_features,
+        config_keys={obj["metadata"]["name"]: keys_of(obj) for obj in owned if obj["kind"] == CONFIG_MAPS.kind},
+    )
+
+
+def _in_order(store: Store[V]) -> Iterator[V]:
+    return (store[key] for key in sorted(store))
+
+
+def _budgets(known: ObservedState) -> Iterator[Budget]:
+    for budget in _in_order(known.budgets):
+        view = budget_view(budget, known.policy_version)
+        if view is not None:
+            yield view

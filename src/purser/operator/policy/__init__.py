@@ -3,7 +3,11 @@
 Sections carry the names of nvidia.com/v1's ClusterPolicy. A docstring below a field is its description in the CRD, its
 default the CRD's default: both are written once, here.
 
-Not here: what a policy leads to (``kernel``, ``operands``), and how one of nvidia.com/v1 is read (``importing``).
+- ``spec``: the whole; ``sections``, ``driver``, ``fields``: its parts, and which images operands run; ``status``.
+- ``decoding``: reads and checks one; ``active``: which of several counts; ``crd``: the CustomResourceDefinition.
+- ``importing``: makes one of NVIDIA's.
+
+Not here: what a policy leads to (``deciding``, ``manifests``).
 """
 
 from purser.operator.policy.decoding import PolicyError, decode

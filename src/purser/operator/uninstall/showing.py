@@ -9,15 +9,15 @@ from purser.core.times import spelled
 from purser.kube import Client, NotFoundError, Resource
 from purser.kube.objects import Node
 from purser.kube.resources import LEASES
-from purser.operator.kernel import held_back, nodes_to_look_into, reconcile
-from purser.operator.kernel.active_policy import name_of
-from purser.operator.kernel.standstill import elsewhere
+from purser.operator.deciding import held_back, nodes_to_look_into, reconcile
+from purser.operator.deciding.policies import elsewhere
 from purser.operator.model import Snapshot
 from purser.operator.names import LEASE
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.order import Operand
+from purser.operator.policy.active import name_of
 from purser.operator.previewing import looked_into, observing, tell
-from purser.operator.uninstall.agents import listed_by_agents, nodes_to_strip, written_by_agents
+from purser.operator.uninstall.clean_up import listed_by_agents, nodes_to_strip, written_by_agents
 from purser.operator.uninstall.uninstalling import DEFINITION, UninstallError
 
 Say = Callable[[str], None]

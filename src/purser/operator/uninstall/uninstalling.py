@@ -1,8 +1,8 @@
-"""Takes everything away that the operator made, also where no operator runs any more."""
+"""What is still to go before nothing of the operator is left, as people read it."""
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 
 import structlog
@@ -13,18 +13,46 @@ from purser.kube.racing import until
 from purser.kube.resources import LEASES
 from purser.operator.acting import KubeWriter, Result, perform
 from purser.operator.acting.writer import subject
-from purser.operator.kernel import held_back, is_clean, nodes_to_look_into, reconcile
-from purser.operator.kernel.active_policy import is_leaving
-from purser.operator.kernel.leaving_out import without
-from purser.operator.kernel.standstill import elsewhere
-from purser.operator.model import ObjectKey, Snapshot
-from purser.operator.names import FIELD_MANAGER, GROUP, LEASE, PLURAL
+from purser.operator.deciding import held_back, is_clean, nodes_to_look_into, reconcile
+from purser.operator.deciding.isolation import without
+from purser.operator.deciding.policies import elsewhere
+from purser.operator.model import Action, Delete, ObjectKey, PatchNode, Raw, Snapshot
+from purser.operator.names import FIELD_MANAGER, FINALIZER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.uninstall.agents import nodes_to_strip, strip
-from purser.operator.uninstall.remaining import remaining
+from purser.operator.policy.active import is_leaving
+from purser.operator.uninstall.clean_up import nodes_to_strip, strip
 from purser.operator.wording import some
+
+
+def remaining(snapshot: Snapshot, actions: Sequence[Action], held: Sequence[str]) -> list[str]:
+    """One line for each sort of things, the most telling first; empty where nothing is left.
+
+    ``actions`` are what a round has to do, ``held`` the sentences on what keeps it from doing more.
+    """
+    objects = [str(each.key) for each in actions if isinstance(each, Delete)]
+    nodes = [each.node for each in actions if isinstance(each, PatchNode)]
+    alive = snapshot.alive
+    pods = [f"{pod.namespace}/{pod.name} on {pod.node}" for pod in snapshot.pods if pod.node in alive]
+    lines = [*_some("held back", held), *_some("objects", objects), *_some("labels and annotations of nodes", nodes)]
+    lines += _some("pods of operands", pods)
+    return lines or _some("policies", map(_policy, snapshot.policies))
+
+
+def _some(sort: str, names: Iterable[str]) -> list[str]:
+    found = list(dict.fromkeys(names))
+    if not found:
+        return []
+    return [f"{sort}: {some(found)}"]
+
+
+def _policy(policy: Raw) -> str:
+    metadata = policy["metadata"]
+    others = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
+    why = f", kept by somebody else's finalizer {', '.join(others)}" if others else ""
+    return f"ClusterPolicy {metadata['name']}{why}"
+
 
 log = structlog.get_logger("purser.operator")
 

@@ -3,10 +3,10 @@
 A node's state stands in its label ``nvidia.com/gpu-driver-upgrade-state``; everything else that must outlive a round is
 an annotation beside it, written in the same patch. A node goes through `State` from top to bottom::
 
-    upgrade-required       another driver is due; it waits for its turn (`budget`, `canary`)
+    upgrade-required       another driver is due; it waits for its turn (`budget`)
     cordon-required        it is its turn
     wait-for-jobs-required, pod-deletion-required, drain-required
-                           cordoned; pods leave by eviction (`emptying`); the old driver is untouched
+                           cordoned; pods leave by eviction (`machine`); the old driver is untouched
     pod-restart-required   operands that need the driver are paused; once nothing uses the old driver, it is replaced:
                            with that the new one's time begins (`replacing`)
     validation-required    the new driver is ready, operands come back in order
@@ -17,7 +17,7 @@ an annotation beside it, written in the same patch. A node goes through `State` 
 A node begins, and goes on as long as its old driver is there, only while the DaemonSet of its pool is live as the
 policy says: otherwise it would give up its pods and its driver for the same one.
 
-A node that goes away before its old driver was touched is given back at once (``away``), and is ``upgrade-required``
+A node that goes away before its old driver was touched is given back at once (``machine``), and is ``upgrade-required``
 again. So is one that gets a taint which keeps the new driver's pods away, or those of operands that leave for it.
 
 Where the driver stays the same and only its pod's template is another one (priority, tolerations, resources), nobody
@@ -25,15 +25,13 @@ has to leave and nothing is paused: from ``cordon-required`` the node goes strai
 
 `advance` asks `machine` for each node's next step, and `budget` for those that begin.
 
-Not here: which driver a node should have (``kernel``), what it shares with MIG changes (``nodework``), and the writing
-(``acting``).
+Not here: which driver a node should have (``gates``), what it shares with MIG changes (``maintenance``), and the
+writing (``acting``).
 """
 
 from purser.operator.upgrade.advance import advance, upgrade_status
 from purser.operator.upgrade.budget import unavailable
-from purser.operator.upgrade.failing import trouble_of
-from purser.operator.upgrade.plan import UpgradePlan, plan
-from purser.operator.upgrade.plan_text import plan_lines
+from purser.operator.upgrade.plan import UpgradePlan, plan, plan_lines
 from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,
@@ -45,6 +43,7 @@ from purser.operator.upgrade.states import (
     pause_of,
     state_of,
 )
+from purser.operator.upgrade.writes import trouble_of
 
 __all__ = [
     "State",

@@ -4,13 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.operator.gauges import Gauge
-from purser.operator.model import Moves, PatchNode, Say
-from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.steps import moves_of, waits_of
+from purser.operator.maintenance import DisruptionLedger, moves_of, waits_of
+from purser.operator.model import Gauge, Moves, PatchNode, Say
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.upgrade.budget import UpgradeTurn, fleet_target, turn
-from purser.operator.upgrade.failing import trouble_of
 from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
     UNDER_WAY,
@@ -23,7 +20,7 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_of,
 )
-from purser.operator.upgrade.writing import EVENT_REASON, release
+from purser.operator.upgrade.writes import EVENT_REASON, release, trouble_of
 from purser.operator.wording import natural, some
 
 

@@ -1,22 +1,26 @@
 """How many nodes may begin, which ones, and when none does.
 
 ``maxParallelUpgrades`` bounds the nodes that have their turn. One that goes away keeps its turn until its old driver is
-known to be untouched, and it was given back; or, without its old driver, for ``driverTimeoutSeconds``. So no more Ready
+known to be untouched, and it was requeued; or, without its old driver, for ``driverTimeoutSeconds``. So no more Ready
 nodes than that are ever in an upgrade, however they blink, but for those that come back later than that; and one that
 stays away holds nobody up for ever.
-"""
+
+Nodes that are left out of a round because something fails on them count by their plain fields alone, and whatever
+cannot be ruled out counts, so that others never do more than they may."""
 
 from collections.abc import Iterable
 
 import msgspec
 
-from purser.operator.merging import patched
-from purser.operator.model import Moves, NodeView, Standing
-from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
-from purser.operator.nodework.clocks import is_over
+from purser.operator.maintenance import is_over
+from purser.operator.model import LeftOut, Moves, NodeView, Standing, patched
+from purser.operator.names import (
+    MIG_STEP_ANNOTATION,
+    UPGRADE_FAILURE_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UPGRADE_TARGET_ANNOTATION,
+)
 from purser.operator.order import Operand
-from purser.operator.upgrade.bystanders import may_be_unavailable, may_be_under_way, may_have_failed
-from purser.operator.upgrade.canary import Hold, hold, is_canary
 from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,
@@ -32,8 +36,98 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_name,
     state_of,
+    step_start,
 )
 from purser.operator.wording import NaturalKey, counted, natural, some
+
+# --- nodes that are left out
+
+
+_AT_REST = frozenset({State.UNKNOWN.value, State.REQUIRED.value, State.DONE.value, State.FAILED.value})
+
+
+def may_be_under_way(left_out: LeftOut) -> bool:
+    """Its upgrade may have begun."""
+    return _state(left_out) not in _AT_REST
+
+
+def may_be_unavailable(left_out: LeftOut) -> bool:
+    """It may take no new pods, or soon will not."""
+    node = left_out.node
+    held = node.unschedulable or MIG_STEP_ANNOTATION in node.annotations
+    return held or not node.ready or may_be_under_way(left_out)
+
+
+def may_have_failed(left_out: LeftOut, fleet: UpgradeInputs) -> bool:
+    """The driver that it was upgraded to may not work there, and nobody said that this is no matter."""
+    target = left_out.node.annotations.get(UPGRADE_TARGET_ANNOTATION, "")
+    if target and target in {each.strip() for each in fleet.resume.split(",")}:
+        return False
+    state = _state(left_out)
+    done = state == State.DONE.value and left_out.node.ready and not left_out.driver_is_ready
+    return state == State.FAILED.value or (done and bool(target))
+
+
+def _state(left_out: LeftOut) -> str:
+    return left_out.node.labels.get(UPGRADE_STATE_LABEL, "")
+
+
+# --- canaries
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Why nodes that are no canaries do not begin."""
+
+    why: str = ""
+    """Empty: they may."""
+    until: float | None = None
+    """When time alone ends it."""
+
+
+def is_canary(standing: Standing, fleet: UpgradeInputs) -> bool:
+    """It goes first."""
+    return _is_selected(standing.node, fleet)
+
+
+def _is_selected(node: NodeView, fleet: UpgradeInputs) -> bool:
+    selector = fleet.policy.canary.node_selector
+    return bool(selector) and selector.items() <= node.labels.items()
+
+
+def hold(fleet: UpgradeInputs) -> Hold:
+    """Whether the canaries have done well. Those that cannot be upgraded are not waited for, as long as one was; nor
+    are those that failed with a driver of which people said that it goes on all the same."""
+    if not fleet.policy.canary.node_selector:
+        return Hold()
+    canaries = [each for each in fleet.standings if is_managed(each) and is_canary(each, fleet)]
+    for each in fleet.left_out:
+        if _is_selected(each.node, fleet):
+            return Hold(f"the canary {each.node.name} is left out: {each.why}")
+    given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
+    counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and passed_over(each))]
+    if not counted and given_up:
+        return Hold()
+    if not counted:
+        return Hold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
+    unwell = sorted((each.node.name for each in counted if not _has_done_well(each)), key=natural)
+    if unwell:
+        return Hold(f"the canary {unwell[0]} has not done well yet")
+    # A time that is still to come counts as now: it would never run out.
+    until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
+    return Hold("the canaries are being watched for a while", until) if fleet.now < until else Hold()
+
+
+def _is_unwell(standing: Standing) -> bool:
+    """Its upgrade came to an end, and not a good one."""
+    return state_of(standing.node) in (State.FAILED, State.DONE) and not _has_done_well(standing)
+
+
+def _has_done_well(standing: Standing) -> bool:
+    is_done = state_of(standing.node) is State.DONE and stale_pod(standing) is None
+    return is_done and standing.node.ready and state_name(Operand.DRIVER, standing) != "failing"
+
+
+# --- turns
 
 
 class UpgradeTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,26 @@
-"""What an upgrade does next on one node: one small step per state."""
+"""A node that goes away in the middle of its upgrade: nobody knows when it comes back."""
 
 from collections.abc import Callable
 
-from purser.operator.model import Standing
+from purser.operator.maintenance import (
+    UNKNOWN_PODS,
+    Cordoner,
+    DisruptionLedger,
+    NodeStep,
+    Rules,
+    Texts,
+    ask_again,
+    ask_to_leave,
+    deadline,
+    drained_pods,
+    evictable_gpu_pods,
+    is_cordoned_by,
+    is_over,
+    jobs,
+    patch,
+    to,
+)
+from purser.operator.model import NodeWorkload, Standing
 from purser.operator.names import (
     UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_INITIAL_CORDON_ANNOTATION,
@@ -10,12 +28,8 @@ from purser.operator.names import (
     UPGRADE_STATE_LABEL,
     UPGRADE_STEP_START_ANNOTATION,
 )
-from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
-from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.steps import NodeStep, Texts, patch, to
-from purser.operator.upgrade.away import away
-from purser.operator.upgrade.emptying import empty
-from purser.operator.upgrade.failing import trouble_of
+from purser.operator.order import Operand
+from purser.operator.policy.driver import Drain, PodDeletion
 from purser.operator.upgrade.replacing import replace, validate
 from purser.operator.upgrade.states import (
     EMPTYING,
@@ -23,6 +37,7 @@ from purser.operator.upgrade.states import (
     UNDER_WAY,
     State,
     UpgradeInputs,
+    away_until,
     has_clock,
     is_due,
     is_managed,
@@ -30,11 +45,111 @@ from purser.operator.upgrade.states import (
     is_valid,
     late_set,
     reached_target,
+    restarts_only,
     stale_pod,
     state_of,
     step_start,
 )
-from purser.operator.upgrade.writing import clock_text, cordoned, enter, finish, hold_back, put_back, release, say
+from purser.operator.upgrade.writes import (
+    clock_text,
+    cordoned,
+    enter,
+    finish,
+    give_up,
+    hold_back,
+    put_back,
+    release,
+    say,
+    trouble_of,
+)
+from purser.operator.wording import counted
+
+# --- nodes that are NotReady
+
+
+NOT_READY = "it is NotReady"
+
+
+def away(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
+    """With its old driver it is given back at once, and waits for its turn anew. Without, it stays where it is; nothing
+    that happens meanwhile is held against its driver, and it keeps its turn for a while (`budget`)."""
+    node = standing.node
+    if is_untouched(standing):
+        why = f"{NOT_READY}, and its old driver untouched: it is given back, and waits for its turn anew"
+        return to(put_back(node, why), say(node, why))
+    until = away_until(node, fleet)
+    if until is None:
+        told: Texts = {
+            UPGRADE_STEP_START_ANNOTATION: None,
+            UPGRADE_AWAY_SINCE_ANNOTATION: clock_text(fleet.now),
+        }
+        return NodeStep(patch=patch(node, NOT_READY, annotations=told), waits=NOT_READY)
+    return NodeStep(waits=NOT_READY, until=until if fleet.now < until else None)
+
+
+# --- pods leave
+
+
+def empty(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
+    """One step of those that have pods leave."""
+    workloads = fleet.workloads.get(standing.node.name)
+    if stale_pod(standing) is None:
+        return _driver_went(standing, fleet)
+    if restarts_only(standing):
+        return to(hold_back(standing, fleet, "by now its driver is only to be restarted: pods may stay"))
+    if workloads is None:
+        return NodeStep(waits=UNKNOWN_PODS)
+    if state_of(standing.node) is State.JOBS:
+        return _jobs(standing, fleet, workloads)
+    return _evict(standing, fleet, workloads, ledger)
+
+
+def _jobs(standing: Standing, fleet: UpgradeInputs, workloads: tuple[NodeWorkload, ...]) -> NodeStep:
+    policy = fleet.policy.wait_for_completion
+    left = jobs(workloads, policy.pod_selector)
+    if not left:
+        return to(enter(standing, State.PODS, fleet.now, "no job is left to wait for"))
+    until = deadline(step_start(standing.node), policy.timeout_seconds)
+    if is_over(until, fleet.now):
+        why = f"{counted(len(left), 'job')}: not waited for any longer ({policy.timeout_seconds} s)"
+        return to(enter(standing, State.PODS, fleet.now, why), say(standing.node, why, warning=True))
+    return NodeStep(waits=f"waits for the job {left[0].namespace}/{left[0].name}", until=until)
+
+
+def _evict(
+    standing: Standing, fleet: UpgradeInputs, workloads: tuple[NodeWorkload, ...], ledger: DisruptionLedger
+) -> NodeStep:
+    """GPU pods leave; where they did not in time, and the policy says so, what a drain evicts."""
+    policy, drains = fleet.policy, state_of(standing.node) is State.DRAIN
+    section: PodDeletion | Drain = policy.drain if drains else policy.gpu_pod_deletion
+    left = drained_pods(workloads, policy.drain.pod_selector) if drains else evictable_gpu_pods(workloads)
+    if not left:
+        return _emptied(standing, fleet)
+    reason = "drain for a driver upgrade" if drains else "driver upgrade"
+    leaving = ask_to_leave(left, Rules.of(section), ledger, reason)
+    waits, until = leaving.describe(len(left)), deadline(step_start(standing.node), section.timeout_seconds)
+    if not is_over(until, fleet.now):
+        return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
+    if drains:
+        return give_up(standing, fleet, f"it was not drained within {section.timeout_seconds} s: {waits}")
+    why = f"GPU pods did not leave within {section.timeout_seconds} s: {waits}"
+    if policy.drain.enable:
+        return to(enter(standing, State.DRAIN, fleet.now, why), say(standing.node, why, warning=True))
+    return give_up(standing, fleet, why)
+
+
+def _emptied(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
+    why = "operands are paused and the driver is replaced"
+    return to(enter(standing, State.RESTART, fleet.now, why), say(standing.node, why))
+
+
+def _driver_went(standing: Standing, fleet: UpgradeInputs) -> NodeStep:
+    """The old driver went by other hands, or is the right one again: what is there has to be valid."""
+    state = State.RESTART if standing.pod_of(Operand.DRIVER) is None else State.VALIDATION
+    return to(enter(standing, state, fleet.now, "the old driver is gone already"))
+
+
+# --- all states
 
 
 def next_step(standing: Standing, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:

@@ -1,8 +1,7 @@
-"""What an upgrade would do, before it happens: by the course that it would take. Of nodes that are under way already,
-what they wait for is told as it is.
-"""
+"""What an upgrade would do, before it happens: by the course that it would take, and as text. Of nodes whose upgrade
+has begun already, what they wait for is shown as it is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -10,10 +9,10 @@ from purser.operator.model import Moves, Standing
 from purser.operator.order import Operand
 from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, turn
-from purser.operator.upgrade.course import Course, PlannedNode
-from purser.operator.upgrade.failing import trouble_of
+from purser.operator.upgrade.simulation import Course, PlannedNode
 from purser.operator.upgrade.states import UpgradeInputs, is_due, is_managed, is_under_way, passed_over, stale_pod
-from purser.operator.wording import natural
+from purser.operator.upgrade.writes import trouble_of
+from purser.operator.wording import counted, natural
 
 
 class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,3 +73,43 @@ def _is_current(standing: Standing) -> bool:
 def _doing(moves: Moves) -> dict[str, str]:
     """By node: what it waits for, or what is done next."""
     return {name: patch.why for name, patch in moves.patches.items()} | moves.waits
+
+
+# --- as text
+
+
+def plan_lines(plan: UpgradePlan) -> list[str]:
+    """For people: who is under way, then wave by wave, then who is left out and why."""
+    return list(_lines(plan))
+
+
+def _lines(plan: UpgradePlan) -> Iterator[str]:
+    yield f"target: {plan.target or 'no driver of the operator'}"
+    if plan.off:
+        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this happens by itself"
+    for node in plan.under_way:
+        yield from _node(node)
+    if not plan.waves and not plan.under_way:
+        yield "no node would be upgraded"
+    for number, wave in enumerate(plan.waves, 1):
+        yield f"wave {number}: {counted(len(wave), 'node')}"
+        for node in wave:
+            yield from _node(node)
+    yield from _whys("skipped", plan.skipped)
+    yield from _whys("waiting", plan.waiting)
+    yield from _whys("no driver", plan.unmanaged)
+    yield f"{counted(plan.current, 'node')} {'has' if plan.current == 1 else 'have'} the driver already"
+
+
+def _node(node: PlannedNode) -> Iterator[str]:
+    how = " (its pod is restarted, nobody has to leave)" if node.restart_only else ""
+    begun, now = ("under way: ", f", {node.step}: {node.waits}") if node.step else ("  ", "")
+    fails = f" WOULD FAIL: {node.fails}" if node.fails else ""
+    yield f"{begun}{node.name}: driver {node.version}{how}{now}{fails}"
+    for pod in node.pods:
+        yield f"    {pod.how}: pod {pod.namespace}/{pod.name}{f' ({pod.why})' if pod.why else ''}"
+
+
+def _whys(what: str, whys: Mapping[str, str]) -> Iterator[str]:
+    for name, why in sorted(whys.items(), key=lambda each: natural(each[0])):
+        yield f"{what}: {name}: {why}"

@@ -2,6 +2,20 @@
 
 import msgspec
 
+from purser.operator.maintenance import (
+    UNKNOWN_PODS,
+    DisruptionLedger,
+    Leaving,
+    NodeStep,
+    Texts,
+    ask_again,
+    ask_to_leave,
+    deadline,
+    gpu_pods,
+    is_over,
+    patch,
+    to,
+)
 from purser.operator.model import DeletePod, PatchNode, Standing
 from purser.operator.names import (
     POOL_LABEL,
@@ -10,12 +24,7 @@ from purser.operator.names import (
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
 )
-from purser.operator.nodework.clocks import deadline, is_over
-from purser.operator.nodework.disruption import DisruptionLedger
-from purser.operator.nodework.evicting import Leaving, ask_to_leave, gpu_pods
-from purser.operator.nodework.steps import UNKNOWN_PODS, NodeStep, Texts, ask_again, patch, to
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.failing import give_up, regress, trouble, unready
 from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,
@@ -25,7 +34,7 @@ from purser.operator.upgrade.states import (
     stale_pod,
     step_start,
 )
-from purser.operator.upgrade.writing import clock_text, enter, hold_back
+from purser.operator.upgrade.writes import clock_text, enter, give_up, hold_back, regress, trouble, unready
 
 MAX_RESTARTS = 10
 """A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""

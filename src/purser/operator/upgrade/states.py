@@ -3,6 +3,7 @@
 import math
 from enum import StrEnum
 
+from purser.operator.maintenance import Cordoner, NodeWork, is_cordoned_by, is_to_come
 from purser.operator.model import LeftOut, NodeView, OperandPod, Standing
 from purser.operator.names import (
     DEPLOY,
@@ -16,9 +17,6 @@ from purser.operator.names import (
     UPGRADE_STEP_START_ANNOTATION,
     UPGRADE_TARGET_ANNOTATION,
 )
-from purser.operator.nodework.clocks import is_to_come
-from purser.operator.nodework.cordons import Cordoner, is_cordoned_by
-from purser.operator.nodework.work import NodeWork
 from purser.operator.order import Operand
 
 REQUESTED = "true"

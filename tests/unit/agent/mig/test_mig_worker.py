@@ -17,7 +17,7 @@ from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node_annotations import encode
 from purser.kube import Client
 from purser.kube.resources import NODES
-from purser.operator.operands.mig_layouts import DEFAULT_LAYOUTS
+from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
 
 OFF = Layout(False)
 SMALL = Layout(True, ("1g.5gb",) * 7)

@@ -16,7 +16,7 @@ from purser.kube import (
     TooManyRequestsError,
 )
 from purser.operator.acting import perform
-from purser.operator.acting.perform import AT_A_TIME
+from purser.operator.acting.writer import AT_A_TIME
 from purser.operator.model import Apply, Evict, NodeWorkload, PatchNode, WriteStatus
 from purser.operator.policy import ClusterPolicyStatus
 

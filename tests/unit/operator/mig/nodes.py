@@ -8,7 +8,6 @@ from tests.unit.operator.upgrade.fleets import workload
 from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node_annotations import encode
-from purser.operator.merging import patched
 from purser.operator.mig import GPU_CLIENTS, MigFleet, advance, is_under_way, pause_of
 from purser.operator.model import (
     Budget,
@@ -23,6 +22,7 @@ from purser.operator.model import (
     Presence,
     RuntimeKind,
     Standing,
+    patched,
 )
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from purser.operator.order import Operand

@@ -23,14 +23,14 @@ from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
+from purser.operator.manifests.objects import RUNTIME_CLASSES
 from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, OperandPod, PatchNode
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
-from purser.operator.observing import Observer, kinds, optional
+from purser.operator.observing import Observer, kinds
 from purser.operator.observing import observer as module
 from purser.operator.observing.expectations import at_least
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
 from purser.operator.observing.objects import Identified
-from purser.operator.owned import RUNTIME_CLASSES
 from purser.operator.policy import CLUSTER_POLICIES
 
 GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}
@@ -200,7 +200,7 @@ async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observ
 
 
 async def test_monitors_are_followed_from_when_their_definitions_are_installed(cluster, monkeypatch):
-    monkeypatch.setattr(optional, "LOOK_S", 0.05)
+    monkeypatch.setattr(kinds, "LOOK_S", 0.05)
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
@@ -216,7 +216,7 @@ async def test_monitors_are_followed_from_when_their_definitions_are_installed(c
 
 
 async def test_another_operators_policies_are_seen_from_when_they_can_be_there(cluster, monkeypatch):
-    monkeypatch.setattr(optional, "LOOK_S", 0.05)
+    monkeypatch.setattr(kinds, "LOOK_S", 0.05)
     rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
@@ -250,7 +250,7 @@ async def test_an_operator_that_starts_beside_another_knows_it_before_its_first_
 
 async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is_not_served(cluster, monkeypatch):
     """Rights may lack: beside another operator that it may not see, the operator does nothing."""
-    monkeypatch.setattr(optional, "LOOK_S", 0.05)
+    monkeypatch.setattr(kinds, "LOOK_S", 0.05)
     rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
     await cluster.client.create(DEFINITIONS, rivals)
     await eventually(lambda: is_served(cluster.client, RIVALS))

@@ -6,7 +6,7 @@ from purser.kube.objects import ObjectMeta
 from purser.operator.model import NodeView, ObjectKey, OperandPod
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from purser.operator.observing.objects import ObservedNode
-from purser.operator.observing.snapshot import ObservedState, snapshot_of
+from purser.operator.observing.views import ObservedState, snapshot_of
 
 
 def runtime_class(name: str, **labels: str) -> dict[str, Any]:

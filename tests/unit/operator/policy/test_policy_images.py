@@ -2,8 +2,7 @@
 
 import pytest
 
-from purser.operator.policy.fields import Image
-from purser.operator.policy.images import DEFAULTS, reference, split
+from purser.operator.policy.fields import DEFAULTS, Image, reference, split
 
 
 @pytest.mark.parametrize(

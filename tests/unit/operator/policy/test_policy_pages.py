@@ -8,9 +8,9 @@ import pytest
 
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.operator import names
-from purser.operator.definition.schemas import schema_of
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicySpec
+from purser.operator.policy.crd import schema_of
 
 ROOT = Path(__file__).parents[4]
 OPERATOR = (ROOT / "docs" / "operator.md").read_text()

@@ -16,7 +16,7 @@ from purser.core.names import (
 )
 from purser.kube import KubeError
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
-from purser.operator.uninstall.leavings import clean_up
+from purser.operator.uninstall.clean_up import clean_up
 
 AGENT = {"app.kubernetes.io/name": "purser", "app.kubernetes.io/component": "agent"}
 AMOUNTS = {"nvidia.com/gpumem": "81920", "nvidia.com/priority": "10"}

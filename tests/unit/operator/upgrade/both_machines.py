@@ -6,14 +6,13 @@ from tests.unit.operator.upgrade.fleets import ENABLED, Cluster, pod_of
 from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node_annotations import encode
-from purser.operator.merging import merged, patched
+from purser.operator.maintenance import gpu_pods
 from purser.operator.mig import GPU_CLIENTS, MigFleet, holds
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import pause_of as mig_pause
-from purser.operator.model import Moves, PatchNode, Standing
+from purser.operator.model import Moves, PatchNode, Standing, merged, patched
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
-from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec

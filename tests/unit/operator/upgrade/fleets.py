@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from purser.operator.merging import merged, patched
+from purser.operator.maintenance import gpu_pods, void_mark
 from purser.operator.model import (
     Budget,
     DeletePod,
@@ -21,6 +21,8 @@ from purser.operator.model import (
     RuntimeKind,
     Standing,
     Template,
+    merged,
+    patched,
 )
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
@@ -29,8 +31,6 @@ from purser.operator.names import (
     UPGRADE_FAILURE_ANNOTATION,
     UPGRADE_STATE_LABEL,
 )
-from purser.operator.nodework.cordons import void_mark
-from purser.operator.nodework.evicting import gpu_pods
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.status import UpgradeStatus

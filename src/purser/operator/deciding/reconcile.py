@@ -1,0 +1,341 @@
+"""One round: from everything that is there to everything that is to be done about it."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from purser.operator.deciding.cleanup import cleanup, drivers_objects, is_clean
+from purser.operator.deciding.isolation import decided
+from purser.operator.deciding.policies import (
+    claim,
+    elsewhere,
+    ignored_status,
+    invalid_status,
+    leaving_status,
+    released,
+    rivals_status,
+    with_finalizer,
+    without_finalizer,
+    write_status,
+)
+from purser.operator.deciding.status import events_of, gauges_of, status_of
+from purser.operator.gates.assignment import places, wanted_pools
+from purser.operator.gates.driver_removal import departures, held_back
+from purser.operator.gates.facts import nodes_about_to_lose_gpus
+from purser.operator.gates.labels import changes_pool, gate_patch, gone_patch, stale_validations
+from purser.operator.gates.progress import fails_at, late_sets, standings
+from purser.operator.gates.progress import missing_pod_fails_at as missing_fails_at
+from purser.operator.maintenance import void_mark
+from purser.operator.manifests import render
+from purser.operator.manifests.driver_files import config_keys
+from purser.operator.manifests.objects import object_actions
+from purser.operator.mig import MigFleet
+from purser.operator.mig import advance as advance_mig
+from purser.operator.mig import holds as mig_holds
+from purser.operator.mig import is_under_way as mig_is_under_way
+from purser.operator.mig import needs_workloads as mig_needs_workloads
+from purser.operator.mig import pause_of as mig_pause
+from purser.operator.mig import waiting_of as mig_waiting_of
+from purser.operator.model import (
+    Action,
+    DeletePod,
+    Gauge,
+    Moves,
+    ObjectKey,
+    PatchNode,
+    Place,
+    Reconciliation,
+    Rendered,
+    RenderInputs,
+    RoundOutcome,
+    Say,
+    Snapshot,
+    Standing,
+    daemon_set_of,
+    merged,
+    patched,
+)
+from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
+from purser.operator.policy import ClusterPolicy
+from purser.operator.policy.active import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
+from purser.operator.upgrade import UpgradeInputs, bars_mig, unavailable, upgrade_status
+from purser.operator.upgrade import advance as advance_upgrade
+from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
+from purser.operator.upgrade import pause_of as upgrade_pause
+from purser.operator.wording import some
+
+LOOK_AGAIN_S = 30.0
+"""How soon nodes are tried again that were left out of a round."""
+LOOK_ELSEWHERE_S = 60.0
+"""How often it is looked whether the namespace of another operator is still there."""
+
+
+class RoundView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round found out before it decides."""
+
+    snapshot: Snapshot
+    policy: ClusterPolicy
+    resume: str
+    rendered: tuple[Rendered, ...]
+    standings: tuple[Standing, ...]
+    gone: tuple[Place, ...]
+    """Nodes whose GPUs are gone."""
+
+
+def reconcile(snapshot: Snapshot) -> RoundOutcome:
+    """What to do next. Every action is valid by itself: whoever does some of them and dies has done no harm, and the
+    next round goes on from there. Without change there are no actions.
+
+    Nodes on which this fails, unexpectedly, are left out of it, and named. What fails without them is raised."""
+    outcome, decided_by = decided(snapshot, _round)
+    if not decided_by.left_out:
+        return outcome
+    again = min(LOOK_AGAIN_S, outcome.look_again_s or LOOK_AGAIN_S)
+    return msgspec.structs.replace(outcome, left_out=decided_by.left_out, look_again_s=again)
+
+
+def _round(snapshot: Snapshot) -> RoundOutcome:
+    _look_into(snapshot)  # where this fails on a node, that has to be told, too
+    chosen = choose(snapshot.policies)
+    if snapshot.elsewhere:
+        return _stand_back(snapshot, chosen)
+    if chosen.raw is None:
+        return _leave(snapshot, chosen)
+    if snapshot.rivals or chosen.policy is None:
+        return _without_decision(snapshot, chosen)
+    if not has_finalizer(chosen.raw):
+        return RoundOutcome(actions=(with_finalizer(chosen.raw), *_about_others(snapshot, chosen)))
+    if old_status(chosen.raw).namespace != snapshot.namespace:
+        return RoundOutcome(actions=(claim(chosen.raw, snapshot.namespace), *_about_others(snapshot, chosen)))
+    return _decide(view_of(snapshot, chosen), chosen)
+
+
+def nodes_to_look_into(snapshot: Snapshot) -> frozenset[str]:
+    """Nodes whose pods a round has to know, besides operands; by a snapshot without these pods: nodes that are being
+    emptied, those whose driver is to leave, and those whose GPUs are about to count as gone."""
+    return decided(snapshot, _look_into)[0]
+
+
+def _look_into(snapshot: Snapshot) -> frozenset[str]:
+    emptied = (node.name for node in snapshot.nodes if upgrade_needs_workloads(node) or mig_needs_workloads(node))
+    chosen = choose(snapshot.policies)
+    leaving = (name for name, each in departures(snapshot, chosen).items() if not each.going)
+    return frozenset((*emptied, *leaving, *nodes_about_to_lose_gpus(snapshot, chosen)))
+
+
+def upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
+    """The fleet as the upgrade sees it; or in a sentence why there is none."""
+    return decided(snapshot, _upgrade_fleet)[0]
+
+
+def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
+    chosen = choose(snapshot.policies)
+    if snapshot.elsewhere:
+        return elsewhere(snapshot)
+    if chosen.raw is None:
+        return "there is no ClusterPolicy" if snapshot.defined else UNDEFINED
+    if chosen.policy is None:
+        return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
+    if snapshot.rivals:
+        return f"another operator is at work, so that nothing is written: {', '.join(snapshot.rivals)}"
+    return _fleet(view_of(snapshot, chosen))
+
+
+def view_of(snapshot: Snapshot, chosen: Chosen) -> RoundView:
+    """Everything that is found out about a snapshot under a policy that can be read."""
+    raw, policy = chosen.raw, chosen.policy
+    assert raw is not None and policy is not None
+    annotations = raw["metadata"].get("annotations") or {}
+    found = places(snapshot, policy.spec)
+    rendered = render(
+        RenderInputs(
+            policy=policy,
+            namespace=snapshot.namespace,
+            purser_image=snapshot.purser_image,
+            pools=wanted_pools(found, policy),
+            runtimes=tuple(sorted({each.runtime for each in found if each.presence.state != "gone"})),
+            service_monitors=snapshot.service_monitors,
+            node_features=snapshot.node_features,
+            config_keys=config_keys(snapshot),
+        )
+    )
+    return RoundView(
+        snapshot=snapshot,
+        policy=policy,
+        resume=annotations.get(RESUME_UPGRADE_ANNOTATION, ""),
+        rendered=rendered,
+        standings=standings(snapshot, policy.spec, found, rendered, departures(snapshot, chosen)),
+        gone=tuple(each for each in found if each.presence.state == "gone"),
+    )
+
+
+def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
+    """A round under a policy that can be read."""
+    snapshot, raw = view.snapshot, chosen.raw
+    assert raw is not None
+    fleet = _fleet(view)
+    upgrades = advance_upgrade(fleet)
+    mig_fleet = _mig_fleet(view, fleet, upgrades)
+    migs = advance_mig(mig_fleet)
+    status = status_of(
+        snapshot, view.policy, view.standings, upgrade_status(fleet, upgrades), mig_waiting_of(mig_fleet, migs)
+    )
+    applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
+    new, known = _node_patches(view, upgrades, migs)
+    return RoundOutcome(
+        actions=(
+            *new,
+            *applies,
+            *known,
+            *_unique_deletions(view, upgrades, migs),
+            *upgrades.evictions,
+            *migs.evictions,
+            *deletes,
+            *write_status(raw, status),
+            *_about_others(snapshot, chosen),
+        ),
+        events=(*upgrades.events, *migs.events, *events_of(view.policy, status, view.standings)),
+        gauges={**upgrades.gauges, **migs.gauges, **gauges_of(snapshot, view.standings, status)},
+        look_again_s=_soonest(view, upgrades, migs),
+    )
+
+
+def _fleet(view: RoundView) -> UpgradeInputs:
+    meta, sets = view.policy.metadata, view.snapshot.daemon_sets
+    return UpgradeInputs(
+        now=view.snapshot.now,
+        policy=view.policy.spec.driver.upgrade_policy,
+        resume=view.resume,
+        policy_ref=(meta.name, meta.uid),
+        standings=view.standings,
+        workloads=view.snapshot.workloads,
+        budgets=view.snapshot.budgets,
+        busy=frozenset(
+            each.node.name for each in view.standings if mig_is_under_way(each.node) or changes_pool(each, sets)
+        ),
+        held=frozenset(each.node.name for each in view.standings if mig_holds(each.node)),
+        late_sets=late_sets(view.standings, sets),
+        left_out=view.snapshot.left_out,
+    )
+
+
+def _mig_fleet(view: RoundView, fleet: UpgradeInputs, upgrades: Moves) -> MigFleet:
+    """The upgrade has been asked first: where it begins in this very round, MIG does not."""
+    nodes = (patched(each.node, upgrades.patches.get(each.node.name)) for each in view.standings)
+    return MigFleet(
+        now=view.snapshot.now,
+        spec=view.policy.spec.mig_manager,
+        policy=fleet.policy,
+        standings=view.standings,
+        workloads=view.snapshot.workloads,
+        budgets=view.snapshot.budgets,
+        busy=frozenset(node.name for node in nodes if bars_mig(node)),
+        unavailable=unavailable(fleet, upgrades),
+    )
+
+
+def _node_patches(view: RoundView, upgrades: Moves, migs: Moves) -> tuple[list[PatchNode], list[PatchNode]]:
+    """One write per node. Those where Purser has not been yet come apart, to be written first: labels that another
+    operator left behind must be gone before there are DaemonSets that select them."""
+    nodes = (place.node for place in (*view.standings, *view.gone))
+    new = {node.name for node in nodes if OPENED_BOOT_ANNOTATION not in node.annotations}
+    versions = view.snapshot.versions
+    patches = [
+        msgspec.structs.replace(patch, resource_version=versions.get(patch.node, ""))
+        for patch in _patches(view, upgrades, migs)
+        if patch is not None
+    ]
+    return [each for each in patches if each.node in new], [each for each in patches if each.node not in new]
+
+
+def _patches(view: RoundView, upgrades: Moves, migs: Moves) -> Iterator[PatchNode | None]:
+    """What the state machines want of each node, and the operands' labels that follow from it."""
+    sets = view.snapshot.daemon_sets
+    for standing in view.standings:
+        node = standing.node
+        moves = [upgrades.patches.get(node.name), migs.patches.get(node.name)]
+        after = patched(node, merged(node, moves))
+        pause = upgrade_pause(after) or mig_pause(after)
+        gate = gate_patch(standing, pause, sets, view.snapshot.now)
+        yield merged(node, [gate, *moves, void_mark(after)])
+    for place in view.gone:
+        yield merged(place.node, [gone_patch(place.node)])
+
+
+def _unique_deletions(view: RoundView, *moves: Moves) -> Iterator[DeletePod]:
+    """A pod that two want gone is deleted once."""
+    wanted = [*(each for move in moves for each in move.deletions), *stale_validations(view.standings)]
+    unique = {each.pod.uid: each for each in reversed(wanted)}
+    yield from sorted(unique.values(), key=lambda each: (each.pod.node, each.pod.name))
+
+
+def _kept(view: RoundView) -> frozenset[ObjectKey]:
+    """Driver DaemonSets of pools that nodes carry and that the policy no longer knows: a profile that is gone, another
+    operating system. They stay as they are until an upgrade has moved their nodes. Where the policy has no driver any
+    more, all that is the driver's stays as long as one of them is in use."""
+    if view.snapshot.left_out:  # whatever they have may be of a kind that no other node has
+        return frozenset(view.snapshot.objects)
+    if not view.policy.spec.driver.enabled:
+        in_use = any(each.departure is not None and each.departure.stays for each in view.standings)
+        return drivers_objects(view.snapshot) if in_use else frozenset()
+    carried = {standing.node.labels.get(POOL_LABEL) for standing in view.standings}
+    names = {daemon_set_of(name) for name in carried if name}
+    return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
+
+
+def _soonest(view: RoundView, upgrades: Moves, migs: Moves) -> float | None:
+    """When time alone will have changed something: never sooner than in a second."""
+    now = view.snapshot.now
+    times = [each.presence.gone_at - now for each in view.standings if each.presence.gone_at is not None]
+    for standing in view.standings:
+        times += [fails_at(pod) - now for pod in standing.pods if not pod.ready and fails_at(pod) > now]
+        if any(each.reason == "NoPod" and each.state != "failing" for each in standing.operands.values()):
+            times.append(missing_fails_at(standing.node, now) - now)
+    times += [each for each in (upgrades.look_again_s, migs.look_again_s) if each is not None]
+    return max(1.0, min(times)) if times else None
+
+
+def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
+    """Younger policies say so, and those that leave may go once everything belongs to the active one."""
+    active = name_of(chosen.raw) if chosen.raw is not None else ""
+    for raw in chosen.ignored:
+        yield from write_status(raw, ignored_status(snapshot, raw, active))
+    for raw in chosen.leaving:
+        yield from write_status(
+            raw, leaving_status(snapshot, raw, f"it goes once ClusterPolicy {active} has taken over")
+        )
+    yield from released(snapshot, chosen)
+
+
+def _without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+    """The active policy cannot be read, or another operator is at work: it says so, and nothing else changes."""
+    raw = chosen.raw
+    assert raw is not None
+    status = rivals_status(snapshot, raw) if snapshot.rivals else invalid_status(snapshot, raw, chosen.problem)
+    actions = (*write_status(raw, status), *_about_others(snapshot, chosen))
+    return RoundOutcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
+
+
+def _stand_back(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+    """The policies are those of an operator in another namespace: not even a status is written, or two would fight."""
+    raw, *_ = (each for each in (chosen.raw, *chosen.leaving) if each is not None)
+    told = elsewhere(snapshot)
+    return RoundOutcome(
+        events=(Say("ClusterPolicy", name_of(raw), uid_of(raw), "AnotherNamespace", told, warning=True),),
+        gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY},
+        look_again_s=LOOK_ELSEWHERE_S,
+        standstill=told,
+    )
+
+
+def _leave(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+    """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
+    told = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
+    if held := held_back(snapshot):
+        told = f"drivers go last, and it waits for {some(held, 'node', named=1)}; nobody is evicted for that"
+    statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, told))]
+    actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
+    if is_clean(snapshot):
+        actions = tuple(without_finalizer(raw) for raw in chosen.leaving)
+    gauges = {Gauge.RECONCILIATION: Reconciliation.NO_POLICY, Gauge.GPU_NODES: 0.0}
+    return RoundOutcome(actions=actions, gauges=gauges)

@@ -1,0 +1,93 @@
+"""Drivers that are to leave their nodes: because the policy leaves, no longer has a driver, or people took all operands
+off a node.
+
+A driver leaves last, once no operand that needs it and no pod with a GPU is there. Nobody is evicted for it: status
+says which pod it waits for. What people say of the driver's own label counts at once.
+
+A node that is NotReady may only blink, and its pods still run: they hold the driver until they are asked to go, which
+Kubernetes does by itself after some minutes. One that has none holds nothing up: its operands cannot end before it is
+back. Nor does one that is deleted.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from purser.operator.gates.facts import is_excluded, presence_of
+from purser.operator.maintenance import gpu_pods
+from purser.operator.model import Departure, NodeView, NodeWorkload, OperandPod, Snapshot
+from purser.operator.names import DEPLOY
+from purser.operator.order import Operand, dependents
+from purser.operator.policy.active import Chosen, choose
+from purser.operator.wording import natural, some
+
+_NEEDING = frozenset(dependents(Operand.DRIVER))
+
+
+def departures(snapshot: Snapshot, chosen: Chosen) -> dict[str, Departure]:
+    """By node: the drivers of the operator's that are to leave."""
+    nodes = {node.name: node for node in _without_driver(snapshot, chosen)}
+    if not nodes:
+        return {}
+    pods: dict[str, list[OperandPod]] = {}
+    for pod in snapshot.pods:
+        if pod.node in nodes:
+            pods.setdefault(pod.node, []).append(pod)
+    found = {
+        name: _departure(nodes[name], there, snapshot.workloads.get(name))
+        for name, there in pods.items()
+        if any(pod.operand == Operand.DRIVER for pod in there)
+    }
+    return {name: each for name, each in found.items() if nodes[name].ready or each.stays}
+
+
+def held_back(snapshot: Snapshot) -> tuple[str, ...]:
+    """Where no policy is active: which pods of which nodes the removal of drivers waits for, or which node is left out,
+    a sentence per node."""
+    chosen = choose(snapshot.policies)
+    if chosen.raw is not None:
+        return ()
+    whys = {name: why_it_stays(each) for name, each in departures(snapshot, chosen).items() if each.stays}
+    whys |= {each.node.name: each.why for each in snapshot.left_out}
+    return tuple(f"node {name}: {whys[name]}" for name in sorted(whys, key=natural))
+
+
+def why_it_stays(departure: Departure) -> str:
+    """Who still needs a driver, in one sentence; empty: nobody."""
+    if departure.users is None:
+        return "its pods are not known yet"
+    if departure.users:
+        return some([f"pod {user} uses its GPU" for user in departure.users], "pod", named=1)
+    needing = ", ".join(departure.operands)
+    return f"these need the driver and are still there: {needing}" if needing else ""
+
+
+def _without_driver(snapshot: Snapshot, chosen: Chosen) -> Iterable[NodeView]:
+    """Nodes that are to have none. Whose GPUs are gone is another matter: nothing there can be in use."""
+    if chosen.raw is None:
+        return snapshot.nodes
+    return _by_policy(snapshot, chosen)
+
+
+def _by_policy(snapshot: Snapshot, chosen: Chosen) -> Iterator[NodeView]:
+    if chosen.policy is None:
+        return
+    spec = chosen.policy.spec
+    for node in snapshot.nodes:
+        if not spec.driver.enabled or is_excluded(node):
+            presence = presence_of(node, snapshot, spec.discovery.gone_after_seconds)
+            if presence.state in ("present", "missing"):
+                yield node
+
+
+def _departure(node: NodeView, pods: Iterable[OperandPod], workloads: Iterable[NodeWorkload] | None) -> Departure:
+    stands = any(pod.operand == Operand.DRIVER and not pod.going for pod in pods)
+    return Departure(
+        going=not stands or node.labels.get(Operand.DRIVER.deploy_label) != DEPLOY,
+        operands=tuple(sorted({pod.operand for pod in pods} & _NEEDING)) if node.ready else (),
+        users=None if workloads is None else _users(node, workloads),
+    )
+
+
+def _users(node: NodeView, workloads: Iterable[NodeWorkload]) -> tuple[str, ...]:
+    """A pod that is going uses its GPU until kubelet says that it has ended. Of one that is away nobody will say so."""
+    using = (pod for pod in gpu_pods(workloads) if node.ready or not pod.going)
+    return tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in using))

@@ -1,0 +1,235 @@
+"""Who gets which operand now: the labels ``nvidia.com/gpu.deploy.<operand>`` of one node.
+
+An operand is let in once all that it needs is ready on the node. From then on it stays, whatever becomes of what it
+needs, until a cause of these takes it away: a reboot, a pause for an upgrade or a MIG change, a driver that is to leave
+once no pod uses it, GPUs that are gone, the policy, or people.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.times import parsed, spelled
+from purser.operator.gates.facts import contradicts_nfd, users_word, was_rebooted
+from purser.operator.gates.progress import PATIENCE_S, REASONS, gate_of, needs
+from purser.operator.maintenance import is_cordoned_by_purser, is_to_come
+from purser.operator.mig import GPU_CLIENTS
+from purser.operator.model import (
+    DeletePod,
+    NodeView,
+    PatchNode,
+    Presence,
+    Standing,
+    daemon_set_of,
+)
+from purser.operator.names import (
+    DEPLOY,
+    DRIVER_MANAGER_LABELS,
+    GPU_MISSING_SINCE_ANNOTATION,
+    GPU_PRESENT_LABEL,
+    GROUP,
+    LET_IN_ANNOTATION,
+    OPENED_BOOT_ANNOTATION,
+    OWNED_NODE_ANNOTATIONS,
+    OWNED_NODE_LABELS,
+    PAUSED_FOR_MIG,
+    PAUSED_FOR_UPGRADE,
+    POOL_LABEL,
+    PREINSTALLED,
+    RUNTIME_LABEL,
+)
+from purser.operator.order import Operand, dependents
+
+PAUSES: Mapping[str, Collection[Operand]] = {
+    PAUSED_FOR_UPGRADE: dependents(Operand.DRIVER),
+    PAUSED_FOR_MIG: GPU_CLIENTS,
+}
+
+
+def gate_patch(standing: Standing, pause: str | None, daemon_sets: Collection[str], now: float) -> PatchNode:
+    """All labels and annotations that one node is to have, whether it has them or not. ``pause``: for which reason
+    operands leave for a while; ``daemon_sets``: names of live ones."""
+    node = standing.node
+    labels: dict[str, str | None] = {GPU_PRESENT_LABEL: "true", RUNTIME_LABEL: standing.runtime.label}
+    labels |= _pool(standing, daemon_sets)
+    labels |= _deploy(standing, pause)
+    annotations = {
+        GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, standing.presence, now),
+        LET_IN_ANNOTATION: _let_in(standing, labels, now),
+        OPENED_BOOT_ANNOTATION: node.boot_id or _opened_boot(node),
+    }
+    # While GPUs are only missing the facts stay: the node's pool may depend on them.
+    if standing.presence.state == "present" and contradicts_nfd(node):
+        annotations[NODE_FACTS_ANNOTATION] = None
+    return PatchNode(node=node.name, labels=labels, annotations=annotations, why="operands by what is ready")
+
+
+def gone_patch(node: NodeView) -> PatchNode:
+    """What a node keeps whose GPUs are gone: the word that it has none, and that Purser said so."""
+    patch = removal_patch(node)
+    labels = {**patch.labels, GPU_PRESENT_LABEL: "false"}
+    labels.pop(RUNTIME_LABEL, None)
+    old: dict[str, str | None] = {NODE_FACTS_ANNOTATION: None} if contradicts_nfd(node) else {}
+    return PatchNode(
+        node=node.name,
+        labels=labels,
+        annotations={**patch.annotations, **old},
+        unschedulable=patch.unschedulable,
+        why="its GPUs are gone",
+    )
+
+
+def stale_validations(standings: Iterable[Standing]) -> tuple[DeletePod, ...]:
+    """Validators that have to validate anew, because their node has a newer driver, and it is ready."""
+    found = []
+    for standing in standings:
+        driver, pod = standing.pod_of(Operand.DRIVER), standing.pod_of(Operand.VALIDATOR)
+        if standing.validation_is_stale and driver is not None and driver.ready and pod is not None:
+            found.append(DeletePod(pod, "its node has a newer driver"))
+    return tuple(found)
+
+
+def _missing_since(node: NodeView, presence: Presence, now: float) -> str | None:
+    if presence.state != "missing":
+        return None
+    return node.annotations.get(GPU_MISSING_SINCE_ANNOTATION) or spelled(now)
+
+
+def _pool(standing: Standing, daemon_sets: Collection[str]) -> dict[str, str | None]:
+    """A node with a running driver changes its pool by an upgrade only. One whose driver ends anyway, by a reboot or
+    because somebody deleted its pod, gets the next one from the pool where it belongs."""
+    if standing.pool is None:
+        stays = standing.obstacle or standing.waits or (standing.departure is not None and standing.departure.stays)
+        return {} if stays else {POOL_LABEL: None}
+    has_driver = standing.pod_of(Operand.DRIVER) is not None
+    current = daemon_set_of(standing.node.labels.get(POOL_LABEL, ""))
+    if has_driver and current in daemon_sets and not _rebooted(standing):
+        return {}
+    return {POOL_LABEL: standing.pool.name}
+
+
+def changes_pool(standing: Standing, daemon_sets: Collection[str]) -> bool:
+    """Whether its driver is being replaced without an upgrade: after a reboot, which nothing survived anyway."""
+    pod = standing.pod_of(Operand.DRIVER)
+    label = _pool(standing, daemon_sets).get(POOL_LABEL) or standing.node.labels.get(POOL_LABEL)
+    return pod is not None and pod.daemon_set != daemon_set_of(label or "")
+
+
+def _deploy(standing: Standing, pause: str | None) -> dict[str, str | None]:
+    node = standing.node
+    own = () if standing.excluded else tuple(each for each in standing.operands if not users_word(node, each))
+    ready = {each for each, on_node in standing.operands.items() if on_node.state == "ready"}
+    rebooted = _rebooted(standing) and Operand.DRIVER in own
+    closed = dependents(Operand.DRIVER) if rebooted or _makes_room(standing) else ()
+    gates = {
+        operand.deploy_label: _gate(standing, operand, pause, needs(own)[operand] <= ready)
+        if operand in own and operand not in closed
+        else None
+        for operand in Operand
+        if not users_word(node, operand)
+    }
+    if standing.departure is not None and standing.departure.stays:
+        gates[Operand.DRIVER.deploy_label] = DEPLOY
+    return gates
+
+
+def _makes_room(standing: Standing) -> bool:
+    """Its driver is to leave and no pod has a GPU any more: now operands leave, too, and come back after it."""
+    departure = standing.departure
+    return departure is not None and (departure.going or departure.users == ())
+
+
+def _gate(standing: Standing, operand: Operand, pause: str | None, may_enter: bool) -> str | None:
+    label = gate_of(standing.node, operand)
+    if pause is not None and operand in PAUSES[pause]:
+        return pause if label else None
+    if operand is Operand.DRIVER:
+        stays = standing.node.labels.get(operand.deploy_label) == DEPLOY and standing.pod_of(operand) is not None
+        return DEPLOY if standing.pool is not None or stays else None
+    return DEPLOY if label == DEPLOY or may_enter else None
+
+
+def _rebooted(standing: Standing) -> bool:
+    return was_rebooted(standing.node, _opened_boot(standing.node))
+
+
+def _opened_boot(node: NodeView) -> str:
+    return node.annotations.get(OPENED_BOOT_ANNOTATION, "")
+
+
+def _let_in(standing: Standing, labels: Mapping[str, str | None], now: float) -> str | None:
+    """Since when there may be operands without a pod. It stands until the node is complete; where that takes long, as
+    long as it may be about one that has none."""
+    let_in = [each for each in Operand if labels.get(each.deploy_label) == DEPLOY]
+    since = _known_since(standing.node, now)
+    if _any_is_new(standing.node, let_in):
+        return spelled(now)
+    if _any_lacks_its_pod(standing, let_in):
+        return since or spelled(now)
+    return None if _all_are_ready(standing, let_in) or _patience_is_over(since, now) else since
+
+
+def _known_since(node: NodeView, now: float) -> str | None:
+    """What is written on the node, where it is a time that can run out."""
+    since = node.annotations.get(LET_IN_ANNOTATION)
+    moment = parsed(since)
+    return None if moment is None or is_to_come(moment, now) else since
+
+
+def _any_is_new(node: NodeView, let_in: Iterable[Operand]) -> bool:
+    return any(gate_of(node, each) != DEPLOY for each in let_in)
+
+
+def _any_lacks_its_pod(standing: Standing, let_in: Iterable[Operand]) -> bool:
+    return any(each in standing.operands and standing.operands[each].reason in REASONS for each in let_in)
+
+
+def _all_are_ready(standing: Standing, let_in: Iterable[Operand]) -> bool:
+    return all(standing.operands[each].state == "ready" for each in let_in if each in standing.operands)
+
+
+def _patience_is_over(since: str | None, now: float) -> bool:
+    return now >= (parsed(since) or 0.0) + PATIENCE_S
+
+
+NO_POLICY = "no ClusterPolicy is left"
+
+
+def removal_patch(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
+    """Takes away what the operator wrote on a node, its cordons included. What discovery wrote is another matter.
+
+    ``has_rivals``: another operator is at work there. Labels and annotations of nvidia.com may be its own by now. A
+    pause is not: nobody else would end it.
+    """
+    labels = [label for label in OWNED_NODE_LABELS if label in node.labels]
+    labels += [each.deploy_label for each in Operand if each.deploy_label in node.labels and not _is_users(node, each)]
+    labels += [label for label in DRIVER_MANAGER_LABELS if node.labels.get(label) == ""]
+    annotations = [
+        each for each in OWNED_NODE_ANNOTATIONS if each in node.annotations and each != NODE_FACTS_ANNOTATION
+    ]
+    return PatchNode(
+        node=node.name,
+        labels={each: None for each in labels if not has_rivals or _is_pursers(each) or _is_pause(node.labels[each])},
+        annotations={each: None for each in annotations if not has_rivals or _is_pursers(each)},
+        unschedulable=False if is_cordoned_by_purser(node) else None,
+        why=NO_POLICY,
+    )
+
+
+def _is_users(node: NodeView, operand: Operand) -> bool:
+    """Whether people wrote an operand's label. That a node has a driver of its own NVIDIA's driver manager writes."""
+    return users_word(node, operand) not in ("", PREINSTALLED)
+
+
+def is_marked(node: NodeView) -> bool:
+    """Whether Purser's operator had it: labels of nvidia.com alone may be another operator's."""
+    own = (*OWNED_NODE_LABELS, *(each for each in OWNED_NODE_ANNOTATIONS if each != NODE_FACTS_ANNOTATION))
+    return any(key in node.labels or key in node.annotations for key in own if _is_pursers(key))
+
+
+def _is_pursers(key: str) -> bool:
+    """A label or annotation that nobody else writes."""
+    return key.startswith(f"{GROUP}/")
+
+
+def _is_pause(value: str) -> bool:
+    return value in (PAUSED_FOR_UPGRADE, PAUSED_FOR_MIG)

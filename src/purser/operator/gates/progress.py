@@ -1,0 +1,284 @@
+"""How far each operand is on each GPU node: found once per round, and read by gates, upgrade, MIG and status alike."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from purser.core.taints import KEEPING_AWAY, PodToleration, Taint
+from purser.core.times import parsed
+from purser.operator.gates.facts import is_mig_capable, users_word
+from purser.operator.model import (
+    UNTOLERATED,
+    Departure,
+    NodeView,
+    OperandOnNode,
+    OperandPod,
+    OperandState,
+    Place,
+    Raw,
+    Rendered,
+    Snapshot,
+    Standing,
+    Template,
+)
+from purser.operator.names import (
+    DEPLOY,
+    DRIVER_CONFIG_LABEL,
+    LET_IN_ANNOTATION,
+    OPENED_BOOT_ANNOTATION,
+    OPERAND_LABEL,
+    TEMPLATE_LABEL,
+)
+from purser.operator.order import Operand, prerequisites
+from purser.operator.policy.spec import ClusterPolicySpec
+
+# --- operands without a pod
+
+
+PATIENCE_S = 600.0
+"""What does not get ready, or gets no pod, for longer counts as failing."""
+NO_POD = "it has no pod yet; if that lasts, its pods find no room there, or the DaemonSet controller does not run"
+NO_CONFIG = (
+    "its driver waits for a ConfigMap that is not in the operator's namespace: driver.kernelModuleConfig, repoConfig or"
+    " certConfig names it"
+)
+STILL_GOING = "its old pod has not gone yet"
+REASONS = ("NoPod", UNTOLERATED)
+
+_PASSING = "node.kubernetes.io/"
+"""Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
+
+
+class Manifests(msgspec.Struct, frozen=True):
+    """What of the rendered DaemonSets tells how an operand is on a node."""
+
+    templates: dict[str, Template]
+    """By name."""
+    pods: dict[str, list[Mapping[str, Any]]]
+    """Pod specs by operand."""
+    tolerations: list[Sequence[Mapping[str, Any]]]
+    """Of all pods, each once: as a rule they all have the same."""
+
+    def template_of(self, daemon_set: str) -> Template:
+        """An empty one where the DaemonSet is not rendered any more."""
+        return self.templates.get(daemon_set, Template())
+
+
+def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
+    """Of everything that is rendered."""
+    found = Manifests({}, {}, [])
+    for each in rendered:
+        if each.object["kind"] == "DaemonSet":
+            metadata = each.object["metadata"]
+            labels = metadata.get("labels") or {}
+            found.templates[metadata["name"]] = Template(
+                labels.get(TEMPLATE_LABEL, ""), labels.get(DRIVER_CONFIG_LABEL, "")
+            )
+            pod = each.object["spec"]["template"]["spec"]
+            found.pods.setdefault(labels.get(OPERAND_LABEL, ""), []).append(pod)
+            if (tolerations := pod.get("tolerations", ())) not in found.tolerations:
+                found.tolerations.append(tolerations)
+    return found
+
+
+def without_pod(standing: Standing, operand: Operand, manifests: Manifests, now: float) -> OperandOnNode:
+    """How an operand is that was let in and has no pod."""
+    taint = untolerated(standing.node, manifests.pods.get(operand.value, ()))
+    if taint is not None:
+        message = f"its pods do not tolerate {_to_be_mended(taint)}"
+        return OperandOnNode(operand=operand, state="failing", reason=UNTOLERATED, message=message)
+    still = any(pod.operand == operand for pod in standing.pods)
+    awaits = operand is Operand.DRIVER and standing.pool is not None and not standing.driver_template.hash
+    message = NO_CONFIG if awaits else NO_POD
+    return OperandOnNode(
+        operand=operand,
+        state="failing" if now >= missing_pod_fails_at(standing.node, now) else "progressing",
+        reason="NoPod",
+        message=STILL_GOING if still else message,
+    )
+
+
+def missing_pod_fails_at(node: NodeView, now: float) -> float:
+    """When operands without a pod count as failing on a node."""
+    since = parsed(node.annotations.get(LET_IN_ANNOTATION))
+    return (now if since is None else since) + PATIENCE_S
+
+
+def untolerated(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
+    """A taint that keeps the pods away that select the node."""
+    selecting = (pod for pod in pods if pod.get("nodeSelector", {}).items() <= node.labels.items())
+    return _keeping_away(node, [pod.get("tolerations", ()) for pod in selecting])
+
+
+def barred(node: NodeView, manifests: Manifests) -> str:
+    """Why operands that leave the node would not come back to it, in one sentence; empty: they would."""
+    taint = _keeping_away(node, manifests.tolerations)
+    return f"new pods of operands would not tolerate {_to_be_mended(taint)}" if taint is not None else ""
+
+
+def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
+    """A taint of the node that one of these sets of tolerations does not tolerate."""
+    lasting = [each for each in node.taints if each.effect in KEEPING_AWAY and not each.key.startswith(_PASSING)]
+    return next((taint for taint in lasting for each in tolerations if not _is_tolerated(taint, each)), None)
+
+
+def _to_be_mended(taint: Taint) -> str:
+    return f"the node's taint {taint}: add it to spec.daemonsets.tolerations, or remove the taint"
+
+
+def _is_tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    return any(_toleration(each).tolerates(taint) for each in tolerations)
+
+
+def _toleration(given: Mapping[str, Any]) -> PodToleration:
+    return PodToleration(
+        given.get("key", ""), given.get("operator", ""), given.get("value", ""), given.get("effect", "")
+    )
+
+
+# --- DaemonSets
+
+
+def late_sets(standings: Iterable[Standing], live: Mapping[str, Raw]) -> frozenset[str]:
+    """Names of those that are not live with the template that their pool is to have, or whose controller has not seen
+    it. ``live``: DaemonSets by name."""
+    wanted = {each.pool.daemon_set: each.driver_template for each in standings if each.pool is not None}
+    return frozenset(name for name, template in wanted.items() if _is_late(template, live.get(name)))
+
+
+def _is_late(template: Template, live: Raw | None) -> bool:
+    if live is None or live["metadata"].get("deletionTimestamp"):
+        return True
+    is_right = (live["metadata"].get("labels") or {}).get(TEMPLATE_LABEL) == template.hash
+    return not is_right or is_unseen(live)
+
+
+def is_unseen(daemon_set: Raw) -> bool:
+    """Whether its controller has not seen its present generation."""
+    seen = (daemon_set.get("status") or {}).get("observedGeneration", 0)
+    return bool(seen < daemon_set["metadata"].get("generation", 0))
+
+
+# --- nodes
+
+
+MANY_RESTARTS = 3
+IMAGE_TROUBLES = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError", "CreateContainerConfigError"}
+)
+"""These do not pass by themselves."""
+
+
+def standings(
+    snapshot: Snapshot,
+    spec: ClusterPolicySpec,
+    found: Iterable[Place],
+    rendered: Iterable[Rendered],
+    departures: Mapping[str, Departure],
+) -> tuple[Standing, ...]:
+    """How each GPU node stands, in the order of ``found``; nodes whose GPUs are gone are no GPU nodes."""
+    manifests = manifests_of(rendered)
+    pods: dict[str, list[OperandPod]] = {}
+    for pod in snapshot.pods:
+        pods.setdefault(pod.node, []).append(pod)
+    enabled = spec.enabled
+    return tuple(
+        _standing(place, tuple(pods.get(place.node.name, ())), enabled, manifests, departures, snapshot.now)
+        for place in found
+        if place.presence.state != "gone"
+    )
+
+
+def gate_of(node: NodeView, operand: Operand) -> str:
+    """What an operand's label says, where Purser has been at the node; empty: it was not let in. A label that another
+    operator left behind lets nobody in."""
+    return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
+
+
+def _standing(
+    place: Place,
+    pods: tuple[OperandPod, ...],
+    enabled: Iterable[Operand],
+    manifests: Manifests,
+    departures: Mapping[str, Departure],
+    now: float,
+) -> Standing:
+    bare = Standing(
+        **msgspec.structs.asdict(place),
+        driver_template=manifests.template_of(place.pool.daemon_set) if place.pool is not None else Template(),
+        pods=pods,
+        mig_capable=is_mig_capable(place.node),
+        departure=departures.get(place.node.name),
+        barred=barred(place.node, manifests),
+    )
+    here = [each for each in enabled if each is not Operand.MIG_MANAGER or bare.mig_capable]
+    return msgspec.structs.replace(bare, operands=_operands(bare, here, manifests, now))
+
+
+def _operands(
+    standing: Standing, here: list[Operand], manifests: Manifests, now: float
+) -> dict[Operand, OperandOnNode]:
+    found: dict[Operand, OperandOnNode] = {}
+    own = tuple(each for each in here if not users_word(standing.node, each))
+    for operand in here:
+        if standing.excluded or operand not in own:
+            found[operand] = OperandOnNode(operand=operand, state="excluded", reason="Excluded")
+            continue
+        lacking = [each for each in own if each in needs(own)[operand] and found[each].state != "ready"]
+        found[operand] = _on_node(standing, operand, lacking, manifests, now)
+    return found
+
+
+@lru_cache(maxsize=128)
+def needs(own: tuple[Operand, ...]) -> dict[Operand, frozenset[Operand]]:
+    """What must be ready for each of the operands that a node is to have. The same few sets come for every node."""
+    return {operand: prerequisites(operand, own) for operand in own}
+
+
+def _on_node(
+    standing: Standing, operand: Operand, lacking: list[Operand], manifests: Manifests, now: float
+) -> OperandOnNode:
+    label = gate_of(standing.node, operand)
+    pod = standing.pod_of(operand)
+    if label.startswith("paused-for-"):
+        return OperandOnNode(operand=operand, state="paused", reason="Paused", message=label)
+    if label != DEPLOY:
+        return _without_label(standing, operand, lacking)
+    if pod is None:
+        return without_pod(standing, operand, manifests, now)
+    outdated = pod.template != manifests.template_of(pod.daemon_set).hash
+    if operand is Operand.DRIVER:
+        outdated = not standing.driver_is_current
+    state, reason, message = _of_pod(standing, pod, now)
+    return OperandOnNode(operand=operand, state=state, outdated=outdated, reason=reason, message=message)
+
+
+def _without_label(standing: Standing, operand: Operand, lacking: list[Operand]) -> OperandOnNode:
+    if operand is Operand.DRIVER and standing.obstacle:
+        return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=standing.obstacle)
+    if operand is Operand.DRIVER and standing.waits:
+        return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=standing.waits)
+    message = f"it waits for {', '.join(lacking)}" if lacking else "it starts next"
+    if standing.departure is not None:
+        message = "it waits until the node's former driver is removed"
+    return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
+
+
+def _of_pod(standing: Standing, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
+    if pod.ready:
+        if pod.operand == Operand.VALIDATOR and standing.validation_is_stale:
+            return "progressing", "DriverIsNewer", "its driver is newer than its validation"
+        return "ready", "", ""
+    if not standing.node.ready:
+        return "failing", "NodeNotReady", "the node is not ready"
+    told = (pod.trouble or "NotReady", pod.message or "its pod is not ready")
+    if pod.trouble in IMAGE_TROUBLES or (pod.trouble and pod.restarts >= MANY_RESTARTS):
+        return "failing", *told
+    return "failing" if now >= fails_at(pod) else "progressing", *told
+
+
+def fails_at(pod: OperandPod) -> float:
+    """When a pod that is not ready counts as failing."""
+    return (pod.ready_changed or pod.created) + PATIENCE_S

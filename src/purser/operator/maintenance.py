@@ -1,0 +1,333 @@
+"""Work on one node that others have to make room for: what driver upgrades and MIG changes share.
+
+Both take a node through a few steps, each one write; both have pods leave by eviction before they touch a GPU; and both
+keep to one bound of unavailable nodes. Pods are asked by the same rules, and counted against the same disruption
+budgets.
+
+Not here: the machines (``upgrade``, ``mig``), which import nothing of one another, and writing of any kind."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.selectors import SelectorError, of_object, parse
+from purser.operator.model import (
+    Budget,
+    DeletePod,
+    Evict,
+    Moves,
+    NodeView,
+    NodeWorkload,
+    PatchNode,
+    Say,
+    Standing,
+    changes,
+)
+from purser.operator.names import CORDONED_BY_ANNOTATION, DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
+from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy
+from purser.operator.wording import counted, some
+
+# --- times
+
+
+SKEW_S = 60.0
+"""By so much the clocks of two operators may differ."""
+
+
+def is_to_come(moment: float, now: float) -> bool:
+    """It is later than clocks differ: what is counted from it would never run out."""
+    return moment > now + SKEW_S
+
+
+def deadline(since: float | None, timeout_s: float) -> float | None:
+    """When something has taken too long; None: never (a timeout of 0 is no limit)."""
+    return since + timeout_s if timeout_s and since is not None else None
+
+
+def is_over(until: float | None, now: float) -> bool:
+    """A deadline has passed."""
+    return until is not None and now >= until
+
+
+# --- steps
+
+
+ASK_AGAIN_S = 5.0
+"""After which time pods that did not leave are asked again."""
+
+UNKNOWN_PODS = "nobody knows yet what runs there"
+
+Texts = dict[str, str | None]
+
+
+def patch(
+    node: NodeView,
+    why: str,
+    *,
+    labels: Texts | None = None,
+    annotations: Texts | None = None,
+    unschedulable: bool | None = None,
+) -> PatchNode:
+    """A patch of what differs from what is there."""
+    return PatchNode(
+        node=node.name,
+        labels=changes(labels or {}, node.labels),
+        annotations=changes(annotations or {}, node.annotations),
+        unschedulable=None if unschedulable == node.unschedulable else unschedulable,
+        why=why,
+    )
+
+
+class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node's machine does in one round. All empty: nothing, and nothing is waited for."""
+
+    patch: PatchNode | None = None
+    deletions: tuple[DeletePod, ...] = ()
+    evictions: tuple[Evict, ...] = ()
+    says: tuple[Say, ...] = ()
+    waits: str = ""
+    """What the node waits for, in one sentence's end."""
+    until: float | None = None
+    """When time alone changes something."""
+
+
+def to(made: PatchNode | None, *says: Say) -> NodeStep:
+    """A step that is one write."""
+    return NodeStep(patch=made, says=says)
+
+
+def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -> Say:
+    """An event on a node."""
+    return Say("Node", node.name, node.uid, reason, message, warning)
+
+
+def ask_again(now: float, until: float | None) -> float:
+    """When pods that stay are asked the next time: before the deadline, if there is one."""
+    return now + ASK_AGAIN_S if until is None else min(now + ASK_AGAIN_S, until)
+
+
+def waits_of(steps: Mapping[str, NodeStep]) -> dict[str, str]:
+    """By node: what it waits for."""
+    return {name: each.waits for name, each in steps.items() if each.waits}
+
+
+def moves_of(steps: Mapping[str, NodeStep], now: float, until: float | None = None) -> Moves:
+    """All steps of a round, by node; ``until``: when time changes something for nodes that have no step."""
+    times = [each for each in (until, *(step.until for step in steps.values())) if each is not None]
+    return Moves(
+        patches={name: each.patch for name, each in steps.items() if each.patch is not None},
+        deletions=tuple(deletion for each in steps.values() for deletion in each.deletions),
+        evictions=tuple(eviction for each in steps.values() for eviction in each.evictions),
+        events=tuple(told for each in steps.values() for told in each.says),
+        waits=waits_of(steps),
+        look_again_s=max(0.0, min(times) - now) if times else None,
+    )
+
+
+# --- cordons
+
+
+class Cordoner(StrEnum):
+    """Who of Purser cordons nodes: values of the annotation ``purser.dev/cordoned-by``."""
+
+    UPGRADE = "driver-upgrade"
+    MIG = "mig-change"
+
+
+def is_cordoned_by(node: NodeView, by: Cordoner) -> bool:
+    """The cordon was set by this one, and may be lifted by it."""
+    return is_cordoned_by_purser(node) and node.annotations[CORDONED_BY_ANNOTATION] == by
+
+
+def is_cordoned_by_purser(node: NodeView) -> bool:
+    """The node is cordoned, and the mark says that it was Purser."""
+    return node.unschedulable and CORDONED_BY_ANNOTATION in node.annotations
+
+
+def claim(node: NodeView, by: Cordoner) -> Texts:
+    """The mark that a cordon is set with; nothing where somebody else's is there already."""
+    return {} if node.unschedulable and not is_cordoned_by(node, by) else {CORDONED_BY_ANNOTATION: by.value}
+
+
+def lift(node: NodeView, by: Cordoner) -> tuple[Texts, bool | None]:
+    """Mark and cordon afterwards: lifted where it is this one's, left where it is not."""
+    return ({CORDONED_BY_ANNOTATION: None}, False) if is_cordoned_by(node, by) else ({}, None)
+
+
+def void_mark(node: NodeView) -> PatchNode | None:
+    """Takes a void mark away, with whatever else is written; None where there is none."""
+    if node.unschedulable or CORDONED_BY_ANNOTATION not in node.annotations:
+        return None
+    return PatchNode(node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="its cordon was lifted by others")
+
+
+# --- disruption budgets
+
+
+class DisruptionLedger:
+    """What disruption budgets allow within one round: each pod that is let go counts against all of its own."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        self._budgets: dict[str, list[Budget]] = defaultdict(list)
+        self._left: dict[tuple[str, str], int] = {}
+        for budget in budgets:
+            self._budgets[budget.namespace].append(budget)
+            self._left[budget.namespace, budget.name] = budget.allowed
+
+    def let_go(self, workload: NodeWorkload) -> str:
+        """Count a pod's eviction; or say why it cannot be now, and count nothing."""
+        if workload.going or workload.phase in ("Pending", "Succeeded", "Failed"):  # the API server asks no budget
+            return ""
+        concerned = [each for each in self._budgets[workload.namespace] if _covers(each, workload)]
+        if len(concerned) > 1:  # the API server refuses these whatever is left
+            return f"is covered by {len(concerned)} disruption budgets: {', '.join(sorted(b.name for b in concerned))}"
+        for budget in concerned:
+            if not workload.ready and _counts_without(budget):
+                continue
+            if self._left[budget.namespace, budget.name] <= 0:
+                return f"is held by its disruption budget {budget.name}"
+            self._left[budget.namespace, budget.name] -= 1
+        return ""
+
+
+def _counts_without(budget: Budget) -> bool:
+    """Whether the API server lets a pod that is not ready go beside this budget: always, if the budget says so, and
+    otherwise while enough others are healthy. (Rules of kubernetes/pkg/registry/core/pod/storage/eviction.go.)"""
+    return budget.unhealthy_may_go or budget.current_healthy >= budget.desired_healthy > 0
+
+
+def _covers(budget: Budget, workload: NodeWorkload) -> bool:
+    try:
+        return of_object(budget.selector).matches(workload.labels)
+    except SelectorError:
+        return True  # an operator that is not known here: what it protects is not put at risk
+
+
+# --- evictions
+
+
+DAEMON_SET = "DaemonSet"
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """Which pods are not asked to leave because something would be lost with them."""
+
+    force: bool = False
+    delete_empty_dir: bool = False
+
+    @classmethod
+    def of(cls, section: PodDeletion | Drain) -> "Rules":
+        """As a section of the policy says."""
+        return cls(section.force, section.delete_empty_dir)
+
+    def forbid(self, workload: NodeWorkload) -> str:
+        """Why a pod is not evicted, in a sentence's end; empty: it may be."""
+        if workload.mirror:
+            return "is a static pod, which nobody can evict"
+        if not workload.controller and not self.force:
+            return "has no controller and would not come back (force is off)"
+        if workload.empty_dir and not self.delete_empty_dir:
+            return "has an emptyDir volume that would be lost (deleteEmptyDir is off)"
+        return ""
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """What is asked of the pods that have to leave."""
+
+    evictions: tuple[Evict, ...] = ()
+    staying: tuple[str, ...] = ()
+    """Why each pod that is not asked stays, in one sentence."""
+
+    def describe(self, others: int) -> str:
+        """What keeps a node waiting, in one sentence."""
+        if self.staying:
+            return some(self.staying, "pod", named=1)
+        return f"waits for {counted(others, 'pod')} to leave"
+
+
+def ask_to_leave(pods: Iterable[NodeWorkload], rules: Rules, ledger: DisruptionLedger, why: str) -> Leaving:
+    """Evict those that may be; those that are going already are left to go.
+
+    As long as one of them may not be evicted at all, none is: the others would die for a node that is not emptied.
+    """
+    there = sorted((pod for pod in pods if not pod.going), key=lambda each: (each.namespace, each.name))
+    forbidden = [_stays(pod, problem) for pod in there if (problem := rules.forbid(pod))]
+    if forbidden:
+        return Leaving(staying=tuple(forbidden))
+    problems = [(pod, ledger.let_go(pod)) for pod in there]
+    return Leaving(
+        evictions=tuple(Evict(pod, why) for pod, problem in problems if not problem),
+        staying=tuple(_stays(pod, problem) for pod, problem in problems if problem),
+    )
+
+
+def _stays(pod: NodeWorkload, problem: str) -> str:
+    return f"pod {pod.namespace}/{pod.name} {problem}"
+
+
+def is_active(workload: NodeWorkload) -> bool:
+    """It has not ended: it may hold a GPU."""
+    return workload.phase not in ("Succeeded", "Failed")
+
+
+def gpu_pods(workloads: Iterable[NodeWorkload]) -> list[NodeWorkload]:
+    """Pods that use a GPU; idle ones do, too: they hold the driver's files open."""
+    return [pod for pod in workloads if pod.uses_gpu and is_active(pod)]
+
+
+def evictable_gpu_pods(workloads: Iterable[NodeWorkload]) -> list[NodeWorkload]:
+    """GPU pods that do not come back to a cordoned node. Those of DaemonSets do, until the device plugin is gone."""
+    return [pod for pod in gpu_pods(workloads) if pod.controller != DAEMON_SET]
+
+
+def jobs(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeWorkload]:
+    """Pods that an upgrade waits for."""
+    wanted = parse(selector)
+    return [pod for pod in workloads if is_active(pod) and wanted.matches(pod.labels)]
+
+
+def drained_pods(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeWorkload]:
+    """Pods that a drain evicts."""
+    wanted = parse(selector)
+    return [pod for pod in workloads if _is_drained(pod) and wanted.matches(pod.labels)]
+
+
+def _is_drained(pod: NodeWorkload) -> bool:
+    told_to_stay = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == DEPLOY
+    return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not told_to_stay
+
+
+# --- inputs
+
+
+class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What driver upgrades and MIG changes have to know alike."""
+
+    now: float
+    policy: UpgradePolicy
+    """It bounds how many nodes are unavailable, and says how GPU pods leave: for MIG changes, too."""
+    standings: tuple[Standing, ...]
+    workloads: Mapping[str, tuple[NodeWorkload, ...]] = {}
+    """By node; of a node that is not there nothing is known."""
+    budgets: tuple[Budget, ...] = ()
+    busy: frozenset[str] = frozenset()
+    """Nodes where something else is under way (an upgrade, a MIG change, a reboot): not begun."""
+
+    @property
+    def max_unavailable(self) -> int:
+        """How many GPU nodes may be unavailable; a percentage is rounded up."""
+        bound = self.policy.max_unavailable
+        return bound if isinstance(bound, int) else math.ceil(len(self.standings) * int(bound.removesuffix("%")) / 100)
+
+    @property
+    def no_room(self) -> str:
+        """Why a node that is available does not begin once so many are not."""
+        return f"no more than {self.max_unavailable} GPU nodes may be unavailable (maxUnavailable)"
+
+    @property
+    def rules(self) -> Rules:
+        """Which GPU pods may be asked to leave."""
+        return Rules.of(self.policy.gpu_pod_deletion)

@@ -1,0 +1,78 @@
+"""The manifests: from a policy and what the nodes are to the objects that should be there. Pure.
+
+Entrances: `render` makes the objects; `object_actions` and `removals` (``objects``) say what to write of them.
+
+One module per operand or pair of them; what they are put together from is in ``parts``, ``mounts`` (folders, and the
+init containers that wait for a driver), ``driver_files``, ``plugin_config`` and ``toolkit`` (where runtimes and
+kubelets keep their files). ``rbac`` has accounts, roles and RuntimeClasses, ``monitoring`` the Prometheus
+operator's objects. Functions build plain objects: a template language would be a second one, without types and without
+a debugger.
+
+Which node gets an operand is said by labels alone, so that a DaemonSet never changes because of a node that joins: a
+new OS or kernel is a new driver DaemonSet, a new kind of runtime a new one of those that depend on it.
+
+Not here: the writing (``acting``).
+"""
+
+from collections import OrderedDict
+
+import msgspec
+from msgspec.structs import replace
+
+from purser.core.recent import recall
+from purser.operator.manifests import (
+    dcgm,
+    device_plugin,
+    discovery,
+    driver,
+    mig_manager,
+    monitoring,
+    rbac,
+    toolkit,
+    validator,
+)
+from purser.operator.manifests.toolkit import as_told_apart
+from purser.operator.model import Rendered, RenderInputs
+from purser.operator.policy import ClusterPolicy
+from purser.operator.policy.spec import PolicyMeta
+
+_RENDER = (
+    rbac.render,
+    discovery.render,
+    driver.render,
+    toolkit.render,
+    device_plugin.render,
+    device_plugin.render_mps,
+    discovery.render_gfd,
+    validator.render,
+    dcgm.render,
+    dcgm.render_exporter,
+    validator.render_node_status_exporter,
+    mig_manager.render,
+    monitoring.render,
+)
+
+
+_KEPT = 8
+_recent: OrderedDict[bytes, tuple[Rendered, ...]] = OrderedDict()
+"""What was rendered last, by the whole of what it was rendered from. A round renders the same as the one before it, and
+rendering, with its hashes, would be half of its time."""
+
+
+def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
+    """Everything that should be there: of enabled operands, for the given pools and kinds of runtime.
+
+    Equal answers may be the same objects: nobody writes into them.
+    """
+    policy = wanted.policy
+    named = PolicyMeta(name=policy.metadata.name, uid=policy.metadata.uid)
+    wanted = replace(wanted, policy=ClusterPolicy(metadata=named, spec=policy.spec))  # its status changes all the time
+    return recall(
+        _recent,
+        msgspec.json.encode(wanted),
+        lambda: tuple(each for render_some in _RENDER for each in render_some(wanted)),
+        _KEPT,
+    )
+
+
+__all__ = ["as_told_apart", "render"]

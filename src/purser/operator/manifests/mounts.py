@@ -1,0 +1,128 @@
+"""Folders of the host that several operands share, where containers see them, and the init containers that wait in them
+until a driver works.
+
+NVIDIA's driver manager pauses operands before it unloads a driver, and lets them in again before the next one is there;
+Purser's gates see both too late. So whatever needs a driver waits until one works. The container toolkit comes first:
+it has NVIDIA's validator write down where (`DRIVER_READY`); the end of the driver's pod takes that away."""
+
+from collections.abc import Mapping, Sequence
+
+from purser.operator.manifests.parts import (
+    NAMESPACE,
+    NODE_NAME,
+    ContainerTemplate,
+    MountedVolume,
+    Raw,
+    container,
+    host_path,
+)
+from purser.operator.policy.fields import DEFAULTS, EnvVar, Image, reference
+from purser.operator.policy.spec import ClusterPolicySpec
+
+HOST = "/host"
+"""Where containers see the node's root."""
+DRIVER_ROOT = "/driver-root"
+"""Where containers see the root of a driver that is not the node's own. Both paths are NVIDIA's: the validator writes
+one of them into `DRIVER_READY`."""
+CDI_ROOT = "/var/run/cdi"
+VALIDATIONS_DIR = "/run/nvidia/validations"
+DRIVER_READY = f"{VALIDATIONS_DIR}/driver-ready"
+"""Written on each node by NVIDIA's validator once a driver works there, with where it is: the node's own or a
+container's, for in one cluster there may be both."""
+
+RUN_NVIDIA = host_path("run-nvidia", "/run/nvidia", type="DirectoryOrCreate", propagation="HostToContainer")
+VALIDATIONS = host_path(
+    "run-nvidia-validations", VALIDATIONS_DIR, type="DirectoryOrCreate", propagation="Bidirectional"
+)
+"""What NVIDIA's validator found; the node status exporter reads it."""
+CDI = host_path("cdi-root", CDI_ROOT, type="DirectoryOrCreate")
+
+
+def host_root(spec: ClusterPolicySpec) -> MountedVolume:
+    """The node's root, to look at."""
+    return host_path("host-root", spec.host_paths.root_fs, HOST, propagation="HostToContainer", read_only=True)
+
+
+def driver_root(spec: ClusterPolicySpec, at: str = DRIVER_ROOT) -> MountedVolume:
+    """The root of a driver that is not the node's own."""
+    folder = spec.host_paths.driver_install_dir
+    return host_path("driver-install-dir", folder, at, type="DirectoryOrCreate", propagation="HostToContainer")
+
+
+def under_host(path: str) -> str:
+    """A path of the host as containers see it that mount its root: ``/host`` for ``/``."""
+    return HOST + path.rstrip("/")
+
+
+# --- init containers
+
+
+_VALIDATOR = "nvidia-validator"
+_UNTIL = "until {}; do echo 'waiting for the driver'; sleep 5; done"
+_KNOWN = f"[ -f {DRIVER_READY} ]"
+
+
+def driver_validation(spec: ClusterPolicySpec, *, anew: bool = True) -> ContainerTemplate:
+    """NVIDIA's validator waits until the node's driver works, whosever it is, and writes down where that is. It looks
+    for DaemonSets of drivers in its namespace. ``anew``: also where somebody has done so before."""
+    section = spec.validator
+    install = spec.host_paths.driver_install_dir
+    own: dict[str, str | Raw] = {
+        "NODE_NAME": NODE_NAME,
+        "OPERATOR_NAMESPACE": NAMESPACE,
+        "DRIVER_INSTALL_DIR": install,
+        "DRIVER_INSTALL_DIR_CTR_PATH": install,
+        "HOST_ROOT": spec.host_paths.root_fs,
+        "WITH_WAIT": "true",
+    }
+    mounts = (host_root(spec), driver_root(spec, at=install), host_path("host-dev-char", "/dev/char", "/host-dev-char"))
+    script = _VALIDATOR if anew else f"{_KNOWN} || {_VALIDATOR}"
+    return validation(spec, "driver", own, section.driver.env, mounts, script)
+
+
+def validation(
+    spec: ClusterPolicySpec,
+    component: str,
+    own: Mapping[str, str | Raw],
+    given: Sequence[EnvVar],
+    mounts: Sequence[MountedVolume] = (),
+    script: str = _VALIDATOR,
+) -> ContainerTemplate:
+    """One check of NVIDIA's validator."""
+    env = {"COMPONENT": component, "WITH_WAIT": "false", **own, **{each.name: each.value for each in given}}
+    return _of_validator(spec, f"{component}-validation", script, env, (VALIDATIONS, *mounts))
+
+
+def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
+    """Waits for a driver on the node, and no longer where people keep those away who would write down where it is."""
+    # A driver's container shows its root last, once its daemons run; through the node's root it is never an old one.
+    elsewhere = under_host(spec.host_paths.driver_install_dir)
+    programs = (f"{HOST}/usr/bin/nvidia-smi", f"{elsewhere}/usr/bin/nvidia-smi", f"{elsewhere}/bin/nvidia-smi")
+    script = _UNTIL.format(" || ".join((_KNOWN, *(f"[ -e {each} ]" for each in programs))))
+    return _of_validator(
+        spec, "await-driver", script, {"NVIDIA_VISIBLE_DEVICES": "void"}, (VALIDATIONS, host_root(spec))
+    )
+
+
+def told_of_driver(program: str, *, pause_s: int = 0) -> list[str]:
+    """The command of a container that is told by `DRIVER_READY` where the driver is, as variables; its arguments go to
+    the program. It waits once more: a validation that begins anew takes the file away for a moment."""
+    pause = f" sleep {pause_s};" if pause_s else ""
+    script = f'{_UNTIL.format(_KNOWN)}; set -a; . {DRIVER_READY}; set +a;{pause} exec {program} "$@"'
+    return ["sh", "-c", script, program]
+
+
+def _of_validator(
+    spec: ClusterPolicySpec, name: str, script: str, env: Mapping[str, str | Raw], mounts: Sequence[MountedVolume]
+) -> ContainerTemplate:
+    section = spec.validator
+    return container(
+        name,
+        reference(DEFAULTS["operator-validator"], section),
+        Image(image_pull_policy=section.image_pull_policy, image_pull_secrets=section.image_pull_secrets),
+        command=["sh", "-c"],
+        args=[script],
+        env=env,
+        mounts=mounts,
+        privileged=True,
+    )

@@ -1,0 +1,225 @@
+"""NVIDIADrivers of nvidia.com/v1alpha1: the one for all nodes becomes spec.driver, the others profiles of it.
+
+An NVIDIADriver is a whole driver; its profile says in what it differs from spec.driver. Upgrades alone are the same for
+all nodes. Where several select a node NVIDIA's operator stops; Purser takes the first, so that is said.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from purser.operator.policy.decoding import in_words
+from purser.operator.policy.driver import DriverSpec
+from purser.operator.policy.fields import Sidecar
+from purser.operator.policy.importing.sections import (
+    NOT_TAKEN,
+    UNKNOWN,
+    Losses,
+    Rank,
+    Raw,
+    Reasons,
+    section,
+    with_new_names,
+)
+
+NOT_GIVEN = (
+    "profiles do this: where it is true give the NVIDIADrivers as well, without them spec.driver is for all nodes"
+)
+_SIDECARS: tuple[str, ...] = ("gds", "gdrcopy")
+_OF_IMAGE = ("repository", "image", "version")
+_OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
+"""Of spec.driver: what no profile has."""
+_OF_THE_POLICY = ("enabled", "upgradePolicy")
+"""Of a ClusterPolicy's driver section: what counts beside NVIDIADrivers."""
+_WHERE_ABSENT = {
+    "imagePullPolicy": "IfNotPresent",
+    "priorityClassName": "system-node-critical",
+    "podSecurityContext": {},
+}
+"""What NVIDIA's operator does where an NVIDIADriver is silent, and others would be heard in Purser's policy."""
+_NO_EFFECT = "it had no effect, for NVIDIADrivers say it"
+_REASONS = Reasons(
+    unknown={"nodeAffinity": "NVIDIA's operator does nothing with it, either", **NOT_TAKEN},
+    other=dict.fromkeys(("enabled", "profiles", "requirements"), UNKNOWN),
+)
+_NOT_HERE = ("default", "driverType", "nodeSelector")
+"""Of an NVIDIADriver's spec: what kind it is, and for which nodes."""
+
+
+class _Driver(msgspec.Struct, frozen=True, kw_only=True):
+    """One NVIDIADriver, as far as Purser knows its fields."""
+
+    name: str
+    nodes: dict[str, str]
+    """Labels of its nodes; empty: all."""
+    body: Raw
+    """As a driver section has it; gds and gdrcopy besides."""
+
+
+def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
+    """The old policy's spec with the drivers in it, as a spec of Purser's would have them; ``specs`` by name."""
+    old = given.get("driver")
+    if not specs or not isinstance(old, dict) or old.get("useNvidiaDriverCRD") is not True:
+        for name in specs:
+            why = "it had no effect, the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
+            lost.note(f"NVIDIADriver {name}", why, Rank.OFF)
+        return given
+    drivers = [found for name in sorted(specs) if (found := _read(name, specs[name], lost))]
+    base, others = _divided(drivers, lost)
+    if "upgradePolicy" in base:
+        base = {**base, "upgradePolicy": {"autoUpgrade": True, **base["upgradePolicy"]}}
+    for each in others:
+        _tell_other_upgrades(each, base, lost)
+    _tell_overlaps(others, lost)
+    sidecars = {name: base[name] for name in _SIDECARS if name in base}
+    driver = {
+        **{name: old[name] for name in _OF_THE_POLICY if name in old},
+        **_not_as_others(base, given.get("daemonsets")),
+        **{name: value for name, value in base.items() if name not in _SIDECARS},
+        "profiles": [_profile(each, name, base) for each, name in _named(others, lost)],
+    }
+    _tell_no_effect(given, {"driver": driver, **sidecars}, lost)
+    rest = {name: value for name, value in given.items() if name not in _SIDECARS}
+    return {**rest, **sidecars, "driver": driver}
+
+
+# --- one of them
+
+
+def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
+    """None: it cannot be taken over at all."""
+    own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
+    kind = spec.get("driverType") or "gpu"
+    if kind not in ("gpu", "vgpu"):
+        own.lose_whole("driverType", "the whole driver is left out, vGPU hosts are not supported", Rank.FIRST)
+        return None
+    try:
+        nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
+    except msgspec.ValidationError as error:
+        own.lose_whole("nodeSelector", f"the whole driver is left out: {in_words(error)}", Rank.FIRST)
+        return None
+    rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *_SIDECARS)}
+    body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
+    for sidecar in _SIDECARS:
+        if isinstance(given := spec.get(sidecar), dict):
+            body[sidecar] = section(Sidecar, given, sidecar, _REASONS, own)
+    return _Driver(name=name, nodes=nodes, body=_with_whole_image(body))
+
+
+def _with_whole_image(body: Raw) -> Raw:
+    """An image with its registry, beside a version: as repository and image."""
+    repository, slash, image = str(body.get("image", "")).rpartition("/")
+    if not slash or body.get("repository") or not body.get("version"):
+        return body
+    return {**body, "repository": repository, "image": image}
+
+
+# --- all of them
+
+
+def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Driver]]:
+    """What is for all nodes, and the drivers of some: those that ask for more labels first."""
+    general = [each for each in drivers if not each.nodes]
+    for each in general[1:]:
+        why = f"{general[0].name} is for all nodes, too, and is taken"
+        lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
+    some = sorted((each for each in drivers if each.nodes), key=lambda each: (-len(each.nodes), each.name))
+    if general:
+        return general[0].body, some
+    why = (
+        "nodes that no NVIDIADriver selects had no driver, and now get this one:"
+        " label them nvidia.com/gpu.deploy.driver=false to prevent that"
+    )
+    lost.note("spec.driver", why, Rank.FIRST)
+    return _common([each.body for each in some]), some
+
+
+def _common(bodies: list[Raw]) -> Raw:
+    """What all of them say, but for images."""
+    if not bodies:
+        return {}
+    first, *more = bodies
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in (*_OF_IMAGE, "kernelModuleType") and all(each.get(name) == value for each in more)
+    }
+
+
+def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
+    """How its nodes are upgraded is not theirs any more."""
+    is_same = "upgradePolicy" in base and _filled(driver.body)["upgradePolicy"] == _filled(base)["upgradePolicy"]
+    if "upgradePolicy" in driver.body and not is_same:
+        why = "spec.driver.upgradePolicy is that of all nodes, and says something else"
+        own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
+        own.lose_whole("upgradePolicy", why, Rank.FIRST)
+
+
+def _not_as_others(base: Raw, common: Any) -> Raw:
+    """Of the driver for all nodes: what spec.daemonsets says of all operands, and never said of NVIDIADrivers."""
+    names = ("priorityClassName", "podSecurityContext")
+    said = common if isinstance(common, dict) else {}
+    return {name: _WHERE_ABSENT[name] for name in names if said.get(name) and not base.get(name)}
+
+
+def _filled(body: Raw) -> Raw:
+    """With what absent fields mean."""
+    rest = {name: value for name, value in body.items() if name not in _SIDECARS}
+    sidecars = {name: msgspec.to_builtins(msgspec.convert(body.get(name, {}), Sidecar)) for name in _SIDECARS}
+    filled: Raw = msgspec.json.decode(msgspec.json.encode(msgspec.convert(rest, DriverSpec)))
+    return {**filled, **sidecars}
+
+
+def _tell_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
+    for place, each in enumerate(drivers):
+        if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
+            why = f"where {', '.join(before)} selects a node as well, that counts; NVIDIA's operator takes neither"
+            lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
+
+
+def _overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether a node may have all labels of both."""
+    return all(one[label] == other[label] for label in one.keys() & other.keys())
+
+
+def _tell_no_effect(old: Raw, new: Raw, lost: Losses) -> None:
+    """What the ClusterPolicy says of drivers and NVIDIADrivers say otherwise."""
+    said = {f"driver.{name}": value for name, value in old["driver"].items() if name != "useNvidiaDriverCRD"}
+    said |= {name: old[name] for name in _SIDECARS if name in old}
+    now = {**{f"driver.{name}": value for name, value in new["driver"].items()}, **new}
+    unheard = [f"{lost.prefix}.{name}" for name, value in said.items() if now.get(name, {}) != value]
+    if unheard:
+        lost.note(", ".join(unheard), _NO_EFFECT, Rank.OFF)
+
+
+def _named(drivers: Iterable[_Driver], lost: Losses) -> list[tuple[_Driver, str]]:
+    """With names that profiles may have, each of its own."""
+    found: dict[str, _Driver] = {}
+    for each in drivers:
+        name = re.sub(r"[^a-z0-9-]", "-", each.name.lower())[:36].strip("-") or "driver"
+        while name in found:
+            number = re.search(r"-(\d+)$", name)
+            name = f"{name[: number.start()]}-{int(number[1]) + 1}" if number else f"{name}-2"
+        if name != each.name:
+            lost.note(f"NVIDIADriver {each.name}: metadata.name", f"its profile is {name}")
+        found[name] = each
+    return [(each, name) for name, each in found.items()]
+
+
+def _profile(driver: _Driver, name: str, base: Raw) -> Raw:
+    """What it says otherwise than spec.driver; its image and modules whole, for people to see."""
+    body, mine, all_nodes = driver.body, _filled(driver.body), _filled(base)
+    images = {field: body[field] for field in _OF_IMAGE if body.get(field)}
+    modules = {"kernelModuleType": body.get("kernelModuleType", "auto")}
+    others = mine.keys() - {*_OF_IMAGE, *modules, *_OF_ALL_NODES}
+    differing = {field: _said(body, field, mine) for field in sorted(others) if mine[field] != all_nodes[field]}
+    return {"name": name, "nodeSelector": driver.nodes, **images, **modules, **differing}
+
+
+def _said(body: Raw, field: str, filled: Raw) -> Any:
+    """A field as a profile says it: one that is absent takes away what spec.driver has."""
+    if body.get(field):
+        return body[field]
+    return _WHERE_ABSENT.get(field, {} if isinstance(filled[field], dict) else filled[field])

@@ -1,0 +1,151 @@
+"""What a new policy says and does nothing as it stands: sections that are off, and settings of what is off.
+
+It stays in the policy, for the day when somebody turns it on; until then people have to know. A test holds each field
+against the manifests: it changes one, or is told here.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from purser.operator.policy.driver import DriverProfile, DriverSpec
+from purser.operator.policy.importing.sections import Loss, Rank, Raw, at, leaves
+from purser.operator.policy.spec import ClusterPolicySpec
+
+_SECTIONS = ("toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter", "nodeStatusExporter", "migManager")
+_SIDECARS = ("gds", "gdrcopy")
+_Section = DriverSpec | DriverProfile
+_OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
+    ("rdma.useHostMofed", lambda each, _: each.rdma is None or not each.rdma.enabled, "rdma.enabled is not true"),
+    ("repoConfig", lambda _, precompiled: precompiled, "precompiled drivers install no packages"),
+    ("certConfig", lambda _, precompiled: precompiled, "precompiled drivers install no packages"),
+    ("licensingConfig.nlsEnabled", lambda each, _: not _has_licence(each), "licensingConfig names no Secret"),
+    (
+        "licensingConfig.configMapName",
+        lambda each, _: each.licensing_config is not None and bool(each.licensing_config.secret_name),
+        "the Secret of secretName counts",
+    ),
+)
+"""Of spec.driver and of each profile: what does nothing, when, and why."""
+
+_OF_ALL: tuple[tuple[str, Callable[[ClusterPolicySpec], bool], str], ...] = (
+    (
+        "daemonsets.rollingUpdate",
+        lambda spec: spec.daemonsets.update_strategy == "OnDelete",
+        "daemonsets.updateStrategy is OnDelete",
+    ),
+    (
+        "devicePlugin.config.default",
+        lambda spec: not spec.device_plugin.config.name,
+        "devicePlugin.config.name is empty",
+    ),
+    (
+        "dcgmExporter.serviceMonitor",
+        lambda spec: not spec.dcgm_exporter.service_monitor.enabled,
+        "dcgmExporter.serviceMonitor.enabled is not true",
+    ),
+    (
+        "operator.metrics.serviceMonitor",
+        lambda spec: not spec.operator.metrics.service_monitor.enabled,
+        "operator.metrics.serviceMonitor.enabled is not true",
+    ),
+    (
+        "dcgmExporter.hpcJobMapping.directory",
+        lambda spec: not spec.dcgm_exporter.hpc_job_mapping.enabled,
+        "dcgmExporter.hpcJobMapping.enabled is not true",
+    ),
+    *(
+        (f"driver.upgradePolicy.{name}", lambda spec: not spec.driver.upgrade_policy.auto_upgrade, "autoUpgrade is off")
+        for name in ("maxParallelUpgrades", "waitForCompletion", "drain")
+    ),
+    (
+        "driver.upgradePolicy.drain",
+        lambda spec: not spec.driver.upgrade_policy.drain.enable,
+        "drain.enable is not true",
+    ),
+    (
+        "driver.upgradePolicy.waitForCompletion.timeoutSeconds",
+        lambda spec: not spec.driver.upgrade_policy.wait_for_completion.pod_selector,
+        "waitForCompletion.podSelector is empty",
+    ),
+)
+
+
+def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
+    """What of the policy ``given`` says does nothing; ``spec`` is the same, read. What is as it would be anyway is not
+    told."""
+    default = _plain(ClusterPolicySpec())
+    off = [*_off(given, spec, default), *_off_in_profiles(given, spec, default)]
+    whole = [f"spec.{name}" for name, still in off if not still]
+    told = [Loss(place=", ".join(whole), why="off: their fields count once they are enabled", rank=Rank.OFF)] * bool(
+        whole
+    )
+    for name, still in off:
+        rest = [each for each in _said(given, default, name) if still and not each.startswith(still)]
+        switch = "driver" if name in _SIDECARS else name
+        told.extend(Loss(place=f"spec.{each}", why=f"it counts once {switch}.enabled is true") for each in rest)
+    rules = [*((place, why) for place, holds, why in _OF_ALL if holds(spec)), *_of_drivers(spec)]
+    silent = tuple(f"{name}." for name, _ in off)
+    for place, why in rules:
+        if not place.startswith(silent):
+            told.extend(Loss(place=f"spec.{each}", why=why) for each in _said(given, default, place))
+    return told
+
+
+def _off(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Sections that are off and say more than that; with the places in each that count all the same."""
+    is_on = {name: bool(_plain(spec)[name]["enabled"]) for name in ("driver", *_SECTIONS, *_SIDECARS)}
+    # Who is beside a driver is off with it, whatever else is said of it to others.
+    is_on |= {name: is_on[name] and is_on["driver"] for name in _SIDECARS}
+    for name in (name for name, on in is_on.items() if not on):
+        still = tuple(f"{name}.{each}" for each in _still_counting(name, spec))
+        said = [each for each in _said(given, default, name) if each != f"{name}.enabled" or each in still]
+        heard = [each for each in said if still and each.startswith(still)]
+        if len(heard) < len(said):
+            yield name, (f"{name}.enabled", *still) if heard else ()
+
+
+def _still_counting(name: str, spec: ClusterPolicySpec) -> tuple[str, ...]:
+    """Of a section that is off."""
+    if name == "driver":  # changes of MIG layouts go by them
+        return ("upgradePolicy.gpuPodDeletion", "upgradePolicy.maxUnavailable")
+    if name == "toolkit" and spec.mig_manager.enabled:  # the MIG worker looks for its tools there
+        return ("installDir",)
+    reads_configuration = spec.gfd.enabled and spec.device_plugin.config.name
+    if name == "devicePlugin" and reads_configuration:  # feature discovery does, from the plugin's image
+        return ("config", "repository", "image", "version")
+    if (name == "gds" and spec.gds.enabled) or (name == "gdrcopy" and spec.gdrcopy.enabled):
+        return ("enabled",)  # to the device plugin
+    return ()
+
+
+def _off_in_profiles(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for place, profile in enumerate(spec.driver.profiles if spec.driver.enabled else ()):
+        for name, beside in (("gds", profile.gds), ("gdrcopy", profile.gdrcopy)):
+            where = f"driver.profiles[{place}].{name}"
+            if beside is not None and not beside.enabled and len(_said(given, default, where)) > 1:
+                yield where, ()
+
+
+def _of_drivers(spec: ClusterPolicySpec) -> Iterator[tuple[str, str]]:
+    driver = spec.driver
+    sections: list[tuple[str, _Section]] = [("driver", driver)]
+    sections += [(f"driver.profiles[{place}]", each) for place, each in enumerate(driver.profiles)]
+    for place, section in sections:
+        precompiled = driver.use_precompiled if section.use_precompiled is None else section.use_precompiled
+        yield from ((f"{place}.{field}", why) for field, holds, why in _OF_DRIVERS if holds(section, precompiled))
+
+
+def _has_licence(section: _Section) -> bool:
+    config = section.licensing_config
+    return config is not None and bool(config.secret_name or config.config_map_name)
+
+
+def _said(given: Raw, default: Raw, place: str) -> list[str]:
+    """The places of what is given at a place or below it, and is not as it would be anyway."""
+    return [each for each in leaves(at(given, place), place) if at(given, each) not in (at(default, each), {})]
+
+
+def _plain(section: msgspec.Struct) -> Raw:
+    found: Raw = msgspec.json.decode(msgspec.json.encode(section))
+    return found

@@ -1,0 +1,133 @@
+"""What Helm and rounds do not remove: what agents wrote on nodes (an agent that is replaced writes it again), and what
+scheduler and kube-scheduler made for themselves."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from purser.core.names import (
+    DISPUTED_CONDITION,
+    DISPUTES_ANNOTATION,
+    GRANT_ANNOTATION,
+    GRANT_KEY_CONFIGMAP,
+    GRANT_KEY_SECRET,
+    INVENTORY_ANNOTATION,
+    KUBE_SCHEDULER_LEASE,
+    KUBELET_ANNOTATION,
+    TLS_SECRET,
+)
+from purser.core.node_amounts import AMOUNTS
+from purser.kube import Client, KubeError, NotFoundError
+from purser.kube.objects import Node, Pod
+from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS, Resource
+from purser.operator.names import OPERAND_LABEL
+from purser.operator.wording import some
+
+# --- what agents wrote
+
+
+_AGENTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component=agent"
+"""The operator's, the chart's, and those of other operators."""
+_ENDED = ("Succeeded", "Failed")
+
+
+async def nodes_to_strip(client: Client, namespace: str) -> list[Node]:
+    """Nodes on which something stands that an agent wrote, without those where agents run that are not to leave:
+    the chart's, or of an operator in another namespace than this one."""
+    nodes = [node for node in (await client.list(NODES)).items if written_by_agents(node)]
+    if not nodes:
+        return []
+    pods = (await client.list(PODS, label_selector=_AGENTS)).items
+    kept = {pod.spec.node_name for pod in pods if _stays(pod, namespace)}
+    return [node for node in nodes if node.metadata.name not in kept]
+
+
+def written_by_agents(node: Node) -> list[str]:
+    """Their annotations of a node."""
+    ours = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION)
+    return [key for key in ours if key in node.metadata.annotations]
+
+
+def listed_by_agents(node: Node) -> list[str]:
+    """The amounts that a node lists on which agents wrote; those of other nodes are somebody else's."""
+    if not written_by_agents(node):
+        return []
+    return [name for name in AMOUNTS if name in node.status.capacity or name in node.status.allocatable]
+
+
+async def strip(client: Client, node: Node) -> None:
+    """Take it away. Raises `KubeError`."""
+    name, status = node.metadata.name, dict[str, Any]()
+    if amounts := dict.fromkeys(listed_by_agents(node)):
+        status |= {"capacity": amounts, "allocatable": amounts}
+    if any(each.type == DISPUTED_CONDITION for each in node.status.conditions):
+        status["conditions"] = [{"type": DISPUTED_CONDITION, "$patch": "delete"}]
+    if status:
+        await client.patch_merge(NODES, name, {"status": status}, subresource="status", strategic=True)
+    # Last: by them the node is found again, should this be cut short.
+    await client.patch_merge(NODES, name, {"metadata": {"annotations": dict.fromkeys(written_by_agents(node))}})
+
+
+def _stays(pod: Pod, namespace: str) -> bool:
+    is_leaving = OPERAND_LABEL in pod.metadata.labels and pod.metadata.namespace == namespace
+    return not is_leaving and pod.status.phase not in _ENDED
+
+
+# --- what a release leaves
+
+
+LOOK_S = 0.5
+_PARTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component in (agent,scheduler,operator)"
+
+Say = Callable[[str], None]
+
+
+async def clean_up(client: Client, namespace: str, *, timeout_s: float, say: Say) -> None:
+    """Remove what a release that was uninstalled leaves; ``say`` is told each thing.
+
+    The keys of grants stay as long as a pod with a grant does: who installs Purser again can read it then. Raises
+    `KubeError` where the release's pods have not gone in time: they would write it all again.
+    """
+    await _parts_gone(client, namespace, timeout_s)
+    for node in await nodes_to_strip(client, namespace):
+        with contextlib.suppress(NotFoundError):  # it went by itself
+            await strip(client, node)
+            say(f"node {node.metadata.name}: what its agent wrote")
+    await _delete(client, LEASES, KUBE_SCHEDULER_LEASE, namespace, say)
+    await _delete(client, SECRETS, TLS_SECRET, namespace, say)
+    if granted := await _granted(client):
+        say(f"kept: the keys that grants of pods are signed with: {some(granted)}")
+        return
+    await _delete(client, SECRETS, GRANT_KEY_SECRET, namespace, say)
+    await _delete(client, CONFIG_MAPS, GRANT_KEY_CONFIGMAP, namespace, say)
+
+
+async def _parts_gone(client: Client, namespace: str, timeout_s: float) -> None:
+    names: list[str] = []
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                names = [pod.metadata.name for pod in (await client.list(PODS, namespace, label_selector=_PARTS)).items]
+                if not names:
+                    return
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise KubeError(f"after {timeout_s:g} s still there: pods {some(names)}") from None
+
+
+async def _granted(client: Client) -> list[str]:
+    pods = (await client.list(PODS)).items
+    return [
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in pods
+        if GRANT_ANNOTATION in pod.metadata.annotations and pod.status.phase not in _ENDED
+    ]
+
+
+async def _delete(client: Client, resource: Resource[Any], name: str, namespace: str, say: Say) -> None:
+    try:
+        await client.delete(resource, name, namespace)
+    except NotFoundError:
+        return
+    say(f"{resource.kind} {name}")

@@ -1,0 +1,187 @@
+"""The patches of an upgrade. Each is one write that is valid by itself: a state and its effect travel together."""
+
+from functools import partial
+
+from purser.operator.maintenance import Cordoner, NodeStep, Texts, claim, event, is_cordoned_by, lift, patch, to
+from purser.operator.model import NodeView, PatchNode, Standing
+from purser.operator.names import (
+    UPGRADE_AWAY_SINCE_ANNOTATION,
+    UPGRADE_FAILURE_ANNOTATION,
+    UPGRADE_INITIAL_CORDON_ANNOTATION,
+    UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
+    UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_RESTART_ONLY_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UPGRADE_STEP_START_ANNOTATION,
+    UPGRADE_TARGET_ANNOTATION,
+    UPGRADE_VALIDATION_START_ANNOTATION,
+    UPGRADE_WAIT_START_ANNOTATION,
+)
+from purser.operator.order import Operand
+from purser.operator.upgrade.states import REQUESTED, State, UpgradeInputs, restarts_only, state_of
+
+EVENT_REASON = "DriverUpgrade"
+say = partial(event, EVENT_REASON)
+
+PROGRESS: Texts = dict.fromkeys(
+    (
+        UPGRADE_STEP_START_ANNOTATION,
+        UPGRADE_WAIT_START_ANNOTATION,
+        UPGRADE_VALIDATION_START_ANNOTATION,
+        UPGRADE_RESTART_ONLY_ANNOTATION,
+        UPGRADE_OLD_DRIVER_LEFT_ANNOTATION,
+        UPGRADE_AWAY_SINCE_ANNOTATION,
+    )
+)
+"""What stands beside a state, and goes with it."""
+
+
+def enter(
+    standing: Standing,
+    state: State,
+    now: float,
+    why: str,
+    *,
+    annotations: Texts | None = None,
+    unschedulable: bool | None = None,
+) -> PatchNode:
+    """Into a state, with the time and the target beside it."""
+    told: Texts = {
+        UPGRADE_STEP_START_ANNOTATION: clock_text(now),
+        UPGRADE_TARGET_ANNOTATION: standing.target,
+        UPGRADE_RESTART_ONLY_ANNOTATION: None,
+        UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
+        UPGRADE_AWAY_SINCE_ANNOTATION: None,
+        UPGRADE_WAIT_START_ANNOTATION: f"{now:.0f}" if state is State.JOBS else None,
+        UPGRADE_VALIDATION_START_ANNOTATION: f"{now:.0f}" if state is State.VALIDATION else None,
+    }
+    return patch(
+        standing.node,
+        why,
+        labels={UPGRADE_STATE_LABEL: state.value},
+        annotations=told | (annotations or {}),
+        unschedulable=unschedulable,
+    )
+
+
+def hold_back(standing: Standing, fleet: UpgradeInputs, why: str) -> PatchNode:
+    """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
+    to leave; otherwise jobs are waited for, or pods leave."""
+    following, told = State.PODS, cordoned(standing.node)
+    if restarts_only(standing):
+        following = State.RESTART
+        told |= {UPGRADE_RESTART_ONLY_ANNOTATION: standing.driver_template.configuration}
+    elif fleet.policy.wait_for_completion.pod_selector:
+        following = State.JOBS
+    return enter(standing, following, fleet.now, why, annotations=told, unschedulable=True)
+
+
+def clock_text(now: float) -> str:
+    """A time as it stands in an annotation."""
+    return f"{now:.3f}"
+
+
+def cordoned(node: NodeView) -> Texts:
+    """The marks of a cordon: that it is the upgrade's, or was there before."""
+    mark = claim(node, Cordoner.UPGRADE)
+    return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None if mark else "true"}
+
+
+def uncordoned(node: NodeView) -> tuple[Texts, bool | None]:
+    """Marks and cordon after an upgrade: lifted where it is ours, left where it is not."""
+    mark, unschedulable = lift(node, Cordoner.UPGRADE)
+    return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, unschedulable
+
+
+def finish(standing: Standing, now: float) -> PatchNode:
+    """The node has its driver and is given back."""
+    marks, unschedulable = uncordoned(standing.node)
+    why = (
+        "the driver is upgraded" if unschedulable is False else "the driver is upgraded; the cordon is somebody else's"
+    )
+    gone: Texts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(standing.node)}
+    return enter(standing, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
+
+
+def fail(standing: Standing, now: float, reason: str, *, touched: bool) -> PatchNode:
+    """The upgrade of this node failed. With its old driver untouched it is given back; otherwise it stays cordoned."""
+    marks, unschedulable = ({}, None) if touched else uncordoned(standing.node)
+    told: Texts = {UPGRADE_FAILURE_ANNOTATION: reason}
+    return enter(standing, State.FAILED, now, reason, annotations=told | marks, unschedulable=unschedulable)
+
+
+def put_back(node: NodeView, why: str) -> PatchNode:
+    """Before its old driver was touched: given back as it was, and into the line again."""
+    marks, unschedulable = uncordoned(node)
+    return patch(
+        node,
+        why,
+        labels={UPGRADE_STATE_LABEL: State.REQUIRED.value},
+        annotations=PROGRESS | marks,
+        unschedulable=unschedulable,
+    )
+
+
+def release(node: NodeView, why: str) -> PatchNode | None:
+    """No upgrade concerns this node any more: every mark of one goes. None where there is none."""
+    marks, unschedulable = uncordoned(node)
+    gone: Texts = PROGRESS | {UPGRADE_TARGET_ANNOTATION: None, UPGRADE_FAILURE_ANNOTATION: None}
+    made = patch(
+        node,
+        why,
+        labels={UPGRADE_STATE_LABEL: None},
+        annotations=gone | marks | _request_is_met(node),
+        unschedulable=unschedulable,
+    )
+    return made if made.labels or made.annotations or made.unschedulable is not None else None
+
+
+def _request_is_met(node: NodeView) -> Texts:
+    """A request that people made meanwhile stays."""
+    return (
+        {} if node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED else {UPGRADE_REQUESTED_ANNOTATION: None}
+    )
+
+
+# --- failures
+
+
+UNTOLD = "its driver upgrade failed, and the node does not say why any more"
+
+
+def give_up(standing: Standing, fleet: UpgradeInputs, why: str) -> NodeStep:
+    """Before its old driver was touched: the node is given back, and tried again later."""
+    return to(fail(standing, fleet.now, why, touched=False), say(standing.node, why, warning=True))
+
+
+def regress(standing: Standing, fleet: UpgradeInputs, why: str) -> NodeStep:
+    """After: it stays cordoned, and counts towards halting the upgrade."""
+    return to(fail(standing, fleet.now, why, touched=True), say(standing.node, why, warning=True))
+
+
+def trouble_of(node: NodeView) -> str:
+    """Why a node whose upgrade failed is as it is, in one sentence; empty where none failed. One that stays cordoned
+    for it is told of until its next upgrade begins."""
+    state = state_of(node)
+    why = node.annotations.get(UPGRADE_FAILURE_ANNOTATION) or UNTOLD
+    if state is State.FAILED:
+        return why
+    is_half_way = state is State.REQUIRED and is_cordoned_by(node, Cordoner.UPGRADE)
+    return f"cordoned since its last upgrade failed, it waits for its turn: {why}" if is_half_way else ""
+
+
+def trouble(standing: Standing) -> str:
+    """What is wrong with its driver's pod, as the end of a sentence."""
+    pod = standing.pod_of(Operand.DRIVER)
+    if pod is None:
+        is_going = any(each.operand == Operand.DRIVER for each in standing.pods)
+        return ": its old pod has not gone" if is_going else ": it has no pod"
+    return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
+
+
+def unready(standing: Standing) -> str:
+    """The first operand that is not ready, and why, as the end of a sentence."""
+    for operand in standing.operands.values():
+        if operand.state not in ("ready", "excluded"):
+            return f": {operand.operand} is {operand.state}{': ' + operand.message if operand.message else ''}"
+    return ""

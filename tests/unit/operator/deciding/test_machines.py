@@ -1,0 +1,270 @@
+"""Driver upgrades and MIG changes as the whole kernel does them: pauses, order, and one write per node."""
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.world import World, same_order
+
+from purser.operator.mig import GPU_CLIENTS
+from purser.operator.mig import pause_of as mig_pause
+from purser.operator.model import Action, DeletePod, NodeWorkload, PatchNode, patched
+from purser.operator.order import Operand, dependents
+from purser.operator.upgrade import pause_of as upgrade_pause
+
+NEW = {"driver": {"version": "600.1.1", "upgradePolicy": {"maxParallelUpgrades": 1, "maxUnavailable": "50%"}}}
+STATE = "nvidia.com/gpu-driver-upgrade-state"
+
+
+@pytest.fixture
+def world() -> World:
+    found = World()
+    found.add_policy()
+    for name in ("a", "b", "c"):
+        found.add_node(name, labels={"nvidia.com/mig.capable": "true"})
+    found.settle()
+    found.history.clear()
+    return found
+
+
+def job(node: str, uid: str = "job") -> NodeWorkload:
+    return NodeWorkload(namespace="ml", name=uid, uid=uid, node=node, uses_gpu=True, controller="Job")
+
+
+def test_a_driver_goes_only_when_nothing_on_its_node_needs_it(world: World) -> None:
+    found: list[str] = []
+
+    def look(action: Action) -> None:
+        if isinstance(action, DeletePod) and action.pod.operand == Operand.DRIVER:
+            found.extend(pod.operand for pod in world.on(action.pod.node) if pod.operand in dependents(Operand.DRIVER))
+            assert world.nodes[action.pod.node].unschedulable
+            assert not [each for each in world.workloads.values() if each.node == action.pod.node]
+
+    world.watchers.append(look)
+    world.workloads["job"] = job("b")
+    world.change_policy(NEW)
+    world.settle()
+    assert found == []
+    assert world.status()["upgrade"]["done"] == 3
+    assert world.status()["state"] == "ready"
+    assert not any(node.unschedulable for node in world.nodes.values())
+
+
+def test_after_an_upgrade_operands_come_back_in_order_on_a_new_driver(world: World) -> None:
+    start = len(world.let_in)
+    world.change_policy(NEW)
+    world.settle()
+    order = same_order(world.let_in[start:], "a")
+    assert order[0] == "container-toolkit"
+    assert order.index("device-plugin") < order.index("operator-validator") < order.index("dcgm-exporter")
+    validator, driver = world.pod("a", Operand.VALIDATOR), world.pod("a", Operand.DRIVER)
+    assert validator is not None and driver is not None and validator.created >= driver.created
+
+
+def test_a_state_and_what_it_pauses_are_one_write(world: World) -> None:
+    """Whoever dies in between leaves no node whose driver goes under operands that need it."""
+
+    def look(action: Action) -> None:
+        if not isinstance(action, PatchNode):
+            return
+        node = patched(world.nodes[action.node], action)
+        open_ones = {each for each in Operand if node.labels.get(each.deploy_label) == "true"}
+        if upgrade_pause(node):
+            assert not open_ones & set(dependents(Operand.DRIVER))
+        if mig_pause(node):
+            assert not open_ones & set(GPU_CLIENTS)
+
+    world.watchers.append(look)
+    world.label("b", **{"nvidia.com/mig.config": "all-1g.5gb"})
+    world.change_policy(NEW)
+    world.settle()
+    assert world.status()["state"] == "ready"
+
+
+def test_what_was_not_there_is_not_paused(world: World) -> None:
+    world.add_node("d")
+    world.crash("d", Operand.TOOLKIT)
+    world.settle()
+    seen: set[str] = set()
+    world.watchers.append(lambda _: seen.update(world.deployed("d")))
+    world.change_policy(NEW)
+    for _ in range(200):
+        world.round()
+        world.tick()
+    assert seen == {"driver", "container-toolkit"}
+
+
+def test_one_node_at_a_time_is_cordoned(world: World) -> None:
+    most = 0
+
+    def count(_: Action) -> None:
+        nonlocal most
+        most = max(most, sum(node.unschedulable for node in world.nodes.values()))
+
+    world.watchers.append(count)
+    world.change_policy(NEW)
+    world.settle()
+    assert most == 1
+
+
+def test_a_round_writes_a_node_once(world: World) -> None:
+    world.change_policy(NEW)
+    for _ in range(60):
+        patched = [each.node for each in world.round().actions if isinstance(each, PatchNode)]
+        assert len(patched) == len(set(patched))
+        world.tick()
+    assert world.status()["state"] == "ready"
+
+
+def test_a_foreign_cordon_stays(world: World) -> None:
+    world.set_node("b", unschedulable=True)
+    world.change_policy(NEW)
+    world.settle()
+    assert world.status()["upgrade"]["done"] == 3
+    assert {name for name, node in world.nodes.items() if node.unschedulable} == {"b"}
+
+
+def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(world: World) -> None:
+    world.change_policy(NEW)
+    for _ in range(8):
+        world.round()
+        world.tick()
+    world.crash("a", Operand.DRIVER)
+    world.settle()
+    world.wait(3600)
+    world.settle()
+    world.wait(3600)
+    world.settle()
+    assert world.status()["upgrade"]["halted"]
+    degraded = world.condition("Degraded")
+    assert degraded["reason"] == "UpgradeHalted"
+    cause = "no further node begins: the new driver does not work on 1 node: a: "
+    assert degraded["message"] == cause + world.nodes["a"].annotations["purser.dev/driver-upgrade-failure"]
+    assert world.nodes["a"].labels[STATE] == "upgrade-failed"
+    assert len(world.deployed("c")) == 7
+    world.heal("a", Operand.DRIVER)
+    world.settle()
+    assert world.status()["upgrade"]["done"] == 3
+    assert world.status()["state"] == "ready"
+
+
+def test_a_mig_change_pauses_what_uses_gpus_and_nothing_else(world: World) -> None:
+    paused: set[str] = set()
+    world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
+
+    def look(_: Action) -> None:
+        paused.update(name for name, value in world.deployed("a").items() if value.startswith("paused-for-mig"))
+
+    world.watchers.append(look)
+    world.settle()
+    assert paused == {"device-plugin", "gpu-feature-discovery", "operator-validator", "dcgm-exporter"}
+    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
+    assert set(world.deployed("a").values()) == {"true"}
+    assert not world.nodes["a"].unschedulable
+
+
+def test_p46_a_mig_change_that_fails_leaves_the_node_complete_and_named(world: World) -> None:
+    world.mig_errors["a"] = "no such profile"
+    world.label("a", **{"nvidia.com/mig.config": "all-9g.90gb"})
+    world.settle()
+    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "failed"
+    assert set(world.deployed("a").values()) == {"true"}
+    (failing,) = world.status()["failingNodes"]
+    assert (failing["name"], failing["operand"], failing["reason"]) == ("a", "mig-manager", "MigChangeFailed")
+    assert "no such profile" in failing["message"]
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Degraded")["status"] == "True"
+
+
+def test_a_mig_change_that_waits_is_told_on_the_policy(world: World) -> None:
+    world.set_node("c", unschedulable=True)
+    world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
+    world.settle()
+    told = world.condition("Progressing")
+    assert (told["status"], told["reason"]) == ("True", "MigChange")
+    assert told["message"].startswith("node a: MIG layout all-1g.5gb: ")
+    assert "maxUnavailable" in told["message"]
+    assert world.condition("Ready")["status"] == "True"
+    world.set_node("c", unschedulable=False)
+    world.settle()
+    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
+    assert world.condition("Progressing")["reason"] == "Settled"
+
+
+UNKNOWN_CARD = "nobody tells whether its GPUs can MIG: if they can, set the label nvidia.com/mig.capable=true"
+
+
+@pytest.mark.parametrize(
+    ("card", "layout", "spec", "why"),
+    [
+        pytest.param("1eb8", "all-1g.5gb", {}, "its GPUs cannot MIG", id="a T4"),
+        pytest.param("1eb8", "all-disabled", {}, "", id="nothing is to be cut"),
+        pytest.param("1eb8", "", {}, "", id="no word"),
+        pytest.param("1eb8", "all-1g.5gb", {"migManager": {"enabled": False}}, "", id="nobody cuts here"),
+        pytest.param("20b0", "all-1g.5gb", {}, "", id="an A100"),
+        pytest.param("ffff", "all-1g.5gb", {}, UNKNOWN_CARD, id="nobody knows the card"),
+    ],
+)
+def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dict[str, Any], why: str) -> None:
+    world = World()
+    world.add_policy(spec=spec)
+    world.add_node("x", labels={"nvidia.com/mig.config": layout})
+    world.cards["x"] = card
+    world.settle()
+    found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
+    told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, and {why}"
+    assert found == ([("MigNotPossible", "mig-manager", told)] if why else [])
+    assert world.condition("Ready")["status"] == "True", "its GPUs work"
+
+
+def test_no_mig_change_is_under_way_while_a_driver_is_replaced(world: World) -> None:
+    def look(action: Action) -> None:
+        node = world.nodes["a"]
+        upgrading = node.labels.get(STATE) not in ("upgrade-done", "upgrade-required", "validation-required", None)
+        assert not (upgrading and "purser.dev/mig-step" in node.annotations), action
+
+    world.watchers.append(look)
+    world.label("a", **{"nvidia.com/mig.config": "all-1g.5gb"})
+    world.change_policy(NEW)
+    world.settle()
+    assert world.nodes["a"].labels["nvidia.com/mig.config.state"] == "success"
+    assert world.status()["upgrade"]["done"] == 3
+
+
+@pytest.mark.parametrize("spec", [{"driver": {"enabled": False}}, {"migManager": {"enabled": False}}])
+def test_what_is_switched_off_half_way_leaves_no_node_cordoned(world: World, spec: dict[str, Any]) -> None:
+    world.workloads["job"] = job("a")
+    world.label("b", **{"nvidia.com/mig.config": "all-1g.5gb"})
+    world.change_policy(NEW)
+    for _ in range(4):
+        world.round()
+        world.tick()
+    world.change_policy({**NEW, **spec} if "driver" not in spec else spec)
+    world.settle()
+    assert not any(node.unschedulable for node in world.nodes.values())
+    assert not any("paused" in str(world.deployed(name)) for name in world.nodes)
+    assert world.status()["state"] == "ready"
+
+
+def test_a_node_that_is_excluded_half_way_is_given_back(world: World) -> None:
+    world.change_policy(NEW)
+    for _ in range(5):
+        world.round()
+        world.tick()
+    assert world.nodes["a"].unschedulable
+    world.label("a", **{"nvidia.com/gpu.deploy.operands": "false"})
+    world.settle()
+    assert not world.nodes["a"].unschedulable
+    assert world.deployed("a") == {}
+    assert world.status()["state"] == "ready"
+
+
+def test_a_policy_that_goes_half_way_gives_all_nodes_back(world: World) -> None:
+    world.change_policy(NEW)
+    for _ in range(5):
+        world.round()
+        world.tick()
+    assert world.nodes["a"].unschedulable
+    world.delete_policy()
+    world.settle()
+    assert not any(node.unschedulable for node in world.nodes.values())
+    assert world.policies == {}

@@ -1,0 +1,52 @@
+"""What a round costs, in calls: times differ by machine."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+from tests.unit.operator.world import World
+
+from purser.operator.deciding import reconcile
+from purser.operator.model import PatchNode, Snapshot, WriteStatus
+
+CALLS_PER_NODE = 1000
+
+
+def of(count: int) -> World:
+    world = World()
+    world.add_policy()
+    for place in range(count):
+        world.add_node(f"n{place:04}", os="24.04" if place % 2 else "22.04")
+    return world
+
+
+def calls(snapshot: Snapshot) -> int:
+    found = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal found
+        found += event == "call"
+
+    sys.setprofile(count)
+    try:
+        reconcile(snapshot)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_a_thousand_nodes_become_ready_with_few_writes_each_and_few_rounds() -> None:
+    world = of(1000)
+    world.settle(20)
+    assert world.status()["nodes"]["ready"] == 1000
+    writes = sum(isinstance(each, PatchNode) for each in world.history)
+    assert writes <= 6 * 1000
+    assert sum(isinstance(each, WriteStatus) for each in world.history) <= 20
+    assert calls(world.snapshot()) < CALLS_PER_NODE * 1000
+
+
+def test_a_round_costs_no_more_per_node_on_many_nodes() -> None:
+    few, many = of(50), of(500)
+    for world in (few, many):
+        world.settle(20)
+    assert calls(many.snapshot()) < 12 * calls(few.snapshot())

@@ -1,0 +1,53 @@
+"""The layouts that come along, read as the MIG worker reads them."""
+
+import pytest
+
+from purser.agent.mig.hardware import Card, Layout
+from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
+from purser.core.gpu_devices import MIG_FAMILIES
+from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS, FAMILIES, Family
+
+LAYOUTS = read_layouts(DEFAULT_LAYOUTS)
+WITHOUT = {"20b3": "A100 64GB", "230e": "H20 NVL16", "3182": "B300", "31c2": "GB300"}
+"""Cards that can MIG and that docs/operator.md names as having no layouts of ours."""
+
+
+def card(device: str) -> Card:
+    return Card(index=0, device_id=f"0x{device.upper()}10DE")
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_layouts_fit_every_card_of_their_family(family: Family) -> None:
+    for device in family.devices:
+        assert wanted(LAYOUTS, "all-disabled", [card(device)]) == {0: Layout(False)}
+        assert wanted(LAYOUTS, "all-enabled", [card(device)]) == {0: Layout(True)}
+        assert sum(family.balanced.values()) == len(wanted(LAYOUTS, "all-balanced", [card(device)])[0].devices)
+        for profile, count in family.profiles.items():
+            name = f"all-{profile.replace('+', '.')}"
+            assert wanted(LAYOUTS, name, [card(device)]) == {0: Layout(True, (profile,) * count)}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_layout_of_other_cards_is_refused_before_anything_is_touched_and_with_names_of_those_that_fit(
+    family: Family,
+) -> None:
+    own = {f"all-{profile.replace('+', '.')}" for profile in family.profiles}
+    fitting = ", ".join(sorted({"all-balanced", "all-disabled", "all-enabled", *own}))
+    for device in family.devices:
+        for name in {*LAYOUTS} - own - {"all-disabled", "all-enabled", "all-balanced"} | {"all-nonsense"}:
+            with pytest.raises(LayoutError) as refused:
+                wanted(LAYOUTS, name, [card(device)])
+            assert str(refused.value).endswith(f": write one of {fitting}")
+
+
+def test_names_are_those_of_mig_parted() -> None:
+    assert {"all-disabled", "all-enabled", "all-balanced", "all-1g.5gb", "all-1g.10gb.me"} <= LAYOUTS.keys()
+
+
+@pytest.mark.parametrize("device", [device for devices in MIG_FAMILIES.values() for device in devices])
+def test_every_card_that_can_mig_has_a_balanced_layout_but_those_that_the_documentation_names(device: str) -> None:
+    if device in WITHOUT:
+        with pytest.raises(LayoutError, match="says nothing about the GPUs of this node"):
+            wanted(LAYOUTS, "all-balanced", [card(device)])
+    else:
+        assert wanted(LAYOUTS, "all-balanced", [card(device)])[0].devices
