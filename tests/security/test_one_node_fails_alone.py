@@ -35,7 +35,7 @@ STAGES = {
     "MIG": "mig.machine.next_step",
     "MIG's record": "mig.states.change_of",
     "gates": "gates.labels.gate_patch",
-    "the write": "merging.merged",
+    "the write": "model.outcome.merged",
     "status": "deciding.status.is_complete",
     "causes": "deciding.failing._causes",
     "cleaning up": "gates.labels.removal_patch",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ..operator.operands.wanteds import KINDS, POOLS, SPECS, rendered
+from ..operator.manifests.wanteds import KINDS, POOLS, SPECS, rendered
 from .test_helm_chart import VARIANTS, render
 
 METADATA = {"name", "namespace", "labels", "annotations", "ownerReferences"}
