@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 
 from purser.agent.admission import ListedPod
+from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.core.names import GPU_RESOURCE
 
@@ -21,11 +22,9 @@ MAX_MESSAGE = 16 * 1024 * 1024
 told."""
 
 CHANNEL_OPTIONS = (
-    # A client on a unix socket sends its path as the authority otherwise, which kubelet's gRPC server rejects.
-    ("grpc.default_authority", "localhost"),
+    *UNIX_SOCKET_OPTIONS,
     # kubelet comes back within seconds; gRPC's own pause between two dials grows to two minutes.
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
 )
 """For every channel to kubelet or to a plugin."""

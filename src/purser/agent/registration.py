@@ -21,12 +21,11 @@ from purser.agent.metrics import AgentMetrics
 from purser.agent.plugin import DevicePlugin, options, serve
 from purser.agent.podresources import CHANNEL_OPTIONS
 from purser.agent.settings import AgentSettings
+from purser.core.kubelet.devicemanager.registration import API_VERSION
 from purser.core.names import GPU_RESOURCE
 from purser.kube.backoff import Backoff
 
 log = structlog.get_logger("purser.agent")
-
-API_VERSION = "v1beta1"
 
 REGISTER_TIMEOUT_S = 15.0
 """kubelets since 1.25 dial the plugin, for up to 10 s, before they answer."""

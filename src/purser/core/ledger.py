@@ -20,7 +20,8 @@ from types import MappingProxyType
 import msgspec
 
 from purser.core.model import ContainerGrant, Device, Grant, GrantState, NodeInventory
-from purser.core.quota import Demand, grant_demand, phases
+from purser.core.pod.phases import phases
+from purser.core.quota import Demand, grant_demand
 from purser.core.revisions import Revisions
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}

@@ -1,10 +1,12 @@
 """How much of a node's CPU and memory a pod takes, as kube-scheduler counts it."""
 
 from collections.abc import Mapping
+from operator import add
 
 import msgspec
 
-from purser.core.podspec import ContainerKind, PodManifest
+from purser.core.pod.phases import largest
+from purser.core.podspec import PodManifest
 from purser.core.quantities import quantity_mib, quantity_milli
 
 MOST = 1 << 30
@@ -29,23 +31,14 @@ class EffectiveRequests(msgspec.Struct, frozen=True, gc=False):
 
 
 def pod_resources(spec: PodManifest) -> EffectiveRequests:
-    """The most that a pod asks for at any time, and its overhead (PodRequests in k8s.io/component-helpers).
+    """The most that a pod asks for at any time, and its overhead.
 
-    App containers run together; init containers one after the other before them, and sidecars from their turn on. What
-    counts is the request, which is the limit where only that is given. CPU is rounded up to thousandths; memory to
+    What counts is the request, which is the limit where only that is given. CPU is rounded up to thousandths; memory to
     bytes, and then down to MiB, container by container. A pod's own ``resources`` (Kubernetes 1.34) and resizes under
     way are not looked at. Raises `purser.core.quantities.QuantityError`.
     """
-    sidecars = apps = peak = EffectiveRequests()
-    for container in spec.containers:
-        asked = _read({**container.limits, **container.requests})
-        if container.kind is ContainerKind.INIT:
-            peak = peak.peak(sidecars + asked)
-        elif container.kind is ContainerKind.SIDECAR:
-            sidecars += asked
-        else:
-            apps += asked
-    return peak.peak(sidecars + apps) + _read(spec.overhead)
+    asked = ((each.kind, _read({**each.limits, **each.requests})) for each in spec.containers)
+    return largest(asked, EffectiveRequests(), add, EffectiveRequests.peak) + _read(spec.overhead)
 
 
 def _read(amounts: Mapping[str, str]) -> EffectiveRequests:

@@ -4,11 +4,13 @@ Kubernetes counts extended resources itself, but memory and compute of a GPU exi
 ResourceQuota (``limits.nvidia.com/gpumem`` and ``limits.nvidia.com/gpucores``) is held here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
+from operator import add
 
 import msgspec
 
-from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant, PodRequest
+from purser.core.model import ContainerGrant, DeviceShare, Grant, PodRequest
+from purser.core.pod.phases import largest
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -53,23 +55,6 @@ def strictest(quotas: Iterable[Room]) -> Room:
     return Room(_smallest(q.memory_mib for q in held), _smallest(q.cores_percent for q in held))
 
 
-def phases(containers: Sequence[ContainerGrant]) -> Iterator[tuple[ContainerGrant, ...]]:
-    """The sets of containers that run at the same time, in a pod's life.
-
-    Each init container runs alone but for the sidecars that started before it; then all sidecars and apps run together.
-    """
-    sidecars: tuple[ContainerGrant, ...] = ()
-    apps: tuple[ContainerGrant, ...] = ()
-    for part in containers:
-        if part.kind is ContainerKind.INIT:
-            yield (*sidecars, part)
-        elif part.kind is ContainerKind.SIDECAR:
-            sidecars = (*sidecars, part)
-        else:
-            apps = (*apps, part)
-    yield (*sidecars, *apps)
-
-
 def grant_demand(grant: Grant) -> Demand:
     """What a grant uses of its namespace's quota: the peak over the pod's phases, as Kubernetes counts pods."""
     return _peak(grant.containers)
@@ -91,16 +76,13 @@ def request_demand(request: PodRequest) -> Demand:
     )
 
 
-def _peak(containers: Sequence[ContainerGrant]) -> Demand:
-    peak = Demand()
-    for phase in phases(containers):
-        peak = peak.peak(_sum(phase))
-    return peak
+def _peak(containers: Iterable[ContainerGrant]) -> Demand:
+    return largest(((each.kind, _demand(each.shares)) for each in containers), Demand(), add, Demand.peak)
 
 
-def _sum(parts: Iterable[ContainerGrant]) -> Demand:
-    shares = [share for part in parts for share in part.shares]
-    return Demand(sum(s.memory_mib for s in shares), sum(s.cores_percent for s in shares))
+def _demand(shares: Iterable[DeviceShare]) -> Demand:
+    held = tuple(shares)
+    return Demand(sum(share.memory_mib for share in held), sum(share.cores_percent for share in held))
 
 
 def _within(asked: int, limit: int | None) -> bool:

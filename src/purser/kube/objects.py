@@ -29,11 +29,11 @@ POD_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 """Where kubelet has a pod from; ``api`` or nothing for pods of the API server."""
 
 
-class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    pass
+class Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What all of them are, and those of other groups."""
 
 
-class OwnerReference(_Slim, frozen=True, gc=False):
+class OwnerReference(Slim, frozen=True, gc=False):
     """Whom an object belongs to."""
 
     kind: str = ""
@@ -42,7 +42,7 @@ class OwnerReference(_Slim, frozen=True, gc=False):
     controller: bool = False
 
 
-class ObjectMeta(_Slim, frozen=True, gc=False):
+class ObjectMeta(Slim, frozen=True, gc=False):
     """An object's identity; timestamps are RFC 3339 text, as they came."""
 
     name: str = ""
@@ -58,27 +58,27 @@ class ObjectMeta(_Slim, frozen=True, gc=False):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class ResourceRequirements(_Slim, frozen=True, gc=False):
+class ResourceRequirements(Slim, frozen=True, gc=False):
     """What a container asks for and is limited to."""
 
     limits: dict[str, QuantityLike] = {}
     requests: dict[str, QuantityLike] = {}
 
 
-class Capabilities(_Slim, frozen=True, gc=False):
+class Capabilities(Slim, frozen=True, gc=False):
     """What a container may do beyond what the runtime lets all do."""
 
     add: tuple[str, ...] = ()
 
 
-class SecurityContext(_Slim, frozen=True, gc=False):
+class SecurityContext(Slim, frozen=True, gc=False):
     """What decides whether a container sees every device anyway."""
 
     privileged: bool = False
     capabilities: Capabilities = Capabilities()
 
 
-class Container(_Slim, frozen=True, gc=False):
+class Container(Slim, frozen=True, gc=False):
     """A container of a pod."""
 
     name: str = ""
@@ -92,7 +92,7 @@ class Container(_Slim, frozen=True, gc=False):
     volume_devices: tuple[VolumeDevice, ...] = ()
 
 
-class PodSpec(_Slim, frozen=True, gc=False):
+class PodSpec(Slim, frozen=True, gc=False):
     """What a pod asks for."""
 
     node_name: str = ""
@@ -116,7 +116,7 @@ class PodSpec(_Slim, frozen=True, gc=False):
     """What its RuntimeClass adds to what its containers ask for."""
 
 
-class PodStatus(_Slim, frozen=True, gc=False):
+class PodStatus(Slim, frozen=True, gc=False):
     """How far a pod has come."""
 
     phase: str = ""
@@ -128,7 +128,7 @@ class PodStatus(_Slim, frozen=True, gc=False):
     """Where room is being made for it."""
 
 
-class Pod(_Slim, frozen=True, gc=False):
+class Pod(Slim, frozen=True, gc=False):
     """A pod."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -136,13 +136,13 @@ class Pod(_Slim, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
-class NodeSystemInfo(_Slim, frozen=True, gc=False):
+class NodeSystemInfo(Slim, frozen=True, gc=False):
     """What runs on a node."""
 
     kubelet_version: str = ""
 
 
-class NodeCondition(_Slim, frozen=True, gc=False):
+class NodeCondition(Slim, frozen=True, gc=False):
     """One thing that somebody says of a node."""
 
     type: str = ""
@@ -151,7 +151,7 @@ class NodeCondition(_Slim, frozen=True, gc=False):
     message: str = ""
 
 
-class NodeStatus(_Slim, frozen=True, gc=False):
+class NodeStatus(Slim, frozen=True, gc=False):
     """What kubelet said about its node."""
 
     capacity: dict[str, QuantityLike] = {}
@@ -160,7 +160,7 @@ class NodeStatus(_Slim, frozen=True, gc=False):
     conditions: tuple[NodeCondition, ...] = ()
 
 
-class NodeSpec(_Slim, frozen=True, gc=False):
+class NodeSpec(Slim, frozen=True, gc=False):
     """Which pods may come to a node."""
 
     unschedulable: bool = False
@@ -168,7 +168,7 @@ class NodeSpec(_Slim, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
 
 
-class Node(_Slim, frozen=True, gc=False):
+class Node(Slim, frozen=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -176,7 +176,7 @@ class Node(_Slim, frozen=True, gc=False):
     status: NodeStatus = NodeStatus()
 
 
-class ObjectReference(_Slim, frozen=True, gc=False):
+class ObjectReference(Slim, frozen=True, gc=False):
     """What an event is about."""
 
     api_version: str = ""
@@ -187,7 +187,7 @@ class ObjectReference(_Slim, frozen=True, gc=False):
     resource_version: str = ""
 
 
-class Event(_Slim, frozen=True, gc=False):
+class Event(Slim, frozen=True, gc=False):
     """A core/v1 Event."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -199,7 +199,7 @@ class Event(_Slim, frozen=True, gc=False):
     reporting_component: str = ""
 
 
-class LeaseSpec(_Slim, frozen=True, gc=False):
+class LeaseSpec(Slim, frozen=True, gc=False):
     """Who holds a lease."""
 
     holder_identity: str = ""
@@ -209,21 +209,21 @@ class LeaseSpec(_Slim, frozen=True, gc=False):
     lease_transitions: int = 0
 
 
-class Lease(_Slim, frozen=True, gc=False):
+class Lease(Slim, frozen=True, gc=False):
     """A coordination.k8s.io/v1 Lease."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: LeaseSpec = LeaseSpec()
 
 
-class ConfigMap(_Slim, frozen=True, gc=False):
+class ConfigMap(Slim, frozen=True, gc=False):
     """Text under keys."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = {}
 
 
-class Secret(_Slim, frozen=True, gc=False):
+class Secret(Slim, frozen=True, gc=False):
     """Bytes under keys, base64 already taken off."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -235,7 +235,7 @@ class Secret(_Slim, frozen=True, gc=False):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"
 
 
-class Namespace(_Slim, frozen=True, gc=False):
+class Namespace(Slim, frozen=True, gc=False):
     """A namespace."""
 
     metadata: ObjectMeta = ObjectMeta()

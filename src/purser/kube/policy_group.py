@@ -2,27 +2,21 @@
 
 from typing import Any
 
-import msgspec
-
 from purser.kube.client import Client
-from purser.kube.objects import ObjectMeta
+from purser.kube.objects import ObjectMeta, Slim
 from purser.kube.resources import Resource
 
 _V1_MINOR = 22  # PodDisruptionBudget v1 came with 1.21, Eviction v1 with 1.22: one rule for both
 
 
-class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    pass
-
-
-class BudgetSpec(_Slim, frozen=True, gc=False):
+class BudgetSpec(Slim, frozen=True, gc=False):
     """Which pods a budget is about."""
 
     selector: dict[str, Any] | None = None
     unhealthy_pod_eviction_policy: str = ""
 
 
-class BudgetStatus(_Slim, frozen=True, gc=False):
+class BudgetStatus(Slim, frozen=True, gc=False):
     """What a budget allows now."""
 
     disruptions_allowed: int = 0
@@ -32,7 +26,7 @@ class BudgetStatus(_Slim, frozen=True, gc=False):
     """By name: pods whose eviction has been counted, and when."""
 
 
-class DisruptionBudget(_Slim, frozen=True, gc=False):
+class DisruptionBudget(Slim, frozen=True, gc=False):
     """A PodDisruptionBudget."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -23,9 +23,10 @@ from purser.core.names import (
 from purser.core.node_amounts import AMOUNTS
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.errors import AlreadyExistsError, KubeError
+from purser.kube.errors import AlreadyExistsError
 from purser.kube.objects import Node
 from purser.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, VALIDATING_WEBHOOKS
+from purser.kube.retrying import insist
 from purser.kube.watching import Change
 from purser.lab import profile
 from purser.lab.apiserver import LogOptions
@@ -50,7 +51,6 @@ from purser.scheduler.webhook_configurations import mutating_configuration, vali
 _log = structlog.get_logger("purser.lab")
 
 SCHEDULER_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:purser-scheduler"
-_RETRY_S = 0.5
 _LOCALHOST = "127.0.0.1"
 _WEBHOOK = WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=SCHEDULER_USER)
 # Every agent keeps one thread in a call that waits for the driver's events, and uses another for probes.
@@ -336,14 +336,12 @@ class Lab:
     async def _bring_webhooks(self, addresses: Addresses) -> None:
         """In place of the Helm chart, as soon as the API server is there."""
         target = _WEBHOOK.target_at(addresses.webhook)
-        while True:
-            try:
-                await self.client.apply(MUTATING_WEBHOOKS, mutating_configuration(_WEBHOOK, target), force=True)
-                await self.client.apply(VALIDATING_WEBHOOKS, validating_configuration(_WEBHOOK, target), force=True)
-                return
-            except KubeError as error:
-                _log.warning("The webhook configurations cannot be written yet", error=str(error))
-                await asyncio.sleep(_RETRY_S)
+
+        async def apply() -> None:
+            await self.client.apply(MUTATING_WEBHOOKS, mutating_configuration(_WEBHOOK, target), force=True)
+            await self.client.apply(VALIDATING_WEBHOOKS, validating_configuration(_WEBHOOK, target), force=True)
+
+        await insist(apply, "The webhook configurations cannot be written yet")
 
     def _on_scheduler_ready(self, addresses: Addresses) -> None:
         self._scheduler_at = addresses

@@ -9,6 +9,7 @@ import grpc
 import structlog
 
 from purser.agent import discovery, mig
+from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
 from purser.agent.settings import AgentSettings
@@ -21,7 +22,6 @@ from purser.lab.components import Component
 from purser.lab.driver import SimulatedDriver
 from purser.lab.driver.sysfs_machine import write_machine
 from purser.lab.hollow.node import nfd_labels
-from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS
 from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
@@ -115,7 +115,7 @@ class EmulatedNode:
     async def pod_resources(self) -> dict[PodKey, dict[str, tuple[str, ...]]]:
         """What kubelet's own PodResources API lists: sorted device ids by resource."""
         target = f"unix:{self._kubelet_folder / 'pod-resources' / 'kubelet.sock'}"
-        async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(target, options=UNIX_SOCKET_OPTIONS) as channel:
             answer = await api_pb2_grpc.PodResourcesListerStub(channel).List(api_pb2.ListPodResourcesRequest())
         return {
             (pod.namespace, pod.name, container.name): _by_resource(container)

@@ -1,15 +1,12 @@
 """PodDisruptionBudgets, for preemption: it prefers victims whom none of them protects."""
 
-import asyncio
-
 import structlog
 
 from purser.core.placement.preemption import DisruptionRule
 from purser.core.selectors import SelectorError, of_object
-from purser.kube import Client, Informer, KubeError, key_of
+from purser.kube import Client, Informer, key_of
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
-
-RETRY_S = 2.0
+from purser.kube.retrying import insist
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -33,13 +30,7 @@ class Budgets:
 
     async def follow(self, client: Client) -> None:
         """Keep them fresh, until cancelled."""
-        while True:
-            try:
-                version = await policy_version(client)
-                break
-            except KubeError as error:
-                log.warning("The server's version cannot be read", error=str(error), retry_in_s=RETRY_S)
-                await asyncio.sleep(RETRY_S)
+        version = await insist(lambda: policy_version(client), "The server's version cannot be read")
         self._informer = Informer(client, budgets_resource(version))
         self._informer.add_handler(self.put, lambda _, budget: self.put(budget), self.remove)
         await self._informer.run()

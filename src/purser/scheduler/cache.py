@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import devices_asked, grant_state
 from purser.core.fleet import Fleet
-from purser.core.kubelet.managers import UNEXPECTED_ADMISSION_ERROR
+from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
 from purser.core.model import DeviceMode, Grant, GrantState
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVENTORY_ANNOTATION, SCHEDULER_NAME

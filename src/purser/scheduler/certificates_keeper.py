@@ -17,7 +17,9 @@ from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError
 from purser.kube.resources import SECRETS
-from purser.scheduler.certificates import KeyPair, Material, check, expires_at, is_valid_at, renewed
+from purser.kube.retrying import insist
+from purser.pki import KeyPair
+from purser.scheduler.certificates import Material, check, expires_at, is_valid_at, renewed
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -25,7 +27,6 @@ REFRESH_S = 600.0
 LOOK_S = 15.0
 """Between two looks whether what is served still holds: a clock that jumped is noticed before the next refresh."""
 
-RETRY_S = 5.0
 GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
 """Of a certificate that somebody else makes, as cert-manager names them."""
 
@@ -218,12 +219,8 @@ class CertificateKeeper:
     async def run(self) -> None:
         """Refresh until cancelled; what fails is logged and tried again."""
         while True:
-            try:
-                await self.refresh()
-                await self._rest()
-            except KubeError as error:
-                log.warning("The certificates could not be refreshed", error=str(error), retry_in_s=RETRY_S)
-                await self._clock.sleep(RETRY_S)
+            await insist(self.refresh, "The certificates could not be refreshed", self._clock)
+            await self._rest()
 
     async def _rest(self) -> None:
         for _ in range(int(REFRESH_S / LOOK_S)):

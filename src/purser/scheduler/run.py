@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -18,13 +18,14 @@ from purser.core.dialects.unserved import unserved_words
 from purser.core.placement.warmup import warm_up
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
-from purser.kube.errors import ConfigError, KubeError
+from purser.kube.errors import ConfigError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
 from purser.kube.leases import LeaseFollower
 from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
+from purser.kube.retrying import insist
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
@@ -54,9 +55,7 @@ from purser.telemetry import listening, telemetry_app
 log = structlog.get_logger("purser.scheduler")
 
 COMPONENT = "purser-scheduler"
-RETRY_S = 2.0
 
-T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
@@ -155,7 +154,7 @@ async def _serve(
 async def _make_parts(
     settings: SchedulerSettings, client: Client, metrics: SchedulerMetrics, events: EventRecorder, host: str
 ) -> _Parts:
-    keys = await _insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
+    keys = await insist(lambda: load_or_create_keys(client, settings.namespace), "The signing key cannot be read")
     cache = ClusterCache(keys, metrics, scheduler_name=settings.scheduler_name)
     pods, nodes, quotas = Informer(client, PODS), Informer(client, NODES), Informer(client, RESOURCE_QUOTAS)
     cache.attach(pods, nodes, quotas)
@@ -352,15 +351,6 @@ class _Readiness:
     def reasons(self) -> list[str]:
         """All that is in the way."""
         return [reason for check in self._checks for reason in check()]
-
-
-async def _insist(attempt: Callable[[], Awaitable[T]], complaint: str) -> T:
-    while True:
-        try:
-            return await attempt()
-        except KubeError as error:
-            log.warning(complaint, error=str(error), retry_in_s=RETRY_S)
-            await asyncio.sleep(RETRY_S)
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,11 +7,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from purser.kube.errors import KubeError
+from purser.pki import KeyPair
 from purser.scheduler.certificates import (
     AUTHORITY_LIFETIME,
     SERVING_LIFETIME,
     SETTLING,
-    KeyPair,
     Material,
     check,
     expires_at,

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from purser.core.kubelet import devicemanager, managers
 from purser.core.kubelet.asks import Admission, AdmissionOutcome, Rejection, ResourceManager
 from purser.core.kubelet.config import TopologyScope
+from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.kubelet.hints import NO_AFFINITY, Hint, ProviderHints
-from purser.core.kubelet.managers import UNEXPECTED_ADMISSION_ERROR, Reusable, Turn
+from purser.core.kubelet.managers import Reusable, Turn
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState
 from purser.core.kubelet.topologymanager import HintMerger, policy_for

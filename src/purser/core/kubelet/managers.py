@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from purser.core.kubelet import cpumanager, devicemanager, memorymanager
 from purser.core.kubelet.asks import Answer, Ask, Rejection, ResourceManager
 from purser.core.kubelet.cpuset import CpuSet
+from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.kubelet.hints import Hint, ProviderHints
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
 from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState, MemoryState
 from purser.core.kubelet.versions import behaviour
-
-UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 
 
 class Reusable(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ late, as long as it can go on: what is wrong is noted, and everything else can s
 import asyncio
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,8 @@ import grpc.aio
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.check import CheckFailed
 from purser.lab.conformance.wire import PluginConnection, Stream, until_listens
-
-SOCKET_NAME = "kubelet.sock"
-
-DIAL_S = 10.0
-"""How long kubelet dials a plugin before it gives up."""
+from purser.lab.kubelet.endpoints import DIAL_TIMEOUT_S
+from purser.lab.kubelet.serving import SOCKET_NAME, SocketServer
 
 
 @dataclass(eq=False)
@@ -84,10 +82,10 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         """How many registrations there were before its last start."""
         self._plugin_socket = plugin_socket.name if plugin_socket is not None else None
         self._timeout_s = timeout_s
-        self._dial_s = min(DIAL_S, timeout_s)
+        self._dial_s = min(DIAL_TIMEOUT_S, timeout_s)
         self._news = asyncio.Event()
         self._dials: set[asyncio.Task[None]] = set()
-        self._server: grpc.aio.Server | None = None
+        self._server = SocketServer(self.socket, partial(api_pb2_grpc.add_RegistrationServicer_to_server, self))
 
     @property
     def socket(self) -> Path:
@@ -101,11 +99,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
 
     async def start(self) -> None:
         """Serve, on a socket that is new."""
-        self.socket.unlink(missing_ok=True)
         self.before_start = len(self.registrations)
-        self._server = grpc.aio.server()
-        api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{self.socket}")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -115,9 +109,7 @@ class ConformanceKubelet(api_pb2_grpc.RegistrationServicer):
         await asyncio.gather(*self._dials, return_exceptions=True)
         await asyncio.gather(*(endpoint.close() for endpoint in self.endpoints.values()))
         self.endpoints.clear()
-        if self._server is not None:
-            await self._server.stop(None)
-            self._server = None
+        await self._server.stop()
         self.socket.unlink(missing_ok=True)
 
     def empty_folder(self) -> None:

@@ -5,6 +5,7 @@ so does this, until the kit says that the container has them.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import grpc.aio
 
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.settings import PodName
+from purser.lab.kubelet.serving import SocketServer
 
 
 class PodResourcesServicer(api_pb2_grpc.PodResourcesListerServicer):
@@ -21,7 +23,7 @@ class PodResourcesServicer(api_pb2_grpc.PodResourcesListerServicer):
     def __init__(self, socket: Path, pod: PodName) -> None:
         self._socket = socket
         self._pod = pod
-        self._server: grpc.aio.Server | None = None
+        self._server = SocketServer(socket, partial(api_pb2_grpc.add_PodResourcesListerServicer_to_server, self))
         self.resource = ""
         self.held: Sequence[str] = ()
         """The container's devices in kubelet's books."""
@@ -30,17 +32,11 @@ class PodResourcesServicer(api_pb2_grpc.PodResourcesListerServicer):
 
     async def start(self) -> None:
         """Serve."""
-        self._socket.parent.mkdir(parents=True, exist_ok=True)
-        self._socket.unlink(missing_ok=True)
-        self._server = grpc.aio.server()
-        api_pb2_grpc.add_PodResourcesListerServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{self._socket}")
         await self._server.start()
 
     async def stop(self) -> None:
         """Leave nothing behind."""
-        if self._server is not None:
-            await self._server.stop(None)
+        await self._server.stop()
         self._socket.unlink(missing_ok=True)
 
     async def List(self, request: api_pb2.ListPodResourcesRequest, context: object) -> api_pb2.ListPodResourcesResponse:

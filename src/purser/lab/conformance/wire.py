@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.check import CheckFailed, one_line
 
@@ -22,10 +23,7 @@ POLL_S = 0.01
 """Between two looks at a socket that is to appear."""
 
 _CHANNEL_OPTIONS = (
-    # Without it a Python client sends the escaped socket path as :authority, which Go servers refuse.
-    ("grpc.default_authority", "localhost"),
-    # Channels of one process share connections by address: a plugin that comes back would inherit the old one's pause.
-    ("grpc.use_local_subchannel_pool", 1),
+    *UNIX_SOCKET_OPTIONS,
     # Lists above kubelet's limit are to be measured, not missed.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),

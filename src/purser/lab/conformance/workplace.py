@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from purser.lab.conformance.check import CannotRun
-from purser.lab.conformance.kubelet import SOCKET_NAME
 from purser.lab.conformance.settings import Settings
+from purser.lab.kubelet.serving import SOCKET_NAME
 
 FOLDER_VARIABLE = "PURSER_DEVICE_PLUGIN_DIR"
 POD_RESOURCES_VARIABLE = "PURSER_POD_RESOURCES_SOCKET"

@@ -1,17 +1,16 @@
 """Certificates, token file and kubeconfigs of one real control plane."""
 
 import base64
-import datetime
-import ipaddress
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
+
+from purser import pki
+from purser.pki import KeyPair, Validity
 
 
 @dataclass(frozen=True)
@@ -35,42 +34,27 @@ class CertificateAuthority:
     """A certificate authority that lives as long as the cluster."""
 
     def __init__(self, folder: Path) -> None:
+        now = datetime.now(UTC)
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("purser-ca", ())
-        certificate = (
-            _builder(self._name, self._name, self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.files = _write(folder, "ca", certificate, self._key)
+        self._validity = Validity(now - timedelta(hours=1), now + timedelta(days=7))
+        self._pair = pki.make_ca("purser-ca", self._validity)
+        self.files = _write(folder, "ca", self._pair)
 
     def serving(self, name: str, dns_names: Sequence[str], addresses: Sequence[str]) -> PemFiles:
         """Issue a server certificate for names and IP addresses."""
-        names = [x509.DNSName(each) for each in dns_names]
-        ips = [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
-        return self._issue(name, (), ExtendedKeyUsageOID.SERVER_AUTH, [*names, *ips])
+        pair = pki.issue_serving(self._pair, name, [*dns_names, *addresses], self._validity)
+        return _write(self._folder, name, pair)
 
     def client(self, name: str, groups: Sequence[str] = ()) -> PemFiles:
-        """Issue a client certificate; Kubernetes reads the user from CN and the groups from O."""
-        return self._issue(name, groups, ExtendedKeyUsageOID.CLIENT_AUTH, [])
-
-    def _issue(
-        self, name: str, groups: Sequence[str], usage: x509.ObjectIdentifier, alternatives: list[x509.GeneralName]
-    ) -> PemFiles:
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(name, groups), self._name, key)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        if alternatives:
-            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        return _write(self._folder, name, builder.sign(self._key, hashes.SHA256()), key)
+        """Issue a client certificate of a user and its groups."""
+        return _write(self._folder, name, pki.issue_client(self._pair, name, groups, self._validity))
 
 
 def write_signing_keys(folder: Path) -> PemFiles:
     """Key pair of service account tokens; `cert` is the bare public key."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = pki.new_key()
     pair = PemFiles(folder / "service-account.pub", folder / "service-account.key")
-    write_private(pair.key, _pem(key))
+    write_private(pair.key, pki.key_pem(key))
     pair.cert.write_bytes(
         key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
@@ -98,35 +82,11 @@ def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> Path
     return path
 
 
-def _name(common_name: str, organizations: Sequence[str]) -> x509.Name:
-    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
-    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=7))
-    )
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-
-
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> PemFiles:
-    pair = PemFiles(folder / f"{name}.crt", folder / f"{name}.key")
-    pair.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    write_private(pair.key, _pem(key))
-    return pair
+def _write(folder: Path, name: str, pair: KeyPair) -> PemFiles:
+    files = PemFiles(folder / f"{name}.crt", folder / f"{name}.key")
+    files.cert.write_bytes(pair.certificate)
+    write_private(files.key, pair.key)
+    return files
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -19,6 +19,7 @@ from purser.core.kubelet.asks import (
     Rejection,
     ResourceManager,
 )
+from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubelet.topologymanager import policy_for
 from purser.core.quantities import QuantityError
@@ -27,8 +28,6 @@ from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import EmptyResponse, Endpoints, PluginError
 from purser.lab.kubelet.pods import ContainerView, Raw, merged_first_wins, uid_of
 from purser.lab.kubelet.runtime import ContainerMount
-
-UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 
 
 class AdmissionError(Exception):

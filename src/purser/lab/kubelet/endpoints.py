@@ -17,20 +17,17 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet import devicemanager
 from purser.core.kubelet.state import PluginDevice, PluginOptions
 from purser.kube.clock import Clock
 from purser.lab.kubelet.books import Books
 
-DIAL_S = 10.0
+DIAL_TIMEOUT_S = 10.0
+"""How long kubelet dials a plugin before it gives up."""
+
 _PRE_START_S = 30.0
-CHANNEL_OPTIONS = (
-    # Without it a Python client sends the escaped socket path as :authority, which Go servers refuse.
-    ("grpc.default_authority", "localhost"),
-    # Channels of one process share connections by address: a plugin that comes back would inherit the old one's pause.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 _EMPTY_ANSWER = "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"
 """As older kubelets print it; newer ones print nothing."""
@@ -83,7 +80,7 @@ class Endpoints:
 
     async def connect(self, resource: str, path: Path, options: api_pb2.DevicePluginOptions | None) -> None:
         """Dial a plugin and follow its devices; ``options`` None: ask for them first. Raises `PluginError`."""
-        channel = grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS)
+        channel = grpc.aio.insecure_channel(f"unix:{path}", options=UNIX_SOCKET_OPTIONS)
         endpoint = _Endpoint(resource, path, channel, api_pb2_grpc.DevicePluginStub(channel))
         self._newest[resource] = endpoint
         try:
@@ -203,7 +200,7 @@ class Endpoints:
 
 async def _dial(channel: grpc.aio.Channel) -> None:
     try:
-        async with asyncio.timeout(DIAL_S):
+        async with asyncio.timeout(DIAL_TIMEOUT_S):
             await channel.channel_ready()
     except TimeoutError as error:
         raise PluginError("failed to dial device plugin: context deadline exceeded") from error

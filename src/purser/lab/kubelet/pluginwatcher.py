@@ -17,9 +17,10 @@ import grpc
 import structlog
 
 from purser.agent.inotify import FolderWatch
+from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet.devicemanager.registration import watcher_refusal
-from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS, DIAL_S, Endpoints, PluginError, go_error
+from purser.lab.kubelet.endpoints import DIAL_TIMEOUT_S, Endpoints, PluginError, go_error
 
 FOLDER_NAME = "plugins_registry"
 DEVICE_PLUGIN = "DevicePlugin"
@@ -95,10 +96,10 @@ class PluginWatcher:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _try_to_register(self, socket: _Socket) -> bool:
-        async with grpc.aio.insecure_channel(f"unix:{socket.path}", options=CHANNEL_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(f"unix:{socket.path}", options=UNIX_SOCKET_OPTIONS) as channel:
             stub = api_pb2_grpc.RegistrationStub(channel)
             try:
-                async with asyncio.timeout(DIAL_S):
+                async with asyncio.timeout(DIAL_TIMEOUT_S):
                     await channel.channel_ready()
                 info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=_GET_INFO_S)
                 refusal = await self._connect(socket, info)

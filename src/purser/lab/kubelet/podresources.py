@@ -6,6 +6,7 @@ without what they are about to get; pods that wait behind it are not. What a ver
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from purser.core.kubelet.cpuset import CpuSet, cpus_of
 from purser.core.kubelet.masks import nodes_of
 from purser.core.kubelet.state import ContainerKey, KubeletState, MemoryBlock
 from purser.lab.kubelet.books import Books
-
-SOCKET_NAME = "kubelet.sock"
+from purser.lab.kubelet.serving import SOCKET_NAME, SocketServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,19 @@ class PodResourcesServer(api_pb2_grpc.PodResourcesListerServicer):
     """The service on its socket."""
 
     def __init__(self, folder: Path, books: Books, pods: Callable[[], Iterable[KnownPod]]) -> None:
-        self._folder = folder
         self._books = books
         self._pods = pods
-        self._server: grpc.aio.Server | None = None
+        self._server = SocketServer(
+            folder / SOCKET_NAME, partial(api_pb2_grpc.add_PodResourcesListerServicer_to_server, self)
+        )
 
     async def start(self) -> None:
-        """Serve; a socket left over by the kubelet before is removed."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        socket = self._folder / SOCKET_NAME
-        socket.unlink(missing_ok=True)
-        self._server = grpc.aio.server()
-        api_pb2_grpc.add_PodResourcesListerServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{socket}")
+        """Serve."""
         await self._server.start()
 
     async def stop(self) -> None:
         """As when kubelet's process ends."""
-        if self._server is not None:
-            await self._server.stop(None)
+        await self._server.stop()
 
     async def List(
         self, request: api_pb2.ListPodResourcesRequest, context: grpc.aio.ServicerContext[Any, Any]

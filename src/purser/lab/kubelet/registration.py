@@ -4,6 +4,7 @@ Kubelets from 1.25 on dial the plugin and ask for its options before they answer
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet.devicemanager.registration import register_refusal
 from purser.core.kubelet.versions import Behaviour
 from purser.lab.kubelet.endpoints import Endpoints, PluginError
-
-SOCKET_NAME = "kubelet.sock"
+from purser.lab.kubelet.serving import SOCKET_NAME, SocketServer
 
 _log = structlog.get_logger("purser.lab.kubelet")
 
@@ -29,7 +29,9 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         self._behaviour = behaviour
         self._endpoints = endpoints
         self._dials: set[asyncio.Task[None]] = set()
-        self._server: grpc.aio.Server | None = None
+        self._server = SocketServer(
+            folder / SOCKET_NAME, partial(api_pb2_grpc.add_RegistrationServicer_to_server, self)
+        )
 
     async def start(self) -> None:
         """Empty the folder as kubelet does at every start, and serve."""
@@ -37,9 +39,6 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         for path in self._folder.iterdir():
             if path.is_socket() or not (self._behaviour.keeps_unknown_files or path.is_dir() or self._is_kept(path)):
                 path.unlink()
-        self._server = grpc.aio.server()
-        api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{self._folder / SOCKET_NAME}")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -47,8 +46,7 @@ class RegistrationServer(api_pb2_grpc.RegistrationServicer):
         for task in self._dials:
             task.cancel()
         await asyncio.gather(*self._dials, return_exceptions=True)
-        if self._server is not None:
-            await self._server.stop(None)
+        await self._server.stop()
 
     async def Register(
         self, request: api_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -4,21 +4,17 @@ from typing import Any
 
 import msgspec
 
-from purser.kube.objects import MIRROR_POD_ANNOTATION, NodeSpec, ObjectMeta, OwnerReference, ResourceRequirements
+from purser.kube.objects import MIRROR_POD_ANNOTATION, NodeSpec, ObjectMeta, OwnerReference, ResourceRequirements, Slim
 from purser.kube.resources import NODES, PODS
 
 
-class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    pass
-
-
-class Identified(_Slim, frozen=True, gc=False):
+class Identified(Slim, frozen=True, gc=False):
     """An object of which only the identity is of interest."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class ObservedCondition(_Slim, frozen=True, gc=False):
+class ObservedCondition(Slim, frozen=True, gc=False):
     """A condition of a node or pod."""
 
     type: str = ""
@@ -28,7 +24,7 @@ class ObservedCondition(_Slim, frozen=True, gc=False):
     last_transition_time: str = ""
 
 
-class ObservedNodeInfo(_Slim, frozen=True, gc=False):
+class ObservedNodeInfo(Slim, frozen=True, gc=False):
     """What kubelet says of its machine."""
 
     os_image: str = ""
@@ -38,14 +34,14 @@ class ObservedNodeInfo(_Slim, frozen=True, gc=False):
     kubelet_version: str = ""
 
 
-class ObservedNodeStatus(_Slim, frozen=True, gc=False):
+class ObservedNodeStatus(Slim, frozen=True, gc=False):
     """What kubelet says of its node."""
 
     conditions: tuple[ObservedCondition, ...] = ()
     node_info: ObservedNodeInfo = ObservedNodeInfo()
 
 
-class ObservedNode(_Slim, frozen=True, gc=False):
+class ObservedNode(Slim, frozen=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -59,14 +55,14 @@ class PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     creation_timestamp: str = ""
 
 
-class ContainerStateWaiting(_Slim, frozen=True, gc=False):
+class ContainerStateWaiting(Slim, frozen=True, gc=False):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class Terminated(_Slim, frozen=True, gc=False):
+class Terminated(Slim, frozen=True, gc=False):
     """How a container ended."""
 
     exit_code: int = 0
@@ -74,14 +70,14 @@ class Terminated(_Slim, frozen=True, gc=False):
     message: str = ""
 
 
-class ContainerState(_Slim, frozen=True, gc=False):
+class ContainerState(Slim, frozen=True, gc=False):
     """One of these, or neither where it runs."""
 
     waiting: ContainerStateWaiting | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(_Slim, frozen=True, gc=False):
+class ContainerStatus(Slim, frozen=True, gc=False):
     """How a container is doing."""
 
     name: str = ""
@@ -90,7 +86,7 @@ class ContainerStatus(_Slim, frozen=True, gc=False):
     last_state: ContainerState = ContainerState()
 
 
-class ObservedPodStatus(_Slim, frozen=True, gc=False):
+class ObservedPodStatus(Slim, frozen=True, gc=False):
     """How a pod is doing."""
 
     phase: str = ""
@@ -101,7 +97,7 @@ class ObservedPodStatus(_Slim, frozen=True, gc=False):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class NodeSelectorRequirement(_Slim, frozen=True, gc=False):
+class NodeSelectorRequirement(Slim, frozen=True, gc=False):
     """A condition on a node."""
 
     key: str = ""
@@ -109,19 +105,19 @@ class NodeSelectorRequirement(_Slim, frozen=True, gc=False):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(_Slim, frozen=True, gc=False):
+class NodeSelectorTerm(Slim, frozen=True, gc=False):
     """Conditions on a node; only those on its fields, of which ``metadata.name`` is the only one."""
 
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(_Slim, frozen=True, gc=False):
+class NodeSelector(Slim, frozen=True, gc=False):
     """Terms of which one has to hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class NodeAffinity(_Slim, frozen=True, gc=False):
+class NodeAffinity(Slim, frozen=True, gc=False):
     """Where a pod has to run."""
 
     required: NodeSelector = msgspec.field(
@@ -129,20 +125,20 @@ class NodeAffinity(_Slim, frozen=True, gc=False):
     )
 
 
-class Affinity(_Slim, frozen=True, gc=False):
+class Affinity(Slim, frozen=True, gc=False):
     """Where a pod wants to run."""
 
     node_affinity: NodeAffinity = NodeAffinity()
 
 
-class ObservedPodSpec(_Slim, frozen=True, gc=False):
+class ObservedPodSpec(Slim, frozen=True, gc=False):
     """Where an operand's pod runs, or is to run."""
 
     node_name: str = ""
     affinity: Affinity = Affinity()
 
 
-class ObservedPod(_Slim, frozen=True, gc=False):
+class ObservedPod(Slim, frozen=True, gc=False):
     """An operand's pod."""
 
     metadata: PodMeta = PodMeta()
@@ -150,13 +146,13 @@ class ObservedPod(_Slim, frozen=True, gc=False):
     status: ObservedPodStatus = ObservedPodStatus()
 
 
-class MirrorMark(_Slim, frozen=True, gc=False):
+class MirrorMark(Slim, frozen=True, gc=False):
     """Of a pod's annotations the one that tells a static pod; some of the others are long."""
 
     config: str | None = msgspec.field(default=None, name=MIRROR_POD_ANNOTATION)
 
 
-class OtherMeta(_Slim, frozen=True, gc=False):
+class OtherMeta(Slim, frozen=True, gc=False):
     """Identity of a pod that is no operand's."""
 
     name: str = ""
@@ -169,25 +165,25 @@ class OtherMeta(_Slim, frozen=True, gc=False):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class ObservedContainer(_Slim, frozen=True, gc=False):
+class ObservedContainer(Slim, frozen=True, gc=False):
     """What a container asks for."""
 
     resources: ResourceRequirements = ResourceRequirements()
 
 
-class Volume(_Slim, frozen=True, gc=False):
+class Volume(Slim, frozen=True, gc=False):
     """A volume; only whether it is an emptyDir."""
 
     empty_dir: dict[str, Any] | None = None
 
 
-class ResourceClaim(_Slim, frozen=True, gc=False):
+class ResourceClaim(Slim, frozen=True, gc=False):
     """A claim of dynamic resource allocation that a pod names."""
 
     name: str = ""
 
 
-class OtherSpec(_Slim, frozen=True, gc=False):
+class OtherSpec(Slim, frozen=True, gc=False):
     """Where a pod runs, and what it uses."""
 
     node_name: str = ""
@@ -197,14 +193,14 @@ class OtherSpec(_Slim, frozen=True, gc=False):
     resource_claims: tuple[ResourceClaim, ...] = ()
 
 
-class OtherStatus(_Slim, frozen=True, gc=False):
+class OtherStatus(Slim, frozen=True, gc=False):
     """How far a pod has come."""
 
     phase: str = ""
     conditions: tuple[ObservedCondition, ...] = ()
 
 
-class OtherPod(_Slim, frozen=True, gc=False):
+class OtherPod(Slim, frozen=True, gc=False):
     """Any pod of the cluster: as little of it as decides whether its node can be emptied."""
 
     metadata: OtherMeta = OtherMeta()

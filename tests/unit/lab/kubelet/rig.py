@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import grpc
 import msgspec
 
+from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletapi.podresources.v1 import api_pb2 as pod_pb2
 from purser.agent.kubeletapi.podresources.v1 import api_pb2_grpc as pod_grpc
@@ -16,7 +17,7 @@ from purser.lab.driver.machine import CpuLayout, NumaLayout, machine_of
 from purser.lab.kubelet.admission import admit
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import KubeletSection, configure
-from purser.lab.kubelet.endpoints import CHANNEL_OPTIONS, Endpoints
+from purser.lab.kubelet.endpoints import Endpoints
 from purser.lab.kubelet.podresources import KnownPod, PodResourcesServer
 from purser.lab.kubelet.pods import containers_of
 from purser.lab.kubelet.registration import RegistrationServer
@@ -120,7 +121,7 @@ class Node:
     @asynccontextmanager
     async def pod_resources(self):
         target = f"unix:{self.folder / 'pod-resources' / 'kubelet.sock'}"
-        async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(target, options=UNIX_SOCKET_OPTIONS) as channel:
             yield pod_grpc.PodResourcesListerStub(channel)
 
     async def list_raw(self):
@@ -178,7 +179,7 @@ async def serving(node, plugin, path=None, *services):
 
 async def register(node, version="v1beta1", endpoint="fake.sock", resource=GPU, options=None):
     target = f"unix:{node.plugin_folder / 'kubelet.sock'}"
-    async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(target, options=UNIX_SOCKET_OPTIONS) as channel:
         await api_pb2_grpc.RegistrationStub(channel).Register(
             api_pb2.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource, options=options)
         )

@@ -8,12 +8,12 @@ from purser.core.kubelet.cpumanager.taking import NotTakenError
 from purser.core.kubelet.cpumanager.topology import CpuTopology, topology_of
 from purser.core.kubelet.cpumanager.topology_hints import assignable
 from purser.core.kubelet.cpuset import CpuSet
+from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.kubelet.masks import Mask, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
 
-UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 
 

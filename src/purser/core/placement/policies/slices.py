@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Floats, Ints
 
-WHOLE_MILLI = 1000
 _LEAST_MILLI = 10
 """Smaller shares count as this."""
 _GRAINS_MILLI = (1, 10, 25)

@@ -1,8 +1,8 @@
 """How the plugin's process ends: when it is told to, and not before."""
 
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
-from purser.lab.conformance.kubelet import SOCKET_NAME
 from purser.lab.conformance.subject import Subject
+from purser.lab.kubelet.serving import SOCKET_NAME
 
 
 async def _survives(subject: Subject) -> None:

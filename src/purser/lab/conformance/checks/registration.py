@@ -4,11 +4,11 @@ import asyncio
 import re
 import time
 
+from purser.core.kubelet.devicemanager.registration import API_VERSION
 from purser.lab.conformance.check import Check, CheckFailed, CheckSkipped
-from purser.lab.conformance.kubelet import SOCKET_NAME, RegisterCall
+from purser.lab.conformance.kubelet import RegisterCall
 from purser.lab.conformance.subject import Subject
-
-API_VERSION = "v1beta1"
+from purser.lab.kubelet.serving import SOCKET_NAME
 
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")

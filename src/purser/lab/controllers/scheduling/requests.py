@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from purser.core.pod.phases import largest
+from purser.core.podspec import ContainerKind
 from purser.core.quantities import quantity_milli
 
 Raw = Mapping[str, Any]
@@ -23,20 +25,11 @@ def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
 def pod_requests(pod: Raw) -> Amounts:
     """The larger of all app containers and any init container beside the sidecars before it, plus overhead; one pod."""
     spec = pod["spec"]
-    running: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        wanted = _own_requests(container)
-        if container.get("restartPolicy") == "Always":
-            running = add(running, wanted)
-            peak = _largest(peak, running)
-        else:
-            peak = _largest(peak, add(running, wanted))
-    for container in spec.get("containers") or ():
-        running = add(running, _own_requests(container))
+    asked = [(_init_kind(each), _own_requests(each)) for each in spec.get("initContainers") or ()]
+    asked += [(ContainerKind.APP, _own_requests(each)) for each in spec.get("containers") or ()]
     # What the pod asks for as a whole counts instead of what its containers do (1.34).
-    asked = _largest(peak, running) | _own_requests(spec)
-    return add(add(asked, amounts(spec.get("overhead"))), {"pods": 1000})
+    together = largest(asked, {}, add, _larger) | _own_requests(spec)
+    return add(add(together, amounts(spec.get("overhead"))), {"pods": 1000})
 
 
 def priority_of(pod: Raw) -> int:
@@ -65,11 +58,15 @@ def subtract(left: Amounts, right: Amounts) -> Amounts:
     return {name: left.get(name, 0) - right.get(name, 0) for name in {**left, **right}}
 
 
+def _init_kind(container: Raw) -> ContainerKind:
+    return ContainerKind.SIDECAR if container.get("restartPolicy") == "Always" else ContainerKind.INIT
+
+
 def _own_requests(asker: Raw) -> Amounts:
     resources = asker.get("resources") or {}
     # The API server defaults requests from limits; a stand-in that does not must not let pods through for it.
     return amounts(resources.get("limits")) | amounts(resources.get("requests"))
 
 
-def _largest(left: Amounts, right: Amounts) -> Amounts:
+def _larger(left: Amounts, right: Amounts) -> Amounts:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}

@@ -1,0 +1,1 @@
+"""What a pod is, and what it asks for, free of any client library."""

@@ -1,0 +1,32 @@
+"""What has to succeed before anything else can go on."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from purser.kube.backoff import Backoff
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.errors import KubeError
+
+log = structlog.get_logger("purser.kube")
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 5.0
+
+T = TypeVar("T")
+
+
+async def insist(attempt: Callable[[], Awaitable[T]], complaint: str, clock: Clock | None = None) -> T:
+    """What an attempt returns once the API server lets it succeed; until then each failure is logged with a complaint.
+
+    Pauses grow (`purser.kube.backoff.Backoff`) up to ``LONGEST_PAUSE_S`` seconds.
+    """
+    clock, backoff = clock or SystemClock(), Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    while True:
+        try:
+            return await attempt()
+        except KubeError as error:
+            pause = backoff.next()
+            log.warning(complaint, error=str(error), retry_in_s=round(pause, 1))
+        await clock.sleep(pause)

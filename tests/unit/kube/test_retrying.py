@@ -1,0 +1,34 @@
+import pytest
+
+from purser.kube import KubeError, SystemClock
+from purser.kube.retrying import LONGEST_PAUSE_S, insist
+
+
+class Clock(SystemClock):
+    def __init__(self):
+        self.slept = []
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+
+
+async def test_what_must_succeed_is_tried_until_it_does_after_longer_and_longer_pauses():
+    clock, answers = Clock(), iter([*[KubeError("no")] * 9, "yes"])
+
+    async def attempt():
+        if isinstance(answer := next(answers), KubeError):
+            raise answer
+        return answer
+
+    assert await insist(attempt, "It cannot be had", clock) == "yes"
+    assert len(clock.slept) == 9
+    assert clock.slept[0] < clock.slept[3]
+    assert all(0 < pause <= LONGEST_PAUSE_S for pause in clock.slept)
+
+
+async def test_what_is_no_answer_of_the_api_server_is_raised():
+    async def attempt():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await insist(attempt, "It cannot be had", Clock())
