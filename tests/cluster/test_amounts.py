@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from purser.core.node_amounts import AMOUNTS, listed_amounts
-from purser.core.quantities import quantity_ceil
+from purser.core.kubernetes.quantities import quantity_ceil
+from purser.core.node.amounts import AMOUNTS, listed_amounts
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import NODES
 from tests.cluster.purser_processes import Purser

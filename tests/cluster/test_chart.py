@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from purser.core.node_amounts import AMOUNTS
+from purser.core.node.amounts import AMOUNTS
 
 from .chart_release import CHART, GPU, MEMORY, NAMESPACE, Release, Standing, gpu_pod
 from .documented import REGISTRY, follow

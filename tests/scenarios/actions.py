@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from purser.adapters.nodes import inventory_of
+from purser.core.grant.signing import read
 from purser.core.ledger import Ledger
 from purser.core.model import Grant, NodeInventory
-from purser.core.signing import read
 from purser.kube.errors import NotFoundError
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from tests.scenarios.cluster import Cluster

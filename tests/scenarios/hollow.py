@@ -8,7 +8,7 @@ import msgspec
 
 from purser.core.model import Device, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.core.node_amounts import listed_amounts
+from purser.core.node.amounts import listed_amounts
 from purser.kube.client import Client
 from purser.kube.resources import NODES
 

@@ -3,8 +3,8 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from purser.core.grant.signing import sign
 from purser.core.names import DEFAULT_NAMESPACE, GRANT_KEY_SECRET
-from purser.core.signing import sign
 from purser.kube.informer import Informer
 from purser.kube.resources import CONFIG_MAPS, PODS, SECRETS
 from tests.unit.agent import conftest

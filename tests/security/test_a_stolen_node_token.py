@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cel_expr_python import cel
 
-from purser.core.node_writers import (
+from purser.core.node.writers import (
     NODE_NAME_EXTRA,
     NODE_WRITERS,
     POD_NAME_EXTRA,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from purser.core.names import GRANT_ANNOTATION
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import Why, decode_review
 from purser.scheduler.webhook_rules import MAX_ANNOTATION_BYTES, PLACEMENT_RULES, first_objection

@@ -4,7 +4,7 @@ each node's refusal says it once or twice."""
 import msgspec
 
 from purser.core.dialects import selectors
-from purser.core.disputes import NodeDisputes, RefusedPod, text_of
+from purser.core.grant.disputes import NodeDisputes, RefusedPod, text_of
 from purser.core.model import Device
 from purser.core.names import DISPUTES_ANNOTATION
 from purser.kube.resources import NODES

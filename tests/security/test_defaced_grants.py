@@ -4,7 +4,7 @@ and nobody can close a node's cards with pods that hold nothing."""
 import msgspec
 import pytest
 
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, text_of
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, text_of
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
 from purser.kube.resources import NODES, PODS
 from tests.unit.scheduler.extender_world import eventually, replica, server

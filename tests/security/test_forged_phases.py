@@ -7,9 +7,9 @@ import json
 import pytest
 
 from purser.agent import disputes
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes
 from purser.core.names import DISPUTES_ANNOTATION, GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
 from purser.kube.resources import NODES, PODS
 from tests.unit.agent import conftest
 from tests.unit.agent.builders import part

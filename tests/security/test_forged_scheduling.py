@@ -5,8 +5,8 @@ leaves nothing behind.
 import msgspec
 import pytest
 
+from purser.core.kubernetes.taints import PodToleration, Taint
 from purser.core.names import GRANT_ANNOTATION
-from purser.core.taints import PodToleration, Taint
 from purser.kube.codec import codec_of
 from purser.kube.objects import Node, NodeSpec, ObjectMeta, Pod, PodSpec
 from purser.kube.resources import NODES, PODS

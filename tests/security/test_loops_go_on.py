@@ -17,9 +17,9 @@ from purser.agent.nvml.driver import FaultKind
 from purser.agent.registration import FAILED, FileIdentity, PluginRegistration
 from purser.agent.run import Agent
 from purser.agent.settings import AgentSettings
-from purser.core.mig_messages import MigRequest
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState
 from purser.core.names import NODE_FACTS_ANNOTATION
+from purser.core.node.mig_messages import MigRequest
 from purser.kube import failures as failures_module
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock

@@ -23,19 +23,20 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
-from purser.core import signing
 from purser.core.decoding import UnreadableError
 from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
+from purser.core.grant import signing
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
+from purser.core.grant.reconcile import PodBook
 from purser.core.kubelet import errors as kubelet_errors
 from purser.core.kubelet.cpumanager import checkpoint as cpu_file
 from purser.core.kubelet.devicemanager import checkpoint as device_file
 from purser.core.kubelet.memorymanager import checkpoint as memory_file
 from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
 from purser.core.kubelet.topologymanager import policy_for
-from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -55,11 +56,10 @@ from purser.core.names import (
     INIT_RESOURCES_ANNOTATION,
     INVENTORY_ANNOTATION,
 )
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
+from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.placement.shape import lead_shape
-from purser.core.quantities import QuantityError
-from purser.core.reconcile import PodBook
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
 from purser.kube.login import parse_exec_credential

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from purser.core.node_writers import NODE_WRITERS
+from purser.core.node.writers import NODE_WRITERS
 from tests.unit.deploy.test_helm_chart import render
 
 from .rights import ROOT, VALUES, borrowed, given, listed, table, written

@@ -5,8 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 from purser.adapters.nodes import inventory_of
+from purser.core.grant.signing import GrantError
 from purser.core.ledger import Ledger
-from purser.core.signing import GrantError
 from purser.kube.errors import KubeError
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.fleet.room import MANY, NodeRoom
+from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
 from purser.core.model import NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.core.quantities import quantity_ceil, quantity_mib, quantity_milli
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024

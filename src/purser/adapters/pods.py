@@ -1,9 +1,9 @@
 """A pod as the kernel's values."""
 
+from purser.core.kubernetes.quantities import QuantityLike, quantity_ceil
 from purser.core.model import ContainerKind, Grant, GrantState, PodRequest
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodManifest
-from purser.core.quantities import QuantityLike, quantity_ceil
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 from purser.kube.objects import Container, ObjectReference, Pod
 from purser.kube.resources import pod_ref
 

@@ -9,13 +9,13 @@ import msgspec
 
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import grant_state, pod_spec
-from purser.core import signing
 from purser.core.dialects import asks_for_devices
-from purser.core.disputes import NodeDisputes, read_disputes
 from purser.core.fleet import Fleet
+from purser.core.grant import signing
+from purser.core.grant.disputes import NodeDisputes, read_disputes
+from purser.core.grant.reconcile import NodeBooks, PodBook, reckon
 from purser.core.model import Device, GrantState, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION
-from purser.core.reconcile import NodeBooks, PodBook, reckon
 from purser.kube.client import Client
 from purser.kube.objects import Pod
 from purser.kube.pods import has_started, is_terminal

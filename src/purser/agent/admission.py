@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from purser.core.device_answers import are_granted, preferred_ids
+from purser.core.device.answers import are_granted, preferred_ids
 from purser.core.model import ContainerGrant, ContainerKind, Grant
 
 

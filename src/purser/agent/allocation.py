@@ -9,8 +9,8 @@ from pathlib import PurePath
 
 import msgspec
 
-from purser.core import share_variables
-from purser.core.enforcement import enforcement_of
+from purser.core.grant import share_variables
+from purser.core.grant.enforcement import enforcement_of
 from purser.core.model import ContainerGrant, Device, Enforcement, Grant, LibraryHold
 
 _LIBRARY_DIR = PurePath("/usr/local/vgpu")

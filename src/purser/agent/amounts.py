@@ -1,4 +1,4 @@
-"""What this node is to list of the amounts that pods ask for, kept up to date: see `purser.core.node_amounts`."""
+"""What this node is to list of the amounts that pods ask for, kept up to date: see `purser.core.node.amounts`."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from purser.agent.latest import Latest
 from purser.agent.pods import NodePods
 from purser.core.ledger import pod_usage
 from purser.core.model import NodeInventory
-from purser.core.node_amounts import Amounts, Holder, asked_amounts, listed_amounts
+from purser.core.node.amounts import Amounts, Holder, asked_amounts, listed_amounts
 from purser.kube.objects import Pod
 
 

@@ -21,9 +21,9 @@ from purser.agent.pods import NodePods, container_facts
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.agent.resolver import ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
-from purser.core.device_ids import uuid_of
-from purser.core.disputes import RefusedPod
-from purser.core.enforcement import enforcement_of
+from purser.core.device.ids import uuid_of
+from purser.core.grant.disputes import RefusedPod
+from purser.core.grant.enforcement import enforcement_of
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant
 from purser.kube.errors import KubeError

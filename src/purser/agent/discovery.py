@@ -13,8 +13,8 @@ import structlog
 
 from purser.agent.files import read_start
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.kube import Client, KubeError
 from purser.kube.racing import until
 from purser.kube.resources import NODES

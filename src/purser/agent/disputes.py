@@ -17,11 +17,11 @@ from purser.agent.book import Book
 from purser.agent.latest import Latest
 from purser.agent.podresources import KubeletBooks, KubeletError
 from purser.agent.pods import NodePods
-from purser.core.device_ids import is_of_hami, uuid_of
+from purser.core.device.ids import is_of_hami, uuid_of
 from purser.core.dialects.hami import allocated_uuids
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod
+from purser.core.grant.reconcile import NodeBooks, PodBook, to_tell
 from purser.core.model import Device
-from purser.core.reconcile import NodeBooks, PodBook, to_tell
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.pods import has_started, is_terminal

@@ -8,7 +8,7 @@ import msgspec
 from purser.agent.nvml.driver import DriverInfo, Gpu
 from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
-from purser.core.device_ids import device_ids, id_order, told_numa_nodes
+from purser.core.device.ids import device_ids, id_order, told_numa_nodes
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 
 LIBRARY_FILE = "libvgpu.so"

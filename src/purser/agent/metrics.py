@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from purser.agent.book import BookedPod
 from purser.agent.nvml.driver import DeviceReading
-from purser.core.disputes import NodeDisputes
+from purser.core.grant.disputes import NodeDisputes
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device, NodeInventory
 

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from purser.adapters.pods import devices_asked, pod_spec
 from purser.agent.allocation import ContainerFacts
-from purser.core import signing
 from purser.core.dialects import DialectError, hami, restored
-from purser.core.enforcement import library_hold
+from purser.core.grant import signing
+from purser.core.grant.enforcement import library_hold
 from purser.core.model import Grant
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD
 from purser.kube.client import Client

@@ -13,10 +13,10 @@ from purser.adapters.nodes import InventoryError, inventory_of
 from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
 from purser.agent.registration import KubeletConnection
-from purser.core.disputes import NodeDisputes, sentence, text_of
+from purser.core.grant.disputes import NodeDisputes, sentence, text_of
 from purser.core.model import NodeInventory
 from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
-from purser.core.node_amounts import Amounts, differing
+from purser.core.node.amounts import Amounts, differing
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from purser.core.disputes import RefusedPod
+from purser.core.grant.disputes import RefusedPod
 
 
 class RefusalReason(StrEnum):

@@ -30,7 +30,7 @@ from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistration
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, sentence
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, sentence
 from purser.core.model import Enforcement, Grant
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock

@@ -12,8 +12,8 @@ from purser.cli.output import FAILED, MISUSED, Column, Output, fail, show
 
 if TYPE_CHECKING:
     from purser.core.fleet import DeviceState, Fleet, NodeState
+    from purser.core.grant.reconcile import BookDifference
     from purser.core.model import ContainerGrant, Grant
-    from purser.core.reconcile import BookDifference
     from purser.kube import Client
 
     GpuRow = tuple[NodeState, DeviceState]
@@ -93,7 +93,7 @@ def nodes(kubeconfig: Kubeconfig = None, context: Context = None, output: Form =
 
 def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, output: Output) -> None:
     from purser.adapters.snapshot import read_books
-    from purser.core.reconcile import differences
+    from purser.core.grant.reconcile import differences
 
     found = [each for books in _ask(kubeconfig, context, read_books) for each in differences(books)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]

@@ -19,9 +19,9 @@ from types import MappingProxyType
 
 import msgspec
 
+from purser.core.grant.quota import Demand, grant_demand
 from purser.core.model import ContainerGrant, Device, Grant, GrantState, NodeInventory
 from purser.core.pod.phases import phases
-from purser.core.quota import Demand, grant_demand
 from purser.core.revisions import Revisions
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from purser.core.kubelet.pod import KubeletPod
-from purser.core.podspec import ContainerKind as ContainerKind
+from purser.core.pod.manifest import ContainerKind as ContainerKind
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
 """Of MiB, percent, slots: nothing is negative, and no sum of what somebody wrote leaves the arrays' integers. Decoders

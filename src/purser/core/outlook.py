@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 import msgspec
 from msgspec.structs import replace
 
-from purser.core.device_ids import device_ids, told_numa_nodes, uuid_of
+from purser.core.device.ids import device_ids, told_numa_nodes, uuid_of
 from purser.core.kubelet import managers
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
 from purser.core.kubelet.devicemanager import is_device_resource
@@ -29,7 +29,7 @@ from purser.core.kubelet.state import (
 )
 from purser.core.model import Device, Grant
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 Positions = Mapping[str, int]
 """Where each device stands among its node's, by uuid."""

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-from purser.core.times import spelled
+from purser.core.kubernetes.times import spelled
 
 
 class Clock(Protocol):

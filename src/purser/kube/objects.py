@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from purser.core.podspec import ContainerEnvVar, EnvFrom, PodVolume, VolumeDevice, VolumeMount
-from purser.core.quantities import QuantityLike
-from purser.core.taints import PodToleration, Taint
+from purser.core.kubernetes.quantities import QuantityLike
+from purser.core.kubernetes.taints import PodToleration, Taint
+from purser.core.pod.manifest import ContainerEnvVar, EnvFrom, PodVolume, VolumeDevice, VolumeMount
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """``schedulerName`` of pods that name none."""

@@ -20,7 +20,7 @@ from purser.core.names import (
     KUBELET_ANNOTATION,
     SCHEDULER_NAME,
 )
-from purser.core.node_amounts import AMOUNTS
+from purser.core.node.amounts import AMOUNTS
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import AlreadyExistsError

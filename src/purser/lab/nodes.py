@@ -13,7 +13,7 @@ from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.run import run as run_agent
 from purser.agent.settings import AgentSettings
-from purser.core.device_ids import uuid_of
+from purser.core.device.ids import uuid_of
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.names import GPU_RESOURCE
 from purser.kube.client import Client

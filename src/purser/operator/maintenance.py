@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.selectors import SelectorError, of_object, parse
+from purser.core.kubernetes.selectors import SelectorError, of_object, parse
 from purser.operator.model import (
     Budget,
     DeletePod,

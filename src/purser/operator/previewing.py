@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.times import spelled
+from purser.core.kubernetes.times import spelled
 from purser.kube import Client, KubeError
 from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform

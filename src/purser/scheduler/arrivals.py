@@ -7,10 +7,10 @@ pods there are, in the order in which the API server lists them.
 from contextlib import suppress
 
 from purser.core.dialects import DialectError, asks_for_devices
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.placement.mix import LearnedMix
 from purser.core.placement.shape import PodShape, lead_shape
-from purser.core.pod_resources import pod_resources
-from purser.core.quantities import QuantityError
+from purser.core.pod.requests import pod_resources
 from purser.kube import Informer
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal

@@ -10,9 +10,9 @@ import structlog
 
 from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations
+from purser.core.grant.signing import GrantError, sign
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import SCHEDULER_NAME
-from purser.core.signing import GrantError, sign
 from purser.kube import (
     ApiUnavailableError,
     Client,

@@ -2,8 +2,8 @@
 
 import structlog
 
+from purser.core.kubernetes.selectors import SelectorError, of_object
 from purser.core.placement.preemption import DisruptionRule
-from purser.core.selectors import SelectorError, of_object
 from purser.kube import Client, Informer, key_of
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
 from purser.kube.retrying import insist

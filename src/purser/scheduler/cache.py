@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.adapters.pods import devices_asked, grant_state
 from purser.core.fleet import Fleet
+from purser.core.grant.quota import UNLIMITED, Demand, Room, room
+from purser.core.grant.reconcile import PodBook
+from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
 from purser.core.model import DeviceMode, Grant, GrantState
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVENTORY_ANNOTATION, SCHEDULER_NAME
-from purser.core.quota import UNLIMITED, Demand, Room, room
-from purser.core.reconcile import PodBook
-from purser.core.signing import GrantError, verify
 from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.failures import UNTRUSTED
 from purser.kube.objects import Node, Pod

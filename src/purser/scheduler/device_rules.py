@@ -1,11 +1,11 @@
-"""What webhook and scheduler ask about the devices that a pod's spec names or widens: `core.device_access` as rules."""
+"""What webhook and scheduler ask about devices that a pod's spec names or widens: `core.pod.device_access` as rules."""
 
 from collections.abc import Callable, Collection
 
-from purser.core import device_access
 from purser.core.dialects import DialectError, parse
 from purser.core.model import LibraryHold, PodRequest
-from purser.core.podspec import PodManifest
+from purser.core.pod import device_access
+from purser.core.pod.manifest import PodManifest
 from purser.scheduler.webhook_review import Decision, Why
 
 _MOST_WARNED = 3

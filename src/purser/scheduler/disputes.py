@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from purser.core.disputes import NodeDisputes, closed_cards, read_disputes
 from purser.core.fleet import Fleet
+from purser.core.grant.disputes import NodeDisputes, closed_cards, read_disputes
+from purser.core.grant.reconcile import PodBook, counts
 from purser.core.model import Grant, GrantState
 from purser.core.names import DISPUTES_ANNOTATION, GPU_RESOURCE
 from purser.core.recent import Recent
-from purser.core.reconcile import PodBook, counts
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import Node
 from purser.scheduler.metrics import SchedulerMetrics

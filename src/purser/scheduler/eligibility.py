@@ -4,8 +4,8 @@ kube-scheduler has filtered by these when it asks; a request in its name need no
 """
 
 from purser.core.dialects import RESOURCES
-from purser.core.podspec import PodManifest
-from purser.core.taints import KEEPING_AWAY, Taint
+from purser.core.kubernetes.taints import KEEPING_AWAY, Taint
+from purser.core.pod.manifest import PodManifest
 from purser.kube.objects import Node, Pod
 from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
 

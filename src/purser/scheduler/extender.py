@@ -17,6 +17,7 @@ import structlog
 
 from purser.core.decoding import brief
 from purser.core.dialects import DialectError, asks_for_devices
+from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
 from purser.core.ledger import Usage
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
@@ -35,7 +36,6 @@ from purser.core.placement import (
     rank,
     tally,
 )
-from purser.core.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
 from purser.kube import Client, Clock, EventRecorder, Informer, KubeError, SystemClock
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, node_ref

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from purser.core.quantities import QuantityError, QuantityLike, quantity_ceil
-from purser.core.quota import UNLIMITED, Demand, Room, room, strictest
+from purser.core.grant.quota import UNLIMITED, Demand, Room, room, strictest
+from purser.core.kubernetes.quantities import QuantityError, QuantityLike, quantity_ceil
 from purser.kube.objects import ObjectMeta
 from purser.kube.resources import Resource, key_of
 

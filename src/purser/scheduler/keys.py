@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from purser.core.grant.signing import parse_public_keys
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_CONFIGMAP_FIELD, GRANT_KEY_SECRET, ROTATE_ANNOTATION
-from purser.core.signing import parse_public_keys
 from purser.kube import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import AlreadyExistsError, ConflictError, KubeError, NotFoundError

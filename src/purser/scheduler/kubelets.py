@@ -17,9 +17,9 @@ from purser.core.kubelet.noderesourcetopology import Attribute, TopologyError, Z
 from purser.core.kubelet.pod import KubeletPod, QosClass, kubelet_pod
 from purser.core.kubelet.report import ReportError, check_coherence, decode, node_of, state_of
 from purser.core.kubelet.topologymanager import policy_for
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.names import KUBELET_ANNOTATION
-from purser.core.quantities import QuantityError
 from purser.kube.objects import MIRROR_POD_ANNOTATION, STATIC_POD_UID_ANNOTATION, Node, ObjectMeta, Pod
 from purser.kube.resources import key_of
 

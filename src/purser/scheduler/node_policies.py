@@ -1,4 +1,4 @@
-"""`purser.core.node_writers.refusal` as the API server asks it: ValidatingAdmissionPolicies, in CEL.
+"""`purser.core.node.writers.refusal` as the API server asks it: ValidatingAdmissionPolicies, in CEL.
 
 For Kubernetes 1.30 and newer, whose tokens name the node of their pod. Before, Purser's own webhook asks.
 """
@@ -6,7 +6,7 @@ For Kubernetes 1.30 and newer, whose tokens name the node of their pod. Before, 
 from collections.abc import Callable
 from typing import Any
 
-from purser.core.node_writers import AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
+from purser.core.node.writers import AMOUNT_FIELDS, NODE_NAME_EXTRA, NODE_WRITERS, NodeWriter
 from purser.kube.resources import Raw
 
 GROUP_VERSION = "admissionregistration.k8s.io/v1"

@@ -1,4 +1,4 @@
-"""The validating webhook for writes of nodes and events: `purser.core.node_writers.refusal`, for older API servers.
+"""The validating webhook for writes of nodes and events: `purser.core.node.writers.refusal`, for older API servers.
 
 Those of Kubernetes 1.30 and newer have policies for it (`purser.scheduler.node_policies`) and ask no webhook.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.names import DEFAULT_NAMESPACE
-from purser.core.node_writers import (
+from purser.core.node.writers import (
     NODE_NAME_EXTRA,
     NODE_WRITERS,
     POD_NAME_EXTRA,

@@ -11,9 +11,9 @@ import structlog
 from purser.adapters.nodes import allocatable
 from purser.adapters.pods import pod_spec
 from purser.core.fleet import Fleet, NodeRoom
+from purser.core.kubernetes.quantities import QuantityError, QuantityLike
 from purser.core.model import Grant, PodRequest
-from purser.core.pod_resources import EffectiveRequests, pod_resources
-from purser.core.quantities import QuantityError, QuantityLike
+from purser.core.pod.requests import EffectiveRequests, pod_resources
 from purser.kube.objects import Node, Pod, PodSpec
 from purser.kube.resources import key_of
 

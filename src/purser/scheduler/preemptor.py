@@ -16,10 +16,10 @@ import structlog
 
 from purser.adapters.pods import pod_spec, ref_of_request
 from purser.core.dialects import DialectError, parse
+from purser.core.grant.quota import Room
 from purser.core.model import PodRequest
 from purser.core.placement import Policy, Refusal
 from purser.core.placement.preemption import Occupant, Victims
-from purser.core.quota import Room
 from purser.core.recent import Recent
 from purser.kube import Client, Clock, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
 from purser.kube.clock import timestamp

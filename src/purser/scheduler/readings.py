@@ -5,7 +5,7 @@ from functools import cached_property
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import DialectError, parse
 from purser.core.model import PodRequest
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 from purser.core.recent import Recent
 from purser.kube.objects import Pod
 from purser.scheduler.eligibility import objection

@@ -24,7 +24,7 @@ import structlog
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import asks_for_devices
 from purser.core.names import SCHEDULER_NAME, ignoring_label
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 from purser.kube.client import Client
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConflictError, NotFoundError

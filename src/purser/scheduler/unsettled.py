@@ -8,8 +8,8 @@ from enum import Enum
 
 import structlog
 
+from purser.core.grant.signing import GrantError
 from purser.core.model import Grant, GrantState
-from purser.core.signing import GrantError
 from purser.kube import Client, Clock, KubeError, NotFoundError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal

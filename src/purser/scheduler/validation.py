@@ -17,7 +17,7 @@ from purser.core.names import (
     SCHEDULER_NAME,
     ignoring_label,
 )
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.node_webhook import RESOURCES, NodeWrites

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from purser.core.grant.quota import UNLIMITED, Room
+from purser.core.kubernetes.times import parsed
 from purser.core.model import PodRequest
 from purser.core.placement import Placement, Policy, Refusal, place
 from purser.core.placement.preemption import DisruptionRule, Occupant, Victims, cheapest, least
-from purser.core.quota import UNLIMITED, Room
-from purser.core.times import parsed
 from purser.kube.objects import Pod
 from purser.scheduler.cache import ClusterCache
 

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.device_modes import mode_words
+from purser.core.device.modes import mode_words
 from purser.core.dialects import asks_for_devices, defaults, parse
 from purser.core.dialects.selectors import VGPU_MODE
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import DeviceMode
 from purser.core.names import SCHEDULER_NAME
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.webhook_patches import limit_patches, node_patches
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why, whole_object

@@ -9,7 +9,7 @@ from purser.adapters.pods import pod_spec
 from purser.core.dialects import RECORD_ANNOTATIONS, DialectError, parse
 from purser.core.model import DeviceMode, PodRequest
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 from purser.kube.codec import codec_of
 from purser.kube.errors import DecodeError
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION

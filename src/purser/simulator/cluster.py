@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
-from purser.core import signing
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import node_state
 from purser.core.fleet.facts import FleetNodeFacts, links_of, node_facts
+from purser.core.grant import signing
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
-from purser.core.pod_resources import EffectiveRequests, pod_resources
-from purser.core.quantities import QuantityError
+from purser.core.pod.requests import EffectiveRequests, pod_resources
 from purser.kube.client import Client
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import is_terminal

@@ -21,8 +21,8 @@ import yaml
 from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.room import MANY
+from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.core.placement.shape import PodShape
-from purser.core.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.simulator.files import read_text
 from purser.simulator.openb import MOST, MOST_GPUS
 from purser.simulator.problems import FileProblems, InputError, Problem

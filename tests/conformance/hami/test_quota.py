@@ -7,6 +7,7 @@ scales requests before they reach the kernel, so it has no counterpart here.
 import pytest
 
 from purser.core.fleet import node_state
+from purser.core.grant.quota import Demand, Room, grant_demand, room, strictest
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -19,7 +20,6 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import Placement, place
-from purser.core.quota import Demand, Room, grant_demand, room, strictest
 
 APP, INIT = ContainerKind.APP, ContainerKind.INIT
 CARDS = tuple(Device(f"dev-{i}", i, "NVIDIA", 8192, slots=10) for i in range(3))

@@ -8,7 +8,7 @@ import pytest
 
 from purser.core.dialects import DialectError, defaults, parse
 from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 GPU, MEM, PERCENT, CORES = (
     "nvidia.com/gpu",

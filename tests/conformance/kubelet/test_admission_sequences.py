@@ -17,7 +17,7 @@ from purser.core.kubelet.machine import DiscoveredCore, DiscoveredNode, Machine,
 from purser.core.kubelet.masks import mask_of
 from purser.core.kubelet.pod import KubeletPod, QosClass, kubelet_pod
 from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
-from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 
 Json = dict[str, Any]
 

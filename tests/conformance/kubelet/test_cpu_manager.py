@@ -39,7 +39,7 @@ from purser.core.kubelet.masks import mask_of, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, kubelet_pod
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
-from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 
 OPTIONS = {
     "AlignBySocket": "align_by_socket",

@@ -41,8 +41,8 @@ from purser.core.kubelet.state import (
     PluginOptions,
 )
 from purser.core.kubelet.versions import Behaviour, behaviour, parse_version
-from purser.core.podspec import ContainerKind
-from purser.core.quantities import quantity_ceil
+from purser.core.kubernetes.quantities import quantity_ceil
+from purser.core.pod.manifest import ContainerKind
 
 RESOURCE = "r"
 """What the oracle's only resource is called."""

@@ -4,9 +4,9 @@ import heapq
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
+from purser.core.grant.signing import read
 from purser.core.model import GpuPolicy
 from purser.core.placement.shape import shape_of
-from purser.core.signing import read
 from purser.kube.client import Client
 from purser.kube.objects import Pod
 from purser.simulator import departures

@@ -5,7 +5,7 @@ import msgspec
 from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.model import Device, NodeInventory
 from purser.core.names import GPU_RESOURCE, INVENTORY_ANNOTATION, SCHEDULER_NAME
-from purser.core.node_amounts import listed_amounts
+from purser.core.node.amounts import listed_amounts
 from purser.core.placement.shape import PodShape
 from purser.kube.client import Client
 from purser.kube.objects import Pod

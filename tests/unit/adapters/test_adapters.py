@@ -4,8 +4,8 @@ import pytest
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import grant_state, pod_spec
 from purser.core.fleet.room import MANY, NodeRoom
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import ContainerKind, Device, GrantState, NodeInventory
-from purser.core.quantities import QuantityError
 from purser.kube.codec import codec_of
 from purser.kube.pods import is_terminal
 from purser.kube.resources import NODES, PODS

@@ -17,10 +17,10 @@ from tests.unit.agent.emulated_kubelet import Kubelet
 
 from purser.agent.run import run
 from purser.agent.settings import AgentSettings
-from purser.core.disputes import NodeDisputes
+from purser.core.grant.disputes import NodeDisputes
+from purser.core.grant.signing import sign
 from purser.core.model import ContainerKind, Grant
 from purser.core.names import DEFAULT_NAMESPACE, DISPUTES_ANNOTATION, GRANT_KEY_CONFIGMAP, INVENTORY_ANNOTATION
-from purser.core.signing import sign
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import NotFoundError

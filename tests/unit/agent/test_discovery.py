@@ -7,7 +7,7 @@ from tests.unit.operator.embedded import create_node, embedded, eventually, node
 
 from purser.agent.discovery import DiscoverySettings, look, run
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
+from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.kube import Client
 from purser.kube.resources import NODES
 

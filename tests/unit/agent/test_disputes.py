@@ -7,7 +7,7 @@ from tests.unit.agent.builders import NODE, part
 from tests.unit.agent.conftest import eventually, node_writes
 from tests.unit.agent.emulated_kubelet import Rejected
 
-from purser.core.disputes import HeldReason
+from purser.core.grant.disputes import HeldReason
 from purser.core.names import (
     DISPUTED_CONDITION,
     GRANT_ANNOTATION,

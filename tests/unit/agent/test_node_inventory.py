@@ -6,7 +6,7 @@ from tests.unit.agent.builders import A, B, device
 from purser.agent.inventory import Advertised, advertise, find_enforcement, make_inventory, unreadable
 from purser.agent.nvml import DeviceFault, DeviceHealth, DriverInfo, FaultKind, Gpu, MigMode
 from purser.agent.settings import AgentSettings
-from purser.core.device_ids import device_ids, uuid_of, uuids_of
+from purser.core.device.ids import device_ids, uuid_of, uuids_of
 from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")

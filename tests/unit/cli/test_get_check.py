@@ -9,10 +9,10 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from purser.cli.output import FAILED
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, text_of
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, text_of
+from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import DISPUTES_ANNOTATION, INVENTORY_ANNOTATION
-from purser.core.signing import sign
 from purser.kube import Client, ClusterConfig
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from purser.core.fleet import Fleet, node_state
+from purser.core.grant.quota import Demand, grant_demand
 from purser.core.ledger import (
     UNUSED,
     DuplicateError,
@@ -23,7 +24,6 @@ from purser.core.ledger import (
     pod_usage,
 )
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState, NodeInventory
-from purser.core.quota import Demand, grant_demand
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 

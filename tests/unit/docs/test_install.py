@@ -12,7 +12,7 @@ import typer.main
 import yaml
 
 from purser.cli import app
-from purser.core.disputes import read_disputes
+from purser.core.grant.disputes import read_disputes
 from purser.core.model import Enforcement
 
 ROOT = Path(__file__).parents[3]

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from purser.core.mig_messages import MigResult, decode_request
+from purser.core.kubernetes.taints import Taint
+from purser.core.kubernetes.times import spelled
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu
-from purser.core.taints import Taint
-from purser.core.times import spelled
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu
+from purser.core.node.mig_messages import MigResult, decode_request
 from purser.operator.acting.writer import subject
 from purser.operator.deciding import nodes_to_look_into, reconcile
 from purser.operator.gates.progress import untolerated

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.grant.signing import read
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -22,7 +23,6 @@ from purser.core.model import (
 )
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.core.placement import Policy
-from purser.core.signing import read
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS

@@ -7,9 +7,9 @@ import pytest
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.fleet import NodeRoom
+from purser.core.grant.signing import verify
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION
-from purser.core.signing import verify
 from purser.kube import ApiUnavailableError, Client, ServerError
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.extender_api import ExtenderBindingArgs

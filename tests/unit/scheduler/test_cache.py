@@ -4,9 +4,9 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from purser.core.fleet import NodeRoom
+from purser.core.grant.signing import sign
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
-from purser.core.signing import sign
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.extender_quota import CORES, RESOURCE_QUOTAS
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from tests.unit.scheduler.extender_world import World, a_grant, eventually, replica, server
 
+from purser.core.grant.signing import sign
 from purser.core.model import Device, Grant, GrantState, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION, ROOM_ANNOTATION, SCHEDULER_NAME
-from purser.core.signing import sign
 from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer

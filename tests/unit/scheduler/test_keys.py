@@ -6,6 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from purser.core.grant.signing import parse_public_keys
 from purser.core.names import (
     DEFAULT_NAMESPACE,
     GRANT_KEY_CONFIGMAP,
@@ -13,7 +14,6 @@ from purser.core.names import (
     GRANT_KEY_SECRET,
     ROTATE_ANNOTATION,
 )
-from purser.core.signing import parse_public_keys
 from purser.kube import Client
 from purser.kube.resources import CONFIG_MAPS, SECRETS
 from purser.scheduler.keys import RETIRED_FIELD, SigningKeyError, load_or_create_keys

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.unit.kube.servers import port_of_nobody
 
-from purser.core import signing
+from purser.core.grant import signing
 from purser.core.model import Device, NodeInventory
 from purser.core.names import GRANT_KEY_SECRET, TLS_SECRET
 from purser.kube.client import Client

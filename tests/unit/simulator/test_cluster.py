@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.placement.shape import PodShape
-from purser.core.signing import sign
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import NAMESPACES, NODES, PODS

@@ -15,7 +15,7 @@ from purser.core.kubelet.config import (
     cpu_options,
     topology_options,
 )
-from purser.core.quantities import QuantityLike, quantity_ceil, quantity_milli
+from purser.core.kubernetes.quantities import QuantityLike, quantity_ceil, quantity_milli
 from purser.yaml_reading import read_yaml
 
 MAX_BYTES = 1024 * 1024

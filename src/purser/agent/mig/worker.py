@@ -10,9 +10,9 @@ import structlog
 from purser.agent.mig.applying import WithdrawnError, bring, differences
 from purser.agent.mig.hardware import HardwareError, MigHardware
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
-from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
 from purser.kube.errors import KubeError

@@ -20,13 +20,13 @@ from purser.core.dialects.init_resources import restored
 from purser.core.dialects.last import LastAnswer
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
-from purser.core.enforcement import library_hold
+from purser.core.grant.enforcement import library_hold
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
+from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import ContainerRequest, Grant, NodeInventory, PodRequest
 from purser.core.names import GPU_RESOURCE, INIT_RESOURCES_ANNOTATION
-from purser.core.pod_resources import EffectiveRequests, pod_resources
-from purser.core.podspec import ContainerSpec, PodManifest
-from purser.core.quantities import QuantityError
+from purser.core.pod.manifest import ContainerSpec, PodManifest
+from purser.core.pod.requests import EffectiveRequests, pod_resources
 
 __all__ = [
     "MAX_CONTAINERS",

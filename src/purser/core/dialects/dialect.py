@@ -6,7 +6,7 @@ from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import NotWholeError, whole_number
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 MAX_DEVICES = 1024
 """More devices than any one node has."""

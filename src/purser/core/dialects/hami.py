@@ -16,7 +16,7 @@ from purser.core.dialects.quantities import amount, memory_mib
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 GPUMEM = "nvidia.com/gpumem"
 GPUMEM_PERCENTAGE = "nvidia.com/gpumem-percentage"

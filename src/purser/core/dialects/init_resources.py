@@ -11,7 +11,7 @@ from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.dialects.errors import DialectError
 from purser.core.model import ContainerKind
 from purser.core.names import INIT_RESOURCES_ANNOTATION
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 InitResources = dict[str, dict[str, str]]
 """By container, what it asks for of each resource."""

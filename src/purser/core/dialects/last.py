@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from purser.core.dialects.errors import DialectError
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 
 T = TypeVar("T")
 

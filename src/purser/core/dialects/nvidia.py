@@ -10,7 +10,7 @@ from purser.core.dialects.quantities import amount
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 RESOURCES: tuple[str, ...] = (GPU_RESOURCE,)
 RECORD_ANNOTATIONS: tuple[str, ...] = ()

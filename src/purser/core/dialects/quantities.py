@@ -8,8 +8,8 @@ suffixes never appear by themselves: whoever writes ``16Gi`` for a number of MiB
 from decimal import Decimal
 
 from purser.core.dialects.errors import Problems
-from purser.core.podspec import ContainerSpec
-from purser.core.quantities import QuantityError, parse_quantity, quantity_ceil
+from purser.core.kubernetes.quantities import QuantityError, parse_quantity, quantity_ceil
+from purser.core.pod.manifest import ContainerSpec
 
 MIB = 1024 * 1024
 MAX_DEVICE_MEMORY_MIB = MIB

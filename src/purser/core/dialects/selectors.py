@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.device_modes import MODES
+from purser.core.device.modes import MODES
 from purser.core.dialects.errors import Problems
 from purser.core.model import DeviceMode
 

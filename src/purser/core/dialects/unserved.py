@@ -5,7 +5,7 @@ told why. Whoever's plugin serves such a word on some node serves its pods, so n
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
-from purser.core.podspec import PodManifest
+from purser.core.pod.manifest import PodManifest
 
 _SHARE = "nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
 

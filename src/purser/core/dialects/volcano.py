@@ -11,7 +11,7 @@ from purser.core.dialects.quantities import NotWholeError, amount, memory_mib, w
 from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from purser.core.pod_resources import EffectiveRequests
+from purser.core.pod.requests import EffectiveRequests
 
 MANY = 1 << 30
 """Of what is not limited; nothing counts for more, so that no sum leaves the arrays' integers."""

@@ -42,7 +42,7 @@ from purser.core.kubelet.state import (
     PluginDevice,
     PluginResource,
 )
-from purser.core.quantities import QuantityLike, quantity_ceil
+from purser.core.kubernetes.quantities import QuantityLike, quantity_ceil
 
 CPU, MEMORY, HUGEPAGES = "cpu", "memory", "hugepages-"
 HOST_LEVEL = frozenset(("ephemeral-storage", "storage"))

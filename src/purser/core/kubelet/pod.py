@@ -6,8 +6,8 @@ from enum import StrEnum
 import msgspec
 
 from purser.core.kubelet.versions import Behaviour
-from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
-from purser.core.quantities import quantity_ceil, quantity_milli
+from purser.core.kubernetes.quantities import quantity_ceil, quantity_milli
+from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 
 _CPU = "cpu"
 _MEMORY = "memory"
@@ -47,7 +47,7 @@ def gives_back(behaviour: Behaviour, container: KubeletContainer) -> bool:
 
 
 def kubelet_pod(spec: PodManifest) -> KubeletPod:
-    """A pod as kubelet sees it. Raises `purser.core.quantities.QuantityError`."""
+    """A pod as kubelet sees it. Raises `purser.core.kubernetes.quantities.QuantityError`."""
     containers = tuple(_container(container) for container in spec.containers)
     return KubeletPod(spec.uid, containers, qos_class(containers))
 

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from purser.core.fleet import Fleet
+from purser.core.grant.quota import Room
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
 from purser.core.placement.place import DeviceAssignment
 from purser.core.placement.policy import Policy
 from purser.core.placement.reasons import Refusal
-from purser.core.quota import Room
 from purser.core.recent import recall
 
 Verdict = DeviceAssignment | Refusal

@@ -18,6 +18,7 @@ import numpy as np
 from purser.core.fleet import Fleet
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
+from purser.core.grant.quota import UNLIMITED, Demand, Room
 from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
@@ -34,7 +35,6 @@ from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Quota, VerdictKey, Verdicts
 from purser.core.policy_words import ARRAY_WORDS
-from purser.core.quota import UNLIMITED, Demand, Room
 from purser.core.recent import recall
 
 NOTHING_HELD: Mapping[str, Usage] = MappingProxyType({})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from purser.core.decoding import brief
-from purser.core.device_modes import mode_words
+from purser.core.device.modes import mode_words
 from purser.core.fleet import DeviceState, Fleet
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement.reasons import Reason, Refusal, tally

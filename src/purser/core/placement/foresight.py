@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from purser.core.device_answers import are_granted, preferred_ids
-from purser.core.device_ids import uuids_of
+from purser.core.device.answers import are_granted, preferred_ids
+from purser.core.device.ids import uuids_of
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Ask, PreferredAllocation, Rejection
 from purser.core.kubelet.state import KubeletNode, KubeletState

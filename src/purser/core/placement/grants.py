@@ -2,7 +2,7 @@
 
 import msgspec
 
-from purser.core.enforcement import enforcement_of
+from purser.core.grant.enforcement import enforcement_of
 from purser.core.model import ContainerGrant, Grant, LibraryHold, NodeInventory, PodRequest
 from purser.core.placement.place import ContainerPlacement, Placement
 

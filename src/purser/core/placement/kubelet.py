@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from purser.core import device_ids
+from purser.core.device import ids as device_ids
 from purser.core.kubelet.asks import Rejection as KubeletRefusal
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus

@@ -1,6 +1,6 @@
 """Shares of cards near the CPUs and the memory of their container.
 
-kubelet is told no NUMA node of shared cards (`purser.core.device_ids.told_numa_nodes`), so it aligns CPUs and memory
+kubelet is told no NUMA node of shared cards (`purser.core.device.ids.told_numa_nodes`), so it aligns CPUs and memory
 alone. Where it will put these is known, and a share is taken there when there is one.
 """
 

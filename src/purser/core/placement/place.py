@@ -16,6 +16,7 @@ import numpy as np
 from purser.core.fleet import DeviceState, NodeState
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import DISPUTED, FleetNodeFacts, gpu_facts
+from purser.core.grant.quota import UNLIMITED, Demand, Room, room
 from purser.core.interconnect import Topology, topology
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, DeviceShare, GpuPolicy, PodRequest
@@ -31,7 +32,6 @@ from purser.core.placement.reasons import Reason, Refusal, dispute_detail
 from purser.core.placement.scores import device_score, memory_needed_mib
 from purser.core.placement.shape import View, container_shape, view
 from purser.core.placement.topology import pick
-from purser.core.quota import UNLIMITED, Demand, Room, room
 
 Positions = tuple[int, ...]
 

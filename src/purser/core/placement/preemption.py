@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from purser.core.selectors import Selector
+from purser.core.kubernetes.selectors import Selector
 
 _MAX_INT32 = 2**31
 """Added to every priority when they are summed up, so that many pods of negative priority do not cost less than few."""

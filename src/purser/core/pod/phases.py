@@ -6,7 +6,7 @@ Each init container runs alone but for the sidecars that started before it; then
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 Amount = TypeVar("Amount")
 

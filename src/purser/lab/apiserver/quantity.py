@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 
-from purser.core import quantities
+from purser.core.kubernetes import quantities
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")

@@ -13,7 +13,7 @@ import msgspec
 from purser.core.kubelet.cpuset import cpus_of, parse_cpuset
 from purser.core.kubelet.machine import Cpu, Machine
 from purser.core.kubelet.machine import NumaNode as MachineNode
-from purser.core.quantities import QuantityError, quantity_ceil
+from purser.core.kubernetes.quantities import QuantityError, quantity_ceil
 
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from purser.core.kubelet.cpuset import CpuSet, cpus_of, format_cpuset
 from purser.core.kubelet.machine import Machine, NumaNode
-from purser.core.quantities import quantity_ceil
+from purser.core.kubernetes.quantities import quantity_ceil
 from purser.lab.driver.machine import HUGEPAGES, MEMORY
 
 _KIB = 1024

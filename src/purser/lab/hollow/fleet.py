@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from purser.agent.mig.worker import answer
-from purser.core.mig_messages import decode_request, decode_result
 from purser.core.model import Device, NodeInventory
 from purser.core.names import (
     GPU_RESOURCE,
@@ -23,9 +22,10 @@ from purser.core.names import (
     MIG_WANTED_ANNOTATION,
     NODE_FACTS_ANNOTATION,
 )
-from purser.core.node_amounts import listed_amounts
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu
+from purser.core.node.amounts import listed_amounts
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu
+from purser.core.node.mig_messages import decode_request, decode_result
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock, timestamp
 from purser.kube.errors import ConflictError, NotFoundError

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.gpu_devices import product_of_device
+from purser.core.device.pci import product_of_device
 from purser.kube.resources import Raw
 
 LABEL = "purser.dev/lab-hollow"

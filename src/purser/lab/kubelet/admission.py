@@ -22,7 +22,7 @@ from purser.core.kubelet.asks import (
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.kubelet.topologymanager import policy_for
-from purser.core.quantities import QuantityError
+from purser.core.kubernetes.quantities import QuantityError
 from purser.kube.objects import Pod
 from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.endpoints import EmptyResponse, Endpoints, PluginError

@@ -26,7 +26,7 @@ from purser.core.kubelet.config import (
 from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.versions import behaviour, parse_version
-from purser.core.quantities import quantity_ceil, quantity_milli
+from purser.core.kubernetes.quantities import quantity_ceil, quantity_milli
 
 DEFAULT_VERSION = "v1.36.2"
 FILE_NAME = "config.yaml"

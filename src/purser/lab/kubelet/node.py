@@ -12,7 +12,7 @@ from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.versions import Behaviour, behaviour
-from purser.core.quantities import QuantityLike
+from purser.core.kubernetes.quantities import QuantityLike
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError

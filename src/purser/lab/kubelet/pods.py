@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from purser.core.quantities import quantity_ceil
+from purser.core.kubernetes.quantities import quantity_ceil
 
 Raw = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from purser.core.grant.signing import GrantError, read
 from purser.core.kubelet.cpuset import parse_cpuset
 from purser.core.model import Grant
-from purser.core.signing import GrantError, read
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import EVENTS, NODES, PODS

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from purser.core.times import spelled
+from purser.core.kubernetes.times import spelled
 from purser.operator.deciding.failing import HANDLING_FAILED, LAYOUT_REASONS, failing_nodes, sentence, unhandled
 from purser.operator.gates.driver_removal import why_it_stays
 from purser.operator.gates.facts import has_nfd

@@ -4,10 +4,10 @@ guessed from another one."""
 import re
 from collections.abc import Iterator
 
-from purser.core.gpu_devices import can_mig, model_can_mig, product_of_device
+from purser.core.device.pci import can_mig, model_can_mig, product_of_device
+from purser.core.kubernetes.times import parsed
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_facts import NodeFacts, decode_facts
-from purser.core.times import parsed
+from purser.core.node.facts import NodeFacts, decode_facts
 from purser.operator.maintenance import gpu_pods
 from purser.operator.model import Distribution, NodeView, NodeWorkload, Presence, Runtime, RuntimeKind, Snapshot
 from purser.operator.names import (

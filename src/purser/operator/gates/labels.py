@@ -7,8 +7,8 @@ once no pod uses it, GPUs that are gone, the policy, or people.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.times import parsed, spelled
 from purser.operator.gates.facts import contradicts_nfd, users_word, was_rebooted
 from purser.operator.gates.progress import PATIENCE_S, REASONS, gate_of, needs
 from purser.operator.maintenance import is_cordoned_by_purser, is_to_come

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from purser.core.taints import KEEPING_AWAY, PodToleration, Taint
-from purser.core.times import parsed
+from purser.core.kubernetes.taints import KEEPING_AWAY, PodToleration, Taint
+from purser.core.kubernetes.times import parsed
 from purser.operator.gates.facts import is_mig_capable, users_word
 from purser.operator.model import (
     UNTOLERATED,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from purser.core.gpu_devices import MIG_FAMILIES
+from purser.core.device.pci import MIG_FAMILIES
 from purser.operator.manifests.device_plugin import driver_arguments
 from purser.operator.manifests.mounts import HOST
 from purser.operator.manifests.parts import (

@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from purser.core.mig_messages import MigRequest, MigResult
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator.maintenance import (
     UNKNOWN_PODS,
     Cordoner,

@@ -5,9 +5,9 @@ from typing import Literal
 
 import msgspec
 
-from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import NodeMessage, encode
+from purser.core.node.annotations import NodeMessage, encode
+from purser.core.node.mig_messages import MigResult, decode_request, decode_result
 from purser.operator.maintenance import NodeWork, Texts, event
 from purser.operator.model import NodeView, Standing
 from purser.operator.names import (

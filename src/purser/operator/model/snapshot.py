@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.taints import Taint
+from purser.core.kubernetes.taints import Taint
 
 Raw = Mapping[str, Any]
 """A whole object of the API, as it came."""

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_facts import decode_facts
+from purser.core.node.facts import decode_facts
 from purser.kube import (
     ApiUnavailableError,
     Client,

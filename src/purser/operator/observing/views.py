@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from purser.core.dialects import RESOURCES
+from purser.core.kubernetes.times import parsed
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
-from purser.core.times import parsed
 from purser.kube import Raw, key_of
 from purser.kube.policy_group import DisruptionBudget
 from purser.operator.manifests.objects import CONFIG_MAPS

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from purser.core.selectors import PATTERN
+from purser.core.kubernetes.selectors import PATTERN
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
 from purser.operator.policy.decoding import DRIVER_VERSION, MAX_PROFILES, MAX_SLOTS, MOVING_LABELS
 from purser.operator.policy.spec import ClusterPolicySpec

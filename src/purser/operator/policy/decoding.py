@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.selectors import SelectorError, parse
+from purser.core.kubernetes.selectors import SelectorError, parse
 from purser.operator.names import MIG_STATE_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import DriverSpec, UpgradePolicy

@@ -17,7 +17,7 @@ from purser.core.names import (
     KUBELET_ANNOTATION,
     TLS_SECRET,
 )
-from purser.core.node_amounts import AMOUNTS
+from purser.core.node.amounts import AMOUNTS
 from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import Node, Pod
 from purser.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS, Resource

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.times import spelled
+from purser.core.kubernetes.times import spelled
 from purser.kube import Client, NotFoundError, Resource
 from purser.kube.objects import Node
 from purser.kube.resources import LEASES

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from purser.core.device_ids import device_ids
+from purser.core.device.ids import device_ids
 from purser.core.kubelet import cpumanager, memorymanager
 from purser.core.kubelet.config import (
     CpuOptions,

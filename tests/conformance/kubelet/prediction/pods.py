@@ -8,7 +8,7 @@ from purser.core.dialects import DialectError, parse
 from purser.core.kubelet.pod import KubeletPod, kubelet_pod
 from purser.core.model import PodRequest
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
 
 from .hardware import NIC_RESOURCE
 

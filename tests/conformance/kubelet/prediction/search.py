@@ -5,7 +5,7 @@ from itertools import combinations, permutations
 
 import msgspec
 
-from purser.core.device_ids import uuid_of
+from purser.core.device.ids import uuid_of
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import KubeletState
 from purser.core.model import ContainerGrant, ContainerRequest, DeviceShare, Grant, PodRequest

@@ -13,7 +13,7 @@ from purser.agent.mig import cdi
 from purser.agent.mig.cdi import CHROOT, SPEC, renew_management_spec
 from purser.agent.mig.hardware import HardwareError, Layout
 from purser.agent.mig.worker import answer
-from purser.core.mig_messages import MigRequest
+from purser.core.node.mig_messages import MigRequest
 
 TOOLKIT = Path("/usr/local/nvidia/toolkit")
 IN_CONTAINER = DriverPlace(on_host=False, root="/run/nvidia/driver", dev_root="/run/nvidia/driver")

@@ -12,9 +12,9 @@ from tests.unit.operator.embedded import Embedded, create_node, embedded, eventu
 
 from purser.agent.mig import Layout, NoHardware, run
 from purser.agent.mig.worker import Worker, answer
-from purser.core.mig_messages import MigRequest, MigResult, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigRequest, MigResult, decode_result
 from purser.kube import Client
 from purser.kube.resources import NODES
 from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS

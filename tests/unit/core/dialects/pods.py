@@ -1,7 +1,7 @@
 """Pods for the tests of dialects."""
 
 from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 
 def container(name="train", kind=ContainerKind.APP, requests=None, **limits):

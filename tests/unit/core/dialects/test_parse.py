@@ -6,7 +6,7 @@ from purser.core import dialects
 from purser.core.dialects import DialectError, hami, parse
 from purser.core.model import ContainerKind, DeviceMode, DeviceRequest, GpuPolicy, NodePolicy, ScoreWeights
 from purser.core.names import INIT_RESOURCES_ANNOTATION
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 from .pods import container, pod, spell
 

@@ -5,7 +5,7 @@ import pytest
 
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import ContainerKind
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 
 def nowhere(*_: str) -> bool:

@@ -4,7 +4,7 @@ from purser.core.fleet import node_state
 from purser.core.fleet.facts import node_facts
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import NodeInventory
-from purser.core.pod_resources import EffectiveRequests
+from purser.core.pod.requests import EffectiveRequests
 
 
 def test_what_pods_take_is_not_free() -> None:

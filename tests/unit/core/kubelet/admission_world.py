@@ -20,7 +20,7 @@ from purser.core.kubelet.devicemanager import held_by, register, update
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, qos_class
 from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 GPU = "nvidia.com/gpu"
 NIC = "nvidia.com/nic"

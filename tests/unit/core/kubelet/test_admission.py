@@ -32,7 +32,7 @@ from purser.core.kubelet.managers import holders
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import KubeletState
 from purser.core.kubelet.versions import behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 NOT_ALIGNED = "Resources cannot be allocated with Topology locality"
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR

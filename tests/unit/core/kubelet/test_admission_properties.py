@@ -11,7 +11,7 @@ from purser.core.kubelet.asks import AdmissionOutcome
 from purser.core.kubelet.masks import mask_of, nodes_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import ContainerKey, KubeletNode, KubeletState
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 VERSIONS = ("v1.20.2", "v1.22.17", "v1.23.17", "v1.24.0", "v1.27.16", "v1.31.0", "v1.36.2")
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")

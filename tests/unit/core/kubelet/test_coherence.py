@@ -47,7 +47,7 @@ from purser.core.kubelet.state import (
     PluginOptions,
     PluginResource,
 )
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 GIB = 1 << 30

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from purser.core.fleet import Fleet
+from purser.core.grant.quota import Room
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -21,7 +22,6 @@ from purser.core.model import (
 from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, Reason, best, foremost, rank
 from purser.core.placement.mix import Mix
 from purser.core.placement.shape import lead_shape
-from purser.core.quota import Room
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
 arrays_module = importlib.import_module("purser.core.fleet.arrays")

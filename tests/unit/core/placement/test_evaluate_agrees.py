@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purser.core.fleet import Fleet
+from purser.core.grant.quota import UNLIMITED, Room
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -20,7 +21,6 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement import DeviceAssignment, Evaluator, Placement, Policy, Refusal, decide, explain
-from purser.core.quota import UNLIMITED, Room
 
 NAMES = [f"n{number}" for number in range(5)]
 UUIDS = [f"{name}-{index}" for name in NAMES for index in range(4)]

@@ -125,7 +125,7 @@ def test_the_container_is_named_where_there_are_several() -> None:
 
 
 def test_a_quota_that_is_exceeded_is_all_there_is_to_say() -> None:
-    from purser.core.quota import Room
+    from purser.core.grant.quota import Room
 
     state, request = fleet(cards(1)), pod(DeviceRequest(1, memory_mib=1000))
     refusals = Evaluator(state).evaluate(request, ["n0"], Room(500)).refusals

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from purser.core.device_ids import device_ids
+from purser.core.device.ids import device_ids
 from purser.core.fleet import Fleet
 from purser.core.kubelet import cpumanager
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, TopologyPolicy, TopologyScope
@@ -260,7 +260,7 @@ def test_scope_pod_aligns_all_containers_at_once():
 
 
 def _unlimited():
-    from purser.core.quota import UNLIMITED
+    from purser.core.grant.quota import UNLIMITED
 
     return UNLIMITED
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purser.core.fleet import Fleet
+from purser.core.kubernetes.selectors import Requirement, Selector
 from purser.core.model import (
     ContainerKind,
     ContainerRequest,
@@ -17,7 +18,6 @@ from purser.core.model import (
 )
 from purser.core.placement import Placement, place, to_grant
 from purser.core.placement.preemption import DisruptionRule, Occupant, Victims, cheapest, least, violating
-from purser.core.selectors import Requirement, Selector
 
 APP = Selector((Requirement("app", "In", ("a",)),))
 

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from purser.core.gpu_devices import product_of_device
-from purser.core.mig_messages import MigRequest, decode_result
+from purser.core.device.pci import product_of_device
 from purser.core.names import INVENTORY_ANNOTATION, MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import encode
-from purser.core.node_facts import decode_facts
+from purser.core.node.annotations import encode
+from purser.core.node.facts import decode_facts
+from purser.core.node.mig_messages import MigRequest, decode_result
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS

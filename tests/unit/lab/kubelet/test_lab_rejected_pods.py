@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.lab.kubelet.rig import GPU, Plugin, register, serving
 
-from purser.core.quantities import quantity_ceil
+from purser.core.kubernetes.quantities import quantity_ceil
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.resources import EVENTS, NODES, PODS

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu
 from purser.operator.gates.facts import (
     contradicts_nfd,
     has_gpu,

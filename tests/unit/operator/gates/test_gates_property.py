@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.operator.world import Died, World
 
-from purser.core.taints import Taint
+from purser.core.kubernetes.taints import Taint
 from purser.operator.gates.facts import users_word
 from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.operator.world import World
 
-from purser.core.taints import Taint
-from purser.core.times import parsed
+from purser.core.kubernetes.taints import Taint
+from purser.core.kubernetes.times import parsed
 from purser.operator.gates.progress import PATIENCE_S, untolerated
 from purser.operator.model import NodeView, PatchNode
 from purser.operator.names import LET_IN_ANNOTATION

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu
 from purser.operator.gates.assignment import labelled_pool, pool_of, requirement_obstacle, waits_for
 from purser.operator.model import NodeView, Pool
 from purser.operator.policy.driver import DriverProfile, DriverRequirement, DriverSpec

@@ -4,7 +4,7 @@ import pytest
 
 from purser.agent.mig.hardware import Card, Layout
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
-from purser.core.gpu_devices import MIG_FAMILIES
+from purser.core.device.pci import MIG_FAMILIES
 from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS, FAMILIES, Family
 
 LAYOUTS = read_layouts(DEFAULT_LAYOUTS)

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 from tests.unit.operator.upgrade.fleets import workload
 
-from purser.core.mig_messages import MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigResult, decode_request, decode_result
 from purser.operator.mig import GPU_CLIENTS, MigFleet, advance, is_under_way, pause_of
 from purser.operator.model import (
     Budget,

@@ -5,9 +5,9 @@ import pytest
 from tests.unit.operator.mig.nodes import Node
 from tests.unit.operator.mig.test_mig_changes import assert_given_back, forget_result, until
 
-from purser.core.mig_messages import MigResult
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigResult
 from purser.operator.mig import pause_of, trouble_of
 from purser.operator.mig.states import change_of
 from purser.operator.names import MIG_STEP_ANNOTATION

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from purser.core.kubernetes.taints import Taint
 from purser.core.names import INVENTORY_ANNOTATION
-from purser.core.taints import Taint
 from purser.kube.policy_group import DisruptionBudget
 from purser.operator.names import DRIVER_CONFIG_LABEL, OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.observing.objects import ObservedNode, ObservedPod, OtherPod

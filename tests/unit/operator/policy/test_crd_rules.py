@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.operator.judge import RULES, matches, program, raw, refusals, rules
 
-from purser.core.selectors import PATTERN, SelectorError, parse
+from purser.core.kubernetes.selectors import PATTERN, SelectorError, parse
 from purser.operator.policy import PolicyError, decode
 
 

@@ -11,8 +11,8 @@ from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_p
 from tests.unit.operator.stack import POLICY, stack
 
 from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import encode
-from purser.core.node_facts import NodeFacts, PciGpu
+from purser.core.node.annotations import encode
+from purser.core.node.facts import NodeFacts, PciGpu
 from purser.kube import NotFoundError
 from purser.kube.resources import LEASES, NAMESPACES, NODES, PODS
 from purser.operator.manifests.objects import OWNED

@@ -3,9 +3,9 @@
 import msgspec
 from tests.unit.operator.upgrade.fleets import ENABLED, Cluster, pod_of
 
-from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import encode
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.operator.maintenance import gpu_pods
 from purser.operator.mig import GPU_CLIENTS, MigFleet, holds
 from purser.operator.mig import advance as advance_mig

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass, gives_back
 from purser.core.kubelet.versions import Behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 CPU = "cpu"
 _MILLI = 1000

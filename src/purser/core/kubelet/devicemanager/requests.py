@@ -4,7 +4,7 @@ from purser.core.kubelet.devicemanager.plugins import is_device_resource
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.state import DeviceManagerState
 from purser.core.kubelet.versions import Behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 
 def container_request(state: DeviceManagerState, container: KubeletContainer) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, gives_back
 from purser.core.kubelet.versions import Behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 MEMORY = "memory"
 _HUGEPAGES = "hugepages-"

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from purser.core.kubernetes.quantities import quantity_milli
+from purser.core.pod.manifest import ContainerKind
 from purser.core.pod.phases import largest
-from purser.core.podspec import ContainerKind
-from purser.core.quantities import quantity_milli
 
 Raw = Mapping[str, Any]
 Amounts = dict[str, int]

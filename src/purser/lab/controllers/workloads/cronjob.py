@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from purser.core.times import parsed
+from purser.core.kubernetes.times import parsed
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import AlreadyExistsError, ApiError, ConflictError, KubeError, NotFoundError

@@ -4,7 +4,7 @@ from purser.core.kubelet.config import CpuOptions, CpuPolicy, KubeletConfig
 from purser.core.kubelet.machine import DiscoveredCore, DiscoveredNode, Machine, NumaNode, discover
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletNode
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 
 def machine(

@@ -9,7 +9,7 @@ from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.pod import KubeletPod, QosClass
 from purser.core.kubelet.state import CpuState, KubeletNode
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 TWO_NODES = machine(sockets=2)
 """NUMA node 0 has CPUs 0-3 and 8-11, node 1 4-7 and 12-15; core n has CPUs n and n + 8."""

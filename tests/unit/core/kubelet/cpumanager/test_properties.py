@@ -13,7 +13,7 @@ from purser.core.kubelet.cpuset import CpuSet
 from purser.core.kubelet.pod import KubeletPod, QosClass, gives_back
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 NODES = [
     node(machine(sockets=sockets, numa_per_socket=numas, cores=cores, caches=2), version=version, **options)

@@ -10,7 +10,7 @@ from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.pod import QosClass
 from purser.core.kubelet.state import CpuState, KubeletNode
 from purser.core.kubelet.versions import behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 TWO_NODES = node(machine(sockets=2))
 """NUMA node 0 has CPUs 0-3 and 8-11, node 1 4-7 and 12-15; CPU 0 is reserved."""

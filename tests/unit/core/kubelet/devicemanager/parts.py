@@ -11,7 +11,7 @@ from purser.core.kubelet.hints import NO_AFFINITY, Hint
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod
 from purser.core.kubelet.state import DeviceManagerState, KubeletNode, KubeletState, PluginDevice, PluginOptions
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 GPU = "nvidia.com/gpu"
 NIC = "vendor.com/nic"

@@ -6,7 +6,7 @@ from purser.core.kubelet.asks import Allocate, Answer, Answered, Ask, CallFailed
 from purser.core.kubelet.devicemanager import capacity, free_all_but, held_by, register, restore, stop, update
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginOptions
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 from .parts import GPU, NEW, NIC, OLD, Given, container, failing, gpus, having, node, obliging, unwell
 

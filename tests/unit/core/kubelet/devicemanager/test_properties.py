@@ -22,7 +22,7 @@ from purser.core.kubelet.masks import nodes_of
 from purser.core.kubelet.pod import KubeletContainer, gives_back
 from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletNode, PluginDevice
 from purser.core.kubelet.versions import behaviour, parse_version
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 from .parts import GPU, NIC, Given, container, having, node, pod
 

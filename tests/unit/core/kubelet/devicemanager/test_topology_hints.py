@@ -10,7 +10,7 @@ from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.masks import MOST_MASKS, mask_of
 from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletNode, PluginDevice
 from purser.core.kubelet.versions import behaviour
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 from .parts import GPU, NEW, NIC, OLD, Given, container, gpus, having, node, pod
 

@@ -6,7 +6,7 @@ from purser.core.kubelet.config import KubeletConfig, MemoryPolicy
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletNode
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 GIB = 1 << 30
 HUGE = "hugepages-1Gi"

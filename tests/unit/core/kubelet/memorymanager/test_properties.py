@@ -9,7 +9,7 @@ from purser.core.kubelet.memorymanager import allocate, free_all_but, hints, sta
 from purser.core.kubelet.memorymanager.checkpoint import decode, encode
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.state import KubeletNode, MemoryState
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 from .machines import HUGE, container, node_of, pod
 

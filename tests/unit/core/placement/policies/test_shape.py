@@ -9,7 +9,7 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.model import ContainerRequest, DeviceMode, DeviceRequest, PodRequest
 from purser.core.placement.shape import PodShape, lead_shape, need_milli, shape_of
 from purser.core.placement.table import ShapeTable, place
-from purser.core.podspec import ContainerKind
+from purser.core.pod.manifest import ContainerKind
 
 REQUEST = DeviceRequest(2, memory_mib=4000, cores_percent=30, models_allowed=("T4",))
 

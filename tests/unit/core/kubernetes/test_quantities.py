@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purser.core.quantities import MAX_VALUE, QuantityError, parse_quantity, quantity_ceil, quantity_milli
+from purser.core.kubernetes.quantities import MAX_VALUE, QuantityError, parse_quantity, quantity_ceil, quantity_milli
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from purser.core.gpu_devices import (
+from purser.core.device.pci import (
     _BY_SUBSYSTEM,
     _PRODUCTS,
     MIG_FAMILIES,

@@ -5,7 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.core.node_annotations import NodeMessage
+from purser.core.node.annotations import NodeMessage
 
 
 class PciGpu(msgspec.Struct, frozen=True):

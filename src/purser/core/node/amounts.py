@@ -16,11 +16,11 @@ import msgspec
 from purser.core.dialects import RESOURCES
 from purser.core.dialects.hami import GPUCORES, GPUMEM, GPUMEM_PERCENTAGE, PRIORITY
 from purser.core.dialects.volcano import GPU_MEMORY, GPU_NUMBER
+from purser.core.kubernetes.quantities import MAX_VALUE, QuantityError, QuantityLike, quantity_ceil
 from purser.core.ledger import Usage
 from purser.core.model import ContainerKind, Device, NodeInventory
 from purser.core.names import GPU_RESOURCE
-from purser.core.podspec import PodManifest
-from purser.core.quantities import MAX_VALUE, QuantityError, QuantityLike, quantity_ceil
+from purser.core.pod.manifest import PodManifest
 
 Amounts = dict[str, int]
 """By resource."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.device_ids import device_ids, uuid_of
+from purser.core.device.ids import device_ids, uuid_of
 from purser.core.model import Device, DeviceMode
 
 CARD = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"

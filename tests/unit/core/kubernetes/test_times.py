@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from purser.core.times import parsed, spelled
+from purser.core.kubernetes.times import parsed, spelled
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ The scheduler, which signs the answer in the grant, and the agent, which acts on
 record, events, metrics and environment say the same.
 """
 
+from purser.core.grant.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, Names
 from purser.core.model import ContainerGrant, Enforcement, LibraryHold
-from purser.core.podspec import ContainerEnvVar, ContainerSpec
-from purser.core.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, Names
+from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec
 
 _LIFTING = Names(LIMITS.exact | LOADER.exact | {CORE_POLICY}, LIMITS.families)
 """What can lift a limit that HAMi-core holds."""

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from purser.core.dialects import parse
-from purser.core.pod_resources import EffectiveRequests, pod_resources
-from purser.core.podspec import ContainerKind, ContainerSpec, PodManifest
-from purser.core.quantities import QuantityError
+from purser.core.kubernetes.quantities import QuantityError
+from purser.core.pod.manifest import ContainerKind, ContainerSpec, PodManifest
+from purser.core.pod.requests import EffectiveRequests, pod_resources
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 

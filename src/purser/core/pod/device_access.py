@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from purser.core.enforcement import control_is_disabled
-from purser.core.podspec import ContainerEnvVar, ContainerSpec, PodManifest, VolumeMount
-from purser.core.share_variables import DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, Names
+from purser.core.grant.enforcement import control_is_disabled
+from purser.core.grant.share_variables import DEVICES, LIMITS, LOADER, MPS, VISIBLE_DEVICES, Names
+from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec, PodManifest, VolumeMount
 
 _HIDING = ("", "void", "none")
 """Values of NVIDIA_VISIBLE_DEVICES that add nothing."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_cards
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, closed_cards
 from purser.core.ledger import Ledger, overcommit, pod_usage
 from purser.core.model import Device, Grant, NodeInventory
 

@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from purser.core.signing import parse_public_keys
+from purser.core.grant.signing import parse_public_keys
 
 
 def pem(key):

@@ -3,7 +3,7 @@
 import msgspec
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.core.node_annotations import NodeMessage
+from purser.core.node.annotations import NodeMessage
 
 
 class MigRequest(msgspec.Struct, frozen=True):

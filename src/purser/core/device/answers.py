@@ -6,7 +6,7 @@ The agent answers with it and placement foretells with it, so that what is foret
 from collections import Counter
 from collections.abc import Collection
 
-from purser.core.device_ids import id_order, uuid_of, uuids_of
+from purser.core.device.ids import id_order, uuid_of, uuids_of
 
 
 def preferred_ids(

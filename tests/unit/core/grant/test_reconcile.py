@@ -5,11 +5,8 @@ import random
 import msgspec
 import pytest
 
-from purser.core.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, read_disputes, text_of
-from purser.core.ledger import Ledger, LedgerError, pod_usage
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
-from purser.core.node_annotations import MAX_BYTES
-from purser.core.reconcile import (
+from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, RefusedPod, read_disputes, text_of
+from purser.core.grant.reconcile import (
     DifferenceKind,
     NodeBooks,
     PodBook,
@@ -18,6 +15,9 @@ from purser.core.reconcile import (
     reckon,
     to_tell,
 )
+from purser.core.ledger import Ledger, LedgerError, pod_usage
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
+from purser.core.node.annotations import MAX_BYTES
 
 NODE = "n"
 DEVICES = {uuid: Device(uuid, index, "T4", 1000, slots=3) for index, uuid in enumerate("abc")}

@@ -10,7 +10,7 @@ import msgspec
 
 from purser.core.model import ContainerGrant
 from purser.core.names import DISPUTES_ANNOTATION
-from purser.core.node_annotations import MAX_BYTES, NodeMessage, encode
+from purser.core.node.annotations import MAX_BYTES, NodeMessage, encode
 
 
 class HeldReason(StrEnum):

@@ -5,9 +5,9 @@ from operator import add
 
 import msgspec
 
+from purser.core.kubernetes.quantities import quantity_mib, quantity_milli
+from purser.core.pod.manifest import PodManifest
 from purser.core.pod.phases import largest
-from purser.core.podspec import PodManifest
-from purser.core.quantities import quantity_mib, quantity_milli
 
 MOST = 1 << 30
 """Millicores, or MiB, that one container counts for: more than any node has, and no sum leaves the arrays' integers."""
@@ -35,7 +35,7 @@ def pod_resources(spec: PodManifest) -> EffectiveRequests:
 
     What counts is the request, which is the limit where only that is given. CPU is rounded up to thousandths; memory to
     bytes, and then down to MiB, container by container. A pod's own ``resources`` (Kubernetes 1.34) and resizes under
-    way are not looked at. Raises `purser.core.quantities.QuantityError`.
+    way are not looked at. Raises `purser.core.kubernetes.quantities.QuantityError`.
     """
     asked = ((each.kind, _read({**each.limits, **each.requests})) for each in spec.containers)
     return largest(asked, EffectiveRequests(), add, EffectiveRequests.peak) + _read(spec.overhead)

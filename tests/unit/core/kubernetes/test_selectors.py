@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from purser.core.selectors import SelectorError, of_object, parse
+from purser.core.kubernetes.selectors import SelectorError, of_object, parse
 from purser.operator.policy import PolicyError, decode
 
 LABELS = {"app": "train", "tier": "a", "purser.dev/x": ""}

@@ -18,7 +18,7 @@ from purser.core.names import (
     MIG_RESULT_ANNOTATION,
     NODE_FACTS_ANNOTATION,
 )
-from purser.core.node_amounts import AMOUNTS
+from purser.core.node.amounts import AMOUNTS
 
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 """In a user's extra, Kubernetes 1.30 and newer: the node of the pod that its token is for."""

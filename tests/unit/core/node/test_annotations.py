@@ -2,9 +2,9 @@
 
 import pytest
 
-from purser.core.mig_messages import MigRequest, MigResult, decode_request, decode_result
-from purser.core.node_annotations import MAX_BYTES, encode
-from purser.core.node_facts import NodeFacts, PciGpu, decode_facts
+from purser.core.node.annotations import MAX_BYTES, encode
+from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
+from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -9,9 +9,9 @@ from purser.core.dialects import DialectError, parse
 from purser.core.fleet import Fleet
 from purser.core.ledger import Usage, pod_usage
 from purser.core.model import ContainerKind, Device, NodeInventory
-from purser.core.node_amounts import AMOUNTS, Holder, asked_amounts, differing, listed_amounts
+from purser.core.node.amounts import AMOUNTS, Holder, asked_amounts, differing, listed_amounts
 from purser.core.placement import Placement, place, to_grant
-from purser.core.podspec import ContainerSpec, PodManifest
+from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 GPU, MEM, PERCENT, CORES, PRIORITY = (

@@ -1,0 +1,1 @@
+"""What Kubernetes itself defines and anybody needs to read its objects: amounts, times, selectors, taints."""
