@@ -6,6 +6,7 @@ import pytest
 
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.pod.manifest import PodManifest
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import Why, decode_review
 from purser.scheduler.webhook_rules import MAX_ANNOTATION_BYTES, PLACEMENT_RULES, first_objection
@@ -37,6 +38,6 @@ def test_what_leaves_room_is_let_in_and_so_is_any_pod_without_gpus():
 
 def test_nor_is_it_placed_where_they_grew_later():
     grown = PodManifest("u", "ns", "p", {"a": "x" * MAX_ANNOTATION_BYTES}, ())
-    assert first_objection(grown, PLACEMENT_RULES).why is Why.NO_ROOM_FOR_GRANT
+    assert first_objection(PodReading(grown), PLACEMENT_RULES).why is Why.NO_ROOM_FOR_GRANT
     granted = PodManifest("u", "ns", "p", {"a": "x" * 1000, GRANT_ANNOTATION: "x" * MAX_ANNOTATION_BYTES}, ())
-    assert first_objection(granted, PLACEMENT_RULES) is None
+    assert first_objection(PodReading(granted), PLACEMENT_RULES) is None

@@ -9,6 +9,7 @@ from purser.core import dialects
 from purser.core.dialects import MAX_CONTAINERS
 from purser.scheduler.eligibility import objection
 from purser.scheduler.extender_wire import decode_args
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import decode_review
@@ -46,7 +47,7 @@ def ask(webhook, obj):
 
 
 def placed(obj):
-    return pod_spec(decode_args(json.dumps({"Pod": obj, "NodeNames": ["a"]}).encode()).pod)
+    return PodReading(pod_spec(decode_args(json.dumps({"Pod": obj, "NodeNames": ["a"]}).encode()).pod))
 
 
 @pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])
@@ -75,15 +76,15 @@ def test_as_many_as_are_allowed_are_read_once(looked_at, webhook):
 
 
 def test_placement_reads_them_once(looked_at):
-    spec = placed(body(MAX_CONTAINERS, SHARE))
-    assert objection(spec) == ""
-    assert dialects.parse(spec) is not None
+    reading = placed(body(MAX_CONTAINERS, SHARE))
+    assert objection(reading) == ""
+    assert reading.request() is not None
     assert len(looked_at[0]) == MAX_CONTAINERS
 
 
 def test_what_makes_no_sense_is_told_each_time_and_read_once(looked_at):
-    spec = placed(body(3, {"nvidia.com/gpumem": "16Gi"}))
+    reading = placed(body(3, {"nvidia.com/gpumem": "16Gi"}))
     for _ in range(3):
         with pytest.raises(dialects.DialectError, match="write 16384"):
-            dialects.parse(spec)
+            reading.request()
     assert len(looked_at[0]) == 3

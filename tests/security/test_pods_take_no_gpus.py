@@ -9,6 +9,7 @@ from purser.core.dialects import parse
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.device_rules import DeviceRules
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import decode_review
@@ -218,7 +219,7 @@ def test_nor_are_whole_cards(said):
 
 @pytest.mark.parametrize("said", [*NAMED.values(), *WIDENED_GPUS.values()], ids=[*NAMED, *WIDENED_GPUS])
 def test_a_pod_that_came_past_the_webhook_is_not_placed(said):
-    objection = first_objection(spec_of(asking(SHARE, **said)), PLACEMENT_RULES)
+    objection = first_objection(PodReading(spec_of(asking(SHARE, **said))), PLACEMENT_RULES)
     assert objection is not None
     assert not objection.allowed
 

@@ -6,7 +6,8 @@ pods there are, in the order in which the API server lists them.
 
 from contextlib import suppress
 
-from purser.core.dialects import DialectError, asks_for_devices
+from purser.adapters.pods import pod_spec
+from purser.core.dialects import DialectError
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.placement.mix import LearnedMix
 from purser.core.placement.shape import PodShape, lead_shape
@@ -14,7 +15,8 @@ from purser.core.pod.requests import pod_resources
 from purser.kube import Informer
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
-from purser.scheduler.readings import PodReading, Readings
+from purser.scheduler.pod_reading import PodReading
+from purser.scheduler.readings import Readings
 
 
 class Arrivals:
@@ -50,13 +52,13 @@ class Arrivals:
     def _read(self, pod: Pod) -> PodReading:
         """Kept of those about which somebody will ask: others' pods push out none of them."""
         is_asked_about = pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
-        return self.readings.of(pod) if is_asked_about else PodReading(pod)
+        return self.readings.of(pod) if is_asked_about else PodReading(pod_spec(pod))
 
     def _shape(self, reading: PodReading) -> PodShape | None:
         """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""
         pod = reading.spec
         with suppress(DialectError, QuantityError):
-            if asks_for_devices(pod):
+            if reading.asks_for_devices:
                 request = reading.request()
                 return lead_shape(request) if request is not None else None
             if pod.scheduler_name == self._scheduler_name:

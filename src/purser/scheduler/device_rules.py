@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection
 
-from purser.core.dialects import DialectError, parse
+from purser.core.dialects import DialectError
 from purser.core.model import LibraryHold, PodRequest
 from purser.core.pod import device_access
-from purser.core.pod.manifest import PodManifest
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook_review import Decision, Why
 
 _MOST_WARNED = 3
@@ -32,19 +32,19 @@ class DeviceRules:
         """Namespaces whose pods may name NVIDIA's devices without asking for them."""
         self._enforces = enforces
 
-    def of_any(self, pod: PodManifest) -> Decision | None:
+    def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""
         return None if self.trusts(pod) else names_no_devices(pod)
 
-    def trusts(self, pod: PodManifest) -> bool:
+    def trusts(self, pod: PodReading) -> bool:
         """Whether the administrator trusts who makes pods in the pod's namespace."""
-        return pod.namespace in self._trusted
+        return pod.spec.namespace in self._trusted
 
-    def of_gpu_pod(self, pod: PodManifest) -> Decision | None:
+    def of_gpu_pod(self, pod: PodReading) -> Decision | None:
         """Asked of a pod that the dialects can read."""
         return keeps_to_its_share(pod, enforced=self._enforces() is not False)
 
-    def of_change(self, before: PodManifest, after: PodManifest) -> Decision | None:
+    def of_change(self, before: PodReading, after: PodReading) -> Decision | None:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
         if self.trusts(after) or not (found := _findings(after)):
             return None
@@ -63,31 +63,31 @@ class DeviceRules:
         return tuple(said)[:_MOST_WARNED]
 
 
-def names_no_devices(pod: PodManifest) -> Decision | None:
+def names_no_devices(pod: PodReading) -> Decision | None:
     """GPUs are asked for, not taken."""
-    found = device_access.unasked(pod)
+    found = device_access.unasked(pod.spec)
     return Decision(False, Why.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
-def keeps_to_its_share(pod: PodManifest, *, enforced: bool = False) -> Decision | None:
+def keeps_to_its_share(pod: PodReading, *, enforced: bool = False) -> Decision | None:
     """Nothing in the spec undoes what the grant will say.
 
     ``enforced``: some node holds shares to their limits, and nothing may come before the library that does. Where it
     does all the same, the grant says what is left.
     """
-    found = device_access.widening(pod, _parts(pod), enforced=enforced)
+    found = device_access.widening(pod.spec, _parts(pod), enforced=enforced)
     return Decision(False, Why.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 
-def _findings(pod: PodManifest) -> tuple[device_access.Finding, ...]:
+def _findings(pod: PodReading) -> tuple[device_access.Finding, ...]:
     try:
         parts = _parts(pod)
     except DialectError:  # it came past the webhook
         parts = {}
-    return (*device_access.unasked(pod), *(device_access.widening(pod, parts) if parts else ()))
+    return (*device_access.unasked(pod.spec), *(device_access.widening(pod.spec, parts) if parts else ()))
 
 
-def _parts(pod: PodManifest) -> dict[str, bool]:
+def _parts(pod: PodReading) -> dict[str, bool]:
     """The containers that ask, and whether for shares."""
-    request = parse(pod)
+    request = pod.request()
     return {part.name: not part.devices.is_whole for part in request.containers} if request else {}

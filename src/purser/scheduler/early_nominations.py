@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from purser.core.dialects import DialectError, asks_for_devices
+from purser.core.dialects import DialectError
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluation
@@ -240,5 +240,5 @@ class EarlyNominations:
             and not pod.status.nominated_node_name
             and pod.spec.preemption_policy != "Never"  # kube-scheduler would not take the name back
             and is_placed_freely(pod)
-            and asks_for_devices(self._readings.of(pod).spec)
+            and self._readings.of(pod).asks_for_devices
         )

@@ -7,6 +7,7 @@ from purser.core.dialects import RESOURCES
 from purser.core.kubernetes.taints import KEEPING_AWAY, Taint
 from purser.core.pod.manifest import PodManifest
 from purser.kube.objects import Node, Pod
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -30,7 +31,7 @@ def is_of_others(pod: PodManifest, scheduler_name: str) -> str:
     return f'the pod is for scheduler "{pod.scheduler_name[:63]}", not for "{scheduler_name}"'
 
 
-def objection(pod: PodManifest) -> str:
+def objection(pod: PodReading) -> str:
     """Why a pod is placed nowhere, in a sentence; empty where nothing is in the way."""
     decision = first_objection(pod, PLACEMENT_RULES)
     return decision.message if decision else ""

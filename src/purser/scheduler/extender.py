@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from purser.core.decoding import brief
-from purser.core.dialects import DialectError, asks_for_devices
+from purser.core.dialects import DialectError
 from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
 from purser.core.ledger import Usage
 from purser.core.model import PodRequest
@@ -197,7 +197,7 @@ class KubeExtender:
         reading = self._readings.of(args.pod)
         if message := is_of_others(reading.spec, self._scheduler_name):
             return _fits_nowhere(names, message)
-        if not asks_for_devices(reading.spec):
+        if not reading.asks_for_devices:
             return ExtenderFilterResult(node_names=names)
         with self._metrics.stage("filter", "parse"):
             message = reading.objection
@@ -215,7 +215,8 @@ class KubeExtender:
             evaluation = self._evaluate(request, names)
             if not evaluation.fits and self._reservations.withdraw_lower(request.priority):
                 evaluation = self._evaluate(request, names)
-        self._count(evaluation.refusals.values())
+        if evaluation.refusals:
+            self._count(evaluation.refusals.values())
         if evaluation.fits:
             self._wakeups.forget(request.uid)
             self._preemptor.forget(request.uid)

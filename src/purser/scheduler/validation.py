@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
-from purser.core.dialects import asks_for_devices, defaults
+from purser.core.dialects import defaults
 from purser.core.names import (
     FIXED_POD_ANNOTATIONS,
     IGNORE_WEBHOOK,
@@ -21,6 +21,7 @@ from purser.core.pod.manifest import PodManifest
 from purser.scheduler.bodies import WEBHOOK_BODIES
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.node_webhook import RESOURCES, NodeWrites
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, Why
 from purser.scheduler.webhook_rules import (
     GPU_POD_RULES,
@@ -90,24 +91,24 @@ class Validation:
         if request.operation == "UPDATE":
             return self._review_change(request, pod)
         if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
-            return self._devices.of_any(pod) or Decision(True, Why.WEBHOOK_IGNORED)
-        return self._review_new(pod)
+            return self._devices.of_any(PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
+        return self._review_new(PodReading(pod))
 
-    def _review_new(self, pod: PodManifest) -> Decision:
+    def _review_new(self, pod: PodReading) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
-        if not asks_for_devices(pod):
+        if not pod.asks_for_devices:
             return Decision(True, Why.NO_GPU)
-        if pod.scheduler_name not in self._own:
+        if pod.spec.scheduler_name not in self._own:
             return Decision(True, Why.OTHER_SCHEDULER)
         rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
         return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
 
-    def _is_mutated(self, pod: PodManifest) -> Decision | None:
+    def _is_mutated(self, pod: PodReading) -> Decision | None:
         """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
-        if pod.scheduler_name != self._scheduler_name:
+        if pod.spec.scheduler_name != self._scheduler_name:
             lacks = f'schedulerName "{self._scheduler_name}"'
-        elif missing := defaults(pod):
+        elif missing := defaults(pod.spec):
             lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
         else:
             return None
@@ -123,7 +124,7 @@ class Validation:
             raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
         before = pod_of(request, request.old_object)
         if ignores_webhook(before) and ignores_webhook(pod):
-            return self._devices.of_change(before, pod) or Decision(True, Why.WEBHOOK_IGNORED)
+            return self._devices.of_change(PodReading(before), PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
         changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
         if changed:
             return Decision(
@@ -136,7 +137,7 @@ class Validation:
                 Why.CHANGED_GRANT,
                 f"the pod holds a grant, which the webhook protects: label {label} cannot be set to {IGNORE_WEBHOOK}",
             )
-        return self._devices.of_change(before, pod) or Decision(True, Why.ADMITTED)
+        return self._devices.of_change(PodReading(before), PodReading(pod)) or Decision(True, Why.ADMITTED)
 
     def _review_binding(self, request: AdmissionRequest) -> Decision:
         try:

@@ -9,13 +9,14 @@ from typing import Protocol
 import msgspec
 
 from purser.core.device.modes import mode_words
-from purser.core.dialects import asks_for_devices, defaults, parse
+from purser.core.dialects import defaults
 from purser.core.dialects.selectors import VGPU_MODE
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import DeviceMode
 from purser.core.names import SCHEDULER_NAME
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.device_rules import DeviceRules
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook_patches import limit_patches, node_patches
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, Operation, Why, whole_object
 from purser.scheduler.webhook_rules import (
@@ -102,15 +103,15 @@ class Mutation:
         pod = pod_of(request, request.object)
         if is_mirror(pod, request.user_info):
             return Decision(True, Why.MIRROR_POD)
-        return self._review_pod(pod, request.object)
+        return self._review_pod(PodReading(pod), request.object)
 
-    def _review_pod(self, pod: PodManifest, body: msgspec.Raw) -> Decision:
+    def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
             return objection
-        if not asks_for_devices(pod):
-            return Decision(True, Why.NO_GPU, warnings=self._unserved(pod))
-        if pod.scheduler_name not in self._own:
-            return Decision(True, Why.OTHER_SCHEDULER, warnings=(self._stays_away(pod),))
+        if not pod.asks_for_devices:
+            return Decision(True, Why.NO_GPU, warnings=self._unserved(pod.spec))
+        if pod.spec.scheduler_name not in self._own:
+            return Decision(True, Why.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
         rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
         return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
 
@@ -124,12 +125,12 @@ class Mutation:
             f"Purser's chart"
         )
 
-    def _adopt(self, pod: PodManifest, body: msgspec.Raw) -> Decision:
+    def _adopt(self, pod: PodReading, body: msgspec.Raw) -> Decision:
         content = whole_object(body)
         patch = (
-            *self._scheduler_patch(pod),
+            *self._scheduler_patch(pod.spec),
             *node_patches(content),
-            *limit_patches(content, defaults(pod)),
+            *limit_patches(content, defaults(pod.spec)),
         )
         return Decision(True, Why.ADMITTED, patch=patch, warnings=self._warnings(pod))
 
@@ -138,14 +139,14 @@ class Mutation:
             return ()
         return ({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler_name},)
 
-    def _warnings(self, pod: PodManifest) -> tuple[str, ...]:
-        request = parse(pod)
+    def _warnings(self, pod: PodReading) -> tuple[str, ...]:
+        request = pod.request()
         return (
             *self._too_many(device_count(request)),
             *self._too_large(memory_mib(request)),
             *self._no_such_mode(modes_allowed(request)),
             *self._devices.warnings(request),
-            *self._unserved(pod),
+            *self._unserved(pod.spec),
         )
 
     def _too_many(self, wanted: int) -> tuple[str, ...]:

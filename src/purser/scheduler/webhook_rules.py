@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from purser.adapters.pods import pod_spec
-from purser.core.dialects import RECORD_ANNOTATIONS, DialectError, parse
+from purser.core.dialects import RECORD_ANNOTATIONS, DialectError
 from purser.core.model import DeviceMode, PodRequest
 from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
 from purser.core.pod.manifest import PodManifest
@@ -15,6 +15,7 @@ from purser.kube.errors import DecodeError
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
 from purser.kube.resources import PODS
 from purser.scheduler.device_rules import keeps_to_its_share, names_no_devices
+from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook_review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
 
 _NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
@@ -23,7 +24,7 @@ MAX_ANNOTATION_BYTES = 160 * 1024
 """Of a GPU pod's own annotations, keys and values: the API server takes 256 KiB of one object, and refuses the Binding
 of a pod whose grant does not fit beside them, after others may have been asked to go for it."""
 
-Rule = Callable[[PodManifest], Decision | None]
+Rule = Callable[[PodReading], Decision | None]
 
 
 def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
@@ -49,34 +50,34 @@ def is_mirror(pod: PodManifest, user: UserInfo) -> bool:
     return is_node and MIRROR_POD_ANNOTATION in pod.annotations
 
 
-def first_objection(pod: PodManifest, rules: Iterable[Rule]) -> Decision | None:
+def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
     """What the first of the rules that minds has to say."""
     return next((decision for rule in rules if (decision := rule(pod)) is not None), None)
 
 
-def no_forged_grant(pod: PodManifest) -> Decision | None:
+def no_forged_grant(pod: PodReading) -> Decision | None:
     """Grants come with the Binding: whoever writes one on a new pod forged or copied it."""
-    return _no_annotations(pod.annotations, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
+    return _no_annotations(pod.spec.annotations, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
 
 
-def no_forged_record(pod: PodManifest) -> Decision | None:
+def no_forged_record(pod: PodReading) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
-    return _no_annotations(pod.annotations, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
+    return _no_annotations(pod.spec.annotations, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
 
 
-def makes_sense(pod: PodManifest) -> Decision | None:
+def makes_sense(pod: PodReading) -> Decision | None:
     """The dialects can read it."""
     try:
-        parse(pod)
+        pod.request()
     except DialectError as error:
         return Decision(False, Why.BAD_REQUEST, f"Purser cannot read what the pod asks for: {error}")
     return None
 
 
-def no_privileged_share(pod: PodManifest) -> Decision | None:
+def no_privileged_share(pod: PodReading) -> Decision | None:
     """A privileged container sees every device of its node: no share can be held to its limits there."""
-    request = parse(pod)
-    privileged = {container.name for container in pod.containers if container.privileged}
+    request = pod.request()
+    privileged = {container.name for container in pod.spec.containers if container.privileged}
     for part in request.containers if request else ():
         if part.name in privileged and not part.devices.is_whole:
             return Decision(
@@ -88,17 +89,17 @@ def no_privileged_share(pod: PodManifest) -> Decision | None:
     return None
 
 
-def no_node_preset(pod: PodManifest) -> Decision | None:
+def no_node_preset(pod: PodReading) -> Decision | None:
     """A pod that names its node skips the scheduler, and so gets no grant.
 
     Of pods in namespaces that the administrator trusts the webhook has made an affinity of it (`node_patches`).
     """
-    if not pod.node_name:
+    if not pod.spec.node_name:
         return None
     return Decision(
         False,
         Why.NODE_PRESET,
-        f'the pod asks for GPUs and sets spec.nodeName "{pod.node_name}", which skips the scheduler: '
+        f'the pod asks for GPUs and sets spec.nodeName "{pod.spec.node_name}", which skips the scheduler: '
         f"use a node selector or node affinity instead",
     )
 
@@ -108,9 +109,9 @@ def ignores_webhook(pod: PodManifest) -> bool:
     return bool(ignoring_label(pod.labels))
 
 
-def no_way_around(pod: PodManifest) -> Decision | None:
+def no_way_around(pod: PodReading) -> Decision | None:
     """Asked before a pod is placed: nobody would have checked it, and anybody could change its grant later."""
-    label = ignoring_label(pod.labels)
+    label = ignoring_label(pod.spec.labels)
     if not label:
         return None
     return Decision(
@@ -121,9 +122,9 @@ def no_way_around(pod: PodManifest) -> Decision | None:
     )
 
 
-def room_for_grant(pod: PodManifest) -> Decision | None:
+def room_for_grant(pod: PodReading) -> Decision | None:
     """The grant, which comes as an annotation, fits beside the pod's own."""
-    own = ((key, text) for key, text in pod.annotations.items() if key not in PROTECTED_POD_ANNOTATIONS)
+    own = ((key, text) for key, text in pod.spec.annotations.items() if key not in PROTECTED_POD_ANNOTATIONS)
     size = sum(len(key.encode()) + len(text.encode()) for key, text in own)
     if size <= MAX_ANNOTATION_BYTES:
         return None
@@ -146,7 +147,7 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
 """What must hold of any pod that is placed, whoever let it in; a namespace can keep the webhook away as well."""
 
 GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, room_for_grant, makes_sense, no_privileged_share, no_node_preset)
-"""In this order: the later ones parse the pod and rely on `makes_sense`."""
+"""In this order: the later ones rely on `makes_sense`."""
 
 
 def device_count(request: PodRequest | None) -> int:

@@ -17,7 +17,6 @@ from purser.core.dialects.dialect import Dialect, asks_for
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import restored
-from purser.core.dialects.last import LastAnswer
 from purser.core.dialects.policies import read_gpu_policy, read_node_policy, read_weights
 from purser.core.dialects.selectors import Selectors, read_selectors
 from purser.core.grant.enforcement import library_hold
@@ -62,10 +61,6 @@ def asks_for_devices(pod: PodManifest) -> bool:
 
 def parse(pod: PodManifest) -> PodRequest | None:
     """What a pod asks for; None where it asks for no devices. Raises `DialectError` with everything that is wrong."""
-    return _last_parsed(pod)
-
-
-def _parse(pod: PodManifest) -> PodRequest | None:
     if not asks_for_devices(pod):
         return None
     if len(pod.containers) > MAX_CONTAINERS:
@@ -94,9 +89,6 @@ def _parse(pod: PodManifest) -> PodRequest | None:
     )
     problems.raise_if_any()
     return request if containers else None
-
-
-_last_parsed = LastAnswer(_parse)
 
 
 def _seen_by_kubelet(pod: PodManifest) -> KubeletPod | None:
