@@ -38,8 +38,8 @@ import numpy as np
 
 from purser.core.fleet import Fleet, NodeState
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import FleetNodeFacts, GpuFacts, Take, node_facts
-from purser.core.fleet.live import LiveArrays
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts, Take
+from purser.core.fleet.live import LiveArrays, node_facts
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 os.environ["PURSER_KERNELS"] = "numpy"
@@ -152,8 +153,7 @@ def ask(port: int, verb: str, body: Json) -> Any:
 async def schedule(client: Client, port: int, name: str) -> None:
     """One pod's filter, prioritize and bind. Raises RuntimeError where an answer is no good."""
     made = await client.create(PODS, pod(name))
-    stored = json.loads(json.dumps(pod(name)))
-    stored["metadata"]["uid"] = made.metadata.uid
+    stored = msgspec.to_builtins(made)  # kube-scheduler sends what the API server has
     await asyncio.sleep(0.2)  # the informers have seen it
     asked = {"Pod": stored, "NodeNames": NODE_NAMES}
     fits = await asyncio.to_thread(ask, port, "filter", asked)

@@ -59,7 +59,8 @@ class Quotas:
 
     def of(self, namespace: str) -> Room:
         """All of a namespace's quotas as one."""
-        return strictest(self._by_namespace.get(namespace, {}).values())
+        named = self._by_namespace.get(namespace)
+        return strictest(named.values()) if named else UNLIMITED
 
     def exceeded(self, namespace: str, asked: Demand, used: Demand) -> str:
         """Which quota of a namespace does not hold what is asked beside what is used, in kube-apiserver's own words for

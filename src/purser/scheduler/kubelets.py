@@ -37,7 +37,7 @@ class NodeResourceTopology(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Kubelets:
-    """Keeps the fleet's outlooks fresh."""
+    """Keeps the fleet's snapshots fresh."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

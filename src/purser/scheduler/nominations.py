@@ -134,7 +134,7 @@ class Nominations:
         state = self._fleet.without(node, self.leaving(node) | {request.uid})
         if state is None:
             return {}
-        state = msgspec.structs.replace(state, outlook=None)  # what its kubelet is busy with will be over by then
+        state = msgspec.structs.replace(state, kubelet=None)  # what its kubelet is busy with will be over by then
         held: dict[str, Usage] = {}
         for nominee in sorted(before, key=lambda each: (-each.request.priority, each.request.uid)):
             placement = place(state, nominee.request, policy)

@@ -143,7 +143,7 @@ class Reservations:
         if then is None or now is None or self._cache.ledger.violations(early.grant.node):
             return False
         disputed = any(state.disputed for state in now.devices if state.device.uuid in early.grant.uuids)
-        return not disputed and now.inventory is then.inventory and now.outlook == then.outlook
+        return not disputed and now.inventory is then.inventory and now.kubelet == then.kubelet
 
     def _reserve(self, name: str, request: PodRequest) -> tuple[Grant, str]:
         node = self._cache.fleet.node(name)

@@ -114,7 +114,7 @@ class VictimSearch:
             if state is None:
                 return False
             if not by_kubelet:
-                state = msgspec.structs.replace(state, outlook=None)
+                state = msgspec.structs.replace(state, kubelet=None)
             return isinstance(place(state.plus(held), request, self._policy, left), Placement)
 
         return fits

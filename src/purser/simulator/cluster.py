@@ -12,7 +12,8 @@ from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import DialectError, asks_for_devices, parse
 from purser.core.fleet import node_state
-from purser.core.fleet.facts import FleetNodeFacts, links_of, node_facts
+from purser.core.fleet.facts import FleetNodeFacts
+from purser.core.fleet.live import links_of, node_facts
 from purser.core.grant import signing
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.model import Grant, PodRequest

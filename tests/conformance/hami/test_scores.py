@@ -9,12 +9,11 @@ import pytest
 
 from purser.core.fleet import NodeState, node_state
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import node_facts
+from purser.core.fleet.live import node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, DeviceRequest, GpuPolicy, NodeInventory, ScoreWeights
-from purser.core.placement.order import Candidate, order_key
+from purser.core.placement.order import Candidate, device_score, order_key
 from purser.core.placement.policies.binpack import BinpackNodes
-from purser.core.placement.scores import device_score
 from purser.core.placement.shape import PodShape, view
 
 BINPACK, SPREAD, MUTEX = GpuPolicy.BINPACK, GpuPolicy.SPREAD, GpuPolicy.MUTEX

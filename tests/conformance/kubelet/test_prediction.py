@@ -58,7 +58,7 @@ def test_the_nodes_are_no_easy_ones():
         trial = Trial(f"variety-{number}")
         for _ in range(PODS):
             trial.live.pass_time()
-            together += len(trial.live.known.outlook.arrivals) > 1 if trial.live.known.outlook else 0
+            together += len(trial.live.known.kubelet.arrivals) > 1 if trial.live.known.kubelet else 0
             trial.predict(trial.next_request())
         cells += trial.cells
     assert {predicted for predicted, _ in cells} == set(Predicted)

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from tests.unit.agent.builders import A, B, C, part, slot, slots
 
 from purser.agent.admission import AllocateCall, PreferredAllocationCall
+from purser.core.fleet.kubelet_snapshot import Arrival
 from purser.core.kubelet.asks import Allocate, PreferredAllocation
 from purser.core.kubelet.pod import KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletState
 from purser.core.names import GPU_RESOURCE
-from purser.core.outlook import Arrival
-from purser.core.placement.foresight import Diverted, agents_answer
+from purser.core.placement.kubelet_prediction import DeviceMismatch, agents_answer
 
 IDS = (*slots(A, B, count=12), C)
 """Two shared cards, with slots of two digits, and a whole one."""
@@ -28,10 +28,10 @@ def foretold(ask, granted):
 def preferred(granted, size, available, must_include):
     """Foretold and the agent's; None: refused."""
     ask = PreferredAllocation(("u", "main"), GPU_RESOURCE, available, must_include, size, KubeletState())
-    foreseen = foretold(ask, granted)
+    predicted = foretold(ask, granted)
     agents = PreferredAllocationCall(size, tuple(available), tuple(must_include))
     return (
-        None if isinstance(foreseen, Diverted) else foreseen,
+        None if isinstance(predicted, DeviceMismatch) else predicted,
         agents.answer(granted) if agents.fits(granted) else None,
     )
 
@@ -41,15 +41,15 @@ def preferred(granted, size, available, must_include):
 @example(part("main", A), 1, frozenset({slot(A, 1)}), frozenset(slots(A, count=2)))
 @example(part("main", A, B), 2, frozenset({slot(B, 1)}), frozenset({slot(A, 1)}))
 def test_the_preferred_ids_are_foretold(granted, size, available, must_include):
-    foreseen, answered = preferred(granted, size, available, must_include)
-    assert foreseen == answered
+    predicted, answered = preferred(granted, size, available, must_include)
+    assert predicted == answered
 
 
 @settings(max_examples=200, deadline=None)
 @given(grants, some_ids)
 def test_the_allocation_is_foretold(granted, ids):
-    foreseen = foretold(Allocate(("u", "main"), GPU_RESOURCE, ids, KubeletState()), granted)
-    assert (foreseen == b"") == AllocateCall(tuple(ids)).fits(granted)
+    predicted = foretold(Allocate(("u", "main"), GPU_RESOURCE, ids, KubeletState()), granted)
+    assert (predicted == b"") == AllocateCall(tuple(ids)).fits(granted)
 
 
 SEVERAL = [

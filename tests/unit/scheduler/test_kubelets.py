@@ -22,7 +22,7 @@ GUARANTEED = {"cpu": "1", "memory": "1Gi"}
 
 
 def arrivals(fleet) -> list[str]:
-    return [arrival.pod.uid for arrival in fleet.node(NODE).outlook.arrivals]
+    return [arrival.pod.uid for arrival in fleet.node(NODE).kubelet.arrivals]
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def told(live):
     return fleet, kubelets
 
 
-def test_a_report_is_the_nodes_outlook_until_it_is_taken_back(live):
+def test_a_report_is_what_is_known_of_a_kubelet_until_it_is_taken_back(live):
     fleet, kubelets = world(live)
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None
     kubelets.put_node(node_object(report_text(live)))
-    assert fleet.node(NODE).outlook.node.config == live.node.config
+    assert fleet.node(NODE).kubelet.node.config == live.node.config
     kubelets.put_node(node_object(None))
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None
 
 
 def test_a_changed_report_replaces_the_one_before(live, told):
@@ -55,7 +55,7 @@ def test_a_changed_report_replaces_the_one_before(live, told):
     config = msgspec.structs.replace(live.node.config, topology_policy=TopologyPolicy.BEST_EFFORT)
     changed = msgspec.structs.replace(live.node, config=config)
     kubelets.put_node(node_object(encode(report_of(changed, live.truth))))
-    assert fleet.node(NODE).outlook.node.config.topology_policy is TopologyPolicy.BEST_EFFORT
+    assert fleet.node(NODE).kubelet.node.config.topology_policy is TopologyPolicy.BEST_EFFORT
 
 
 def test_an_unchanged_report_costs_nothing(live, told):
@@ -69,8 +69,8 @@ def test_a_kubelet_that_aligns_nothing_is_not_looked_into(live):
     fleet, kubelets = world(live)
     idle = msgspec.structs.replace(live.node, config=KubeletConfig())
     kubelets.put_node(node_object(encode(report_of(idle))))
-    assert fleet.node(NODE).outlook is None
-    assert not fleet.has_outlooks
+    assert fleet.node(NODE).kubelet is None
+    assert not fleet.has_kubelets
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format":2}', "null", "\x00", '"' * 5, "{}" * 200_000])
@@ -79,16 +79,16 @@ def test_a_malformed_report_takes_the_place_of_a_good_one_and_is_said_once(told,
     with capture_logs() as logs:
         kubelets.put_node(node_object(text))
         kubelets.put_node(node_object(text))
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None
     assert [log["event"] for log in logs] == ["What a node says of its kubelet does not count"]
 
 
 def test_a_removed_node_is_forgotten_and_known_again_when_it_comes_back(live, told):
     fleet, kubelets = told
     kubelets.remove_node(node_object(report_text(live)))
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None
     kubelets.put_node(node_object(report_text(live)))
-    assert fleet.node(NODE).outlook is not None
+    assert fleet.node(NODE).kubelet is not None
 
 
 def test_a_pod_is_on_its_way_from_binding_to_end(told):
@@ -108,7 +108,7 @@ def test_pods_for_which_kubelet_has_nothing_to_find_are_not_on_their_way(told):
     kubelets.put_pod(pod_object("unknown device", {"cpu": "500m", "memory": "1Gi", "example.com/none": "1"}))
     kubelets.put_pod(pod_object("no GPU", {"nvidia.com/gpu": "0"}))
     kubelets.put_pod(pod_object("no grant", {"nvidia.com/gpu": "1"}))
-    held = fleet.node(NODE).outlook.state.memory
+    held = fleet.node(NODE).kubelet.state.memory
     assert arrivals(fleet) == ([] if held is None else ["shared CPUs", "unknown device"])
 
 
@@ -266,7 +266,7 @@ def test_whatever_a_node_says_the_cache_takes_it_and_decisions_are_made(seed):
         for _ in range(25):
             with capture_logs():
                 kubelets.put_node(node_object(mutations(rng, text)))
-            counted += fleet.node(NODE).outlook is not None
+            counted += fleet.node(NODE).kubelet is not None
             for uid in range(2):
                 place(fleet.node(NODE), requesting_pod(rng, f"new{uid}", live.wishes))
             fleet.without(NODE, live.active)
@@ -300,7 +300,7 @@ def test_machines_that_nobody_could_reckon_with_are_not_reckoned_with(live, coun
     static = {"cpu_policy": CpuPolicy.STATIC, "memory_policy": MemoryPolicy.STATIC, "reserved_cpus": "0"}
     with capture_logs() as logs:
         kubelets.put_node(many_nodes(live, count, **static))
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None
     assert logs
 
 
@@ -309,7 +309,7 @@ def test_ten_numa_nodes_are(live):
     options = {"distribute_cpus_across_numa": True}
     static = {"cpu_policy": "static", "memory_policy": "Static", "reserved_cpus": "0", "cpu_options": options}
     kubelets.put_node(many_nodes(live, 10, **static))
-    assert fleet.node(NODE).outlook is not None
+    assert fleet.node(NODE).kubelet is not None
     request = requesting_pod(Random(3), "u", live.wishes)
     assert isinstance(place(fleet.node(NODE), request), Placement | Refusal)
 
@@ -333,4 +333,4 @@ def test_a_short_text_that_would_become_much_is_refused(live, bomb):
     report = json.loads(report_text(live))
     BOMBS[bomb](report)
     kubelets.put_node(node_object(json.dumps(report)))
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None

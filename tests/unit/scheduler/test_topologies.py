@@ -100,7 +100,7 @@ async def until(what):
 async def test_objects_are_followed_from_when_there_is_a_definition_until_there_is_none(fleet, kubelets, tmp_path):
     async with ApiServer() as server, Client(ClusterConfig.load(server.write_kubeconfig(tmp_path / "kc"))) as client:
         following = asyncio.create_task(Topologies(client, kubelets).run())
-        assert fleet.node(NODE).outlook is None
+        assert fleet.node(NODE).kubelet is None
         await client.create(DEFINITIONS, definition())
         raw = TOPOLOGIES.raw()
         async with asyncio.timeout(60):
@@ -109,9 +109,9 @@ async def test_objects_are_followed_from_when_there_is_a_definition_until_there_
                     await client.create(raw, topology())
                     break
                 await asyncio.sleep(0.05)
-        await until(lambda: fleet.node(NODE).outlook is not None)
+        await until(lambda: fleet.node(NODE).kubelet is not None)
         await client.delete(raw, NODE)
-        await until(lambda: fleet.node(NODE).outlook is None)
+        await until(lambda: fleet.node(NODE).kubelet is None)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
@@ -152,6 +152,6 @@ def test_what_the_nodes_own_agent_tells_counts_for_more(fleet, kubelets):
     text = encode(report_of(KubeletNode(KubeletConfig("v1.30.0"), Machine()), KubeletState()))
     node = {"metadata": {"name": NODE, "annotations": {"purser.dev/kubelet": text}}}
     kubelets.put_node(msgspec.convert(node, Node))
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None
     told(kubelets)
-    assert fleet.node(NODE).outlook is None
+    assert fleet.node(NODE).kubelet is None

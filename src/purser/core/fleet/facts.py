@@ -2,9 +2,8 @@
 
 import msgspec
 
-from purser.core.fleet.fleet import DeviceState, NodeState
-from purser.core.fleet.room import MANY, NO_LIMIT, NodeRoom
-from purser.core.interconnect import Topology, topology
+from purser.core.fleet.room import MANY
+from purser.core.interconnect import Topology
 
 UNHEALTHY, CORDONED, DISPUTED, ABSENT = 1, 2, 4, 8
 """Why a GPU takes no new pods; the last one where the node has no such GPU."""
@@ -54,49 +53,3 @@ class Take(msgspec.Struct, frozen=True):
     """Nobody else may use these GPUs meanwhile."""
     kind: int | None = None
     """0 for a share of one GPU, n for n GPUs, None without GPUs."""
-
-
-def node_facts(
-    node: NodeState,
-    room: NodeRoom = NO_LIMIT,
-    kinds: tuple[tuple[int, int], ...] = (),
-    links: Topology | None = None,
-) -> FleetNodeFacts:
-    """A live node with what is left of it; without a word on that, only its GPUs are limited."""
-    return FleetNodeFacts(
-        node.name,
-        tuple(map(gpu_facts, node.devices)),
-        _bounded(room.cpu_free_milli),
-        _bounded(room.memory_free_mib),
-        _bounded(room.pods_free),
-        kinds,
-        links,
-    )
-
-
-def links_of(node: NodeState) -> Topology | None:
-    """How a node's devices are connected, None where that is not known."""
-    devices = [state.device for state in node.devices]
-    return topology(devices) if any(device.links for device in devices) else None
-
-
-def gpu_facts(state: DeviceState) -> GpuFacts:
-    """One device, and what is taken of it."""
-    device, used = state.device, state.usage
-    return GpuFacts(
-        device.model,
-        _bounded(device.memory_mib),
-        _bounded(device.slots),
-        _bounded(device.cores_percent),
-        device.mode,
-        (not device.healthy) * UNHEALTHY | state.cordoned * CORDONED | bool(state.disputed) * DISPUTED,
-        _bounded(used.memory_mib),
-        _bounded(used.cores_percent),
-        _bounded(used.slots),
-        _bounded(min(used.exclusive, used.slots, 1000)),
-    )
-
-
-def _bounded(amount: int) -> int:
-    """What nodes say of themselves may be anything."""
-    return max(0, min(amount, MANY))

@@ -15,15 +15,15 @@ from types import MappingProxyType
 
 import msgspec
 
+from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
+from purser.core.fleet.kubelet_snapshot import KubeletSnapshot, KubeletSnapshots, emptied
 from purser.core.fleet.room import NO_LIMIT, NodeRoom
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
-from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
+from purser.core.ledger import UNUSED, Ledger, Revisions, Usage, pod_usage
 from purser.core.model import Device, NodeInventory
-from purser.core.outlook import Outlook, Outlooks, emptied
-from purser.core.revisions import Revisions
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -38,6 +38,12 @@ class DeviceState(msgspec.Struct, frozen=True, gc=False):
     disputed: str = ""
     """Why it takes none until its node's books agree; empty where they do."""
 
+    @property
+    def closed(self) -> int:
+        """Why it takes no new grants, as bits; see `purser.core.fleet.facts`."""
+        is_healthy, cordoned, disputed = self.device.healthy, self.cordoned, bool(self.disputed)
+        return (not is_healthy) * UNHEALTHY | cordoned * CORDONED | disputed * DISPUTED
+
 
 class NodeState(msgspec.Struct, frozen=True, gc=False):
     """A node's devices, ordered by index and uuid, with their usage."""
@@ -47,28 +53,28 @@ class NodeState(msgspec.Struct, frozen=True, gc=False):
     devices: tuple[DeviceState, ...]
     hardware: Hashable
     """Equal for nodes whose devices are equal but for their uuids."""
-    outlook: Outlook | None = None
+    kubelet: KubeletSnapshot | None = None
     """What its kubelet will decide from; None where kubelet refuses nothing that has room."""
 
     @property
     def key(self) -> Hashable:
         """Equal for nodes in equal state."""
         usage = tuple((*_usage_key(state.usage), state.disputed) for state in self.devices)
-        if self.outlook is None:
+        if self.kubelet is None:
             return (self.hardware, usage)
-        return (self.hardware, usage, self.outlook.key({s.device.uuid: p for p, s in enumerate(self.devices)}))
+        return (self.hardware, usage, self.kubelet.key({s.device.uuid: p for p, s in enumerate(self.devices)}))
 
     def plus(self, taken: Mapping[str, Usage]) -> "NodeState":
         """The same node with more taken of its devices, by uuid: perhaps more than they have."""
         if not taken:
             return self
         usage = {s.device.uuid: s.usage + taken.get(s.device.uuid, UNUSED) for s in self.devices}
-        return _with_usage(self, usage, self.outlook, _disputed(self))
+        return _with_usage(self, usage, self.kubelet, _disputed(self))
 
     @property
     def unused(self) -> "NodeState":
         """The same node with nothing taken."""
-        return _with_usage(self, {}, self.outlook and emptied(self.outlook), _disputed(self))
+        return _with_usage(self, {}, self.kubelet and emptied(self.kubelet), _disputed(self))
 
 
 def node_state(
@@ -84,13 +90,13 @@ def node_state(
 
 
 def _with_usage(
-    node: NodeState, usage: Mapping[str, Usage], outlook: Outlook | None, disputes: Mapping[str, str]
+    node: NodeState, usage: Mapping[str, Usage], kubelet: KubeletSnapshot | None, disputes: Mapping[str, str]
 ) -> NodeState:
     states = tuple(
         DeviceState(s.device, usage.get(s.device.uuid, UNUSED), s.cordoned, disputes.get(s.device.uuid, ""))
         for s in node.devices
     )
-    return NodeState(node.name, node.inventory, states, node.hardware, outlook)
+    return NodeState(node.name, node.inventory, states, node.hardware, kubelet)
 
 
 def _disputed(node: NodeState) -> dict[str, str]:
@@ -159,7 +165,7 @@ class Fleet:
     def __init__(self, ledger: Ledger | None = None) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
         self._nodes: dict[str, NodeState] = {}
-        self._outlooks = Outlooks()
+        self._kubelets = KubeletSnapshots()
         self._outdated: set[str] = set()
         self._classes = _Classes()
         self._hardware = _Classes()
@@ -176,7 +182,7 @@ class Fleet:
         state = node_state(inventory, self.ledger.usage(inventory.node), self._disputes_of(inventory.node))
         # A number stands in for the hardware, so that keys stay small and quick to compare.
         state = msgspec.structs.replace(state, hardware=self._hardware.put(state.name, state.hardware))
-        self._put(msgspec.structs.replace(state, outlook=self._outlook(inventory)))
+        self._put(msgspec.structs.replace(state, kubelet=self._kubelet(inventory)))
 
     def set_disputes(self, name: str, disputes: Mapping[str, str]) -> None:
         """Say of which of a node's devices no new grants are to be made, and why: by uuid."""
@@ -204,42 +210,42 @@ class Fleet:
         ``is_anonymous``: it is known how much is taken, and not by whom.
         """
         if aligns(node.config):
-            self._outlooks.set_report(name, node, state, is_anonymous=is_anonymous)
+            self._kubelets.set_report(name, node, state, is_anonymous=is_anonymous)
         else:
-            self._outlooks.forget_report(name)
+            self._kubelets.forget_report(name)
         self._outdated.add(name)
 
     def forget_kubelet(self, name: str) -> None:
         """Nothing is known of a node's kubelet any more."""
-        self._outlooks.forget_report(name)
+        self._kubelets.forget_report(name)
         self._outdated.add(name)
 
     @property
-    def has_outlooks(self) -> bool:
+    def has_kubelets(self) -> bool:
         """Whether any node's kubelet may refuse what has room."""
-        return bool(self._outlooks)
+        return bool(self._kubelets)
 
     def put_pod(self, name: str, pod: KubeletPod) -> None:
         """A pod is on a node or about to be, be it one that asks for no GPU."""
-        before = self._outlooks.put_pod(name, pod)
+        before = self._kubelets.put_pod(name, pod)
         self._outdated.update({name, before or name})
 
     def pod_started(self, uid: str) -> None:
         """kubelet took a pod."""
-        self._outlooks.pod_started(uid)
-        name = self._outlooks.node_of(uid)
+        self._kubelets.pod_started(uid)
+        name = self._kubelets.node_of(uid)
         if name is not None:
             self._outdated.add(name)
 
     def forget_pod(self, uid: str) -> None:
         """A pod has ended."""
-        name = self._outlooks.forget_pod(uid)
+        name = self._kubelets.forget_pod(uid)
         if name is not None:
             self._outdated.add(name)
 
     def pod_node(self, uid: str) -> str | None:
         """The node that a pod was put on, None for one that was not."""
-        return self._outlooks.node_of(uid)
+        return self._kubelets.node_of(uid)
 
     def set_room(self, name: str, room: NodeRoom) -> None:
         """Take what is free of a node beside its GPUs; it is remembered for nodes without inventory as well."""
@@ -295,7 +301,7 @@ class Fleet:
             if grant.pod_uid not in pod_uids:
                 for uuid, taken in pod_usage(grant).items():
                     usage[uuid] = usage.get(uuid, UNUSED) + taken
-        return _with_usage(node, usage, self._outlook(node.inventory, pod_uids), self._disputes_of(name))
+        return _with_usage(node, usage, self._kubelet(node.inventory, pod_uids), self._disputes_of(name))
 
     def __iter__(self) -> Iterator[NodeState]:
         self._refresh()
@@ -315,11 +321,11 @@ class Fleet:
         for name in changed:
             node = self._nodes.get(name)
             if node is not None:
-                usage, outlook = self.ledger.usage(name), self._outlook(node.inventory)
-                self._put(_with_usage(node, usage, outlook, self._disputes_of(name)))
+                usage, kubelet = self.ledger.usage(name), self._kubelet(node.inventory)
+                self._put(_with_usage(node, usage, kubelet, self._disputes_of(name)))
 
-    def _outlook(self, inventory: NodeInventory, gone: Collection[str] = ()) -> Outlook | None:
-        return self._outlooks.of(inventory.node, self.ledger.grants(inventory.node), gone, inventory.devices)
+    def _kubelet(self, inventory: NodeInventory, gone: Collection[str] = ()) -> KubeletSnapshot | None:
+        return self._kubelets.of(inventory.node, self.ledger.grants(inventory.node), gone, inventory.devices)
 
     def _put(self, node: NodeState) -> None:
         self._classes.put(node.name, node.key)

@@ -1,4 +1,4 @@
-"""A live fleet as arrays: what changed since the last decision is written anew, row by row."""
+"""A live fleet as arrays: what changed since the last decision is written anew, row by row, from the facts of nodes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import links_of, node_facts
-from purser.core.fleet.fleet import Fleet, NodeState
-from purser.core.interconnect import Topology
+from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
+from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
+from purser.core.fleet.room import MANY, NO_LIMIT, NodeRoom
+from purser.core.interconnect import Topology, topology
 from purser.core.model import Grant, NodeInventory
 
 
@@ -79,7 +80,7 @@ class LiveArrays:
         row = self.arrays.put_node(facts)
         if missing := len(self.arrays.live) - len(self.is_looked_into):
             self.is_looked_into = np.pad(self.is_looked_into, (0, missing))
-        self.is_looked_into[row] = node.outlook is not None
+        self.is_looked_into[row] = node.kubelet is not None
         self._uuids[node.name] = tuple(state.device.uuid for state in node.devices)
         for uuid in self._uuids[node.name]:
             self._nodes_with[uuid].add(node.name)
@@ -111,3 +112,49 @@ def _kind(grant: Grant, memory: dict[str, int]) -> int:
         return len(shares)
     ((uuid, share),) = shares.items()
     return int(share.cores_percent >= 100 or share.memory_mib >= memory.get(uuid, 0))
+
+
+def node_facts(
+    node: NodeState,
+    room: NodeRoom = NO_LIMIT,
+    kinds: tuple[tuple[int, int], ...] = (),
+    links: Topology | None = None,
+) -> FleetNodeFacts:
+    """A live node with what is left of it; without a word on that, only its GPUs are limited."""
+    return FleetNodeFacts(
+        node.name,
+        tuple(map(gpu_facts, node.devices)),
+        _bounded(room.cpu_free_milli),
+        _bounded(room.memory_free_mib),
+        _bounded(room.pods_free),
+        kinds,
+        links,
+    )
+
+
+def links_of(node: NodeState) -> Topology | None:
+    """How a node's devices are connected, None where that is not known."""
+    devices = [state.device for state in node.devices]
+    return topology(devices) if any(device.links for device in devices) else None
+
+
+def gpu_facts(state: DeviceState) -> GpuFacts:
+    """One device, and what is taken of it."""
+    device, used = state.device, state.usage
+    return GpuFacts(
+        device.model,
+        _bounded(device.memory_mib),
+        _bounded(device.slots),
+        _bounded(device.cores_percent),
+        device.mode,
+        state.closed,
+        _bounded(used.memory_mib),
+        _bounded(used.cores_percent),
+        _bounded(used.slots),
+        _bounded(min(used.exclusive, used.slots, 1000)),
+    )
+
+
+def _bounded(amount: int) -> int:
+    """What nodes say of themselves may be anything."""
+    return max(0, min(amount, MANY))

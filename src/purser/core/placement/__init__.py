@@ -19,12 +19,10 @@ rules (`purser.core.kubelet`). Nothing here changes the fleet or the book. What 
 follows from them, but for the mix, which is learnt from arrivals.
 """
 
-from purser.core.placement.evaluate import Evaluation, Evaluator
+from purser.core.placement.evaluate import Evaluator
 from purser.core.placement.explain import explain
-from purser.core.placement.grants import to_grant
-from purser.core.placement.place import ContainerPlacement, DeviceAssignment, Placement, decide, place, placement_of
-from purser.core.placement.policy import Authority, Policy
-from purser.core.placement.rank import MAX_SCORE, best, foremost, rank
+from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of, to_grant
+from purser.core.placement.policy import MAX_SCORE, Authority, Evaluation, Policy, best, foremost, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
 
 __all__ = [
@@ -32,7 +30,6 @@ __all__ = [
     "PROMISED",
     "UNREGISTERED",
     "Authority",
-    "ContainerPlacement",
     "DeviceAssignment",
     "Evaluation",
     "Evaluator",

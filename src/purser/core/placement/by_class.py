@@ -50,7 +50,7 @@ class VerdictCache:
 def asked_shape(fleet: Fleet, request: PodRequest, policy: Policy, left: Room) -> object:
     """All that a verdict depends on beside the node's state."""
     shape = (request.containers, policy.gpu_policy(request), request.weights, left)
-    if not fleet.has_outlooks:
+    if not fleet.has_kubelets:
         return shape
     return (*shape, request.kubelet_pod and _kubelet_shape(request.kubelet_pod))
 

@@ -5,10 +5,11 @@ manager's ``devicesToReuse``). So the devices of a row of init containers and of
 nested sets, and are chosen together: the innermost devices must suit all of them. A single container is a row of one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
+from purser.core.interconnect import Ask, Topology, aligned
 from purser.core.model import Device
 from purser.core.placement.order import numa_nodes
 
@@ -74,3 +75,18 @@ def _fill(steps: Sequence[ContainerStep], pick: Pick) -> list[tuple[int, ...]] |
         taken = pick(step.order, size, taken)
         chosen.append(taken[: step.count])
     return chosen
+
+
+def connected(
+    candidates: Sequence[int], count: int, taken: Sequence[int], topology: Topology, opened: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The pick of topology-aware: ``count`` candidates that are well connected, and leave well connected ones behind
+    (`purser.core.interconnect`), those already taken among them and first; the earlier candidates win ties.
+
+    What HAMi does by an exhaustive search for the best single set is done by dividing up the candidates, so that what
+    is left divides well too; and a share goes to a card that is open already.
+
+    ``opened`` are the devices that hold shares already: they are preferred.
+    """
+    chosen = aligned(topology, Ask(tuple(candidates), count, tuple(taken), frozenset(opened)))
+    return (*taken, *(place for place in chosen.devices if place not in taken))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import compress
 from types import MappingProxyType
 
-import msgspec
 import numpy as np
 
 from purser.core.fleet import Fleet
@@ -22,13 +21,13 @@ from purser.core.grant.quota import UNLIMITED, Demand, Room
 from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
-from purser.core.placement.kernels.arguments import Bools, Floats
+from purser.core.placement.kernels.arguments import Bools
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import Placement, decide, place
 from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
-from purser.core.placement.policy import DEFAULT_POLICY, Policy
+from purser.core.placement.policy import DEFAULT_POLICY, Evaluation, Policy
 from purser.core.placement.preference import ArrayPreference
 from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, view
@@ -44,17 +43,6 @@ _MOST_ASKS = 128
 
 _MOST_TABLES = 8
 """Policies of which scores are kept: pods may weigh them in any way."""
-
-
-class Evaluation(msgspec.Struct, frozen=True):
-    """The verdict on each of the nodes asked about."""
-
-    fits: list[str]
-    """In the order in which they were asked about."""
-    scores: Floats
-    """Of those that fit, higher is better; minus infinity where the policy sees no room (of CPU, which is
-    kube-scheduler's to judge)."""
-    refusals: Mapping[str, Refusal]
 
 
 @dataclass(slots=True)
@@ -134,8 +122,8 @@ class Evaluator:
         there = self._live.places(share.uuid for share in held.shares)
         gpus = [place for found_in, place in there if found_in == row]
         found = view(self._live.arrays, shape, np.array([row], np.intp))
-        is_foreseen = found.fits[0] and found.takes[gpus, 0].all()
-        return self._table(request).policy.why(found, tuple(gpus)) if is_foreseen else ""
+        is_predicted = found.fits[0] and found.takes[gpus, 0].all()
+        return self._table(request).policy.why(found, tuple(gpus)) if is_predicted else ""
 
     def _answered(self, request: PodRequest, names: Sequence[str], left: Room, own: Grant | None) -> _Question:
         self._live.refresh()
@@ -219,7 +207,7 @@ class Evaluator:
         if not _array_word(self.policy.gpu_policy(request)):
             return None
         policy: ArrayPolicy = self._table(request).policy
-        return ArrayPreference(self._live.arrays, row, policy)
+        return ArrayPreference(self._live.arrays, row, policy, request)
 
 
 def _array_word(words: Sequence[GpuPolicy]) -> str:
@@ -235,6 +223,8 @@ def _ask(question: _Question, devices: DeviceRequest, idle_only: bool) -> Verdic
 
 def _quota(devices: DeviceRequest, left: Room) -> Quota:
     """How much of it the quota holds."""
+    if left == UNLIMITED:
+        return Quota.ALL
     one = Demand(devices.memory_mib or 0, min(devices.cores_percent, 100))
     if not left.holds(one):
         return Quota.NOTHING

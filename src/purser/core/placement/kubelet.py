@@ -1,8 +1,9 @@
 """Would the node's kubelet take the pod, and with the devices that it is to be granted?
 
 kubelet decides by rules of its own, and what it refuses is lost: it never tries again. So its admission is run ahead
-(`foresight`). Where kubelet would go for other devices than the grant's, the choice is made anew among those, and where
-that leaves nothing, with other devices for the containers before: what these take decides where kubelet goes next.
+(`kubelet_prediction`). Where kubelet would go for other devices than the grant's, the choice is made anew among those,
+and where that leaves nothing, with other devices for the containers before: what these take decides where kubelet goes
+next.
 """
 
 from collections import deque
@@ -14,15 +15,17 @@ import msgspec
 from msgspec.structs import replace
 
 from purser.core.device import ids as device_ids
+from purser.core.fleet import NodeState
+from purser.core.fleet.kubelet_snapshot import Arrival, KubeletSnapshot
 from purser.core.kubelet.asks import Rejection as KubeletRefusal
 from purser.core.kubelet.config import TopologyPolicy
 from purser.core.kubelet.cpumanager.requests import guaranteed_cpus
+from purser.core.kubelet.masks import mask_of
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.state import KubeletState
-from purser.core.model import DeviceRequest, PodRequest
+from purser.core.model import ContainerRequest, DeviceRequest, PodRequest
 from purser.core.names import GPU_RESOURCE
-from purser.core.outlook import Arrival, Outlook
-from purser.core.placement.foresight import Diverted, Granted, PredictedRejection, foresee
+from purser.core.placement.kubelet_prediction import DeviceMismatch, Granted, PredictedRejection, predict
 from purser.core.placement.reasons import Reason, Refusal
 
 MAX_ARRIVALS = 2
@@ -36,7 +39,7 @@ choices for several containers, of which there may be millions."""
 Choice = TypeVar("Choice")
 
 
-class Settled(msgspec.Struct, Generic[Choice], frozen=True):
+class AdmittedChoice(msgspec.Struct, Generic[Choice], frozen=True):
     """A choice with which the node's kubelet takes the pod."""
 
     choice: Choice
@@ -44,20 +47,20 @@ class Settled(msgspec.Struct, Generic[Choice], frozen=True):
     """What kubelet holds then, if it takes the pods in the order in which they were bound; None: it was not asked."""
 
 
-class _BadEnd(msgspec.Struct, frozen=True):
+class _Rejected(msgspec.Struct, frozen=True):
     """Why a choice will not do."""
 
-    why: Diverted | PredictedRejection
+    why: DeviceMismatch | PredictedRejection
     is_own: bool
     """The pod's own, and not only if kubelet takes the pods in another order than that in which they were bound."""
 
 
-def settle(
-    outlook: Outlook,
+def find_admitted(
+    kubelet: KubeletSnapshot,
     request: PodRequest,
     choose: Callable[[PodRequest], Choice | Refusal],
     granted: Callable[[Choice], Granted],
-) -> Settled[Choice] | Refusal:
+) -> AdmittedChoice[Choice] | Refusal:
     """A choice of devices with which the node's kubelet takes the pod, or why there is none.
 
     ``choose`` chooses for the request as it is narrowed here: fewer devices allowed, some of them required. ``granted``
@@ -67,21 +70,21 @@ def settle(
     if isinstance(first, Refusal):
         return first
     if pod is None:
-        return Settled(first, None)
-    if _is_aligned(outlook, pod) and len(_aligned(outlook)) > MAX_ARRIVALS:
-        return _busy(outlook)
-    return _search(outlook, request, first, choose, lambda choice: Arrival(pod, granted(choice)))
+        return AdmittedChoice(first, None)
+    if _is_aligned(kubelet, pod) and len(_aligned(kubelet)) > MAX_ARRIVALS:
+        return _busy(kubelet)
+    return _search(kubelet, request, first, choose, lambda choice: Arrival(pod, granted(choice)))
 
 
 def _search(
-    outlook: Outlook,
+    kubelet: KubeletSnapshot,
     request: PodRequest,
     first: Choice,
     choose: Callable[[PodRequest], Choice | Refusal],
     arrival_of: Callable[[Choice], Arrival],
-) -> Settled[Choice] | Refusal:
+) -> AdmittedChoice[Choice] | Refusal:
     """The first choice that comes to a good end: kubelet is followed before anything else is tried."""
-    ends: list[_BadEnd] = []
+    ends: list[_Rejected] = []
     waiting, known = deque([request]), {request.containers}
     for _ in range(MAX_TRIES):
         if not waiting:
@@ -91,53 +94,53 @@ def _search(
         if isinstance(choice, Refusal):
             continue
         arrival = arrival_of(choice)
-        end = _end(outlook, arrival)
+        end = _end(kubelet, arrival)
         if isinstance(end, KubeletState):
-            return Settled(choice, end)
+            return AdmittedChoice(choice, end)
         ends.append(end)
         followed, elsewhere = _variants(variant, arrival, end.why)
         waiting.extendleft(each for each in followed if each.containers not in known)
         waiting.extend(each for each in elsewhere if each.containers not in known)
         known.update(each.containers for each in (*followed, *elsewhere))
-    return _refusal_of(outlook, ends)
+    return _refusal_of(kubelet, ends)
 
 
-def _end(outlook: Outlook, arrival: Arrival) -> KubeletState | _BadEnd:
+def _end(kubelet: KubeletSnapshot, arrival: Arrival) -> KubeletState | _Rejected:
     """What kubelet holds in the end, if it takes the pods as they were bound. Pods that come to it together it takes by
     their age: none of them must end badly in any order."""
-    after = foresee(outlook.node, outlook.state, (*outlook.arrivals, arrival))
+    after = predict(kubelet.node, kubelet.state, (*kubelet.arrivals, arrival))
     if not isinstance(after, KubeletState):
         # One before it ends badly only where the node has changed since: that is not for this pod to find out.
-        return _BadEnd(after, is_own=after.uid == arrival.pod.uid)
-    for order in _other_orders(outlook, arrival):
-        foreseen = foresee(outlook.node, outlook.state, order)
-        if not isinstance(foreseen, KubeletState):
-            return _BadEnd(foreseen, is_own=False)
+        return _Rejected(after, is_own=after.uid == arrival.pod.uid)
+    for order in _other_orders(kubelet, arrival):
+        predicted = predict(kubelet.node, kubelet.state, order)
+        if not isinstance(predicted, KubeletState):
+            return _Rejected(predicted, is_own=False)
     return after
 
 
-def _other_orders(outlook: Outlook, arrival: Arrival) -> Iterator[Sequence[Arrival]]:
+def _other_orders(kubelet: KubeletSnapshot, arrival: Arrival) -> Iterator[Sequence[Arrival]]:
     """The orders that could make a difference, beside that in which the pods were bound."""
-    if not _is_aligned(outlook, arrival.pod):
+    if not _is_aligned(kubelet, arrival.pod):
         return
-    aligned = _aligned(outlook)
-    rest = [each for each in outlook.arrivals if each not in aligned]
+    aligned = _aligned(kubelet)
+    rest = [each for each in kubelet.arrivals if each not in aligned]
     orders = permutations((*aligned, arrival))
     next(orders)  # as they were bound
     yield from ((*rest, *order) for order in orders)
 
 
-def _aligned(outlook: Outlook) -> list[Arrival]:
-    return [each for each in outlook.arrivals if _is_aligned(outlook, each.pod)]
+def _aligned(kubelet: KubeletSnapshot) -> list[Arrival]:
+    return [each for each in kubelet.arrivals if _is_aligned(kubelet, each.pod)]
 
 
-def _is_aligned(outlook: Outlook, pod: KubeletPod) -> bool:
+def _is_aligned(kubelet: KubeletSnapshot, pod: KubeletPod) -> bool:
     """Whether it matters to a pod, or to those after it, what kubelet took before: NUMA nodes are chosen for it. Of
     other pods only the amounts count, and these add up to the same in any order."""
-    state = outlook.state
+    state = kubelet.state
     if state.memory is not None and pod.qos is QosClass.GUARANTEED:
         return True
-    if outlook.node.config.topology_policy is TopologyPolicy.NONE:
+    if kubelet.node.config.topology_policy is TopologyPolicy.NONE:
         return False
     return any(_is_aligned_container(state, pod, container) for container in pod.containers)
 
@@ -152,12 +155,12 @@ def _is_aligned_container(state: KubeletState, pod: KubeletPod, container: Kubel
 
 
 def _variants(
-    request: PodRequest, arrival: Arrival, why: Diverted | PredictedRejection
+    request: PodRequest, arrival: Arrival, why: DeviceMismatch | PredictedRejection
 ) -> tuple[list[PodRequest], list[PodRequest]]:
     """What may be chosen for instead: what kubelet goes for, and other devices for the containers before."""
     if why.uid != request.uid:
         return [], []
-    followed = [_narrowed(request, why)] if isinstance(why, Diverted) else []
+    followed = [_narrowed(request, why)] if isinstance(why, DeviceMismatch) else []
     elsewhere = [_denied(request, name, uuid) for name, uuid in _held_before(arrival, why.container)]
     return followed, elsewhere
 
@@ -176,17 +179,17 @@ def _denied(request: PodRequest, container: str, uuid: str) -> PodRequest:
     )
 
 
-def _narrowed(request: PodRequest, diverted: Diverted) -> PodRequest:
-    return _with_devices(request, diverted.container, lambda devices: _narrowed_devices(devices, diverted))
+def _narrowed(request: PodRequest, mismatch: DeviceMismatch) -> PodRequest:
+    return _with_devices(request, mismatch.container, lambda devices: _narrowed_devices(devices, mismatch))
 
 
-def _narrowed_devices(devices: DeviceRequest, diverted: Diverted) -> DeviceRequest:
-    allowed = diverted.available.intersection(devices.uuids_allowed or diverted.available)
+def _narrowed_devices(devices: DeviceRequest, mismatch: DeviceMismatch) -> DeviceRequest:
+    allowed = mismatch.available.intersection(devices.uuids_allowed or mismatch.available)
     return replace(
         devices,
         # No device at all must not read as any device.
         uuids_allowed=tuple(sorted(allowed)) or ("none",),
-        uuids_required=tuple(sorted(diverted.required)),
+        uuids_required=tuple(sorted(mismatch.required)),
     )
 
 
@@ -197,34 +200,34 @@ def _with_devices(request: PodRequest, container: str, change: Callable[[DeviceR
     return replace(request, containers=containers)
 
 
-def _refusal_of(outlook: Outlook, ends: Sequence[_BadEnd]) -> Refusal:
+def _refusal_of(kubelet: KubeletSnapshot, ends: Sequence[_Rejected]) -> Refusal:
     """Where a choice comes to a good end but for the order, or another pod to a bad one, they are waited for."""
     if not all(end.is_own for end in ends):
-        return _busy(outlook)
+        return _busy(kubelet)
     why = ends[0].why
-    return _refused(outlook, why.refusal) if isinstance(why, PredictedRejection) else _diverted(outlook, why)
+    return _refused(kubelet, why.refusal) if isinstance(why, PredictedRejection) else _mismatch(kubelet, why)
 
 
 def _refusal(detail: str, container: str = "") -> Refusal:
     return Refusal(((Reason.KUBELET_REFUSES, 1),), container=container, detail=detail)
 
 
-def _refused(outlook: Outlook, refusal: KubeletRefusal) -> Refusal:
-    policy = outlook.node.config.topology_policy
+def _refused(kubelet: KubeletSnapshot, refusal: KubeletRefusal) -> Refusal:
+    policy = kubelet.node.config.topology_policy
     return _refusal(f"{refusal.manager}, policy {policy}: {refusal.reason}: {refusal.message}", refusal.container)
 
 
-def _diverted(outlook: Outlook, diverted: Diverted) -> Refusal:
-    policy = outlook.node.config.topology_policy
+def _mismatch(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> Refusal:
+    policy = kubelet.node.config.topology_policy
     return _refusal(
-        f"topology manager, policy {policy}: it would take other devices, of {_numa_words(outlook, diverted)}, "
+        f"topology manager, policy {policy}: it would take other devices, of {_numa_words(kubelet, mismatch)}, "
         "than have room for the container",
-        diverted.container,
+        mismatch.container,
     )
 
 
-def _numa_words(outlook: Outlook, diverted: Diverted) -> str:
-    nodes = sorted(set(_numa_nodes(outlook.state, diverted.available)))
+def _numa_words(kubelet: KubeletSnapshot, mismatch: DeviceMismatch) -> str:
+    nodes = sorted(set(_numa_nodes(kubelet.state, mismatch.available)))
     return f"NUMA node {', '.join(map(str, nodes))}" if nodes else "no NUMA node"
 
 
@@ -235,9 +238,41 @@ def _numa_nodes(state: KubeletState, uuids: Collection[str]) -> Iterator[int]:
             yield from device.numa_nodes or ()
 
 
-def _busy(outlook: Outlook) -> Refusal:
+def _busy(kubelet: KubeletSnapshot) -> Refusal:
     """For a second or so: until the node's agent tells that kubelet took them."""
-    count = len(_aligned(outlook)) or len(outlook.arrivals)
+    count = len(_aligned(kubelet)) or len(kubelet.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
     detail = f"{pods} on the way to it, and which it takes first would decide whether this one can run"
     return Refusal(((Reason.KUBELET_BUSY, 1),), detail=detail)
+
+
+def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None) -> PodRequest | None:
+    """The request for devices nearer to where kubelet will put the pod that holds these; None where they are near.
+
+    kubelet is told no NUMA node of shared cards (`purser.core.device.ids.told_numa_nodes`), so it aligns CPUs and
+    memory alone. Where it will put these is known, and a share is taken there when there is one. ``after`` is what
+    kubelet holds once it has taken the pod with these; None: not known.
+    """
+    if after is None or _kubelet_aligns_cards(after):
+        return None
+    containers = tuple(_near_cpus(node, request.uid, each, after, granted) for each in request.containers)
+    return None if containers == request.containers else replace(request, containers=containers)
+
+
+def _kubelet_aligns_cards(state: KubeletState) -> bool:
+    resource = state.devices.resources.get(GPU_RESOURCE)
+    return resource is not None and any(device.numa_nodes for device in resource.devices.values())
+
+
+def _near_cpus(
+    node: NodeState, uid: str, container: ContainerRequest, after: KubeletState, granted: Granted
+) -> ContainerRequest:
+    hint = after.hints.get((uid, container.name))
+    if hint is None or hint.mask is None:
+        return container
+    cards = (state.device for state in node.devices)
+    near = {card.uuid for card in cards if not card.numa_nodes or mask_of(card.numa_nodes) & hint.mask}
+    if near.issuperset(granted.get(container.name, ())):
+        return container
+    allowed = near.intersection(container.devices.uuids_allowed or near)
+    return replace(container, devices=replace(container.devices, uuids_allowed=tuple(sorted(allowed)) or ("none",)))

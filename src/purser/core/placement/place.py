@@ -1,7 +1,7 @@
 """One pod on one node: the devices of each of its containers, or why not.
 
-The node is a fleet of one: whether its devices take a container is asked of the same arrays as for many nodes (`view`).
-Containers are placed one after another in kubelet's order, each on top of what the ones beside it already take. A row
+Whether a device takes a container is the rule of `kernels.rule`, asked of one device after the other here. Containers
+are placed one after another in kubelet's order, each on top of what the ones beside it already take. A row
 of init containers is placed together with the container that follows it (see `choice`).
 """
 
@@ -11,27 +11,36 @@ from functools import cached_property, partial
 from typing import Protocol
 
 import msgspec
-import numpy as np
 
 from purser.core.fleet import DeviceState, NodeState
-from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import DISPUTED, FleetNodeFacts, gpu_facts
+from purser.core.fleet.arrays import Model
+from purser.core.fleet.facts import DISPUTED
+from purser.core.fleet.kubelet_snapshot import emptied
+from purser.core.grant.enforcement import enforcement_of
 from purser.core.grant.quota import UNLIMITED, Demand, Room, room
 from purser.core.interconnect import Topology, topology
 from purser.core.ledger import UNUSED, Usage
-from purser.core.model import ContainerKind, ContainerRequest, Device, DeviceRequest, DeviceShare, GpuPolicy, PodRequest
-from purser.core.outlook import emptied
-from purser.core.placement.choice import ContainerStep, Pick, choose, first_come
-from purser.core.placement.foresight import Granted
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    ContainerRequest,
+    Device,
+    DeviceRequest,
+    DeviceShare,
+    GpuPolicy,
+    Grant,
+    LibraryHold,
+    NodeInventory,
+    PodRequest,
+)
+from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
 from purser.core.placement.kernels import rule
-from purser.core.placement.kubelet import Settled, settle
-from purser.core.placement.nearness import nearer
-from purser.core.placement.order import Candidate, numa_nodes, order_key
+from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
+from purser.core.placement.kubelet_prediction import Granted
+from purser.core.placement.order import Candidate, device_score, memory_needed_mib, numa_nodes, order_key
 from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal, dispute_detail
-from purser.core.placement.scores import device_score, memory_needed_mib
-from purser.core.placement.shape import View, container_shape, view
-from purser.core.placement.topology import pick
+from purser.core.placement.shape import PodShape, container_shape
 
 Positions = tuple[int, ...]
 
@@ -43,27 +52,19 @@ class DeviceAssignment(msgspec.Struct, frozen=True, gc=False):
     """For each container of the request the positions of its devices, in the order in which it sees them."""
 
 
-class ContainerPlacement(msgspec.Struct, frozen=True):
-    """What one container would hold."""
-
-    container: str
-    kind: ContainerKind
-    shares: tuple[DeviceShare, ...]
-
-
 class Placement(msgspec.Struct, frozen=True):
     """What a pod would hold on a node."""
 
     node: str
-    containers: tuple[ContainerPlacement, ...]
+    containers: tuple[ContainerGrant, ...]
+    """Nobody has said yet what will hold them to it, see `to_grant`."""
 
 
 class Preference(Protocol):
     """Which devices are best, where that is not for the words of the chain alone to say."""
 
-    def order(self, found: View, suits: Sequence[bool]) -> Positions:
-        """The positions of the devices that suit a container, most preferred first. ``found``: what the container finds
-        on the node alone, with what the pod's other containers take beside it."""
+    def order(self, asked: DeviceRequest, states: Sequence[DeviceState], suits: Sequence[bool]) -> Positions:
+        """The positions of the devices that suit a container, most preferred first."""
         ...
 
 
@@ -82,7 +83,7 @@ def place(
 def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) -> Placement:
     """A verdict made concrete for one of the nodes it holds for."""
     containers = tuple(
-        ContainerPlacement(
+        ContainerGrant(
             container.name,
             container.kind,
             tuple(_share(node.devices[place].device, container.devices) for place in positions),
@@ -90,6 +91,17 @@ def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) ->
         for container, positions in zip(request.containers, fit.choice, strict=True)
     )
     return Placement(node.name, containers)
+
+
+def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory) -> Grant:
+    """The grant of a placed pod; it says what will hold each container, not what one would wish for."""
+    holds = {container.name: container.hold for container in request.containers}
+    parts = tuple(_part(container, holds[container.container], inventory) for container in placement.containers)
+    return Grant(request.uid, request.namespace, request.name, placement.node, parts)
+
+
+def _part(part: ContainerGrant, hold: LibraryHold, inventory: NodeInventory) -> ContainerGrant:
+    return msgspec.structs.replace(part, enforcement=enforcement_of(part, hold, inventory.enforcement))
 
 
 def decide(
@@ -105,7 +117,7 @@ def decide(
 
 def _is_used(node: NodeState) -> bool:
     """Whether anything is taken of the node, or about to be."""
-    by_kubelet = node.outlook is not None and node.outlook != emptied(node.outlook)
+    by_kubelet = node.kubelet is not None and node.kubelet != emptied(node.kubelet)
     return by_kubelet or any(state.usage != UNUSED for state in node.devices)
 
 
@@ -115,21 +127,21 @@ def _decide(
     def choose(narrowed: PodRequest) -> DeviceAssignment | Refusal:
         return _choose(node, narrowed, policy, left, preference)
 
-    if node.outlook is None:
+    if node.kubelet is None:
         return choose(request)
 
     def granted(fit: DeviceAssignment) -> Granted:
         return {part.container: _uuids(part) for part in placement_of(node, request, fit).containers}
 
-    settled = settle(node.outlook, request, choose, granted)
+    settled = find_admitted(node.kubelet, request, choose, granted)
     if isinstance(settled, Refusal):
         return settled
-    closer = nearer(node, request, granted(settled.choice), settled.after)
-    nearest = None if closer is None else settle(node.outlook, closer, choose, granted)
-    return nearest.choice if isinstance(nearest, Settled) else settled.choice
+    closer = near_cpus(node, request, granted(settled.choice), settled.after)
+    nearest = None if closer is None else find_admitted(node.kubelet, closer, choose, granted)
+    return nearest.choice if isinstance(nearest, AdmittedChoice) else settled.choice
 
 
-def _uuids(part: ContainerPlacement) -> tuple[str, ...]:
+def _uuids(part: ContainerGrant) -> tuple[str, ...]:
     return tuple(share.uuid for share in part.shares)
 
 
@@ -162,8 +174,6 @@ class _Found(msgspec.Struct, frozen=True):
     """One container of a pod on its node, beside the containers that run when it does."""
 
     container: ContainerRequest
-    view: View
-    """Of the node alone."""
     shares: list[DeviceShare]
     """What it would hold of each device."""
     obstacles: list[int]
@@ -197,11 +207,9 @@ class _Pod:
 
     def add(self, row: tuple[ContainerRequest, ...]) -> Refusal | None:
         """Place a row of containers, or say why it cannot be."""
-        node = FleetArrays()
-        node.put_node(FleetNodeFacts("", tuple(map(gpu_facts, self._states))))
         nested: list[_Found] = []
         for container in reversed(row):
-            nested.insert(0, self._find(node, container, nested[0].obstacles if nested else None))
+            nested.insert(0, self._find(container, nested[0].obstacles if nested else None))
         for found in nested:
             if found.obstacles.count(0) < found.container.devices.count:
                 return self._refusal(found, found.obstacles, Reason.TOO_FEW_CARDS)
@@ -213,25 +221,45 @@ class _Pod:
             return self._refusal(nested[-1], nested[-1].obstacles, reason)
         return self._hold(nested, chosen)
 
-    def _find(self, node: FleetArrays, container: ContainerRequest, later: list[int] | None) -> _Found:
+    def _find(self, container: ContainerRequest, later: list[int] | None) -> _Found:
         """``later``: what stands in the way of the container that comes next and is handed this one's devices."""
-        asked = container.devices
-        shares = [_share(device, asked) for device in self._devices]
-        also = [[_also(share, asked, self._left)] for share in shares]
-        shape, idle_only = container_shape(asked, self._request), GpuPolicy.MUTEX in self._words
-        padding = [[0]] * (len(node.closed) - len(also))
-        view_ = view(node, shape, _ONE_ROW, np.array(also + padding, np.int16), idle_only=idle_only)
-        obstacles = view_.obstacles[: len(also), 0].tolist()
+        shape = container_shape(container.devices, self._request)
+        shares = [_share(device, container.devices) for device in self._devices]
+        own = [
+            self._obstacles(state, share, container.devices, shape)
+            for state, share in zip(self._states, shares, strict=True)
+        ]
         if later is not None:
-            obstacles = [own or after for own, after in zip(obstacles, later, strict=True)]
-        return _Found(container, view_, shares, obstacles)
+            own = [mine or after for mine, after in zip(own, later, strict=True)]
+        return _Found(container, shares, own)
+
+    def _obstacles(self, state: DeviceState, share: DeviceShare, asked: DeviceRequest, shape: PodShape) -> int:
+        device, used = state.device, state.usage
+        is_other = bool(asked.uuids_allowed) and device.uuid not in asked.uuids_allowed
+        is_over = self._left != UNLIMITED and not self._left.holds(Demand(share.memory_mib, share.cores_percent))
+        found: int = rule.obstacles(
+            closed=state.closed,
+            also=(is_other or device.uuid in asked.uuids_denied) * rule.OTHER_UUID | is_over * rule.OVER_QUOTA,
+            other_model=not shape.takes(Model(device.model, device.memory_mib, device.mode)),
+            slots=device.slots,
+            slots_free=device.slots - used.slots,
+            alone=used.exclusive,
+            memory_free=device.memory_mib - used.memory_mib,
+            memory=share.memory_mib,
+            cores=device.cores_percent,
+            cores_free=device.cores_percent - used.cores_percent,
+            cores_asked=share.cores_percent,
+            whole=share.is_whole,
+            idle=GpuPolicy.MUTEX in self._words,
+        )
+        return found
 
     def _hold(self, nested: list[_Found], chosen: list[Positions]) -> Refusal | None:
         for found, positions in zip(nested, chosen, strict=True):
             demand = _demand(found.shares[place] for place in positions)
             if not self._left.holds(demand):
                 places = range(len(self._devices))
-                return self._refusal(found, [int(rule.OVER_QUOTA) * (place in positions) for place in places], None)
+                return self._refusal(found, [rule.OVER_QUOTA * (place in positions) for place in places], None)
             self.choice.append(positions)
             if found.container.kind is not ContainerKind.INIT:
                 self._run(found, positions, demand)
@@ -254,7 +282,7 @@ class _Pod:
 
     def _order(self, found: _Found) -> Positions:
         if self._preference is not None:
-            return self._preference.order(found.view, found.suits)
+            return self._preference.order(found.container.devices, self._states, found.suits)
         asked = found.container.devices
         key = order_key(self._words, asked.numa_bind)
         candidates = [self._candidate(place, asked) for place, suits in enumerate(found.suits) if suits]
@@ -270,7 +298,7 @@ class _Pod:
             return first_come
         spread = GpuPolicy.SPREAD in self._words
         opened = [] if spread else [place for place, state in enumerate(self._states) if state.usage.slots]
-        return partial(pick, topology=self._topology, opened=opened)
+        return partial(connected, topology=self._topology, opened=opened)
 
     @cached_property
     def _topology(self) -> Topology:
@@ -297,16 +325,6 @@ class _Pod:
             count_needed=found.container.devices.count,
             detail=next((dispute_detail(state.device.uuid, state.disputed) for state in disputed), ""),
         )
-
-
-_ONE_ROW = np.zeros(1, np.intp)
-
-
-def _also(share: DeviceShare, asked: DeviceRequest, left: Room) -> int:
-    """What stands in the way beside amounts: the uuids that the container names, and its namespace's quota."""
-    is_other = share.uuid in asked.uuids_denied or bool(asked.uuids_allowed and share.uuid not in asked.uuids_allowed)
-    is_over = left != UNLIMITED and not left.holds(Demand(share.memory_mib, share.cores_percent))
-    return is_other * int(rule.OTHER_UUID) | is_over * int(rule.OVER_QUOTA)
 
 
 def _demand(shares: Iterable[DeviceShare]) -> Demand:

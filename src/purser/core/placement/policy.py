@@ -1,10 +1,19 @@
-"""The operator's choices, as opposed to one pod's."""
+"""The operator's choices, as opposed to one pod's, and what they make of the nodes that fit a pod: scores for
+kube-scheduler.
 
+Nodes with equal scores are ranked alike for kube-scheduler's own scores to decide between them; where one must be
+named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
+"""
+
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
+import numpy as np
 
 from purser.core.model import GpuPolicy, NodePolicy, PodRequest
+from purser.core.placement.kernels.arguments import Bools, Floats
+from purser.core.placement.reasons import Refusal
 
 NODES_TO_SCORE = 100
 """What kube-scheduler samples at least by itself, however many nodes there are (minFeasibleNodesToFind)."""
@@ -39,3 +48,60 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 DEFAULT_POLICY = Policy()
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """The verdict on each of the nodes asked about."""
+
+    fits: list[str]
+    """In the order in which they were asked about."""
+    scores: Floats
+    """Of those that fit, higher is better; minus infinity where the policy sees no room (of CPU, which is
+    kube-scheduler's to judge)."""
+    refusals: Mapping[str, Refusal]
+
+
+MAX_SCORE = 10
+"""kube-scheduler's MaxExtenderPriority."""
+
+
+def rank(evaluation: Evaluation, policy: Policy = DEFAULT_POLICY) -> list[int]:
+    """A score of 0 to 10 for each node that fits, in their order."""
+    if policy.authority is Authority.EXCLUSIVE:
+        chosen = best(evaluation)
+        return [MAX_SCORE if name == chosen else 0 for name in evaluation.fits]
+    ascending, place = np.unique(evaluation.scores, return_inverse=True)
+    scores: list[int] = _spread_out(len(ascending))[place].tolist()
+    return scores
+
+
+def best(evaluation: Evaluation) -> str | None:
+    """The best node, first by name among equals; None when none fits."""
+    if not evaluation.fits:
+        return None
+    places = (evaluation.scores == evaluation.scores.max()).nonzero()[0]
+    return min(map(evaluation.fits.__getitem__, map(int, places)))
+
+
+def foremost(evaluation: Evaluation, most: int) -> Evaluation:
+    """So many of the nodes that fit: the best, in their order, the first among equals."""
+    if len(evaluation.fits) <= most:
+        return evaluation
+    kept = _highest(evaluation.scores, most)
+    names = list(map(evaluation.fits.__getitem__, kept.nonzero()[0].tolist()))
+    return Evaluation(names, evaluation.scores[kept], evaluation.refusals)
+
+
+def _highest(scores: Floats, most: int) -> Bools:
+    """Which of the scores are the highest; of those that are equal to the last one the first ones."""
+    least = np.partition(scores, -most)[-most]
+    kept: Bools = scores > least
+    kept[(scores == least).nonzero()[0][: most - int(kept.sum())]] = True
+    return kept
+
+
+def _spread_out(levels: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Ranks laid over the whole range: the worst gets 0 and the best 10, however close their scores are."""
+    if levels == 1:
+        return np.array([MAX_SCORE])
+    return MAX_SCORE * np.arange(levels) // (levels - 1)

@@ -143,33 +143,12 @@ class View:
         return most * self.shape.gpu_count
 
 
-_NOTHING_ELSE: Obstacles = np.zeros((0, 0), np.int16)
-
-
-def view(
-    fleet: FleetArrays, shape: PodShape, rows: Rows, also: Obstacles = _NOTHING_ELSE, *, idle_only: bool = False
-) -> View:
-    """What a shape finds on these rows.
-
-    ``also``: what else is known to stand in the way, by GPU and row. ``idle_only``: GPUs in use will not do.
-    """
-    demand = demand_of(shape, fleet.models, idle_only)
-    left, after, obstacles, fits = kernels.used.look(_columns(fleet), rows, demand, also)
+def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
+    """What a shape finds on these rows."""
+    demand = demand_of(shape, fleet.models)
+    left, after, obstacles, fits = kernels.used.look(columns_of(fleet), rows, demand)
     model = fleet.node_model[rows].astype(np.int64)
     return View(fleet, shape, rows, left, after, obstacles, fits, fleet.cpu_free_milli[rows], model)
-
-
-def obstacles_when_idle(fleet: FleetArrays, shape: PodShape, rows: Rows, also: Obstacles = _NOTHING_ELSE) -> Obstacles:
-    """What would stand between GPUs and a pod if nothing were taken of them."""
-    columns = _columns(fleet)
-    idle = columns._replace(
-        memory_free_mib=columns.memory_mib,
-        cores_free_percent=columns.cores_percent,
-        slots_free=columns.slots,
-        alone=np.zeros_like(columns.alone),
-    )
-    found: Obstacles = kernels.used.look(idle, rows, demand_of(shape, fleet.models), also)[2]
-    return found
 
 
 def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:
@@ -217,7 +196,8 @@ def need_milli(shape: PodShape, memory_mib: int) -> int:
     return max(of_memory, shape.gpu_cores_percent * WHOLE_MILLI // _FULL_PERCENT)
 
 
-def _columns(fleet: FleetArrays) -> FleetColumns:
+def columns_of(fleet: FleetArrays) -> FleetColumns:
+    """For kernels."""
     return FleetColumns(
         fleet.closed,
         fleet.memory_mib,

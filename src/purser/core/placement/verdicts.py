@@ -16,9 +16,9 @@ from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
 from purser.core.model import ContainerRequest, DeviceRequest
 from purser.core.placement.kernels import rule
-from purser.core.placement.kernels.arguments import Bools, Ints, Obstacles
+from purser.core.placement.kernels.arguments import Bools, FleetColumns, Ints, Obstacles
 from purser.core.placement.reasons import Reason, Refusal, dispute_detail
-from purser.core.placement.shape import PodShape, View, obstacles_when_idle, view
+from purser.core.placement.shape import PodShape, columns_of, demand_of
 
 _REASONS = tuple(dict.fromkeys(rule.REASONS.values()))
 _QUOTA = _REASONS.index(Reason.QUOTA_NOT_FIT)
@@ -87,18 +87,19 @@ class Verdicts:
 
     def _judge(self, rows: Rows) -> None:
         key, arrays = self._ask, self._live.arrays
-        also = _also(self._live, key, rows)
-        found = view(arrays, key.shape, rows, also, idle_only=key.idle_only)
-        enough = found.takes.sum(axis=0) >= key.shape.gpu_count
-        self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & arrays.live[rows]
+        here, also = columns_of(arrays).of(rows), _also(self._live, key, rows)
+        found = rule.judge(here, demand_of(key.shape, arrays.models, key.idle_only), also)
+        enough = (found == 0).sum(axis=0) >= key.shape.gpu_count
+        self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & here.live
         if not fits.all():
-            refused = ~fits
-            self._note(found, refused, enough[refused], also.take(refused.nonzero()[0], axis=1) if len(also) else also)
+            when_idle = rule.judge(here.when_idle(), demand_of(key.shape, arrays.models), also)
+            is_used = (here.slots_free < here.slots).any(axis=0)
+            would_fit = ((when_idle == 0).sum(axis=0) >= key.shape.gpu_count) & is_used & (key.quota is Quota.ALL)
+            self._note(rows, here, rule.first(found), enough, would_fit)
 
-    def _note(self, found: View, refused: Bools, enough: Bools, also: Obstacles) -> None:
-        """Why these rows are refused."""
-        key, arrays, rows = self._ask, self._live.arrays, found.rows[refused]
-        first = rule.first(found.obstacles[:, refused])
+    def _note(self, rows: Rows, here: FleetColumns, first: Obstacles, enough: Bools, resolvable: Bools) -> None:
+        """Why rows are refused."""
+        key = self._ask
         by_reason = dict.fromkeys(_REASONS, np.zeros(len(rows), np.int64))
         for obstacle, reason in rule.REASONS.items():
             by_reason[reason] = by_reason[reason] + (first == obstacle).sum(axis=0)
@@ -106,21 +107,13 @@ class Verdicts:
         if key.quota is Quota.PART:  # held against the devices that would be chosen, and nothing else is
             digits = [np.where(enough, 0, digit) for digit in digits]
             digits[_QUOTA] = np.where(enough, key.shape.gpu_count, 0)
-        self._kind[rows] = self._number([*digits, arrays.gpu_count[rows], self._resolvable(rows, also)])
+        self._kind[rows] = self._number([*digits, self._live.arrays.gpu_count[rows], resolvable])
         short, slow = first == rule.SHORT_OF_MEMORY, first == rule.SHORT_OF_CORES
-        self._memory_free[rows] = _most(np.where(short, arrays.memory_free_mib[:, rows].astype(np.int64), -_MOST))
-        self._cores_free[rows] = _most(np.where(slow, arrays.cores_free_percent[:, rows].astype(np.int64), -_MOST))
+        self._memory_free[rows] = _most(np.where(short, here.memory_free_mib.astype(np.int64), -_MOST))
+        self._cores_free[rows] = _most(np.where(slow, here.cores_free_percent.astype(np.int64), -_MOST))
         if key.shape.gpu_memory_percent:
-            needed = arrays.memory_mib[:, rows] * np.int64(key.shape.gpu_memory_percent) // 100
+            needed = here.memory_mib * np.int64(key.shape.gpu_memory_percent) // 100
             self._memory_needed[rows] = np.where(short, needed, 0).max(axis=0, initial=0)
-
-    def _resolvable(self, rows: Rows, also: Obstacles) -> Bools:
-        """Whether the container would fit if nothing were taken of these rows."""
-        key, arrays = self._ask, self._live.arrays
-        takes = obstacles_when_idle(arrays, key.shape, rows, also) == 0
-        is_used = (arrays.slots_free < arrays.slots)[:, rows].any(axis=0)
-        found: Bools = (takes.sum(axis=0) >= key.shape.gpu_count) & is_used & (key.quota is Quota.ALL)
-        return found
 
     def _number(self, digits: Sequence[npt.NDArray[Any]]) -> Ints:
         """One number for each pattern of these amounts, always the same for the same."""
@@ -162,15 +155,16 @@ class Verdicts:
         return asked.memory_mib if asked.memory_mib is not None else int(self._memory_needed[rows].max())
 
 
-def _also(live: LiveArrays, key: VerdictKey, rows: Rows) -> Obstacles:
+def _also(live: LiveArrays, key: VerdictKey, rows: Rows) -> "Obstacles | int":
     """By GPU, what stands in the way beside amounts: the uuids that the container names, and its namespace's quota."""
     if not (key.uuids_allowed or key.uuids_denied or key.quota is Quota.NOTHING):
-        return np.zeros((0, 0), np.int16)
+        return 0
     found = np.full(live.arrays.memory_mib.shape, rule.OTHER_UUID if key.uuids_allowed else 0, np.int16)
     for uuids, obstacle in ((key.uuids_allowed, 0), (key.uuids_denied, rule.OTHER_UUID)):
         for row, gpu in live.places(uuids):
             found[gpu, row] = obstacle
-    return found.take(rows, axis=1) | (rule.OVER_QUOTA if key.quota is Quota.NOTHING else np.int16(0))
+    over = rule.OVER_QUOTA if key.quota is Quota.NOTHING else 0
+    return found.take(rows, axis=1) | np.int16(over)
 
 
 def _key(digits: Sequence[npt.NDArray[Any]]) -> Ints:

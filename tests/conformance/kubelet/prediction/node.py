@@ -76,7 +76,7 @@ class LiveNode:
 
         Pods end, and others come, only while nothing that was promised is still to be kept, and end only when the
         report tells of all: one that ends between a Binding and kubelet's admission leaves a place to which kubelet may
-        turn, which nobody can foresee.
+        turn, which nobody can predict.
         """
         broken = self._admit_some() if self._rng.random() < 0.6 else []
         while self._is_told and not self.coming and self.active and self._rng.random() < 0.25:

@@ -90,7 +90,7 @@ def _sound(live: LiveNode, request: PodRequest, policy: Policy, parts: Parts) ->
     """The grant, if the cards have room and the order does not matter."""
     exact = tuple(_exactly(container, uuids) for container, uuids in zip(request.containers, parts, strict=True))
     narrowed = msgspec.structs.replace(request, containers=exact)
-    unquestioned = msgspec.structs.replace(live.known, outlook=None)
+    unquestioned = msgspec.structs.replace(live.known, kubelet=None)
     placement = place(unquestioned, narrowed, policy)
     if not isinstance(placement, Placement):
         return None

@@ -68,7 +68,7 @@ class Trial:
     def predict(self, request: PodRequest) -> None:
         """One prediction, held against what kubelet does; one that fits is bound as often as not."""
         known = self.live.known
-        verdict = place(replace(known, outlook=None) if self.wrong_cards else known, request, self._policy)
+        verdict = place(replace(known, kubelet=None) if self.wrong_cards else known, request, self._policy)
         if isinstance(verdict, Refusal):
             self._refused(request, verdict)
             return

@@ -10,7 +10,8 @@ from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
 from purser.core.fleet.arrays import KINDS, FleetArrays
-from purser.core.fleet.facts import CORDONED, FleetNodeFacts, GpuFacts, Take, links_of, node_facts
+from purser.core.fleet.facts import CORDONED, FleetNodeFacts, GpuFacts, Take
+from purser.core.fleet.live import links_of, node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, Link, NodeInventory, PcieLevel
 

@@ -1,7 +1,7 @@
 """What pods leave of a node beside its GPUs."""
 
 from purser.core.fleet import node_state
-from purser.core.fleet.facts import node_facts
+from purser.core.fleet.live import node_facts
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.model import NodeInventory
 from purser.core.pod.requests import EffectiveRequests

@@ -9,9 +9,9 @@ from purser.adapters.pods import pod_spec
 from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
-from purser.core.model import ContainerKind, Device, DeviceShare, Enforcement, NodeInventory
+from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, NodeInventory
 from purser.core.placement import to_grant
-from purser.core.placement.place import ContainerPlacement, Placement
+from purser.core.placement.place import Placement
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 
@@ -69,7 +69,7 @@ def test_grant_and_environment_say_the_same_and_the_library_is_there_where_they_
     request = parse(pod_spec(body))
     asked = request.containers[0].devices
     share = DeviceShare("GPU-1", asked.memory_mib or 16384, asked.cores_percent)
-    placement = Placement("n1", (ContainerPlacement("main", ContainerKind.APP, (share,)),))
+    placement = Placement("n1", (ContainerGrant("main", ContainerKind.APP, (share,)),))
     device = Device("GPU-1", 0, "L4", 16384)
 
     grant = to_grant(placement, request, NodeInventory("n1", (device,), of_node))

@@ -40,8 +40,8 @@ from purser.core.placement import (
     place,
     to_grant,
 )
-from purser.core.placement.foresight import foresee
-from purser.core.placement.kubelet import MAX_TRIES, settle
+from purser.core.placement.kubelet import MAX_TRIES, find_admitted
+from purser.core.placement.kubelet_prediction import predict
 from purser.core.placement.policy import Policy
 
 GIB = 1 << 30
@@ -189,11 +189,11 @@ def test_a_node_whose_aligned_cards_have_no_room_is_passed_over():
 
 def report_admitted(fleet: Fleet, uid: str, name: str = "n") -> None:
     """kubelet admitted the pod and the agent told so: the pod is on its way no more."""
-    outlook = fleet.node(name).outlook
-    [arrival] = [each for each in outlook.arrivals if each.pod.uid == uid]
-    after = foresee(outlook.node, outlook.state, [arrival])
+    kubelet = fleet.node(name).kubelet
+    [arrival] = [each for each in kubelet.arrivals if each.pod.uid == uid]
+    after = predict(kubelet.node, kubelet.state, [arrival])
     assert isinstance(after, KubeletState), after
-    fleet.set_kubelet(name, outlook.node, after)
+    fleet.set_kubelet(name, kubelet.node, after)
 
 
 def test_while_more_pods_are_on_their_way_than_orders_can_be_tried_the_node_takes_none():
@@ -304,7 +304,7 @@ def test_where_the_last_container_finds_no_room_the_first_one_goes_elsewhere():
 def test_the_search_ends_however_many_choices_there_are():
     fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), cards=16, slots=4)
     many = two_containers("u", (4, 10000), (9, 1000))
-    outlook, tried = fleet.node("n").outlook, []
+    kubelet, tried = fleet.node("n").kubelet, []
 
     def choose(request):
         tried.append(request)
@@ -313,7 +313,7 @@ def test_the_search_ends_however_many_choices_there_are():
     def granted(choice):
         return dict(zip(("main", "second"), choice, strict=True))
 
-    assert isinstance(settle(outlook, many, choose, granted), Refusal)
+    assert isinstance(find_admitted(kubelet, many, choose, granted), Refusal)
     assert len(tried) <= MAX_TRIES
 
 
@@ -343,37 +343,37 @@ def test_the_grant_is_right_whichever_pod_kubelet_takes_first():
 
 
 @pytest.fixture
-def foreseen(monkeypatch):
+def predicted(monkeypatch):
     """The orders in which pods were sent to kubelet ahead of time, as they are tried."""
     orders = []
 
     def noted(node, state, order):
         orders.append([arrival.pod.uid for arrival in order])
-        return foresee(node, state, order)
+        return predict(node, state, order)
 
-    monkeypatch.setattr(kubelet, "foresee", noted)
+    monkeypatch.setattr(kubelet, "predict", noted)
     return orders
 
 
-def test_a_pod_that_an_unused_node_refuses_is_not_tried_again_as_if_the_node_were_unused(foreseen):
+def test_a_pod_that_an_unused_node_refuses_is_not_tried_again_as_if_the_node_were_unused(predicted):
     fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
     assert not refusal(fleet, pod("u", 8, 16)).resolvable
-    assert foreseen == [["u"]]
+    assert predicted == [["u"]]
 
 
-def test_a_pod_that_a_node_in_use_refuses_is_tried_as_if_nothing_were_taken(foreseen):
+def test_a_pod_that_a_node_in_use_refuses_is_tried_as_if_nothing_were_taken(predicted):
     fleet = fleet_of(config(TopologyPolicy.NONE))
     fleet.put_pod("n", pod("other", 0, 60).kubelet_pod)  # of the CPUs alone
     report_admitted(fleet, "other")
     assert refusal(fleet, pod("u", 1, 10)).resolvable
-    assert foreseen == [["u"], ["u"]]
+    assert predicted == [["u"], ["u"]]
 
 
-def test_a_share_that_is_near_at_once_is_foreseen_once_for_each_order(foreseen):
+def test_a_share_that_is_near_at_once_is_foreseen_once_for_each_order(predicted):
     fleet = fleet_of(config(TopologyPolicy.RESTRICTED), numa_nodes=1, cards=2, slots=4, tells_numa=False)
     bind(fleet, pod("a", 1, 4, 1000))
     bind(fleet, pod("b", 1, 4, 1000))
-    assert foreseen == [["a"], ["a", "b"], ["b", "a"]]
+    assert predicted == [["a"], ["a", "b"], ["b", "a"]]
 
 
 def test_pods_that_kubelet_aligns_with_nothing_do_not_wait_for_one_another():
@@ -381,7 +381,7 @@ def test_pods_that_kubelet_aligns_with_nothing_do_not_wait_for_one_another():
     fleet = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE), slots=4, tells_numa=False)
     for number in range(16):
         bind(fleet, pod(f"p{number}", 1, 0, 10000))
-    assert len(fleet.node("n").outlook.arrivals) == 16
+    assert len(fleet.node("n").kubelet.arrivals) == 16
     assert isinstance(place(fleet.node("n"), pod("q", 1, 4, 10000)), Placement)  # to be aligned, and alone in that
 
 

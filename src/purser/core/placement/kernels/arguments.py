@@ -30,6 +30,19 @@ class FleetColumns(NamedTuple):
     cpu_free_milli: Ints
     memory_free_mib_of_node: Ints
 
+    def of(self, rows: npt.NDArray[np.intp]) -> "FleetColumns":
+        """These rows of all columns."""
+        return FleetColumns._make(column.take(rows, axis=-1) for column in self)
+
+    def when_idle(self) -> "FleetColumns":
+        """The same GPUs with nothing taken of them."""
+        return self._replace(
+            memory_free_mib=self.memory_mib,
+            cores_free_percent=self.cores_percent,
+            slots_free=self.slots,
+            alone=np.zeros_like(self.alone),
+        )
+
 
 class GpuDemand(NamedTuple):
     """What a pod asks of a node and of each GPU."""
@@ -61,3 +74,14 @@ class MixTables(NamedTuple):
     """What pods want of each GPU, in thousandths, by model."""
     case: npt.NDArray[np.int8]
     """By model: 4 where the pod may use it, 0 where not, 8 for a pod without GPUs."""
+
+
+class Prices(NamedTuple):
+    """What a plan says things are worth."""
+
+    values: Ints
+    """[models + 1, 1001]: what is left of a GPU, see `purser.core.placement.policies.slices.values`."""
+    gpu_per_cpu: float
+    """How much GPU goes with each thousandth of a CPU; 0: the mix wants no CPU beside its GPUs."""
+    cpu_price: float
+    """Of a thousandth of a CPU that pods cannot use, in thousandths of a GPU."""

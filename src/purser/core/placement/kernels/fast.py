@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.placement.kernels import rule
-from purser.core.placement.kernels.arguments import Bools, FleetColumns, Floats, GpuDemand, Ints, MixTables, Obstacles
+from purser.core.placement.kernels.arguments import (
+    Bools,
+    FleetColumns,
+    Floats,
+    GpuDemand,
+    Ints,
+    MixTables,
+    Obstacles,
+    Prices,
+)
+from purser.core.placement.kernels.plain import LIMITED, REGRET_MILLI, TIER
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -36,11 +46,9 @@ _look_each = _compiled(
 )
 
 
-def look(
-    columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand, also: Obstacles
-) -> tuple[Ints, Ints, Obstacles, Bools]:
+def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Obstacles, Bools]:
     """See `purser.core.placement.kernels.rule.look`."""
-    found: tuple[Ints, Ints, Obstacles, Bools] = _look_each(*columns, rows, also, *demand)
+    found: tuple[Ints, Ints, Obstacles, Bools] = _look_each(*columns, rows, *demand)
     return found
 
 
@@ -224,3 +232,183 @@ def best(scores: Floats, order: Ints) -> int:
         if scores[row] > highest or (found >= 0 and scores[row] == highest and order[row] < order[found]):
             found, highest = row, scores[row]
     return found
+
+
+def losses(left: Ints, cpu: Ints, model: Ints, mix: MixTables, prices: Prices) -> Floats:
+    """See `plain.losses`."""
+    return _losses(left, cpu, model, *_flat(mix, prices))
+
+
+def loss_scores(
+    left: Ints,
+    after: Ints,
+    takes: Bools,
+    fits: Bools,
+    cpu_after: Ints,
+    model: Ints,
+    before: Floats,
+    gpu_count: int,
+    mix: MixTables,
+    prices: Prices,
+    steps: Floats,
+) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
+    """See `plain.loss_scores`."""
+    return _loss_scores(left, after, takes, fits, cpu_after, model, before, gpu_count, steps, *_flat(mix, prices))
+
+
+def _flat(mix: MixTables, prices: Prices) -> tuple[Any, ...]:
+    """One by one, as compiled functions here take them. Constants of another file are among them: numba would not
+    notice that they have changed, and use what it has on disk.
+    """
+    return (*mix, *prices, LIMITED, REGRET_MILLI, TIER)
+
+
+@_compiled
+def _loss(
+    left: Ints,
+    cpu: int,
+    model: int,
+    frequency: Floats,
+    cpu_milli: Ints,
+    gpus: Ints,
+    level_of: Any,
+    levels: Ints,
+    case: Any,
+    gpu_per_cpu: float,
+    cpu_price: float,
+    unlimited: int,
+    counts: Ints,
+    smalls: Ints,
+) -> float:
+    """What is lost of one node; the last two arrays are room to work in."""
+    total = _fragment(left, cpu, model, frequency, cpu_milli, gpus, level_of, levels, case, counts, smalls)
+    if gpu_per_cpu == 0.0:
+        return total
+    idle = 0
+    for g in range(len(left)):
+        idle += left[g]
+    without_room = 0.0
+    for k in range(len(frequency)):
+        of = case[k, model]
+        room = of == 8 or (of == 4 and counts[level_of[k]] >= gpus[k])
+        if not (room and cpu >= cpu_milli[k]):
+            without_room += frequency[k]
+    limited = 0 if cpu >= unlimited else cpu
+    return total + cpu_price * without_room * limited + max(idle - cpu * gpu_per_cpu, 0.0)
+
+
+@_compiled
+def _losses(
+    left: Ints,
+    cpu: Ints,
+    model: Ints,
+    frequency: Floats,
+    cpu_milli: Ints,
+    gpus: Ints,
+    level_of: Any,
+    levels: Ints,
+    case: Any,
+    values: Ints,
+    gpu_per_cpu: float,
+    cpu_price: float,
+    unlimited: int,
+    grain_milli: int,
+    of_tier: float,
+) -> Floats:
+    found = np.empty(len(cpu))
+    counts, smalls = np.empty(len(levels), np.int64), np.empty(len(levels), np.int64)
+    of_node = np.empty(len(left), np.int64)
+    for n in range(len(cpu)):
+        of_node[:] = left[:, n]
+        found[n] = _loss(
+            of_node,
+            cpu[n],
+            model[n],
+            frequency,
+            cpu_milli,
+            gpus,
+            level_of,
+            levels,
+            case,
+            gpu_per_cpu,
+            cpu_price,
+            unlimited,
+            counts,
+            smalls,
+        )
+    return found
+
+
+@_compiled
+def _loss_scores(
+    left: Ints,
+    after: Ints,
+    takes: Bools,
+    fits: Bools,
+    cpu_after: Ints,
+    model: Ints,
+    before: Floats,
+    gpu_count: int,
+    steps: Floats,
+    frequency: Floats,
+    cpu_milli: Ints,
+    gpus: Ints,
+    level_of: Any,
+    levels: Ints,
+    case: Any,
+    values: Ints,
+    gpu_per_cpu: float,
+    cpu_price: float,
+    unlimited: int,
+    grain_milli: int,
+    of_tier: float,
+) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
+    nodes = len(fits)
+    scores, best_gpus = np.full(nodes, -np.inf), np.full(nodes, -1, np.int16)
+    counts, smalls = np.empty(len(levels), np.int64), np.empty(len(levels), np.int64)
+    of_node = np.empty(len(left), np.int64)
+    for n in range(nodes):
+        if not fits[n]:
+            continue
+        of_node[:] = left[:, n]
+        tries = len(left) if gpu_count == 1 else 1
+        for g in range(tries):
+            tier = 0.0
+            if gpu_count == 1:
+                if not takes[g, n]:
+                    continue
+                seen = False  # a GPU just like an earlier one leaves just the same
+                for earlier in range(g):
+                    same = left[earlier, n] == left[g, n] and after[earlier, n] == after[g, n]
+                    seen = seen or (same and takes[earlier, n])
+                if seen:
+                    continue
+                regret = values[model[n], left[g, n]] - values[model[n], after[g, n]]
+                tier = of_tier * ((regret + grain_milli // 2) // grain_milli)
+                of_node[g] = after[g, n]
+            else:
+                _take_smallest(of_node, after[:, n], takes[:, n], gpu_count)
+            then = _loss(
+                of_node,
+                cpu_after[n],
+                model[n],
+                frequency,
+                cpu_milli,
+                gpus,
+                level_of,
+                levels,
+                case,
+                gpu_per_cpu,
+                cpu_price,
+                unlimited,
+                counts,
+                smalls,
+            )
+            of_node[g] = left[g, n]
+            score = _score(before[n] - then, steps) - tier
+            tighter = gpu_count == 1 and score == scores[n] and left[g, n] < left[best_gpus[n], n]
+            if score > scores[n] or tighter:
+                scores[n] = score
+                if gpu_count == 1:
+                    best_gpus[n] = g
+    return scores, best_gpus

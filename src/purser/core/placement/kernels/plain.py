@@ -8,12 +8,13 @@ Columns are picked with ``take``: what indices pick lies in memory column by col
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.placement.kernels.arguments import Floats, Ints, MixTables
+from purser.core.fleet.room import MANY
+from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
 from purser.core.placement.kernels.rule import look as look
 
 _NA, _XR, _XL, _Q4, _Q2, _Q1 = 5, 4, 3, 2, 1, 0
@@ -21,6 +22,18 @@ _SATISFIED, _NO_GPU_SATISFIED = 7, 9
 _CATEGORY = np.array([_NA, _NA, _NA, _NA, _Q1, _Q2, _Q4, _Q2, _XR, _XL])
 """By 4 (the model is allowed) + 2 (enough GPUs) + 1 (enough CPU), and from 8 on for pods without GPUs. What is too
 small for a satisfied pod counts as lack of GPUs."""
+
+LIMITED = MANY // 2
+"""CPU from here on is not counted (kube-scheduler counts it), and none of it is lost."""
+
+REGRET_MILLI = 20
+"""Two GPUs that lose the same worth, to so many thousandths, are equally good for a share."""
+
+TIER = 1000.0
+"""Of a score, for each `REGRET_MILLI`: whatever else, patterns come first."""
+
+_NOT_LEFT = 1 << 40
+"""More than is left of any GPU."""
 
 CATEGORIES = 6
 
@@ -162,3 +175,63 @@ def best(scores: Floats, order: Ints) -> int:
     ties = (scores == scores.max()).nonzero()[0]
     row = ties[order[ties].argmin()] if len(ties) > 1 else ties[0]
     return int(row) if scores[row] > -np.inf else -1
+
+
+def losses(left: Ints, cpu: Ints, model: Ints, mix: MixTables, prices: Prices) -> Floats:
+    """What of each node is lost to the mix of pods, in thousandths of a GPU: fragments of its GPUs, fragments of its
+    CPU at their price, and GPUs beyond those that the CPU is enough for.
+    """
+    if not prices.gpu_per_cpu:
+        return fragments(left, cpu, model, mix)
+
+    def of_block(left: Ints, cpu: Ints, model: Ints) -> Floats:
+        return _losses(cases(left, cpu, model, mix), cpu, mix, prices)
+
+    return in_blocks(of_block, left, cpu, model)
+
+
+def _losses(cases: Cases, cpu: Ints, mix: MixTables, prices: Prices) -> Floats:
+    limited = np.where(cpu >= LIMITED, 0, cpu)
+    stranded = np.maximum(cases.idle - cpu * prices.gpu_per_cpu, 0.0)
+    unused = prices.cpu_price * without_room(cases, mix) * limited
+    found: Floats = fragments_of(cases, mix) + unused + stranded
+    return found
+
+
+def loss_scores(
+    left: Ints,
+    after: Ints,
+    takes: "np.ndarray[Any, np.dtype[np.bool_]]",
+    fits: "np.ndarray[Any, np.dtype[np.bool_]]",
+    cpu_after: Ints,
+    model: Ints,
+    before: Floats,
+    gpu_count: int,
+    mix: MixTables,
+    prices: Prices,
+    steps: Floats,
+) -> tuple[Floats, "np.ndarray[Any, np.dtype[np.int16]]"]:
+    """(the score of each node, the best GPU for a pod that wants one: of several the one with the least left),
+    ``before`` being what is lost now and what the pod pays less. Nodes that do not fit score minus infinity.
+    """
+    scores, gpus = np.full(len(fits), -np.inf), np.full(len(fits), -1, np.int16)
+    fit = fits.nonzero()[0]
+    if not len(fit):
+        return scores, gpus
+    if gpu_count == 1:
+        gpu, node = (different(left, after, takes) & fits).nonzero()
+        then = left.take(node, axis=1)
+        then[gpu, np.arange(len(node))] = after[gpu, node]
+        by_gpu = np.full(takes.shape, -np.inf)
+        gained = quantised(before[node] - losses(then, cpu_after[node], model[node], mix, prices), steps)
+        regret = prices.values[model[node], left[gpu, node]] - prices.values[model[node], after[gpu, node]]
+        by_gpu[gpu, node] = gained - TIER * ((regret + REGRET_MILLI // 2) // REGRET_MILLI)
+        most = by_gpu.max(axis=0)
+        gpus[fit], scores[fit] = np.where(by_gpu == most, left, _NOT_LEFT).argmin(axis=0)[fit], most[fit]
+        return scores, gpus
+    then = left.take(fit, axis=1)
+    if gpu_count:
+        chosen = np.where(takes.take(fit, axis=1), then, _NOT_LEFT).argsort(axis=0, kind="stable")[:gpu_count]
+        np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
+    scores[fit] = quantised(before[fit] - losses(then, cpu_after[fit], model[fit], mix, prices), steps)
+    return scores, gpus

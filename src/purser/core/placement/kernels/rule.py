@@ -1,8 +1,9 @@
 """Whether a GPU takes a container, and what is left of it then: the one rule of filter, bind, scores and reasons.
 
-`obstacles` is arithmetic on the amounts of one GPU. numpy does it for the GPUs of all nodes at once (`look`); numba
-compiles it, and does it for one GPU after the other (`look_each`). The order of the obstacles is that of HAMi's ``Fit``
-for NVIDIA: the first one is the reason that is given. NUMA binding is not here: it concerns sets of devices (`choice`).
+`obstacles` is arithmetic on the amounts of one GPU: `place` asks it of a node's GPUs, one by one. numpy does it for the
+GPUs of all nodes at once (`look`); numba compiles it, and goes from one to the next (`look_each`). The order of the
+obstacles is that of HAMi's ``Fit`` for NVIDIA: the first one is the reason that is given. NUMA binding is not here: it
+concerns sets of devices (`choice`).
 """
 
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from purser.core.placement.reasons import Reason
 
 A = TypeVar("A", int, Obstacles)
 
-_BITS = iter([np.int16(ABSENT << place) for place in range(1, 11)])
+_BITS = iter([ABSENT << place for place in range(1, 11)])
 OTHER_MODEL, OTHER_UUID, NO_SLOT, NOT_IDLE, OVER_QUOTA = (next(_BITS) for _ in range(5))
 SHORT_OF_MEMORY, SHORT_OF_CORES, IN_COMPANY, NO_COMPUTE, HELD = _BITS
 
@@ -24,21 +25,18 @@ REASONS: dict[int, Reason] = {
     UNHEALTHY: Reason.NOT_HEALTHY,
     CORDONED: Reason.CORDONED,
     DISPUTED: Reason.DISPUTED,
-    int(OTHER_MODEL): Reason.TYPE_MISMATCH,
-    int(OTHER_UUID): Reason.UUID_MISMATCH,
-    int(NO_SLOT): Reason.SLOTS_EXHAUSTED,
-    int(NOT_IDLE): Reason.EXCLUSIVE_CONFLICT,
-    int(OVER_QUOTA): Reason.QUOTA_NOT_FIT,
-    int(SHORT_OF_MEMORY): Reason.INSUFFICIENT_MEMORY,
-    int(SHORT_OF_CORES): Reason.INSUFFICIENT_CORES,
-    int(IN_COMPANY): Reason.EXCLUSIVE_CONFLICT,
-    int(NO_COMPUTE): Reason.CORES_EXHAUSTED,
-    int(HELD): Reason.EXCLUSIVE_CONFLICT,
+    OTHER_MODEL: Reason.TYPE_MISMATCH,
+    OTHER_UUID: Reason.UUID_MISMATCH,
+    NO_SLOT: Reason.SLOTS_EXHAUSTED,
+    NOT_IDLE: Reason.EXCLUSIVE_CONFLICT,
+    OVER_QUOTA: Reason.QUOTA_NOT_FIT,
+    SHORT_OF_MEMORY: Reason.INSUFFICIENT_MEMORY,
+    SHORT_OF_CORES: Reason.INSUFFICIENT_CORES,
+    IN_COMPANY: Reason.EXCLUSIVE_CONFLICT,
+    NO_COMPUTE: Reason.CORES_EXHAUSTED,
+    HELD: Reason.EXCLUSIVE_CONFLICT,
 }
 """By obstacle, in the order in which they are given as reasons; of a GPU that is `ABSENT` nothing is said."""
-
-_PER_GPU = FleetColumns._fields.index("live")
-"""How many of the columns are per GPU."""
 
 
 def obstacles(
@@ -99,40 +97,49 @@ def first(found: A) -> A:
     return found & -found
 
 
-def look(
-    columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand, also: Obstacles
-) -> tuple[Ints, Ints, Obstacles, Bools]:
+def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Obstacles, Bools]:
     """By GPU and row: what is left of it, what would be after it took the container (as it is where it does not), what
-    stands against that; by row, whether the node has all that the pod asks for.
-
-    ``also``: see `obstacles`, by GPU and row; without rows: nothing.
-    """
-    closed, memory, memory_free, cores, cores_free, slots, slots_free, alone, model, left_milli = (
-        column.take(rows, axis=1) for column in columns[:_PER_GPU]
-    )
-    left = left_milli.astype(np.int64)
-    asked = memory * np.int64(demand.memory_percent) // 100 if demand.memory_percent else np.int64(demand.memory_mib)
-    other, cores_asked = ~demand.allowed[model], np.int64(demand.cores_percent)
-    found: Obstacles = obstacles(
-        closed,
-        also if len(also) else np.int16(0),
-        other,
-        slots,
-        slots_free,
-        alone,
-        memory_free,
-        asked,
-        cores,
-        cores_free,
-        cores_asked,
+    stands against that; by row, whether the node has all that the pod asks for."""
+    here = columns.of(rows)
+    found = judge(here, demand)
+    takes, left, asked = found == 0, here.left_milli.astype(np.int64), _memory_asked(here, demand)
+    then = left_after(
+        here.memory_mib,
+        here.memory_free_mib - asked,
+        here.cores_percent,
+        here.cores_free_percent - np.int64(demand.cores_percent),
+        here.slots_free,
         demand.alone,
-        demand.idle_only,
     )
-    takes = found == 0
-    then = left_after(memory, memory_free - asked, cores, cores_free - cores_asked, slots_free, demand.alone)
-    fits = columns.live[rows] & (columns.pods_free[rows] > 0) & (columns.cpu_free_milli[rows] >= demand.cpu_milli)
-    fits &= columns.memory_free_mib_of_node[rows] >= demand.memory_mib_of_node
+    fits = here.live & (here.pods_free > 0) & (here.cpu_free_milli >= demand.cpu_milli)
+    fits &= here.memory_free_mib_of_node >= demand.memory_mib_of_node
     return left, np.where(takes, then, left), found, fits & (takes.sum(axis=0) >= demand.gpu_count)
+
+
+def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) -> Obstacles:
+    """What stands between GPUs and a container; ``also``: see `obstacles`."""
+    found: Obstacles = obstacles(
+        closed=here.closed,
+        also=also,
+        other_model=~demand.allowed[here.gpu_model],
+        slots=here.slots,
+        slots_free=here.slots_free,
+        alone=here.alone,
+        memory_free=here.memory_free_mib,
+        memory=_memory_asked(here, demand),
+        cores=here.cores_percent,
+        cores_free=here.cores_free_percent,
+        cores_asked=demand.cores_percent,
+        whole=demand.alone,
+        idle=demand.idle_only,
+    ).astype(np.int16)
+    return found
+
+
+def _memory_asked(here: FleetColumns, demand: GpuDemand) -> Any:
+    if demand.memory_percent:
+        return here.memory_mib * np.int64(demand.memory_percent) // 100
+    return np.int64(demand.memory_mib)
 
 
 def look_each(
@@ -151,7 +158,6 @@ def look_each(
     cpu_free_milli: Any,
     memory_free_mib_of_node: Any,
     rows: Any,
-    also: Any,
     cpu_milli: Any,
     memory_mib_of_node: Any,
     gpu_count: Any,
@@ -175,7 +181,7 @@ def look_each(
             asked = size * memory_percent // 100 if memory_percent else memory_mib
             found[g, n] = obstacles(
                 closed[g, row],
-                also[g, n] if len(also) else np.int16(0),
+                0,
                 not allowed[model[g, row]],
                 slots[g, row],
                 slots_free[g, row],

@@ -6,15 +6,14 @@ grown or shrunk by more than a sixty-fourth.
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from purser.core.fleet.arrays import WHOLE_MILLI, FleetArrays, Model
-from purser.core.placement.kernels.arguments import Floats, Ints, MixTables
+from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
+from purser.core.placement.kernels.plain import REGRET_MILLI
 from purser.core.placement.mix import Mix, tables
 from purser.core.placement.policies import reserve
-from purser.core.placement.policies.loss_plain import REGRET_MILLI, Prices
 from purser.core.placement.policies.scarcity import penalties, scarcity
 from purser.core.placement.policies.slices import values
 from purser.core.placement.shape import PodShape, need_milli
@@ -50,18 +49,9 @@ class Plan:
     """By row, see `reserve.keep`."""
     nodes: int
 
-    @cached_property
-    def _penalties(self) -> dict[PodShape, Floats]:
-        return {}
-
     def penalty(self, shape: PodShape) -> Floats:
         """By model and, last, for nodes without any: see `purser.core.placement.policies.scarcity`."""
-        found = self._penalties.get(shape)
-        if found is None:
-            if len(self._penalties) >= _MOST_SHAPES:
-                self._penalties.clear()
-            found = self._penalties[shape] = penalties(shape, self.models, self.gpus, self.scarce)
-        return found
+        return penalties(shape, self.models, self.gpus, self.scarce)
 
     def prices_for(self, shape: PodShape) -> Prices:
         """By what pods of this shape are placed, see `CPU_WEIGHT`."""
@@ -72,9 +62,6 @@ class Plan:
         worth = self.prices.values[model]
         of_idle = int(worth[WHOLE_MILLI] - worth[WHOLE_MILLI - (left - after)])
         return int(worth[left] - worth[after]) - of_idle >= REGRET_MILLI
-
-
-_MOST_SHAPES = 4096
 
 
 def plan(fleet: FleetArrays, mix: Mix) -> Plan:

@@ -12,7 +12,7 @@ from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Rows
 from purser.core.fleet.room import MANY
 from purser.core.placement.kernels.arguments import Ints
 from purser.core.placement.policies.scarcity import allowed
-from purser.core.placement.shape import PodShape, View
+from purser.core.placement.shape import PodShape
 
 NOT_KEPT = -1
 
@@ -24,10 +24,6 @@ _ALWAYS = 0.02
 wants the rarest node. On openb these are 24 of the 39 nodes that take 120 cores; a fleet of less than 50 nodes keeps
 none. Over 50 drawn orders of five workloads, 2 runs fail one 8-GPU pod more than under FGD; with 2 standard deviations
 and 0.012 it is 3 runs of 30, and 0.2 points more on cpu250."""
-
-TIER = 1e6
-_PER_CPU = 5
-"""A kept node is worth the more, the more CPU it is kept for; see `adjust`."""
 
 
 def keep(fleet: FleetArrays, big: list[tuple[PodShape, float]]) -> Ints:
@@ -56,26 +52,6 @@ def keep(fleet: FleetArrays, big: list[tuple[PodShape, float]]) -> Ints:
 def largest(fleet: FleetArrays) -> int:
     """How many GPUs the largest nodes have."""
     return int((fleet.gpu_count * fleet.live).max(initial=0))
-
-
-def adjust(view: View, kept: Ints) -> "np.ndarray[Any, np.dtype[np.float64]] | None":
-    """What to add to the scores of rows, None for nothing.
-
-    A kept node that is whole comes after all others for a pod that would break it: its GPUs, or the CPU beside them. A
-    pod that takes a node whole goes first to one kept for its like, and last to one kept for more than a quarter more
-    CPU than it wants.
-    """
-    needs = kept[view.rows]
-    if (needs == NOT_KEPT).all():
-        return None
-    gpus, cpu, shape = view.fleet.gpu_count[view.rows], view.cpu_free_milli, view.shape
-    whole = (needs != NOT_KEPT) & (cpu >= needs) & (view.idle == WHOLE_MILLI * gpus.astype(np.int64))
-    if not shape.gpu_count:
-        return np.where(whole & (cpu - shape.cpu_milli < needs), -TIER - _PER_CPU * needs, 0.0)
-    mine = whole & (gpus == shape.gpu_count)
-    suits = np.where(4 * needs <= 5 * shape.cpu_milli, TIER, -TIER)
-    added = np.where(whole & ~mine, -TIER - _PER_CPU * needs, 0.0)
-    return np.where(mine & (needs >= shape.cpu_milli), suits, added)
 
 
 def _upper(mean: float) -> float:

@@ -12,7 +12,7 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
 from purser.core.placement.mix import LearnedMix, Mix
-from purser.core.placement.policies import Setting, loss_plain, policy
+from purser.core.placement.policies import Setting, policy
 from purser.core.placement.policies.fragmentation import STEPS
 from purser.core.placement.policies.plan import plan
 from purser.core.placement.shape import PodShape, view
@@ -26,19 +26,18 @@ needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs the extra fast (nu
 @settings(max_examples=60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
 def test_both_score_alike(facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
-    from purser.core.placement.policies import loss_fast
+    from purser.core.placement.kernels import fast
 
     fleet = fleet_of(facts)
     run(ShapeTable(fleet, named(("spread", "spread"))), pods)
     seen, made = view(fleet, asked, all_rows(fleet)), plan(fleet, mix)
     lost = [
-        kernel.losses(seen.left, seen.cpu_free_milli, seen.model, made.mix, made.prices)
-        for kernel in (loss_plain, loss_fast)
+        kernel.losses(seen.left, seen.cpu_free_milli, seen.model, made.mix, made.prices) for kernel in (plain, fast)
     ]
     assert lost[0].tobytes() == lost[1].tobytes()
     cpu = seen.cpu_free_milli - asked.cpu_milli
     told = (seen.left, seen.after, seen.takes, seen.fits, cpu, seen.model, lost[0], asked.gpu_count)
-    found = [kernel.loss_scores(*told, made.mix, made.prices, STEPS) for kernel in (loss_plain, loss_fast)]
+    found = [kernel.loss_scores(*told, made.mix, made.prices, STEPS) for kernel in (plain, fast)]
     for one, other in zip(*found, strict=True):
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()
@@ -55,9 +54,9 @@ def test_many_nodes_are_looked_at_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     seen, made = view(fleet, PodShape(), all_rows(fleet)), plan(fleet, MIX)
     assert made.prices.gpu_per_cpu
     nodes = (seen.left, seen.cpu_free_milli, seen.model)
-    at_once = loss_plain.losses(*nodes, made.mix, made.prices)
+    at_once = plain.losses(*nodes, made.mix, made.prices)
     monkeypatch.setattr(plain, "_BLOCK", 7)
-    assert loss_plain.losses(*nodes, made.mix, made.prices).tobytes() == at_once.tobytes()
+    assert plain.losses(*nodes, made.mix, made.prices).tobytes() == at_once.tobytes()
 
 
 @needs_numba

@@ -7,10 +7,11 @@ from tests.unit.core.placement.policies.fleets import all_rows, fleet_of
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.room import MANY
+from purser.core.placement.kernels.plain import losses
 from purser.core.placement.mix import Mix
-from purser.core.placement.policies.loss_plain import losses
 from purser.core.placement.policies.plan import Plan, plan
-from purser.core.placement.policies.reserve import NOT_KEPT, adjust, keep
+from purser.core.placement.policies.purser import adjust
+from purser.core.placement.policies.reserve import NOT_KEPT, keep
 from purser.core.placement.policies.scarcity import penalties, scarcity
 from purser.core.placement.shape import PodShape, taken_by, view
 

@@ -6,17 +6,17 @@ import msgspec
 
 from purser.core.device.answers import are_granted, preferred_ids
 from purser.core.device.ids import uuids_of
+from purser.core.fleet.kubelet_snapshot import Arrival
 from purser.core.kubelet.admission import admit
 from purser.core.kubelet.asks import AdmissionOutcome, Allocate, Ask, PreferredAllocation, Rejection
 from purser.core.kubelet.state import KubeletNode, KubeletState
 from purser.core.names import GPU_RESOURCE
-from purser.core.outlook import Arrival
 
 Granted = Mapping[str, tuple[str, ...]]
 """By container, the uuids of its devices."""
 
 
-class Diverted(msgspec.Struct, frozen=True):
+class DeviceMismatch(msgspec.Struct, frozen=True):
     """kubelet would go for other devices than a container was granted; the agent refuses it these."""
 
     uid: str
@@ -41,14 +41,14 @@ class PredictedRejection(msgspec.Struct, frozen=True):
         return self.refusal.container
 
 
-Foreseen = KubeletState | PredictedRejection | Diverted
+Prediction = KubeletState | PredictedRejection | DeviceMismatch
 
 
-def foresee(node: KubeletNode, state: KubeletState, order: Sequence[Arrival]) -> Foreseen:
+def predict(node: KubeletNode, state: KubeletState, order: Sequence[Arrival]) -> Prediction:
     """What kubelet holds after it has taken pods one after another, or the first bad end, which ends it."""
     for arrival in order:
         outcome = _admit(node, state, arrival)
-        if isinstance(outcome, Diverted):
+        if isinstance(outcome, DeviceMismatch):
             return outcome
         if outcome.refusal is not None:
             return PredictedRejection(arrival.pod.uid, outcome.refusal)
@@ -56,13 +56,13 @@ def foresee(node: KubeletNode, state: KubeletState, order: Sequence[Arrival]) ->
     return state
 
 
-def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> AdmissionOutcome | Diverted:
+def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> AdmissionOutcome | DeviceMismatch:
     admission = admit(node, state, arrival.pod, None)
     try:
         ask = next(admission)
         while True:
             answer = agents_answer(ask, arrival)
-            if isinstance(answer, Diverted):
+            if isinstance(answer, DeviceMismatch):
                 return answer
             ask = admission.send(answer)
     except StopIteration as end:
@@ -70,16 +70,16 @@ def _admit(node: KubeletNode, state: KubeletState, arrival: Arrival) -> Admissio
         return outcome
 
 
-def agents_answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | Diverted:
-    """What the agent will answer, `Diverted` where it will refuse; for others' devices kubelet is left to itself."""
+def agents_answer(ask: Ask, arrival: Arrival) -> tuple[str, ...] | bytes | DeviceMismatch:
+    """What the agent will answer, `DeviceMismatch` where it will refuse; of others' devices nothing is said."""
     if ask.resource != GPU_RESOURCE:
         return () if isinstance(ask, PreferredAllocation) else b""
     granted = arrival.granted.get(ask.container[1], ())
     if isinstance(ask, Allocate):
-        return b"" if are_granted(granted, ask.device_ids) else _diverted(ask, ask.device_ids, ask.device_ids)
+        return b"" if are_granted(granted, ask.device_ids) else _mismatch(ask, ask.device_ids, ask.device_ids)
     preferred = preferred_ids(granted, ask.size, ask.available, ask.must_include)
-    return _diverted(ask, ask.available, ask.must_include) if preferred is None else preferred
+    return _mismatch(ask, ask.available, ask.must_include) if preferred is None else preferred
 
 
-def _diverted(ask: Ask, available: Collection[str], must_include: Collection[str]) -> Diverted:
-    return Diverted(*ask.container, frozenset(uuids_of(available)), frozenset(uuids_of(must_include)))
+def _mismatch(ask: Ask, available: Collection[str], must_include: Collection[str]) -> DeviceMismatch:
+    return DeviceMismatch(*ask.container, frozenset(uuids_of(available)), frozenset(uuids_of(must_include)))

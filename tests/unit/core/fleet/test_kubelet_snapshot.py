@@ -11,6 +11,7 @@ from tests.conformance.kubelet.prediction.node import LiveNode
 from tests.conformance.kubelet.prediction.pods import requesting_pod
 
 from purser.core.fleet import Fleet
+from purser.core.fleet.kubelet_snapshot import KubeletSnapshot, KubeletSnapshots, emptied
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.report import aligns, decode, encode, node_of, report_of, state_of
 from purser.core.kubelet.state import (
@@ -30,7 +31,6 @@ from purser.core.kubelet.state import (
 from purser.core.ledger import Ledger
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
 from purser.core.names import GPU_RESOURCE
-from purser.core.outlook import Outlook, Outlooks, emptied
 from purser.core.placement import Placement, decide, place
 from purser.core.placement.policy import DEFAULT_POLICY
 
@@ -44,7 +44,7 @@ def gpus(*ids: str, numa: int = 0) -> PluginResource:
 
 @pytest.fixture
 def node() -> KubeletNode:
-    rng = Random("outlook")
+    rng = Random("kubelet")
     while not aligns((live := LiveNode(rng)).node.config):
         pass
     return live.node
@@ -68,21 +68,21 @@ def grant(uid: str, *uuids: str) -> Grant:
     return Grant(uid, "ns", uid, "n", (part,))
 
 
-def outlooks(node: KubeletNode, state: KubeletState, *pods: KubeletPod) -> Outlooks:
-    known = Outlooks()
+def snapshots(node: KubeletNode, state: KubeletState, *pods: KubeletPod) -> KubeletSnapshots:
+    known = KubeletSnapshots()
     known.set_report("n", node, state)
     for each in pods:
         known.put_pod("n", each)
     return known
 
 
-def coming(outlook: Outlook | None) -> dict[str, dict[str, tuple[str, ...]]]:
-    assert outlook is not None
-    return {arrival.pod.uid: dict(arrival.granted) for arrival in outlook.arrivals}
+def coming(kubelet: KubeletSnapshot | None) -> dict[str, dict[str, tuple[str, ...]]]:
+    assert kubelet is not None
+    return {arrival.pod.uid: dict(arrival.granted) for arrival in kubelet.arrivals}
 
 
 def test_there_is_none_without_a_report(node):
-    known = outlooks(node, STATE)
+    known = snapshots(node, STATE)
     assert known
     known.forget_report("n")
     assert not known
@@ -90,12 +90,12 @@ def test_there_is_none_without_a_report(node):
 
 
 def test_a_bound_pod_is_on_its_way_with_what_it_was_granted(node):
-    known = outlooks(node, STATE, pod("a", gpu=1), pod("b", cpu=1000))
+    known = snapshots(node, STATE, pod("a", gpu=1), pod("b", cpu=1000))
     assert coming(known.of("n", [grant("a", "g1")])) == {"a": {"c": ("g1",)}, "b": {}}
 
 
 def test_they_come_in_the_order_in_which_they_were_bound(node):
-    known = outlooks(node, STATE, *(pod(uid, cpu=1000) for uid in "bca"))
+    known = snapshots(node, STATE, *(pod(uid, cpu=1000) for uid in "bca"))
     assert list(coming(known.of("n", []))) == ["b", "c", "a"]
 
 
@@ -115,7 +115,7 @@ def with_memory(state: KubeletState) -> KubeletState:
 def test_a_pod_is_on_its_way_until_all_is_told_that_kubelet_gives_it(node):
     """An admission is told bit by bit: kubelet writes one file after the other."""
     state, whose = STATE, [grant("a", "g0")]
-    known = outlooks(node, state, pod("a", gpu=1, cpu=1000))
+    known = snapshots(node, state, pod("a", gpu=1, cpu=1000))
     for told in (holding_devices, with_cpus):
         state = told(state)
         known.set_report("n", node, state)
@@ -125,13 +125,13 @@ def test_a_pod_is_on_its_way_until_all_is_told_that_kubelet_gives_it(node):
 
 
 def test_a_pod_that_was_told_in_full_once_is_on_its_way_no_more(node):
-    known = outlooks(node, with_memory(with_cpus(holding_devices(STATE))), pod("a", gpu=1, cpu=1000))
+    known = snapshots(node, with_memory(with_cpus(holding_devices(STATE))), pod("a", gpu=1, cpu=1000))
     known.set_report("n", node, holding_devices(STATE))
     assert coming(known.of("n", [grant("a", "g0")])) == {}
 
 
 def test_a_pod_that_goes_to_another_node_leaves_the_first(node):
-    known = outlooks(node, STATE, pod("a", cpu=1000))
+    known = snapshots(node, STATE, pod("a", cpu=1000))
     known.set_report("m", node, STATE)
     assert known.put_pod("m", pod("a", cpu=1000)) == "n"
     assert coming(known.of("n", [])) == {}
@@ -153,13 +153,13 @@ def test_a_pod_that_goes_to_another_node_leaves_the_first(node):
     ],
 )
 def test_on_its_way_is_only_what_the_report_will_show_once_it_is_there(node, state, what, is_coming):
-    assert bool(coming(outlooks(node, state, what).of("n", []))) == is_coming
+    assert bool(coming(snapshots(node, state, what).of("n", []))) == is_coming
 
 
 def test_what_ended_pods_held_is_free(node):
     held = {("a", "c"): {GPU_RESOURCE: Allocation({0: ("g0",)})}, ("b", "c"): {GPU_RESOURCE: Allocation({0: ("g1",)})}}
     devices = replace(STATE.devices, held=held, allocated={GPU_RESOURCE: frozenset({"g0", "g1"})})
-    known = outlooks(node, replace(STATE, devices=devices), pod("a", gpu=1), pod("b", gpu=1))
+    known = snapshots(node, replace(STATE, devices=devices), pod("a", gpu=1), pod("b", gpu=1))
     assert known.forget_pod("b") == "n"
     assert known.forget_pod("b") is None
     assert known.of("n", []).state.devices.allocated == {GPU_RESOURCE: {"g0"}}
@@ -168,7 +168,7 @@ def test_what_ended_pods_held_is_free(node):
 
 
 def test_a_pod_is_on_one_node_only(node):
-    known = outlooks(node, STATE, pod("a", cpu=1000))
+    known = snapshots(node, STATE, pod("a", cpu=1000))
     known.set_report("m", node, STATE)
     known.put_pod("m", pod("a", cpu=1000))
     assert coming(known.of("n", [])) == {}
@@ -177,7 +177,7 @@ def test_a_pod_is_on_one_node_only(node):
 
 
 def test_emptied_nobody_is_on_the_way(node):
-    assert emptied(outlooks(node, STATE, pod("a", cpu=1000)).of("n", [])).arrivals == ()
+    assert emptied(snapshots(node, STATE, pod("a", cpu=1000)).of("n", [])).arrivals == ()
 
 
 # When two nodes are alike
@@ -186,7 +186,7 @@ POSITIONS = {"g0": 0, "g1": 1}
 
 
 def key(state: KubeletState, node: KubeletNode, *pods: KubeletPod, grants: tuple[Grant, ...] = ()) -> object:
-    return outlooks(node, state, *pods).of("n", grants).key(POSITIONS)
+    return snapshots(node, state, *pods).of("n", grants).key(POSITIONS)
 
 
 def with_devices(**changes: object) -> KubeletState:
@@ -266,10 +266,10 @@ def renamed(live: LiveNode, fleet: Fleet) -> Fleet:
     other.set_inventory(through(live.inventory, type(live.inventory)))
     for held in fleet.ledger.grants(NODE):
         other.ledger.reserve(through(held, Grant))
-    reported = fleet._outlooks._reports[NODE]
+    reported = fleet._kubelets._reports[NODE]
     report = decode(words(encode(report_of(reported.node, reported.state))))
     other.set_kubelet(NODE, node_of(report), state_of(report))
-    for each in fleet._outlooks._pods.get(NODE, {}).values():
+    for each in fleet._kubelets._pods.get(NODE, {}).values():
         other.put_pod(NODE, through(each, KubeletPod))
     return other
 
@@ -291,7 +291,7 @@ def test_nodes_with_equal_keys_get_equal_verdicts_whatever_they_are_called(seed)
             live.pass_time()
             request = requesting_pod(rng, live.next_uid(), live.wishes)
             twin = renamed(live, live.fleet).node(NODE)
-            assert twin.outlook.key(_positions(twin)) == live.known.outlook.key(_positions(live.known))
+            assert twin.kubelet.key(_positions(twin)) == live.known.kubelet.key(_positions(live.known))
             mine, theirs = decide(live.known, request, DEFAULT_POLICY), decide(twin, request, DEFAULT_POLICY)
             assert mine == theirs
             alike += 1

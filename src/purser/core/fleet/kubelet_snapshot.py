@@ -1,7 +1,7 @@
 """What is known of a node's kubelet: what it last reported, and which pods it will meet before it meets the next one.
 
-A pod is on its way until the report says what it holds: bound by us or by others, or only reserved. `Outlook` is the
-value that decisions read; `Outlooks` keeps what it is made of.
+A pod is on its way until the report says what it holds: bound by us or by others, or only reserved. `KubeletSnapshot`
+is the value that decisions read; `KubeletSnapshots` keeps what it is made of.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class Arrival(msgspec.Struct, frozen=True):
     """By container, the uuids of the devices that Purser granted it."""
 
 
-class Outlook(msgspec.Struct, frozen=True):
+class KubeletSnapshot(msgspec.Struct, frozen=True):
     """What a node's kubelet will decide from."""
 
     node: KubeletNode
@@ -124,7 +124,7 @@ class _Report(msgspec.Struct, frozen=True):
     whom."""
 
 
-class Outlooks:
+class KubeletSnapshots:
     """Reports by node, and the pods that are on each."""
 
     def __init__(self) -> None:
@@ -187,8 +187,8 @@ class Outlooks:
 
     def of(
         self, name: str, grants: Iterable[Grant], gone: Collection[str] = (), cards: Sequence[Device] = ()
-    ) -> Outlook | None:
-        """The outlook of a node with these cards whose pods hold these grants, as if the pods ``gone`` were; None
+    ) -> KubeletSnapshot | None:
+        """The kubelet of a node with these cards whose pods hold these grants, as if the pods ``gone`` were; None
         without a report."""
         report = self._reports.get(name)
         if report is None:
@@ -203,7 +203,7 @@ class Outlooks:
             # kubelet frees lazily, but always before it decides.
             past, state = self._taken, managers.free_all_but(report.state, pods)
         arrivals = (_arrival(pod, granted.get(uid)) for uid, pod in pods.items() if uid not in past)
-        return Outlook(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
+        return KubeletSnapshot(report.node, state, tuple(a for a in arrivals if _counts(a, state)), report.hardware)
 
 
 def _with_own_cards(
@@ -227,9 +227,9 @@ def _with_own_cards(
     )
 
 
-def emptied(outlook: Outlook) -> Outlook:
+def emptied(kubelet: KubeletSnapshot) -> KubeletSnapshot:
     """The same kubelet with nothing given away."""
-    return Outlook(outlook.node, managers.free_all_but(outlook.state, ()), (), outlook.hardware)
+    return KubeletSnapshot(kubelet.node, managers.free_all_but(kubelet.state, ()), (), kubelet.hardware)
 
 
 def _arrival(pod: KubeletPod, grant: Grant | None) -> Arrival:
