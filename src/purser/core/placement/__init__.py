@@ -1,18 +1,16 @@
 """Placement: which node and which devices a pod gets, or why none.
 
-All nodes at once, on the fleet as arrays, for the live scheduler and the simulator alike: `shape` (a pod's size),
-`verdicts` (which nodes it fits, why not the others), `policies` (which node and GPUs are best), `table` (scores by
-shape, renewed where rows changed), `mix` and `fragments` (what pods are typical, and what is of no use to them),
-`kernels` (the loops, in numpy and in numba), `warmup` (has these compiled).
+What a pod comes past, in this order. All nodes at once, on the fleet as arrays, for the live scheduler; the simulator
+begins at `table`: `evaluate` (a pod on many nodes), `shape` (its size, and what that finds of the fleet), `verdicts`
+(which nodes it fits, and why not the others), `kernels.rule` (whether a GPU takes a container: the one rule), `table`
+(scores by shape, renewed where rows changed), `policies` (which node and GPUs are best), `kernels` (their loops, in
+numpy and in numba), `policy` (the operator's choices, and the scores that kube-scheduler is told), `reasons` and
+`explain` (why none fits). `mix` and `fragments`: what pods are typical, and what is of no use to them.
 
-One node by all rules: `feasibility` (may this device take this container), `scores` (how full it is, as HAMi counts),
-`order` and `preference` (which is preferred), `choice` (which set is taken), `topology` (sets by their links), `place`
-(a pod on a node), `grants` (what goes on the book), `mig` (profiles of partitioned cards). What the node's kubelet
-makes of a choice: `foresight` (what becomes of pods it is about to take), `kubelet` (a choice that it takes),
-`nearness` (shares near their CPUs).
-
-Both together: `policy` (the operator's choices), `evaluate` (a pod on many nodes), `by_class` (one verdict for nodes in
-equal state), `rank` (which node is best), `reasons` and `explain` (why none), `preemption` (who would have to go).
+One node, for bind, and where arrays do not tell enough: `place` (the same rule of each device, the choice, the grant),
+`order` and `preference` (which device is preferred), `choice` (which set is taken), `kubelet` (a choice that the node's
+kubelet takes) and `kubelet_prediction` (what becomes of pods it is about to take). `by_class`: one verdict for nodes in
+equal state. `preemption`: who would have to go. `warmup` has kernels compiled.
 
 Not here: the book itself (`purser.core.ledger`), what pods' resource names mean (`purser.core.dialects`), and kubelet's
 rules (`purser.core.kubelet`). Nothing here changes the fleet or the book. What is kept from one decision to the next

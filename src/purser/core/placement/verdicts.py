@@ -87,12 +87,12 @@ class Verdicts:
 
     def _judge(self, rows: Rows) -> None:
         key, arrays = self._ask, self._live.arrays
-        here, also = columns_of(arrays).of(rows), _also(self._live, key, rows)
+        here, also = rule.of_rows(columns_of(arrays), rows), _also(self._live, key, rows)
         found = rule.judge(here, demand_of(key.shape, arrays.models, key.idle_only), also)
         enough = (found == 0).sum(axis=0) >= key.shape.gpu_count
         self.fits[rows] = fits = enough & (arrays.gpu_count[rows] > 0) & (key.quota is Quota.ALL) & here.live
         if not fits.all():
-            when_idle = rule.judge(here.when_idle(), demand_of(key.shape, arrays.models), also)
+            when_idle = rule.judge(rule.when_idle(here), demand_of(key.shape, arrays.models), also)
             is_used = (here.slots_free < here.slots).any(axis=0)
             would_fit = ((when_idle == 0).sum(axis=0) >= key.shape.gpu_count) & is_used & (key.quota is Quota.ALL)
             self._note(rows, here, rule.first(found), enough, would_fit)

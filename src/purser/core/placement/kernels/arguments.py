@@ -30,19 +30,6 @@ class FleetColumns(NamedTuple):
     cpu_free_milli: Ints
     memory_free_mib_of_node: Ints
 
-    def of(self, rows: npt.NDArray[np.intp]) -> "FleetColumns":
-        """These rows of all columns."""
-        return FleetColumns._make(column.take(rows, axis=-1) for column in self)
-
-    def when_idle(self) -> "FleetColumns":
-        """The same GPUs with nothing taken of them."""
-        return self._replace(
-            memory_free_mib=self.memory_mib,
-            cores_free_percent=self.cores_percent,
-            slots_free=self.slots,
-            alone=np.zeros_like(self.alone),
-        )
-
 
 class GpuDemand(NamedTuple):
     """What a pod asks of a node and of each GPU."""

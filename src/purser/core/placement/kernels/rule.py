@@ -100,7 +100,7 @@ def first(found: A) -> A:
 def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Obstacles, Bools]:
     """By GPU and row: what is left of it, what would be after it took the container (as it is where it does not), what
     stands against that; by row, whether the node has all that the pod asks for."""
-    here = columns.of(rows)
+    here = of_rows(columns, rows)
     found = judge(here, demand)
     takes, left, asked = found == 0, here.left_milli.astype(np.int64), _memory_asked(here, demand)
     then = left_after(
@@ -134,6 +134,21 @@ def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) ->
         idle=demand.idle_only,
     ).astype(np.int16)
     return found
+
+
+def of_rows(columns: FleetColumns, rows: npt.NDArray[np.intp]) -> FleetColumns:
+    """These rows of all columns. ``take`` leaves them row-wise in memory, where picking by index would not."""
+    return FleetColumns._make(column.take(rows, axis=-1) for column in columns)
+
+
+def when_idle(here: FleetColumns) -> FleetColumns:
+    """The same GPUs with nothing taken of them."""
+    return here._replace(
+        memory_free_mib=here.memory_mib,
+        cores_free_percent=here.cores_percent,
+        slots_free=here.slots,
+        alone=np.zeros_like(here.alone),
+    )
 
 
 def _memory_asked(here: FleetColumns, demand: GpuDemand) -> Any:

@@ -1,0 +1,97 @@
+"""Whether a GPU takes a container: each obstacle, which of several is told, and what is left where there is none."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purser.core.fleet.facts import ABSENT, CORDONED, DISPUTED, UNHEALTHY
+from purser.core.placement.kernels import rule
+from purser.core.placement.reasons import Reason
+
+GPU = {
+    "closed": 0,
+    "also": 0,
+    "other_model": False,
+    "slots": 10,
+    "slots_free": 9,
+    "alone": 0,
+    "memory_free": 8000,
+    "memory": 8000,
+    "cores": 100,
+    "cores_free": 50,
+    "cores_asked": 50,
+    "whole": False,
+    "idle": False,
+}
+"""In use, with exactly what a share asks for."""
+IDLE_WHOLE = {"slots_free": 10, "cores_free": 100, "cores_asked": 100, "whole": True}
+
+REFUSED = {
+    Reason.NOT_HEALTHY: [{"closed": UNHEALTHY}, {"closed": UNHEALTHY | CORDONED | DISPUTED, "other_model": True}],
+    Reason.CORDONED: [{"closed": CORDONED}, {"closed": CORDONED | DISPUTED}],
+    Reason.DISPUTED: [{"closed": DISPUTED}],
+    Reason.TYPE_MISMATCH: [{"other_model": True}, {"other_model": True, "also": rule.OTHER_UUID, "slots_free": 0}],
+    Reason.UUID_MISMATCH: [{"also": rule.OTHER_UUID}, {"also": rule.OTHER_UUID | rule.OVER_QUOTA, "slots_free": 0}],
+    Reason.SLOTS_EXHAUSTED: [{"slots_free": 0}, {"slots_free": -1, "memory_free": 0}, {"slots": 0, "slots_free": 0}],
+    Reason.QUOTA_NOT_FIT: [{"also": rule.OVER_QUOTA, "memory_free": 0}],
+    Reason.INSUFFICIENT_MEMORY: [{"memory_free": 7999}, {"memory_free": 7999, "cores_free": 0}],
+    Reason.INSUFFICIENT_CORES: [{"cores_free": 49}, {**IDLE_WHOLE, "slots_free": 9, "cores_free": 99}],
+    Reason.CORES_EXHAUSTED: [{"cores_asked": 0, "cores_free": 0}],
+    Reason.EXCLUSIVE_CONFLICT: [
+        {"idle": True, "memory_free": 0},
+        {**IDLE_WHOLE, "slots_free": 9},
+        {"alone": 1, "cores": 200},
+    ],
+}
+TAKEN = [
+    {},
+    IDLE_WHOLE,
+    {"idle": True, "slots_free": 10},
+    {"cores_asked": 0, "cores_free": 1},
+    {"cores_asked": 0, "cores": 0, "cores_free": 0},
+    {"memory": 0, "memory_free": 0},
+]
+
+
+@pytest.mark.parametrize(("reason", "gpu"), [(reason, gpu) for reason, gpus in REFUSED.items() for gpu in gpus])
+def test_the_first_obstacle_is_the_reason(reason: Reason, gpu: dict[str, int]) -> None:
+    assert rule.REASONS[rule.first(rule.obstacles(**GPU | gpu))] is reason
+
+
+@pytest.mark.parametrize("gpu", TAKEN)
+def test_a_gpu_with_just_what_is_asked_takes_the_container(gpu: dict[str, int]) -> None:
+    assert rule.obstacles(**GPU | gpu) == 0
+
+
+def test_of_a_gpu_that_is_not_there_nothing_is_said() -> None:
+    assert rule.first(rule.obstacles(**GPU | {"closed": ABSENT, "slots": 0, "slots_free": 0})) not in rule.REASONS
+
+
+def test_every_reason_that_a_gpu_can_give_is_tried() -> None:
+    assert REFUSED.keys() == set(rule.REASONS.values())
+
+
+@given(st.lists(st.sampled_from([gpu for gpus in (*REFUSED.values(), TAKEN) for gpu in gpus]), min_size=1))
+def test_many_gpus_at_once_are_as_one_by_one(gpus: list[dict[str, int]]) -> None:
+    columns = {name: np.array([(GPU | gpu)[name] for gpu in gpus]) for name in GPU}
+    assert rule.obstacles(**columns).tolist() == [int(rule.obstacles(**GPU | gpu)) for gpu in gpus]
+
+
+@pytest.mark.parametrize(
+    ("left", "gpu"),
+    [
+        (500, {}),
+        (250, {"memory_then": 250}),
+        (0, {"cores_then": 0}),
+        (0, {"slots_free": 1}),
+        (0, {"whole": True}),
+        (0, {"memory": 0, "memory_then": 0}),
+        (333, {"memory": 3, "memory_then": 1}),
+    ],
+)
+def test_what_is_left_is_the_less_of_memory_and_compute_for_whoever_can_still_come(
+    left: int, gpu: dict[str, int]
+) -> None:
+    share = {"memory": 1000, "memory_then": 600, "cores": 100, "cores_then": 50, "slots_free": 2, "whole": False}
+    assert rule.left_after(**share | gpu) == left

@@ -1,0 +1,58 @@
+"""A reader can follow one pod through few files, in the order in which the documentation has them."""
+
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+from unittest.mock import patch
+
+import purser
+from purser.core.placement import Policy, kernels
+from purser.core.placement.kernels import plain
+from purser.scheduler.extender_api import ExtenderArgs
+
+from .extender_world import replica, server
+
+SRC = Path(purser.__file__).parent
+LISTED = Path(__file__).parents[3] / "docs" / "architecture.md"
+
+MOST_CORE = 15
+"""Modules of core between a filter request and its answer."""
+
+
+def listed() -> list[str]:
+    """The files of a filter's way, as the documentation lists them."""
+    _, _, rows = LISTED.read_text().partition("| `filter`, in `core/` | |\n")
+    return [f"core/{path}" for path in re.findall(r"`([\w/]+\.py)`", rows.partition("\n\n")[0])]
+
+
+async def test_a_filter_comes_past_few_files_and_all_of_them_are_listed_in_its_order() -> None:
+    seen: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(f"{SRC}/core/") and frame.f_code.co_name != "<genexpr>":
+            name = str(Path(path).relative_to(SRC))
+            if name not in seen:
+                seen.append(name)
+
+    with patch.object(kernels, "used", plain):
+        async with server() as api, replica(api, policy=Policy()) as world:
+            world.arrivals.attach(world.pods)
+            for name in "abc":
+                await world.add_node(name, cards=8)
+            await world.add_node("full", memory=100)
+            for number in range(40):  # as long as pods are few, each makes policies plan anew
+                pod = await world.add_pod(f"p{number}")
+                asked = ExtenderArgs(pod, ["a", "b", "c", "full"])
+                seen = []
+                sys.setprofile(note)
+                answer = await world.extender.filter(asked)
+                sys.setprofile(None)
+                assert answer.node_names
+                assert not await world.bind(pod, answer.node_names[0])
+                if len(seen) <= MOST_CORE:
+                    break
+    assert len(seen) <= MOST_CORE
+    order = listed()
+    assert [name for name in order if name in seen] == seen
