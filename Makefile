@@ -1,7 +1,7 @@
 # Everything a newcomer needs: `make lab`, `make test`. Both set themselves up in .venv, without root, as often as called.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-export KUBERNETES
+export KUBERNETES PURSER_TIER
 # Thousands of processes start: without it each compiles Purser anew, and each worker of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -20,7 +20,7 @@ lab: setup-lab  ## Start a cluster on this machine: API server, nodes with simul
 	@$(BIN)/purser lab $(ARGS)
 
 test: setup  ## Run the fast test suite (no root, no Kubernetes needed)
-	@$(BIN)/python -m pytest --ignore=tests/cluster -n 3 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --ignore=tests/cluster $(if $(filter gate soak,$(PURSER_TIER)),,-m "not gate") -n 2 --dist loadfile $(ARGS)
 
 lint: setup  ## Linters, import rules and type checks
 	$(BIN)/ruff check .

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
 
+from tests import tiers
 from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
 
-# Half of Hypothesis' default examples: each run draws others. No test asserts a time, the first
-# draw of text on a fresh checkout alone takes a second: Hypothesis makes its table of Unicode's categories then.
-settings.register_profile("purser", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("purser")
+tiers.set_up()
 
 
 _MEMORY = Path("/dev/shm")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import Tier
+
 from .kubernetes import build, modules, releases
 from .kubernetes.apt import source_lines, source_stanzas
 from .kubernetes.progress import BuildError
@@ -156,7 +158,7 @@ def test_no_release_is_an_error_that_says_what_to_write(monkeypatch: pytest.Monk
 
 
 def test_what_runs_beside_a_release_is_of_its_time(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "IS_LONG", False)
+    monkeypatch.setattr(releases, "TIER", Tier.GATE)
     assert list(releases.folders("1.20.2")) == ["kubernetes"]
     assert list(releases.folders("1.32.13")) == ["kubernetes", "etcd", "containerd", "helm"]
     assert list(releases.folders(releases.pinned("kubernetes"))) == [

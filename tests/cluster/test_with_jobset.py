@@ -9,16 +9,16 @@ import pytest
 
 from purser.core.names import GRANT_ANNOTATION, SCHEDULER_NAME
 from purser.lab.controlplane.process import Process
-from tests.lab import IS_LONG
 from tests.scenarios.actions import cards
 from tests.scenarios.pods import share
+from tests.tiers import TIER, Tier
 
 from .kubernetes import RealCluster, busybox_pod
 from .neighbours import ACCOUNTS, manifests, program, wait_established
 from .purser_processes import PURSER, Purser
 from .test_several_nodes import given
 
-pytestmark = pytest.mark.skipif(not IS_LONG, reason="more time than the gate has: PURSER_LONG_LAB_TESTS=1")
+pytestmark = pytest.mark.skipif(TIER is not Tier.SOAK, reason="more time than the gate has: PURSER_TIER=soak")
 
 JOBSET_NAMESPACE = "jobset-system"
 NAMESPACE = "training"

@@ -13,7 +13,6 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import LabSettings, node_choices
-from tests.lab import IS_LONG
 from tests.lab.lab_cluster import LabCluster
 from tests.scenarios.actions import (
     check_environment,
@@ -26,6 +25,7 @@ from tests.scenarios.actions import (
     story,
 )
 from tests.scenarios.pods import GPU, container, half, pod, share, whole
+from tests.tiers import IS_LONG
 
 CHAOS_S = 30.0 if IS_LONG else 3.0
 MAX_PODS = 30

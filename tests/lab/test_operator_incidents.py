@@ -1,6 +1,6 @@
 """What users of other operators suffered from, replayed in the lab: each incident ends in a verdict per step.
 
-Every third in the fast suite, all of them with PURSER_LONG_LAB_TESTS=1.
+Every third in the fast tier, all of them in the gate.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import structlog
 
 from purser.lab.cluster import Lab
 from purser.lab.scenario import load, run_scenario
-from tests.lab import IS_LONG
+from tests.tiers import IS_LONG
 
 INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))[
     :: 1 if IS_LONG else 3

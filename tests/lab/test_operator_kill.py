@@ -21,7 +21,7 @@ from purser.operator.names import APPLIED_HASH_ANNOTATION, DEPLOY_PREFIX, FIELD_
 from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
-from tests.lab import IS_LONG
+from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, eventually, is_counted, node, pod
 from tests.unit.operator.stack import Stack, stack
 

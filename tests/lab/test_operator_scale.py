@@ -1,6 +1,6 @@
 """Many nodes join: how often the operator writes for each, and that it writes nothing once all is done.
 
-Thirty nodes in the fast suite; a thousand with PURSER_LONG_LAB_TESTS=1. benchmarks/operator_scale.py measures times.
+Thirty nodes in the fast suite; a thousand in the gate. benchmarks/operator_scale.py measures times.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.operatorpart import run_operator
 from purser.operator.defining import define
 from purser.operator.policy import CLUSTER_POLICIES
-from tests.lab import IS_LONG
+from tests.tiers import IS_LONG
 
 POLICIES = CLUSTER_POLICIES.raw()
 COUNT = 1000 if IS_LONG else 30

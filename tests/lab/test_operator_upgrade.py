@@ -1,6 +1,6 @@
 """A driver upgrade of many hollow nodes with everything in its way, judged from the watch stream.
 
-Twelve nodes in the fast suite; fifty with PURSER_LONG_LAB_TESTS=1.
+Twelve nodes in the fast tier, fifty in the gate.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from purser.lab.hollow import HollowNodes
 from purser.lab.hollow.node import FAILING_PODS_ANNOTATION, NOT_READY_ANNOTATION
 from purser.lab.settings import LabSettings
 from purser.operator.policy import CLUSTER_POLICIES
-from tests.lab import IS_LONG
 from tests.lab.operator_witness import Witness
+from tests.tiers import IS_LONG
 
 POLICIES = CLUSTER_POLICIES.raw()
 PLAIN, ADMINS, PARALLEL, UNAVAILABLE = (41, 4, 8, 16) if IS_LONG else (5, 2, 4, 8)

@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 from purser.cli import main
+from tests.tiers import some
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCENARIOS = sorted((EXAMPLES / "scenarios").glob("*.yaml"))
+SCENARIOS = some(sorted((EXAMPLES / "scenarios").glob("*.yaml")), 4)
 AT_ONCE = 3
 PURSER = [sys.executable, "-c", "from purser.cli import main; main()"]
 

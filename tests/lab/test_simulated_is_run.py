@@ -3,20 +3,19 @@
 A sample of a published trace is run twice: by `purser.simulator.departures`, and by Purser's webhook, extender and
 binder over HTTPS with the lab's API server and kube-scheduler. Node, GPUs and order of all placements must be equal.
 
-Two of the runs are in the fast suite, more with PURSER_LONG_LAB_TESTS=1. ``PURSER_TIMED_LARGE=1`` adds runs of 400 pods
-on 40 nodes, a minute or two for each policy.
+Two of the runs are in the fast tier, more in the gate; the soak tier adds runs of 400 pods on 40 nodes, a minute or two
+for each policy.
 """
 
-import os
 from collections import Counter
 
 import msgspec
 import pytest
 
 from purser.simulator import departures
-from tests.lab import IS_LONG
 from tests.lab.timed.driver import scheduled, simulated
 from tests.lab.timed.sample import draw
+from tests.tiers import IS_LONG, TIER, Tier
 from tests.unit.simulator import traces
 
 pytestmark = pytest.mark.skipif(not traces.THERE, reason=traces.MISSING)
@@ -29,7 +28,7 @@ LARGE = ("default", 2, 40, 400, 60)
 
 POLICIES = ("purser", "fragmentation", "best-fit")
 MORE_RUNS = [("purser", SAMPLE), ("best-fit", WITH_MODELS)] if IS_LONG else []
-LARGE_RUNS = [(policy, LARGE) for policy in POLICIES] if os.environ.get("PURSER_TIMED_LARGE") else []
+LARGE_RUNS = [(policy, LARGE) for policy in POLICIES] if TIER is Tier.SOAK else []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import yaml
 from purser.lab.cluster import Lab
 from purser.lab.settings import LabSettings, node_choices
 from tests.contract.client import Answer, Api, until
+from tests.tiers import some
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -212,7 +213,7 @@ def check_told(answer: Answer, wanted: tuple[str, ...]) -> None:
         assert part in text
 
 
-@pytest.mark.parametrize("name", PLACED)
+@pytest.mark.parametrize("name", some(tuple(PLACED), 4))
 async def test_placed_as_the_original_would(switch, name):
     wanted = PLACED[name]
     (answer,) = await switch.apply(name)
@@ -240,7 +241,7 @@ async def test_two_shares_meet_on_one_card(switch, system, mib):
     assert {switch.env(pod)["CUDA_DEVICE_MEMORY_LIMIT_0"] for pod in found} == {f"{each}m" for each in mib}
 
 
-@pytest.mark.parametrize("name", WAITING)
+@pytest.mark.parametrize("name", some(tuple(WAITING), 4))
 async def test_what_cannot_run_is_told_what_to_write(switch, name):
     wanted, doc = WAITING[name], switch.manifests[name]
     (answer,) = await switch.apply(name)

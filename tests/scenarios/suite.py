@@ -141,6 +141,7 @@ ROUNDS = 3
 """How often sixteen pods come at once: in another order each time."""
 
 
+@pytest.mark.gate
 async def test_sixteen_half_gpu_pods_at_once_are_two_on_every_card(cluster: Cluster):
     for turn in range(ROUNDS):
         names = [f"half-{turn}-{place}" for place in range(16)]
@@ -174,6 +175,7 @@ async def kill_and_start_scheduler(cluster: Cluster) -> None:
     await cluster.start_scheduler()
 
 
+@pytest.mark.gate
 @pytest.mark.oldest
 @pytest.mark.parametrize("restart", [restart_kubelet, kill_and_start_agent, kill_and_start_scheduler])
 async def test_running_pods_survive_restarts_and_no_share_is_lost_or_given_twice(cluster: Cluster, restart):
@@ -226,6 +228,7 @@ async def _replicas_run(cluster: Cluster, count: int) -> None:
 # --- 6
 
 
+@pytest.mark.gate
 @pytest.mark.oldest
 async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_when_it_recovers(cluster: Cluster):
     await offers(cluster, SLOTS)
@@ -345,6 +348,7 @@ async def test_gpu_pod_that_slipped_past_the_webhook_gets_no_device_and_an_event
 # --- 9
 
 
+@pytest.mark.gate
 async def test_only_the_last_of_many_nodes_fits_and_gets_the_pod_at_the_first_try(cluster: Cluster, hollow_count):
     async with cluster.hollow_nodes(hollow_count) as names:
         await _nodes_known(cluster, names)

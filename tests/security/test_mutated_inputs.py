@@ -1,7 +1,7 @@
 """Every text that somebody else can write, mutated: one error that its reader announces, or a value, and nothing else.
 
-So many inputs as PURSER_FUZZ says, 10 000 without it, of a seed that PURSER_FUZZ_SEED changes. With PURSER_FUZZ the
-growth of memory is looked at, too, and what twice the text costs.
+A thousand inputs in the fast tier, ten thousand in the gate, a million in the soak tier, which looks at the growth of
+memory, too, and at what twice the text costs. PURSER_FUZZ_SEED names another seed.
 """
 
 import json
@@ -80,11 +80,11 @@ from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
 from purser.yaml_reading import read_all_yaml
+from tests.tiers import TIER, Tier
 from tests.unit.scheduler.reviews import container, pod, review
 
-WANTED = int(os.environ.get("PURSER_FUZZ", "10000"))
+WANTED = {Tier.FAST: 1000, Tier.GATE: 10_000, Tier.SOAK: 1_000_000}[TIER]
 SEED = int(os.environ.get("PURSER_FUZZ_SEED", "1"))
-BY_HAND = "PURSER_FUZZ" in os.environ
 
 GRANT = Grant("u-1", "ns", "p", "n1", (ContainerGrant("main", ContainerKind.APP, (DeviceShare("GPU-1", 1000, 10),)),))
 GRANT_TEXT = msgspec.json.encode(GRANT).decode()
@@ -408,7 +408,7 @@ def test_whatever_is_written_is_a_value_or_the_one_error(name: str, tmp_path: Pa
             raise
         if number == count // 5:
             begun = _memory()
-    if BY_HAND and count > 10_000:
+    if TIER is Tier.SOAK and count > 10_000:
         assert _memory() - begun < 64 << 20
 
 
@@ -428,7 +428,7 @@ SHAPES = {
 }
 
 
-if BY_HAND:
+if TIER is Tier.SOAK:
 
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", names())

@@ -4,8 +4,9 @@ import re
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.yaml_text import yaml_text
 
@@ -53,7 +54,7 @@ TEXTS = LIKE_NUMBERS | st.builds(lambda word, case: case(word), WORDS, CASES) | 
 
 
 @given(TEXTS)
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @example("y")
 @example("4123e05")
 @example(".5e1")

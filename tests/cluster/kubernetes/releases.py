@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from purser.lab.driver.compile import cache_folder
-from tests.lab import IS_LONG
+from tests.tiers import TIER, Tier
 
 VARIABLE = "KUBERNETES"
 DEBIAN = "1.20.2"
@@ -32,7 +32,7 @@ NEIGHBOURS = ("nfd",)
 packages which both need are compiled once: half a minute where the module's own versions take six."""
 
 LONG_NEIGHBOURS = ("jobset",)
-"""Likewise, built for tests that take more time than the gate has: PURSER_LONG_LAB_TESTS=1."""
+"""Likewise, built for tests that take more time than the gate has, in the soak tier."""
 
 CRI_V1 = (1, 26)
 """Since then kubelet speaks CRI v1, which is all that containerd 2 does."""
@@ -108,7 +108,7 @@ def folder(name: str, version: str) -> Path:
 def beside(version: str) -> tuple[str, ...]:
     """What is built beside a release of Kubernetes; all else comes from Debian."""
     found = ("etcd", "containerd", "helm") if (1, minor_of(version)) >= CRI_V1 else ()
-    neighbours = (*NEIGHBOURS, *LONG_NEIGHBOURS) if IS_LONG else NEIGHBOURS
+    neighbours = (*NEIGHBOURS, *LONG_NEIGHBOURS) if TIER is Tier.SOAK else NEIGHBOURS
     return (*found, *neighbours) if version == pinned("kubernetes") else found
 
 

@@ -1,22 +1,22 @@
 """The published results, to the last of their digits.
 
-Without PURSER_FGD=all only as much is replayed as takes some seconds.
+Without PURSER_TIER=soak only as much is replayed as takes some seconds.
 """
 
-import os
 from functools import lru_cache
 
 import msgspec
 import pytest
 from tests.conformance.fgd import published, trace
 from tests.conformance.fgd.replay import Replay, replay
+from tests.tiers import TIER, Tier, some
 
 from purser.core.placement import kernels
 from purser.core.placement.kernels import plain
 from purser.core.placement.policies import Setting, policy
 
 THERE = trace.there()
-ALL = os.environ.get("PURSER_FGD") == "all"
+ALL = TIER is Tier.SOAK
 DEFAULT_SEEDS = [seed for workload, seed in THERE if workload == "default"]
 FAST = {"default", "cpu250", "gpushare100", "gpuspec33", "multigpu50"}
 """Of each kind the one that differs most from the default."""
@@ -38,7 +38,7 @@ def run(workload: str, seed: int, name: str) -> Replay:
     return replay(trace.fleet_of(read_), read_.pods, chosen, read_.mix)
 
 
-@pytest.mark.parametrize("name", published.POLICIES)
+@pytest.mark.parametrize("name", some(published.POLICIES, 4))
 @pytest.mark.parametrize("seed", DEFAULT_SEEDS if ALL else DEFAULT_SEEDS[:1])
 def test_allocation_of_the_default_workload_is_that_of_each_published_run(seed: int, name: str) -> None:
     result = run("default", seed, name)
@@ -46,6 +46,7 @@ def test_allocation_of_the_default_workload_is_that_of_each_published_run(seed: 
     assert allocation == pytest.approx(published.DEFAULT[seed][published.POLICIES.index(name)], abs=DIGIT)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", published.POLICIES if ALL else ["fragmentation"])
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_allocation_is_about_the_published_mean_of_each_workload(workload: str, name: str) -> None:
@@ -73,6 +74,7 @@ def test_as_many_pods_are_placed_and_fail_as_in_the_original_and_the_same_is_lef
     assert msgspec.structs.astuple(result.causes) == pytest.approx(msgspec.structs.astuple(expected.causes), abs=5)
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(not DEFAULT_SEEDS, reason="no event orders of the default workload")
 def test_random_does_as_well_as_the_published_random() -> None:
     seeds = DEFAULT_SEEDS if ALL else DEFAULT_SEEDS[:1]
@@ -82,6 +84,7 @@ def test_random_does_as_well_as_the_published_random() -> None:
     assert means == pytest.approx(published.RANDOM_MEANS["default"], abs=0.3 if len(seeds) > 4 else 0.3 + 0.33)
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(kernels.used is plain or not DEFAULT_SEEDS, reason="needs numba and the default workload")
 def test_both_kernels_make_the_same_decisions_throughout_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = DEFAULT_SEEDS[0]

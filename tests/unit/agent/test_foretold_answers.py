@@ -1,8 +1,9 @@
 """What placement foretells of the agent is what the agent answers, whatever kubelet asks."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.agent.builders import A, B, C, part, slot, slots
 
 from purser.agent.admission import AllocateCall, PreferredAllocationCall
@@ -36,7 +37,7 @@ def preferred(granted, size, available, must_include):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(grants, st.integers(0, 4), some_ids, st.frozensets(st.sampled_from(IDS), max_size=2))
 @example(part("main", A), 1, frozenset({slot(A, 1)}), frozenset(slots(A, count=2)))
 @example(part("main", A, B), 2, frozenset({slot(B, 1)}), frozenset({slot(A, 1)}))
@@ -45,7 +46,7 @@ def test_the_preferred_ids_are_foretold(granted, size, available, must_include):
     assert predicted == answered
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(grants, some_ids)
 def test_the_allocation_is_foretold(granted, ids):
     predicted = foretold(Allocate(("u", "main"), GPU_RESOURCE, ids, KubeletState()), granted)

@@ -4,8 +4,9 @@ A model kubelet admits pods one at a time as the real ones do. Whatever happens,
 grant's devices, and without leftovers every call is resolved.
 """
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.agent.builders import A, B, C, D, grant, grants_of, init, listed, part, slot
 
 from purser.agent.admission import AllocateCall, PreferredAllocationCall, resolve
@@ -74,7 +75,7 @@ def nodes(draw):
     return draw(st.permutations(grants)), [draw(st.none() | st.integers(0, 3)) for _ in grants]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes())
 def test_no_container_is_ever_given_another_grants_share(node):
     grants, stops = node
@@ -85,7 +86,7 @@ def test_no_container_is_ever_given_another_grants_share(node):
                 assert set(turn.part.shares) == set(wanted.shares)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes())
 def test_every_call_is_resolved_to_its_pod_when_rejected_pods_are_known_to_have_ended(node):
     grants, stops = node

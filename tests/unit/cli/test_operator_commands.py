@@ -60,6 +60,7 @@ def write(path, obj):
     return path
 
 
+@pytest.mark.gate
 async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_without_a_trace(cluster, tmp_path):
     await cluster.client.create(CLUSTER_POLICIES, POLICY)
     code, out, _ = await operator(cluster, "run", "--dry-run", "--image=purser.test/purser:1")
@@ -104,6 +105,7 @@ async def test_it_runs_until_it_is_told_to_stop_shows_what_it_would_do_and_goes_
     assert out.endswith("nothing of the operator is left\n")
 
 
+@pytest.mark.gate
 async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_so(cluster):
     kept = {"metadata": {"name": "policy", "finalizers": ["foreign.io/keep"]}, "spec": {}}
     await cluster.client.create(CLUSTER_POLICIES, kept)
@@ -176,6 +178,7 @@ def test_a_policy_to_preview_is_one_object(tmp_path):
     assert "there are 2 objects in it" in err
 
 
+@pytest.mark.gate
 async def test_a_policy_with_a_field_that_nobody_knows_is_misuse(cluster, tmp_path):
     wrong = {"apiVersion": "purser.dev/v1alpha1", "kind": "ClusterPolicy", **POLICY}
     path = write(tmp_path / "wrong.yaml", wrong | {"spec": {"driver": {"versoin": "1"}}})
@@ -195,11 +198,13 @@ async def test_who_stops_reading_a_preview_gets_no_traceback(cluster, tmp_path):
     assert err == b""
 
 
+@pytest.mark.gate
 async def test_what_would_change_of_the_definition_is_shown(cluster):
     assert (await operator(cluster, "crd", "--apply", "--dry-run"))[:2] == (0, "nothing to write\n")
     assert (await operator(cluster, "crd", "--dry-run"))[0] == 2
 
 
+@pytest.mark.gate
 async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(cluster):
     code, out, err = await operator(cluster, "import")
     assert (code, out) == (1, "")
@@ -250,6 +255,7 @@ def test_a_policy_to_act_on_is_applied_and_not_given_as_an_option(tmp_path):
     assert "--dry-run" in err
 
 
+@pytest.mark.gate
 async def test_discovery_writes_what_the_node_is(cluster, tmp_path):
     (tmp_path / "host/etc").mkdir(parents=True)
     (tmp_path / "host/etc/os-release").write_text("ID=debian\nVERSION_ID=12\n")

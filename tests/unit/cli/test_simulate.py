@@ -35,6 +35,7 @@ def lists(tmp_path: Path) -> list[object]:
     return ["--nodes", tmp_path / "nodes.csv", "--pods", tmp_path / "pods.csv"]
 
 
+@pytest.mark.gate
 def test_the_demonstration_works_at_once_and_quietly() -> None:
     purser = Path(sys.executable).with_name("purser")
     done = subprocess.run([purser, "simulate", "--demo", "--jobs", "1"], capture_output=True, text=True)
@@ -105,6 +106,7 @@ def test_nodes_and_pods_may_come_from_one_yaml_file(tmp_path: Path) -> None:
     assert found["policies"][0]["allocation_percent"]["100"] == 100
 
 
+@pytest.mark.gate
 def test_bounds_and_a_report_are_made_when_asked_for(lists: list[object], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     done = simulate(*lists, "--policy", "best-fit", "--bound", "--report", page)

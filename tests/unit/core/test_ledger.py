@@ -4,9 +4,9 @@ from collections import defaultdict
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from tests.tiers import examples
 
 from purser.core.fleet import Fleet, node_state
 from purser.core.grant.quota import Demand, grant_demand
@@ -301,5 +301,5 @@ class Book(RuleBasedStateMachine):
         assert len({n for numbers in by_key.values() for n in numbers}) == len(by_key)
 
 
-Book.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+Book.TestCase.settings = examples(25, stateful_step_count=30)
 TestAnyHistory = Book.TestCase

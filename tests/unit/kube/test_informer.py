@@ -2,8 +2,9 @@ import asyncio
 
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.kube.servers import (
     HastyClock,
     ManualClock,
@@ -371,7 +372,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(script=st.lists(steps, max_size=40), seed=st.integers(0, 99))
 def test_after_any_sequence_of_changes_and_faults_the_store_equals_the_server(script, seed):
     asyncio.run(_follow(script, seed))

@@ -1,8 +1,9 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.kube.servers import ManualClock, eventually
 
 from purser.kube import QueueClosed, WorkQueue, run_workers
@@ -126,7 +127,7 @@ async def test_a_reconcile_that_fails_is_tried_again_and_stops_nobody():
     await asyncio.wait_for(workers, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(script=st.lists(st.sampled_from(["a", "b", "c", "yield"]), max_size=60), workers=st.integers(1, 4))
 def test_every_change_is_seen_and_no_key_is_worked_on_twice_at_once(script, workers):
     asyncio.run(_feed(script, workers))

@@ -123,6 +123,7 @@ async def test_nothing_is_shown_of_a_policy_in_the_cluster_that_cannot_be_read(t
             assert not isinstance(refused.value, MisusedError)
 
 
+@pytest.mark.gate
 async def test_what_an_operator_in_another_namespace_does_is_shown_from_there(installed):
     await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
     for show in (
@@ -141,6 +142,7 @@ async def test_no_upgrade_is_planned_for_a_policy_that_would_be_ignored(installe
     assert [[node.name for node in wave] for wave in found.waves] == [["n0"]]
 
 
+@pytest.mark.gate
 async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
     lines = []
     assert await preview(installed.client, NAMESPACE, None, lines.append) == 0, lines
@@ -155,6 +157,7 @@ async def test_without_an_image_and_objects_it_is_said_which_one_is_shown(tmp_pa
         assert lines[0] == "no image of Purser's own is in the cluster: purser:latest is shown, --image says another"
 
 
+@pytest.mark.gate
 async def test_everything_that_goes_on_the_way_out_is_shown_also_what_goes_last(installed):
     client = installed.client
     user = pod("user", "n0")
@@ -180,6 +183,7 @@ async def test_everything_that_goes_on_the_way_out_is_shown_also_what_goes_last(
     assert installed.cluster.writes == []
 
 
+@pytest.mark.gate
 async def test_without_the_option_the_definition_stays(installed):
     lines = []
     await preview_uninstall(installed.client, NAMESPACE, lines.append)

@@ -170,6 +170,7 @@ async def _at_rest(one):
     assert one.cluster.writes == []
 
 
+@pytest.mark.gate
 async def test_what_somebody_adds_where_all_is_the_operators_goes_and_then_nothing_is_written(one):
     async with one.operator():
         await one.ready()
@@ -199,6 +200,7 @@ CHANGED_KEYS = {
 """What somebody changes of the exporter's objects: that by which the server tells items of a list apart."""
 
 
+@pytest.mark.gate
 async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_one(one):
     async with one.operator():
         await one.ready()
@@ -214,6 +216,7 @@ async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_o
     await _at_rest(one)
 
 
+@pytest.mark.gate
 async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
     async with stack(tmp_path, nodes=3) as three:
         three.kubelets.fail("n1", "driver")
@@ -233,6 +236,7 @@ async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_pa
             await three.ready()
 
 
+@pytest.mark.gate
 async def test_a_node_that_joins_waits_for_its_own_driver(one):
     async with one.operator():
         await one.ready()
@@ -250,6 +254,7 @@ async def test_a_node_that_joins_waits_for_its_own_driver(one):
         assert (await labels(one, "late"))[Operand.DCGM_EXPORTER.deploy_label] == "true"
 
 
+@pytest.mark.gate
 async def test_a_node_that_others_write_to_all_the_time_becomes_complete_too(one):
     """The operator's patches are made on condition of a version: most of them come in time."""
 
@@ -292,6 +297,7 @@ async def test_a_second_policy_is_ignored_and_says_so(one):
         assert "policy" in (await one.condition("Ready", "younger"))["message"]
 
 
+@pytest.mark.gate
 async def test_a_policy_that_makes_no_sense_says_so_and_leaves_everything_as_it_is(one):
     async with one.operator():
         await one.ready()
@@ -314,6 +320,7 @@ async def test_a_policy_that_makes_no_sense_says_so_and_leaves_everything_as_it_
         assert {each["metadata"]["uid"] for each in (await one.client.list(DAEMON_SETS, NAMESPACE)).items} == before
 
 
+@pytest.mark.gate
 async def test_a_cordon_that_somebody_sets_just_before_the_operators_own_stays_theirs(one):
     """In the moment between what the operator saw of the node and its write."""
     cordons = []
@@ -367,6 +374,7 @@ async def test_a_write_that_the_server_refuses_is_told_for_as_long_as_it_does(on
         assert (await one.condition("Degraded"))["status"] == "False"
 
 
+@pytest.mark.gate
 async def test_beside_another_operator_nothing_is_written_until_it_has_left(one):
     rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
     await one.client.create(DEFINITIONS, rivals)
@@ -386,6 +394,7 @@ async def test_beside_another_operator_nothing_is_written_until_it_has_left(one)
         assert (await labels(one, "late"))[Operand.TOOLKIT.deploy_label] == "true"
 
 
+@pytest.mark.gate
 async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_gone(one, monkeypatch):
     monkeypatch.setattr(importlib.import_module("purser.operator.deciding.reconcile"), "LOOK_ELSEWHERE_S", 0.1)
     await one.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
@@ -414,6 +423,7 @@ async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_go
         assert (await ready())[0] == 200
 
 
+@pytest.mark.gate
 async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_acts(tmp_path, quiet):
     async with stack(tmp_path) as two:
         await two.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
@@ -459,6 +469,7 @@ async def test_who_lost_the_lease_writes_nothing_more(one):
         assert one.cluster.writes == []
 
 
+@pytest.mark.gate
 async def test_an_api_server_that_goes_away_for_a_while_is_waited_for(one):
     async with one.operator():
         await one.ready()
@@ -492,6 +503,7 @@ async def leads_no_more(port):
     return not await metrics(port) & LEADERS
 
 
+@pytest.mark.gate
 async def test_gauges_are_told_by_the_leader_only(one):
     """A replica that says nothing leaves a sum or a maximum over all replicas as the leader has it."""
     async with one.operator("first") as first:
@@ -535,6 +547,7 @@ async def test_metrics_have_the_known_names_and_health_is_told(one):
         await eventually(told)
 
 
+@pytest.mark.gate
 async def test_events_are_said_once(one):
     async with one.operator():
         await one.ready()

@@ -77,6 +77,7 @@ def test_a_certificate_is_renewed_before_it_ends_and_for_new_names():
     assert renewed(material, (*NAMES, "other.svc"), NOW).serving != material.serving
 
 
+@pytest.mark.gate
 def test_over_years_everybody_who_has_yesterdays_bundle_trusts_todays_certificate():
     now, material, authorities = NOW, renewed(None, NAMES, NOW), set()
     bundle = material.ca_bundle

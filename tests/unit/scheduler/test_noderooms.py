@@ -3,10 +3,10 @@ recount would find.
 """
 
 import msgspec
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from structlog.testing import capture_logs
+from tests.tiers import examples
 from tests.unit.core.fleet.reader import Reader
 
 from purser.core.fleet import Fleet, NodeRoom
@@ -231,4 +231,4 @@ class Events(RuleBasedStateMachine):
 
 
 TestEvents = Events.TestCase
-TestEvents.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestEvents.settings = examples(100, stateful_step_count=40)

@@ -11,8 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.scheduler.certificates import make_authority
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
@@ -350,7 +351,7 @@ def bodies(draw):
     return json.dumps(draw(json_values)).encode()
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(WEBHOOK + EXTENDER), bodies()), min_size=5, max_size=20))
 def test_no_body_brings_the_server_down(requests):
     async def scenario():

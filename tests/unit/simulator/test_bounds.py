@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.simulator.builders import as_listed, node, share, whole, workload
 
 from purser.simulator import arrivals, demo
@@ -63,7 +64,7 @@ def test_patterns_are_those_to_which_no_share_can_be_added() -> None:
     assert (sorted(found), sizes) == ([(1, 1), (3, 0)], (300, 600))
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30, unique=True))
 def test_patterns_are_within_a_gpu_and_few_enough(sizes: list[int]) -> None:
     found, rounded = patterns(sorted(sizes))

@@ -3,9 +3,10 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from tests.tiers import examples
 from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
@@ -146,10 +147,10 @@ def _memory(gpu: GpuFacts, take: Take) -> int:
 
 
 TestEvents = Events.TestCase
-TestEvents.settings = settings(max_examples=40, stateful_step_count=40)
+TestEvents.settings = examples(40, stateful_step_count=40)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(st.sampled_from(["put", "remove", "take"]), min_size=1))
 def test_every_change_is_stamped_on_its_row_and_on_no_other(events: list[str]) -> None:
     fleet = fleets.fleet_of([FleetNodeFacts(name, (GpuFacts("T4", 1000, 2),)) for name in NAMES])

@@ -3,8 +3,9 @@
 import importlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.fleet.test_arrays import NAMES, node_contents
 
 from purser.core.fleet import Fleet, NodeRoom
@@ -52,7 +53,7 @@ def contents(live: LiveArrays) -> dict[str, object]:
     return known
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(batches=st.lists(st.lists(EVENTS, max_size=6), max_size=8))
 def test_after_any_events_they_are_as_if_built_now(batches: list[list[tuple[str, str, int, int]]]) -> None:
     fleet = Fleet()

@@ -48,6 +48,7 @@ def test_both_ways_to_value_subsets_follow_the_rule(values_of: Callable[[Scores,
             assert tuple(p for p in asked.available if found >> p & 1) == expected(node, asked), (node.scores, asked)
 
 
+@pytest.mark.gate
 def test_it_follows_the_rule_on_nine_gpus_too() -> None:
     random = Random(9)
     for _ in range(40):

@@ -3,9 +3,10 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.tiers import examples
 
 from purser.core.kubelet import memorymanager
 from purser.core.kubelet.admission import admit
@@ -293,7 +294,7 @@ def pods(draw) -> KubeletPod:
     return KubeletPod(draw(uids), tuple(containers), draw(st.sampled_from([QosClass.GUARANTEED, QosClass.BURSTABLE])))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_whatever_passes_can_be_predicted(data) -> None:
     hardware = data.draw(machines())

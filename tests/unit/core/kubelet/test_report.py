@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.kubelet.config import (
     CpuOptions,
@@ -132,7 +133,7 @@ def memories(draw):
     return MemoryState(nodes, draw(st.dictionaries(keys, blocks, max_size=3)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_what_is_reported_comes_back_exactly(data):
     node = KubeletNode(data.draw(configs()), data.draw(machines()))
@@ -144,7 +145,7 @@ def test_what_is_reported_comes_back_exactly(data):
     assert encode(report_of(node_of(report), state_of(report))) == text
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(ids, max_size=60))
 def test_ids_are_only_written_shorter(found):
     assert sorted(expand(compact(found), 1000)) == sorted(set(found))
@@ -161,7 +162,7 @@ def shape(state: KubeletState):
     return counts
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_anonymous_devices_are_as_many_as_before_and_held_by_the_same(data):
     state = data.draw(states((1, 36, 2)))
@@ -291,7 +292,7 @@ def test_a_machine_that_makes_no_sense_is_an_error(group):
         node_of(report)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_a_damaged_text_is_refused_or_read_but_never_crashes(data):
     node = KubeletNode(data.draw(configs()), data.draw(machines()))

@@ -172,6 +172,7 @@ def test_the_shapes_that_were_not_asked_for_the_longest_are_forgotten(monkeypatc
     assert len(evaluator._verdicts) == 8
 
 
+@pytest.mark.gate
 def test_states_that_no_node_has_any_more_are_forgotten(decided: list[str]) -> None:
     state = fleet(2)
     evaluator = Evaluator(state, BINPACK)

@@ -1,8 +1,9 @@
 """All nodes at once or each by itself: the same fit, and the others are refused in the same words."""
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.fleet import Fleet
 from purser.core.grant.quota import UNLIMITED, Room
@@ -92,7 +93,7 @@ def fleet_state():  # type: ignore[no-untyped-def]
     return GrantState.RUNNING
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
     fleet, policy = Fleet(), Policy(data.draw(st.sampled_from([NodePolicy.BINPACK, NodePolicy.PURSER])))

@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.fleet import Fleet, NodeState, node_state
 from purser.core.ledger import Usage
@@ -161,7 +162,7 @@ containers = st.lists(st.tuples(st.sampled_from(ContainerKind), requests), min_s
 policies = st.lists(st.sampled_from(GpuPolicy), min_size=1, max_size=2, unique=True).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(containers, policies), max_size=8), st.lists(st.integers(0, 1), min_size=1, max_size=4))
 def test_whatever_placement_decides_the_book_accepts(
     pods: list[tuple[list[tuple[ContainerKind, DeviceRequest]], tuple[GpuPolicy, ...]]], numas: list[int]
@@ -182,7 +183,7 @@ def test_whatever_placement_decides_the_book_accepts(
     assert fleet.ledger.violations() == ()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1000)), min_size=1, max_size=6), st.integers(1, 3), policies
 )

@@ -3,8 +3,9 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.fleet import Fleet
 from purser.core.kubernetes.selectors import Requirement, Selector
@@ -152,7 +153,7 @@ def request_of(uid: str, memory: int, cards: int = 1, priority: int = 0) -> PodR
 pods = st.tuples(st.integers(100, 1000), st.integers(1, 3), st.integers(0, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(pods, max_size=12), st.tuples(st.integers(100, 1000), st.integers(1, 3), st.integers(0, 5)))
 def test_victims_suffice_none_is_superfluous_and_none_is_as_important(
     there: list[tuple[int, int, int]], comes: tuple[int, int, int]

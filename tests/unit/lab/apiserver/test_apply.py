@@ -4,8 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.lab.apiserver import managed
 from purser.lab.apiserver.errors import StatusError
@@ -157,7 +158,7 @@ def test_a_set_of_paths_survives_being_written(fields: Any) -> None:
     assert from_fields_v1(to_fields_v1(paths)) == paths
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(THINGS)
 def test_removing_everything_that_was_set_leaves_nothing(fields: Any) -> None:
     obj = copy.deepcopy(fields)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.lab.apiserver import jsonio, protobuf, structural
 from purser.lab.apiserver.decode import Unknown, decode
@@ -122,7 +123,7 @@ def test_zero_survives_where_it_means_something() -> None:
     assert body["spec"] == {"replicas": 0}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=80), st.booleans())
 def test_any_bytes_are_protobuf_or_refused(data: bytes, wrapped: bool) -> None:
     try:

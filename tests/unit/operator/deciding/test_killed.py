@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.lab import IS_LONG
+from tests.tiers import IS_LONG
 from tests.unit.operator.world import World
 
 from purser.operator.model import Action, Adopt, NodeWorkload
@@ -202,6 +202,7 @@ def test_killed_at_any_write_it_ends_the_same(story: Sequence[Step], before: Ste
     assert not any(node.unschedulable for node in expected.nodes.values())
 
 
+@pytest.mark.gate
 def test_stories_come_to_what_they_tell() -> None:
     world, _ = told((upgrade,), ready)
     assert {each["driver"] for each in world.status()["pools"]} == {"600.1.1"}

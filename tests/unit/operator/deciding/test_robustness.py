@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.operator.world import World
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
@@ -42,7 +43,7 @@ JSON = st.recursive(
         optional={key: st.text(max_size=8) for key in ("os_image", "kernel", "runtime", "boot_id", "kubelet_version")},
     ),
 )
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str, str], fields: dict[str, str]) -> None:
     world = World()
     world.add_policy(finalizers=[names.FINALIZER])
@@ -58,7 +59,7 @@ def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str
 
 
 @given(status=JSON, spec=JSON, annotations=st.none() | st.dictionaries(st.sampled_from(ANNOTATIONS), WORDS))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_whatever_a_policy_says(status: Any, spec: Any, annotations: Any) -> None:
     world = World()
     world.add_policy(finalizers=[names.FINALIZER], annotations=annotations)

@@ -3,9 +3,10 @@ from under its users, and when all is quiet again every node has what it should 
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.tiers import examples
 from tests.unit.operator.world import Died, World
 
 from purser.core.kubernetes.taints import Taint
@@ -256,6 +257,4 @@ class Fleet(RuleBasedStateMachine):
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestFleet.settings = examples(25, stateful_step_count=30, suppress_health_check=list(HealthCheck))

@@ -4,8 +4,9 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
@@ -65,7 +66,7 @@ def test_the_version_of_a_driver_is_not_part_of_its_pool() -> None:
 
 
 @given(st.text(min_size=1, max_size=80), st.text(max_size=80))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_pools_name_fits_labels_and_objects(version: str, kernel: str) -> None:
     labels = {
         "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",

@@ -4,8 +4,9 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.operator.manifests.objects import difference, projection, removal, why_apply
 from purser.operator.model import AppliedObject
@@ -120,7 +121,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_whatever_is_compared_an_equal_value_has_no_difference_and_nothing_crashes(one: Any, other: Any) -> None:
     assert difference(one, one) == []
     assert (projection(one, other) == other) == (difference(one, other) == [])
@@ -290,7 +291,7 @@ def test_what_a_server_adds_to_an_apply_again_and_again_is_no_drift() -> None:
 
 
 @given(JSON, JSON)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_whatever_is_taken_away_leaves_nothing_to_take_away(one: Any, other: Any) -> None:
     live, wanted = {"kind": "ConfigMap", "data": one}, {"kind": "ConfigMap", "data": other}
     assert removal(merge_patched(live, removal(live, wanted)), wanted) == {}

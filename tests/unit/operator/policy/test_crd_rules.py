@@ -4,8 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.operator.judge import RULES, matches, program, raw, refusals, rules
 
 from purser.core.kubernetes.selectors import PATTERN, SelectorError, parse
@@ -129,7 +130,7 @@ def policy(**upgrade: Any) -> dict[str, Any]:
 ONE = {"name": "A", "value": "1"}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(specs())
 @example(policy(maxUnavailable=0))
 @example(policy(maxUnavailable=-1))
@@ -191,7 +192,7 @@ def test_a_selector_by_what_a_node_is_or_people_write_is_taken_by_both(label: st
     assert (operator_says(spec), refusals(spec)) == ("", [])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text("ab=!,() \t\r\n\u00a0inot-/.", max_size=14))
 @example("a in (b, c),!d , e!=f,g notin(),h==")
 @example("a=b\n")

@@ -109,6 +109,7 @@ async def test_what_belongs_to_an_operator_in_another_namespace_is_left_alone_an
         await installed.ready()
 
 
+@pytest.mark.gate
 async def test_from_a_namespace_that_is_not_there_nothing_is_removed(installed):
     """Where the lease cannot be, nobody could be asked to clean up."""
     with pytest.raises(UninstallError, match="there is no namespace nowhere"):
@@ -126,6 +127,7 @@ async def test_without_an_operator_the_command_cleans_up_itself(installed):
         await installed.client.get(LEASES, LEASE, NAMESPACE)
 
 
+@pytest.mark.gate
 async def test_cordons_of_the_operator_are_lifted_and_those_of_others_stay(installed):
     async with installed.operator():
         await installed.ready()
@@ -138,6 +140,7 @@ async def test_cordons_of_the_operator_are_lifted_and_those_of_others_stay(insta
     assert cordoned == [None, True]
 
 
+@pytest.mark.gate
 async def test_the_definition_goes_when_it_is_asked_for(installed):
     async with installed.operator():
         await installed.ready()
@@ -147,6 +150,7 @@ async def test_the_definition_goes_when_it_is_asked_for(installed):
         await installed.client.get(DEFINITIONS, "clusterpolicies.purser.dev")
 
 
+@pytest.mark.gate
 async def test_where_nothing_is_installed_nothing_is_done(tmp_path):
     """An agent that the chart installed without an operator keeps its inventory."""
     async with stack(tmp_path) as empty:
@@ -158,6 +162,7 @@ async def test_where_nothing_is_installed_nothing_is_done(tmp_path):
         assert await preview_uninstall(empty.client, NAMESPACE, print) == 0
 
 
+@pytest.mark.gate
 async def test_what_agents_wrote_goes_after_a_policy_that_was_deleted_by_hand(installed):
     """The agents went with it, and nobody but this command takes away what they wrote."""
     async with installed.operator():
@@ -178,6 +183,7 @@ async def test_what_agents_wrote_goes_after_a_policy_that_was_deleted_by_hand(in
         assert len(await amounts_of(installed, "n1")) == 4
 
 
+@pytest.mark.gate
 async def test_nodes_are_looked_at_once_more_before_nothing_is_left(tmp_path):
     async with stack(tmp_path) as found:
         found.before = {"n0": await meta(found, "n0")}
@@ -199,6 +205,7 @@ async def test_nodes_are_looked_at_once_more_before_nothing_is_left(tmp_path):
         assert writes == ["ours", "an agent's", "ours"]
 
 
+@pytest.mark.gate
 async def test_it_can_be_broken_off_anywhere_and_run_again(installed):
     """Broken off after each write in turn."""
     async with installed.operator():
@@ -219,6 +226,7 @@ async def remove_step_by_step(stack):
         await asyncio.gather(work, return_exceptions=True)
 
 
+@pytest.mark.gate
 async def test_what_does_not_go_in_time_is_named(installed):
     async with installed.operator():
         await installed.ready()
@@ -227,6 +235,7 @@ async def test_what_does_not_go_in_time_is_named(installed):
         await remove(installed, timeout_s=5.0)
 
 
+@pytest.mark.gate
 async def test_what_is_waited_for_is_said(installed, monkeypatch):
     monkeypatch.setattr(uninstalling, "SAY_S", 0.1)
     async with installed.operator():
@@ -243,6 +252,7 @@ async def test_what_is_waited_for_is_said(installed, monkeypatch):
         assert len(await wanted()) == 1, "nothing is said twice in a row"
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("runs", [True, False], ids=["an operator runs", "no operator runs"])
 async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed, runs, monkeypatch):
     monkeypatch.setattr(uninstalling, "SAY_S", 0.1)
@@ -272,6 +282,7 @@ async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed
         await assert_nothing_is_left(installed)
 
 
+@pytest.mark.gate
 async def test_what_is_refused_is_said_with_the_words_of_the_server(installed):
     async with installed.operator():
         await installed.ready()
@@ -289,6 +300,7 @@ async def test_what_is_refused_is_said_with_the_words_of_the_server(installed):
     assert said.count(refused) == 1
 
 
+@pytest.mark.gate
 async def test_a_node_that_is_away_holds_nothing_up(installed):
     """Its agent's pod is there for ever, and what agents wrote on the other nodes goes all the same."""
     async with installed.operator():
@@ -301,6 +313,7 @@ async def test_a_node_that_is_away_holds_nothing_up(installed):
     assert (await installed.client.list(CLUSTER_POLICIES)).items == []
 
 
+@pytest.mark.gate
 async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
     async with installed.operator():
         await installed.ready()
@@ -312,6 +325,7 @@ async def test_a_dry_run_shows_what_would_go_and_writes_nothing(installed):
     assert installed.cluster.writes == []
 
 
+@pytest.mark.gate
 async def test_a_dry_run_of_a_settled_cluster_shows_nothing(installed):
     async with installed.operator():
         await installed.ready()
@@ -319,6 +333,7 @@ async def test_a_dry_run_of_a_settled_cluster_shows_nothing(installed):
     assert await preview(installed.client, NAMESPACE, IMAGE, print) == 0
 
 
+@pytest.mark.gate
 async def test_a_dry_run_shows_what_another_policy_would_change(installed):
     async with installed.operator():
         await installed.ready()
@@ -337,6 +352,7 @@ async def test_a_dry_run_shows_what_another_policy_would_change(installed):
     assert len([line for line in lines if line.startswith("apply DaemonSet ")]) == 1, "of the others nothing changes"
 
 
+@pytest.mark.gate
 async def test_a_node_that_joined_while_nobody_ran_is_left_alone(installed):
     async with installed.operator():
         await installed.ready()

@@ -5,8 +5,9 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.operator.upgrade.both_machines import BothMachines, mig_is_settled
 from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, workload
 
@@ -81,7 +82,7 @@ def live_through(cluster: Cluster, luck: random.Random, rounds: int) -> None:
         assert not cluster.violations
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 2**32))
 def test_bounds_hold_whatever_happens_and_in_the_end_every_node_is_done(seed: int) -> None:
     luck = random.Random(seed)
@@ -102,7 +103,7 @@ def test_bounds_hold_whatever_happens_and_in_the_end_every_node_is_done(seed: in
         assert not marks(node)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 2**32))
 @example(seed=16880)  # a newer driver was due while a MIG change was under way during validation
 def test_upgrades_and_mig_changes_together_keep_to_the_bounds_while_pools_join(seed: int) -> None:

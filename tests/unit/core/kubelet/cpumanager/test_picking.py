@@ -1,8 +1,9 @@
 """The algorithms: what each prefers."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.kubelet.cpumanager.machines import machine, node
 
 from purser.core.kubelet.config import CpuOptions
@@ -102,7 +103,7 @@ OPTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(CHOICES, OPTIONS, st.sampled_from(VERSIONS), st.integers(0, (1 << 162) - 1), st.data())
 def test_whatever_is_picked_is_available_and_as_many_as_asked_for(
     shape: dict[str, int], options: CpuOptions, version: tuple[int, int, int], some: int, data: st.DataObject

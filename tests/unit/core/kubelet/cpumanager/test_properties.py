@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.kubelet.cpumanager.machines import container, machine, node, pod
 
 from purser.core.kubelet.cpumanager import allocate, free_all_but, hints, pod_hints, start
@@ -81,7 +82,7 @@ def check(on: KubeletNode, state: CpuState, pods: Mapping[str, KubeletPod]) -> N
     assert everything == on.machine.all_cpus & ~strictly, "no CPU is lost"
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(NODES), STEPS)
 def test_exclusive_cpus_never_overlap_and_freed_ones_return(on: KubeletNode, steps: list[tuple]) -> None:  # type: ignore[type-arg]
     fresh = start(on)
@@ -104,7 +105,7 @@ def test_exclusive_cpus_never_overlap_and_freed_ones_return(on: KubeletNode, ste
     assert free_all_but(state, ()) == fresh
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(NODES), CONTAINERS, MASKS)
 def test_admitting_a_pod_again_changes_nothing(
     on: KubeletNode, containers: list[tuple[ContainerKind, float]], mask: int | None
@@ -117,7 +118,7 @@ def test_admitting_a_pod_again_changes_nothing(
         assert admit(on, once, asks, mask) is once
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(NODES), st.integers(1, 16), st.integers(0, (1 << 16) - 1))
 def test_where_there_is_a_hint_its_nodes_alone_are_enough(on: KubeletNode, cpus: int, default: int) -> None:
     fresh = start(on)

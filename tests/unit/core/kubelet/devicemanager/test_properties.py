@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.kubelet.asks import Allocate, Answer, Ask, CallFailed
 from purser.core.kubelet.devicemanager import (
@@ -148,7 +149,7 @@ def check(world: World) -> None:
             assert gives_back(world.rules, world.pods[uid][place]), f"{device} is held by {of}"
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(VERSIONS), device_lists | roomy, steps, st.data())
 def test_no_device_has_two_holders(
     version: str, devices: list[PluginDevice], steps: list[Step], data: st.DataObject
@@ -160,7 +161,7 @@ def test_no_device_has_two_holders(
         check(world)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.sampled_from(VERSIONS), device_lists, pods, st.data())
 def test_pods_that_are_admitted_again_after_a_restart_keep_what_they_have(
     version: str, devices: list[PluginDevice], containers: list[tuple[ContainerKind, int, int]], data: st.DataObject
@@ -178,7 +179,7 @@ def test_pods_that_are_admitted_again_after_a_restart_keep_what_they_have(
         assert held == held_by(again, (uid, name))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.sampled_from(VERSIONS), device_lists, st.integers(1, 4), st.booleans())
 def test_what_a_hint_promises_can_be_had(version: str, devices: list[PluginDevice], n: int, prefers: bool) -> None:
     """Aligned wherever no device has several NUMA nodes: of those kubelets before 1.22 looked at one only."""

@@ -1,7 +1,8 @@
 """Whatever comes and goes: no byte is given twice, groups stay whole, and what is freed is free."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 
 from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.masks import nodes_of
@@ -51,7 +52,7 @@ def check(state: MemoryState) -> None:
         assert taken == sum(block.size for block in held if block.resource == resource)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(machines, steps, st.data())
 def test_nothing_is_given_twice_and_what_is_freed_is_free(machine, steps, data) -> None:
     node = node_of(*machine)
@@ -65,7 +66,7 @@ def test_nothing_is_given_twice_and_what_is_freed_is_free(machine, steps, data) 
     assert free_all_but(state, ()) == fresh
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(machines, amounts, st.integers(0, 4))
 def test_every_hint_of_an_unused_node_can_be_met_and_the_preferred_ones_are_narrowest(machine, memory, huge) -> None:
     node = node_of(*machine)

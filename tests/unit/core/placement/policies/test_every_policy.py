@@ -5,8 +5,9 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.placement.policies.fleets import PAIRS, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
@@ -15,7 +16,7 @@ from purser.core.placement.shape import PodShape, memory_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place
 
 PODS = st.lists(shapes(), min_size=1, max_size=12)
-few = settings(max_examples=10)  # for each of a dozen policies
+few = examples(10)  # for each of a dozen policies
 every_policy = pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 
 

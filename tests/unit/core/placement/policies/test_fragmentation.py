@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.placement.policies.fleets import MIX, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
@@ -45,7 +46,7 @@ def causes_of(fleet: FleetArrays, row: int, mix: Mix) -> dict[str, float]:
     return found
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), more=st.lists(shapes(), max_size=3))
 def test_fragments_are_those_of_the_definition_and_stay_so(
     facts: list[FleetNodeFacts], pods: list[PodShape], more: list[PodShape]

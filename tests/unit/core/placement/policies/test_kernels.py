@@ -5,8 +5,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
@@ -26,7 +27,7 @@ def fast() -> ModuleType:
 
 
 @needs_numba
-@settings(max_examples=60)
+@examples(60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
 def test_both_see_and_score_alike(facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
     fleet = fleet_of(facts)

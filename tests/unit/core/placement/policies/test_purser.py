@@ -3,8 +3,9 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
@@ -154,7 +155,7 @@ def test_what_is_lost_is_kept_up_to_date(facts: list[FleetNodeFacts], pods: list
         assert one[seen.fits].tobytes() == other[seen.fits].tobytes()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(facts=fleets(), pods=st.lists(shapes(), min_size=1, max_size=12), learns=st.booleans())
 def test_it_never_overcommits_and_always_decides_alike(
     facts: list[FleetNodeFacts], pods: list[PodShape], learns: bool

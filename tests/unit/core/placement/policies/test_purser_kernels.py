@@ -4,8 +4,9 @@ import importlib.util
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.core.placement.policies.fleets import MIX, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
@@ -23,7 +24,7 @@ needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs the extra fast (nu
 
 
 @needs_numba
-@settings(max_examples=60)
+@examples(60)
 @given(facts=fleets(), pods=st.lists(shapes(), max_size=8), asked=shapes(), mix=st.sampled_from([MIX, Mix()]))
 def test_both_score_alike(facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape, mix: Mix) -> None:
     from purser.core.placement.kernels import fast

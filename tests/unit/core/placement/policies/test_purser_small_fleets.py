@@ -52,26 +52,31 @@ OTHERS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.gate
 @OTHERS
 def test_as_much_is_placed_until_the_first_pod_finds_no_place(other: str, learns: bool) -> None:
     assert placed("purser", True)[0] >= placed(other, learns)[0]
 
 
+@pytest.mark.gate
 @OTHERS
 def test_more_is_placed_in_the_end(other: str, learns: bool) -> None:
     assert placed("purser", True)[1] > placed(other, learns)[1]
 
 
+@pytest.mark.gate
 def test_it_learns_the_mix_well_enough_to_place_about_as_much() -> None:
     assert placed("purser", False)[0] >= placed("fragmentation", False)[0]
     assert placed("purser", True)[0] == pytest.approx(placed("purser", False)[0], abs=0.5)
 
 
+@pytest.mark.gate
 @OTHERS
 def test_pods_wait_about_as_long_or_shorter(other: str, learns: bool) -> None:
     assert waited("purser", True) <= (1.1 if other == "best-fit" else 1.0) * waited(other, learns)
 
 
+@pytest.mark.gate
 def test_pods_wait_no_longer_than_under_fgd_where_nodes_are_many_and_pods_leave() -> None:
     workload = demo.workload()
     order = timed_order(workload, 42, 85)

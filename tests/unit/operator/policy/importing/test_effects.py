@@ -111,6 +111,7 @@ def test_where_all_is_on_every_field_changes_a_manifest_or_is_told(area: str) ->
     assert wrong(everything(), (area,)) == []
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("off", "areas"),
     [
@@ -141,6 +142,7 @@ def test_what_is_off_does_nothing_and_is_told(off: dict[str, Any], areas: tuple[
     assert wrong(merged(everything(), off), areas) == []
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "off",
     [

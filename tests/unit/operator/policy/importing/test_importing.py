@@ -4,8 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.operator.judge import refusals
 from tests.unit.operator.policy.importing.told import places, speaks_of
 
@@ -342,7 +343,7 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.one_of(st.none(), st.booleans(), INTEGERS, st.text(max_size=8), st.just([]), st.just({}), st.just(["x"]))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_whatever_is_set_nothing_is_dropped_in_silence(data: st.DataObject) -> None:
     fields = [path for path, _ in leaves(FULL)]

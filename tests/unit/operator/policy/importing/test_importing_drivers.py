@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import examples
 from tests.unit.operator.judge import refusals
 from tests.unit.operator.manifests.wanteds import daemon_set, pool
 from tests.unit.operator.policy.importing.told import places, speaks_of
@@ -158,7 +159,7 @@ def test_each_field_of_a_driver_of_some_nodes_does_what_it_does_on_all(name: str
     assert of_some == of_all
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.data())
 def test_a_driver_of_some_nodes_is_the_same_whatever_that_of_all_nodes_is(data: st.DataObject) -> None:
     def some() -> dict[str, Any]:
@@ -311,7 +312,7 @@ def accounted(name: str, path: tuple[str, ...], value: Any, made: dict[str, Any]
     return found == value or speaks_of(lost, f"NVIDIADriver {name}: spec.{place}")
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.data())
 def test_whatever_is_set_nothing_is_dropped_in_silence(data: st.DataObject) -> None:
     fields = [path for path, _ in leaves(SPEC)]

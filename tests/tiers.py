@@ -1,0 +1,50 @@
+"""How much of each rule is tried: `PURSER_TIER` names the tier. Every rule is tried in every tier that can show it.
+
+fast: `make test`, while one works: few examples of each property, some cases of a table, the oldest and the newest of
+what comes in many versions. gate: `.ci/run`: what has to hold before a change is taken. soak: by hand, for hours.
+"""
+
+import os
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+
+T = TypeVar("T")
+
+
+class Tier(IntEnum):
+    """From the shortest to the longest."""
+
+    FAST = 0
+    GATE = 1
+    SOAK = 2
+
+
+TIER = Tier[os.environ.get("PURSER_TIER", "fast").upper()]
+IS_LONG = TIER >= Tier.GATE
+"""Whether more time may be taken than the fast tier has: more nodes, more kills, more seeds."""
+
+_EXAMPLES = {Tier.FAST: 0.1, Tier.GATE: 1.0, Tier.SOAK: 50.0}
+_FEWEST = 3
+
+
+def examples(count: int, **more: Any) -> settings:
+    """Hypothesis' settings for a property that has ``count`` examples in the gate.
+
+    No test asserts a time: the first draw of text on a fresh checkout alone takes a second, for Hypothesis makes its
+    table of Unicode's categories then.
+    """
+    return settings(max_examples=max(_FEWEST, round(count * _EXAMPLES[TIER])), deadline=None, **more)
+
+
+def some(cases: Sequence[T], every: int) -> Sequence[T]:
+    """All cases; in the fast tier one of so many, and the last one."""
+    return cases if IS_LONG else [*cases[:-1:every], *cases[-1:]]
+
+
+def set_up() -> None:
+    """What holds for properties that ask for nothing: half of Hypothesis' default, for each run draws others."""
+    settings.register_profile("purser", examples(50, suppress_health_check=[HealthCheck.too_slow]))
+    settings.load_profile("purser")
