@@ -22,7 +22,7 @@ async def test_a_grace_period_of_a_year_ends_preemption_on_a_node_for_an_hour_at
             world.clock.ahead_s += wait_s
             await world.filter(high, "n")
             world.clock.ahead_s += preemptor.ASK_S
-            await world.extender.look_again()
+            await world.extender.retry_refused()
             nominated.append((await world.stored(high)).status.nominated_node_name)
         assert nominated == ["", "n"]
         assert (await world.stored(low)).metadata.deletion_timestamp

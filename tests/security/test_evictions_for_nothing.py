@@ -60,7 +60,7 @@ async def full(world, *nodes):
 
 async def look(world):
     world.clock.ahead_s += preemptor.ASK_S
-    await world.extender.look_again()
+    await world.extender.retry_refused()
 
 
 async def going(world):

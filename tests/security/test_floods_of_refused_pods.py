@@ -42,7 +42,7 @@ async def test_a_flood_of_refused_pods_keeps_no_important_one_from_preempting(mo
         _, high = await refused_in_a_flood(world)
         await eventually(lambda: world.budgets.are_known)
         world.clock.ahead_s += preemptor.ASK_S
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert (await world.stored(high)).status.nominated_node_name == "n"
 
 
@@ -52,7 +52,7 @@ async def test_nor_from_being_woken_when_there_is_room(monkeypatch):
         low, high = await refused_in_a_flood(world)
         await world.client.delete(PODS, "low", "default", grace_period_seconds=0)
         await eventually(lambda: world.ledger.grant(low.metadata.uid) is None)
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert ROOM_ANNOTATION in (await world.stored(high)).metadata.annotations
 
 
@@ -74,7 +74,7 @@ async def test_a_pod_on_which_the_search_for_victims_fails_ends_nothing(monkeypa
 
         monkeypatch.setattr(preemptor.Preemptor, "_see_to", failing)
         world.clock.ahead_s += preemptor.ASK_S
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert (await world.stored(pods[1])).status.nominated_node_name == "n"
 
 

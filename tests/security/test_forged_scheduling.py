@@ -140,7 +140,7 @@ async def test_questions_about_pods_that_are_not_there_leave_nothing_behind():
         assert world.arrivals.mix.epoch == before
         assert await world.event_messages() == []
         await world.add_node("n2", memory=200_000)
-        await world.extender.look_again()  # nothing to wake anybody for
+        await world.extender.retry_refused()  # nothing to wake anybody for
         assert "purser.dev/room-found" not in (await world.stored(there)).metadata.annotations
 
 

@@ -153,7 +153,7 @@ async def test_what_the_extender_fails_on_takes_no_turn_of_the_rest(monkeypatch)
         monkeypatch.setattr(extender._binder, "resolve", fails)
         monkeypatch.setattr(extender, "_follow_leadership", fails)
         monkeypatch.setattr(extender._cache.disputes, "tick", lambda: 1 // 0)
-        monkeypatch.setattr(extender, "look_again", works)
+        monkeypatch.setattr(extender, "retry_refused", works)
         monkeypatch.setattr(extender._cache, "grants_by_state", lambda: done.append("counted") or {})
         async with running(extender.run()):
             await eventually(lambda: done.count("looked") > 2 and done.count("counted") > 2)

@@ -75,7 +75,7 @@ from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.disputes import DisputeBook
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.noderooms import NodeRooms
+from purser.scheduler.node_free_resources import NodeFreeResources
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
@@ -209,7 +209,7 @@ def moved(data: bytes) -> None:
 
 def any_pod(data: bytes) -> None:
     found = codec_of(PODS).object(data)
-    arrivals, rooms = Arrivals("purser-scheduler"), NodeRooms(Fleet())
+    arrivals, rooms = Arrivals("purser-scheduler"), NodeFreeResources(Fleet())
     arrivals.put_pod(found)
     rooms.put_pod(found)
     decide(pod_spec(found))
@@ -226,7 +226,7 @@ def decide(spec: Any) -> None:
 
 def node(data: bytes) -> None:
     found = codec_of(NODES).object(data)
-    NodeRooms(Fleet()).put_node(found)
+    NodeFreeResources(Fleet()).put_node(found)
     allocatable(found)
 
 

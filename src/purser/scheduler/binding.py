@@ -30,11 +30,11 @@ from purser.kube.resources import NODES, PODS
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.eligibility import barred, is_of_others, names_devices
 from purser.scheduler.extender_api import ExtenderBindingArgs
-from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys
+from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.readings import Readings
 from purser.scheduler.reservations import ReservationError, Reservations
-from purser.scheduler.unsettled import Truth, UnsettledBindings
+from purser.scheduler.unsettled import BindOutcome, UnsettledBindings
 
 RESOLVE_EVERY_S = 2.0
 
@@ -60,7 +60,7 @@ class Binder:
         cache: ClusterCache,
         keys: GrantKeys,
         reservations: Reservations,
-        fence: Fence,
+        gate: LeadershipGate,
         clock: Clock,
         events: EventRecorder,
         readings: Readings,
@@ -73,7 +73,7 @@ class Binder:
         self._events = events
         self._readings = readings
         self._scheduler_name = scheduler_name
-        self._fence = fence
+        self._gate = gate
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._unsettled = UnsettledBindings(client, cache, reservations, clock)
 
@@ -108,7 +108,7 @@ class Binder:
             log.info("A pod was not bound", uid=uid, error=str(attempt.exception()))
 
     async def _bind(self, args: ExtenderBindingArgs) -> None:
-        await self._pass_fence()
+        await self._wait_for_leadership()
         pod = await self.pod(args.pod_namespace, args.pod_name, args.pod_uid)
         if pod.spec.node_name:
             return self._check_bound(pod, args)
@@ -118,7 +118,7 @@ class Binder:
         if request is None:
             return await self._post(args, {}, None)
         earlier = await self._earlier(args)
-        await self._pass_fence()  # it may have closed while the API server was asked
+        await self._wait_for_leadership()  # it may have closed while the API server was asked
         grant, why = (earlier, "") if earlier else self._reserve(args, request)
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
@@ -126,10 +126,10 @@ class Binder:
         self._events.event(ref_of(PODS, pod), EVENT_REASON, _sentence(self._cache, grant, why))
         return None
 
-    async def _pass_fence(self) -> None:
+    async def _wait_for_leadership(self) -> None:
         try:
-            await self._fence.passed()
-        except FencedError as error:
+            await self._gate.wait_open()
+        except NotLeadingError as error:
             raise BindError("fenced", str(error)) from error
 
     async def pod(self, namespace: str, name: str, uid: str) -> Pod:
@@ -215,7 +215,7 @@ class Binder:
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:
-            self._unsettled.doubt(grant)
+            self._unsettled.mark_unsettled(grant)
             raise
         self._unsettled.confirm(grant)
 
@@ -227,7 +227,7 @@ class Binder:
             if grant is None:
                 raise BindError("api", f"the Binding failed: {error}") from error
             if _is_lost(error):
-                self._unsettled.doubt(grant)
+                self._unsettled.mark_unsettled(grant)
             if not (_is_lost(error) or isinstance(error, ConflictError)):
                 self._unsettled.came_to_nothing(grant)
                 raise BindError("api", f"the Binding was refused: {error}") from error
@@ -236,7 +236,7 @@ class Binder:
     async def _settle(self, grant: Grant, error: KubeError) -> None:
         """Returns only where the pod is bound with this grant, whatever the answer was."""
         truth = await self._unsettled.settle(grant)
-        if truth is Truth.OURS:
+        if truth is BindOutcome.BOUND_BY_US:
             return
         if grant.pod_uid in self._unsettled:
             raise BindError("unknown", f"whether the pod was bound is not known yet: {error}") from error

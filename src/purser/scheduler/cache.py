@@ -29,11 +29,11 @@ from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.resources import NODES, PODS, node_ref
 from purser.scheduler.disputes import DisputeBook
-from purser.scheduler.extender_quota import Quotas, ResourceQuota
 from purser.scheduler.kubelets import Kubelets
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.noderooms import NodeRooms
+from purser.scheduler.node_free_resources import NodeFreeResources
 from purser.scheduler.nominations import Nominations
+from purser.scheduler.quotas import Quotas, ResourceQuota
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -63,7 +63,7 @@ class ClusterCache:
         self.nominations = Nominations(self.fleet, clock or SystemClock(), scheduler_name)
         self.kubelets = Kubelets(self.fleet)
         self.kubelets.on_unreadable = self._tell_of_node
-        self.node_rooms = NodeRooms(self.fleet)
+        self.free_resources = NodeFreeResources(self.fleet)
         self.disputes = DisputeBook(self.fleet, self._is_live, self._metrics, clock)
         self._keys = keys
         self._quotas = Quotas()
@@ -185,7 +185,7 @@ class ClusterCache:
     def put_node(self, node: Node) -> None:
         """Take a node's inventory where it changed; nodes are written every few seconds for other reasons."""
         self.kubelets.put_node(node)
-        self.node_rooms.put_node(node)
+        self.free_resources.put_node(node)
         self.disputes.put_node(node)
         name, text = node.metadata.name, node.metadata.annotations.get(INVENTORY_ANNOTATION, "")
         if self._inventory_texts.get(name, "") == text:
@@ -209,7 +209,7 @@ class ClusterCache:
         self._inventory_texts.pop(node.metadata.name, None)
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
-        self.node_rooms.remove_node(node)
+        self.free_resources.remove_node(node)
         self.disputes.remove_node(node.metadata.name)
 
     def put_pod(self, pod: Pod) -> None:
@@ -220,7 +220,7 @@ class ClusterCache:
             self.remove_pod(pod)
         elif pod.spec.node_name:
             self.kubelets.put_pod(pod)
-            self.node_rooms.put_pod(pod)
+            self.free_resources.put_pod(pod)
             self._put_bound(pod)
 
     def remove_pod(self, pod: Pod) -> None:
@@ -229,7 +229,7 @@ class ClusterCache:
         self.ledger.release(uid)
         self.nominations.remove_pod(pod)
         self.kubelets.remove_pod(pod)
-        self.node_rooms.remove_pod(pod)
+        self.free_resources.remove_pod(pod)
         self._verified.pop(uid, None)
         self._untrusted.pop(uid, None)
         self._ungranted.pop(uid, None)
@@ -325,7 +325,9 @@ class ClusterCache:
     def _report_violations(self, node: str) -> None:
         self._overdrawn.discard(node)
         for violation in self.ledger.violations(node):
-            log.warning("The book is overdrawn", node=node, device=violation.uuid, problem=violation.problem)
+            log.warning(
+                "Device overcommitted in the ledger", node=node, device=violation.uuid, problem=violation.problem
+            )
             self._overdrawn.add(node)
         if node in self._overdrawn:
             self.on_overdrawn(node)

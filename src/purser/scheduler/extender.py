@@ -54,12 +54,12 @@ from purser.scheduler.extender_api import (
     ExtenderPreemptionResult,
     HostPriority,
 )
-from purser.scheduler.extender_fence import Fence, FencedError
 from purser.scheduler.keys import GrantKeys, SigningKeyError
+from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.preemptor import Preemptor
+from purser.scheduler.requeue_hints import RequeueHints
 from purser.scheduler.reservations import Reservations
-from purser.scheduler.wakeups import Wakeups
 
 MAX_WHY = 1024
 """Characters of why a node is refused. Pods, and agents of nodes, have their say in it, it stands in the answer once or
@@ -93,11 +93,11 @@ class KubeExtender:
         self._evaluator = evaluator = Evaluator(cache.fleet, policy, arrivals.mix)
         self._metrics = metrics
         self._clock = clock or SystemClock()
-        self._fence = Fence(may_bind, self._catch_up)
+        self._gate = LeadershipGate(may_bind, self._catch_up)
         self._readings = arrivals.readings
         self._reservations = Reservations(cache, evaluator, self._clock)
         self._binder = Binder(
-            client, cache, keys, self._reservations, self._fence, self._clock, events, self._readings, scheduler_name
+            client, cache, keys, self._reservations, self._gate, self._clock, events, self._readings, scheduler_name
         )
         self._preemptor = Preemptor(
             cache,
@@ -108,10 +108,10 @@ class KubeExtender:
             self._clock,
             room=self._room,
             fits=self._has_room,
-            is_active=lambda: self._fence.is_open,
+            is_active=lambda: self._gate.is_open,
             is_early=self._reservations.is_early,
         )
-        self._wakeups = Wakeups(client, self._has_room, self._clock)
+        self._requeue_hints = RequeueHints(client, self._has_room, self._clock)
         self._early_nominations = EarlyNominations(
             cache,
             client,
@@ -119,7 +119,7 @@ class KubeExtender:
             self._reservations,
             metrics,
             evaluate=self._evaluate,
-            is_active=lambda: self._fence.is_open and policy.nodes_to_score > 0,
+            is_active=lambda: self._gate.is_open and policy.nodes_to_score > 0,
             scheduler_name=scheduler_name,
         )
         self._latest: tuple[PodRequest, Evaluation] | None = None
@@ -130,7 +130,7 @@ class KubeExtender:
 
     def leadership_changed(self, held: bool) -> None:
         """The lease was won or lost."""
-        self._fence.leadership_changed(held)
+        self._gate.leadership_changed(held)
 
     def attach(self, pods: Informer[Pod]) -> None:
         """Follow the pods that wait."""
@@ -151,7 +151,7 @@ class KubeExtender:
             "bindings": self._binder.resolve,
             "leadership": self._follow_leadership,
             "disputes": self._settle_disputes,
-            "waiting pods": self.look_again,
+            "waiting pods": self.retry_refused,
             "gauges": self._count_grants,
         }
         try:
@@ -162,7 +162,7 @@ class KubeExtender:
                         await self._take(name, turn)
                     await self._clock.sleep(RESOLVE_EVERY_S)
         finally:
-            await self._fence.close()
+            await self._gate.close()
 
     async def _take(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
         """What one of them fails on keeps none of the others from their turn."""
@@ -191,8 +191,8 @@ class KubeExtender:
         """Which nodes could hold the pod, and why not the others."""
         names = args.node_names or []
         try:
-            await self._fence.passed()
-        except FencedError as error:
+            await self._gate.wait_open()
+        except NotLeadingError as error:
             return ExtenderFilterResult(error=str(error))
         reading = self._readings.of(args.pod)
         if message := is_of_others(reading.spec, self._scheduler_name):
@@ -218,7 +218,7 @@ class KubeExtender:
         if evaluation.refusals:
             self._count(evaluation.refusals.values())
         if evaluation.fits:
-            self._wakeups.forget(request.uid)
+            self._requeue_hints.forget(request.uid)
             self._preemptor.forget(request.uid)
             told = self._worth_telling(args.pod, evaluation)
             self._latest = (request, told)
@@ -226,7 +226,7 @@ class KubeExtender:
         self._latest = None
         self._reservations.withdraw(request.uid)
         if await self._is_there(args.pod):
-            self._wakeups.refused(request, names)
+            self._requeue_hints.refused(request, names)
             self._preemptor.refused(request, evaluation.refusals)
         return _filter_result(evaluation, self._explain(request, evaluation))
 
@@ -261,7 +261,7 @@ class KubeExtender:
     async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         """The node where preemption costs least, with whom it takes; the room that they leave is kept for the pod."""
         proposed = args.node_name_to_meta_victims or {}
-        await self._fence.passed()
+        await self._gate.wait_open()
         try:
             request = self._readings.of(args.pod).request()
         except DialectError:
@@ -272,24 +272,24 @@ class KubeExtender:
         self._early_nominations.asked(request.uid)
         return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
 
-    async def look_again(self) -> None:
+    async def retry_refused(self) -> None:
         """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
-        if self._fence.is_open:
+        if self._gate.is_open:
             await self._early_nominations.take_back(self._reservations.withdraw_old())
             self._early_nominations.look()
-            await self._wakeups.look()
+            await self._requeue_hints.look()
             await self._preemptor.look()
         else:
             self._reservations.withdraw_all()
             self._early_nominations.clear()
-            self._wakeups.clear()
+            self._requeue_hints.clear()
             self._preemptor.clear()
 
     async def _is_active(self) -> bool:
         """Whether this replica decides; one that has just become the active one reads the cluster first."""
         try:
-            await self._fence.passed()
-        except FencedError:
+            await self._gate.wait_open()
+        except NotLeadingError:
             return False
         return True
 
@@ -301,7 +301,7 @@ class KubeExtender:
                 # Told when it is asked about.
                 with self._failures.guard(PODS, pod), suppress(DialectError):
                     if request := self._readings.of(pod).request():
-                        self._wakeups.refused(request, names)
+                        self._requeue_hints.refused(request, names)
 
     async def _catch_up(self) -> None:
         """Read the cluster as another active replica may have left it."""
@@ -377,7 +377,7 @@ class KubeExtender:
         return self._evaluate(request, names)
 
     def _tell_of_dispute(self, node: str, text: str) -> None:
-        if self._fence.is_open:
+        if self._gate.is_open:
             message = f"No new pods are given cards in dispute: {text}"
             self._events.event(node_ref(node), "GpuDisputed", message, "Warning")
 

@@ -83,8 +83,8 @@ class ExtenderPreemptionResult(msgspec.Struct, frozen=True, rename="pascal"):
 class Extender(Protocol):
     """Who answers kube-scheduler. The server decodes, encodes, measures and logs around it.
 
-    Answers that can fail say so in their ``error``. `FencedError` is answered with status 503, whatever else is raised
-    with 500 and a log entry.
+    Answers that can fail say so in their ``error``. `NotLeadingError` is answered with status 503, whatever else is
+    raised with 500 and a log entry.
     """
 
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:

@@ -107,12 +107,12 @@ class Kubelets:
         """The pod has ended."""
         self._fleet.forget_pod(self._uids.pop(pod.metadata.uid, pod.metadata.uid))
 
-    def expect(self, node: str, request: PodRequest) -> None:
+    def assume(self, node: str, request: PodRequest) -> None:
         """A pod was given devices on a node; its Binding is on its way."""
         if request.kubelet_pod is not None:
             self._fleet.put_pod(node, request.kubelet_pod)
 
-    def expect_no_more(self, grant: Grant) -> None:
+    def forget_assumed(self, grant: Grant) -> None:
         """The Binding came to nothing."""
         if self._fleet.pod_node(grant.pod_uid) == grant.node:
             self._fleet.forget_pod(grant.pod_uid)
@@ -127,9 +127,9 @@ class Kubelets:
             else:
                 self._fleet.forget_kubelet(name)
         except (ReportError, TopologyError, KubeletStartError) as error:
-            log.warning("What a node says of its kubelet does not count", node=name, error=str(error))
+            log.warning("Ignoring an invalid kubelet report", node=name, error=str(error))
             self._fleet.forget_kubelet(name)
-            self.on_unreadable(name, f"What the node says of its kubelet does not count: {brief(error)}")
+            self.on_unreadable(name, f"Invalid kubelet report ignored: {brief(error)}")
 
     def _take_report(self, name: str, text: str) -> None:
         report = decode(text)

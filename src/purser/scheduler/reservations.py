@@ -133,8 +133,8 @@ class Reservations:
         """The Binding came to nothing; a grant that an informer has put in its place stays."""
         if self._cache.ledger.grant(grant.pod_uid) == grant:
             self._cache.ledger.release(grant.pod_uid)
-            self._cache.kubelets.expect_no_more(grant)
-            self._cache.node_rooms.expect_no_more(grant)
+            self._cache.kubelets.forget_assumed(grant)
+            self._cache.free_resources.forget_assumed(grant)
 
     def _is_as_it_was(self, early: _Early) -> bool:
         """Its devices, and what its kubelet will decide from; what others took meanwhile they took beside it, unless
@@ -158,6 +158,6 @@ class Reservations:
             self._cache.ledger.reserve(grant)
         except LedgerError as error:
             raise ReservationError("book", str(error)) from error
-        self._cache.kubelets.expect(name, request)
-        self._cache.node_rooms.expect(name, request)
+        self._cache.kubelets.assume(name, request)
+        self._cache.free_resources.assume(name, request)
         return grant, why

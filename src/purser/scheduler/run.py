@@ -39,10 +39,10 @@ from purser.scheduler.certificates_keeper import (
 from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.double_grants import DoubleGrants
 from purser.scheduler.extender import KubeExtender
-from purser.scheduler.extender_quota import RESOURCE_QUOTAS, ResourceQuota
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.node_webhook import NodeWrites
+from purser.scheduler.quotas import RESOURCE_QUOTAS, ResourceQuota
 from purser.scheduler.registration import WebhookRegistration, own_user
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings

@@ -19,8 +19,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from purser.scheduler.bodies import EXTENDER_BODIES, WEBHOOK_BODIES, Bodies, BodyLimits
 from purser.scheduler.extender_api import Extender
-from purser.scheduler.extender_fence import FencedError
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
+from purser.scheduler.leadership_gate import NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
@@ -172,9 +172,9 @@ async def _answer(name: str, verb: Verb, body: bytes) -> tuple[web.Response, str
     try:
         answer = await verb(body)
     except (WireError, ReviewError) as error:
-        log.warning("A request makes no sense", verb=name, error=str(error))
+        log.warning("Malformed extender request", verb=name, error=str(error))
         return web.Response(status=400, text=f"{error}\n"), "bad-request"
-    except FencedError as error:
+    except NotLeadingError as error:
         log.info("A request came to a replica that may not decide now", verb=name, error=str(error))
         return web.Response(status=503, text=f"{error}\n"), "error"
     except Exception:

@@ -23,12 +23,12 @@ SETTLE_S = 65.0
 log = structlog.get_logger("purser.scheduler")
 
 
-class Truth(Enum):
+class BindOutcome(Enum):
     """What the API server says of a pod that we tried to bind."""
 
-    OURS = "bound with our grant"
+    BOUND_BY_US = "bound with our grant"
     UNBOUND = "not bound"
-    OTHERWISE = "bound otherwise"
+    BOUND_BY_OTHER = "bound otherwise"
     GONE = "gone"
 
 
@@ -59,18 +59,18 @@ class UnsettledBindings:
         """Those whose Bindings are unsettled."""
         return [each.grant for each in self._by_uid.values()]
 
-    async def settle(self, grant: Grant) -> Truth | None:
+    async def settle(self, grant: Grant) -> BindOutcome | None:
         """The answer to a Binding was lost, or says that the pod is not as expected: the pod itself tells what it is.
 
         None where the API server cannot be asked.
         """
         truth = await self._ask(grant)
-        if truth in (Truth.GONE, Truth.OTHERWISE):
+        if truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER):
             self._drop(grant)
-        elif truth is Truth.UNBOUND:
+        elif truth is BindOutcome.UNBOUND:
             self.came_to_nothing(grant)
         elif truth is None:
-            self.doubt(grant)
+            self.mark_unsettled(grant)
         return truth
 
     async def resolve(self, pod_uid: str) -> None:
@@ -80,15 +80,15 @@ class UnsettledBindings:
             self._by_uid.pop(pod_uid, None)  # an informer was faster, and will tell of the pod's end as well
             return
         truth = await self._ask(doubt.grant)
-        if truth is Truth.OURS:
+        if truth is BindOutcome.BOUND_BY_US:
             self.confirm(doubt.grant)
-        elif truth in (Truth.GONE, Truth.OTHERWISE) or (
-            truth is Truth.UNBOUND and self._clock.monotonic() >= doubt.until
+        elif truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER) or (
+            truth is BindOutcome.UNBOUND and self._clock.monotonic() >= doubt.until
         ):
             log.info("A Binding came to nothing", pod=doubt.grant.key, found=truth.value)
             self._drop(doubt.grant)
 
-    def doubt(self, grant: Grant) -> None:
+    def mark_unsettled(self, grant: Grant) -> None:
         """The grant's Binding may or may not be carried out."""
         if self._cache.ledger.grant(grant.pod_uid) == grant:
             self._by_uid[grant.pod_uid] = _Unsettled(grant, self._clock.monotonic() + SETTLE_S)
@@ -102,7 +102,7 @@ class UnsettledBindings:
         if self._cache.ledger.state(grant.pod_uid) is GrantState.RESERVED:
             self._cache.ledger.advance(grant.pod_uid, GrantState.BOUND)
         if self._cache.pod_by_uid(grant.pod_uid) is None:
-            self.doubt(grant)
+            self.mark_unsettled(grant)
 
     def came_to_nothing(self, grant: Grant) -> None:
         """This Binding was not carried out; another one before it may still be."""
@@ -114,22 +114,22 @@ class UnsettledBindings:
         self._by_uid.pop(grant.pod_uid, None)
         self._reservations.release(grant)
 
-    async def _ask(self, grant: Grant) -> Truth | None:
+    async def _ask(self, grant: Grant) -> BindOutcome | None:
         try:
             pod = await self._client.get(PODS, grant.pod, grant.namespace)
         except NotFoundError:
-            return Truth.GONE
+            return BindOutcome.GONE
         except KubeError as error:
             log.warning("A pod cannot be asked for", pod=grant.key, error=str(error))
             return None
         return self._truth(pod, grant)
 
-    def _truth(self, pod: Pod, grant: Grant) -> Truth:
+    def _truth(self, pod: Pod, grant: Grant) -> BindOutcome:
         if pod.metadata.uid != grant.pod_uid or is_terminal(pod):
-            return Truth.GONE
+            return BindOutcome.GONE
         if not pod.spec.node_name:
-            return Truth.UNBOUND
+            return BindOutcome.UNBOUND
         try:
-            return Truth.OURS if self._cache.trusted_grant(pod) == grant else Truth.OTHERWISE
+            return BindOutcome.BOUND_BY_US if self._cache.trusted_grant(pod) == grant else BindOutcome.BOUND_BY_OTHER
         except GrantError:
-            return Truth.OTHERWISE
+            return BindOutcome.BOUND_BY_OTHER

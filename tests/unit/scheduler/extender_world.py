@@ -32,9 +32,9 @@ from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
-from purser.scheduler.extender_quota import RESOURCE_QUOTAS
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.quotas import RESOURCE_QUOTAS
 
 PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 

@@ -233,7 +233,7 @@ async def test_a_pod_that_came_and_went_unseen_leaves_nothing_on_the_book():
     """Its watch is cut off, and the next list does not have the pod any more: no informer ever tells of its end."""
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
-        await world.extender._fence.passed()  # its list comes first
+        await world.extender._gate.wait_open()  # its list comes first
         world.pods._apply = lambda event: None  # type: ignore[method-assign]
         pod = await world.add_pod("p", wait=False)
         assert await world.bind(pod, "n1") == ""
@@ -319,13 +319,13 @@ async def test_a_replica_that_becomes_active_first_reads_what_the_other_left():
         assert "not the active one" in await one.bind(second, "n1")
 
 
-async def test_the_fence_waits_for_an_api_server_and_says_so():
+async def test_the_gate_waits_for_an_api_server_and_says_so():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
         pod = await world.add_pod("p")
-        world.extender._fence._patience_s = 0.05
+        world.extender._gate._patience_s = 0.05
         never = asyncio.Event()
-        world.extender._fence._catch_up = never.wait
+        world.extender._gate._catch_up = never.wait
         error = await world.extender.bind(ExtenderBindingArgs("p", "default", pod.metadata.uid, "n1"))
         assert "still reads the cluster" in error.error
-        await world.extender._fence.close()
+        await world.extender._gate.close()

@@ -8,7 +8,7 @@ from purser.core.grant.signing import sign
 from purser.core.model import GrantState
 from purser.core.names import GRANT_ANNOTATION, INVENTORY_ANNOTATION
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.extender_quota import CORES, RESOURCE_QUOTAS
+from purser.scheduler.quotas import CORES, RESOURCE_QUOTAS
 
 from .extender_world import a_grant, eventually, replica, server
 

@@ -158,7 +158,7 @@ async def test_what_is_not_used_in_time_is_free_again(world: World) -> None:
     await nominated_at_last(world, pods[3])
     assert world.memory_used("a") == 8000
     world.clock.ahead_s = EARLY_S + 1
-    await world.extender.look_again()
+    await world.extender.retry_refused()
     assert world.memory_used("a") == 0
     assert await nominated(world, pods[3]) == "", "nor is anything kept for it"
 
@@ -214,7 +214,7 @@ async def test_a_replica_that_is_not_active_nominates_nobody(api: ApiServer) -> 
         pods = await queue(world, 4)
         await nominated_at_last(world, pods[3])
         active = False
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert world.memory_used("a") == 0, "another replica decides what they get"
         late = await world.add_pod("late", HALF)
         await settled(world)
@@ -245,7 +245,7 @@ async def test_what_another_replica_granted_is_not_taken_back(world: World) -> N
     assert reserved is not None
     await bound_by_another_replica(world, pods[2], reserved)
     world.clock.ahead_s = EARLY_S + 1
-    await world.extender.look_again()
+    await world.extender.retry_refused()
     assert world.ledger.grant(pods[2].metadata.uid) == reserved
 
 
@@ -324,7 +324,7 @@ async def test_a_more_important_pod_that_was_refused_is_woken_for_what_is_only_r
     await eventually(lambda: world.memory_used("a") == 0)
     pods.append(await world.add_pod("p2", HALF))
     await nominated_at_last(world, pods[2])
-    await world.extender.look_again()
+    await world.extender.retry_refused()
     assert ROOM_ANNOTATION in (await world.stored(urgent)).metadata.annotations
 
 

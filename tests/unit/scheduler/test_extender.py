@@ -137,7 +137,7 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_which_is_kube_
 
 
 async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
-    from purser.scheduler.extender_quota import RESOURCE_QUOTAS
+    from purser.scheduler.quotas import RESOURCE_QUOTAS
 
     async with server() as api, replica(api) as world:
         await world.add_node("a")

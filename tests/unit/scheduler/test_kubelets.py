@@ -80,7 +80,7 @@ def test_a_malformed_report_takes_the_place_of_a_good_one_and_is_said_once(told,
         kubelets.put_node(node_object(text))
         kubelets.put_node(node_object(text))
     assert fleet.node(NODE).kubelet is None
-    assert [log["event"] for log in logs] == ["What a node says of its kubelet does not count"]
+    assert [log["event"] for log in logs] == ["Ignoring an invalid kubelet report"]
 
 
 def test_a_removed_node_is_forgotten_and_known_again_when_it_comes_back(live, told):
@@ -156,7 +156,7 @@ def reserved(live, told):
     while True:
         request = requesting_pod(rng, "u", live.wishes)
         if isinstance(place(fleet.node(NODE), request), Placement):
-            kubelets.expect(NODE, request)
+            kubelets.assume(NODE, request)
             share = DeviceShare(live.inventory.devices[0].uuid, 1, 0)
             part = ContainerGrant(request.containers[0].name, ContainerKind.APP, (share,))
             grant = Grant("u", "default", "u", NODE, (part,))
@@ -169,7 +169,7 @@ def test_a_reservation_is_on_its_way_and_its_cancellation_takes_it_back(live, to
     grant = reserved(live, told)
     assert arrivals(fleet) == ["u"]
     fleet.ledger.release("u")
-    kubelets.expect_no_more(grant)
+    kubelets.forget_assumed(grant)
     assert arrivals(fleet) == []
 
 
@@ -177,14 +177,14 @@ def test_a_cancelled_reservation_leaves_a_pod_alone_that_was_bound_elsewhere(liv
     fleet, kubelets = told
     grant = reserved(live, told)
     kubelets.put_pod(pod_object("u", GUARANTEED, node="elsewhere"))
-    kubelets.expect_no_more(grant)
+    kubelets.forget_assumed(grant)
     assert fleet.pod_node("u") == "elsewhere"
 
 
 def test_without_kubelets_view_of_a_pod_nothing_is_expected(live, told):
     fleet, kubelets = told
     request = msgspec.structs.replace(requesting_pod(Random(1), "u", live.wishes), kubelet_pod=None)
-    kubelets.expect(NODE, request)
+    kubelets.assume(NODE, request)
     assert fleet.pod_node("u") is None
 
 

@@ -33,7 +33,7 @@ async def refuse(world, pod, *nodes):
 async def look(world):
     """As some seconds after kube-scheduler was told."""
     world.clock.ahead_s += preemptor.ASK_S
-    await world.extender.look_again()
+    await world.extender.retry_refused()
 
 
 async def going(world, *pods):
@@ -57,7 +57,7 @@ async def test_the_least_important_that_suffice_are_asked_to_go_and_the_pod_is_n
         await full_node(world, "n", low, middle, equal)
         high = await world.add_pod("high", priority=10)
         await refuse(world, high, "n")
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert not await going(world, low, middle, equal)  # kube-scheduler has the first word
         await look(world)
         assert await going(world, low, middle, equal) == {"low"}

@@ -25,7 +25,7 @@ from purser.scheduler.extender_api import (
     MetaPod,
     MetaVictims,
 )
-from purser.scheduler.extender_fence import FencedError
+from purser.scheduler.leadership_gate import NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.validation import Validation
@@ -194,7 +194,7 @@ async def test_a_bug_is_answered_and_does_not_end_the_server(served):
 
 async def test_a_replica_that_may_not_decide_says_so(served):
     async def fenced(args):
-        raise FencedError("not the active one")
+        raise NotLeadingError("not the active one")
 
     served.extender.preempt = fenced
     status, answer = await served.post("preempt", {"Pod": POD, "NodeNameToMetaVictims": {}})

@@ -178,8 +178,8 @@ _OF_NODES = {
         "keeps its room for nominated pods of the same or of higher priority",
         "keep their room for nominated pods of the same or of higher priority",
     ),
-    Reason.KUBELET_BUSY: ("has pods on their way to kubelet", "have pods on their way to kubelet"),
-    Reason.KUBELET_REFUSES: ("has a kubelet that would reject the pod", "have kubelets that would reject the pod"),
+    Reason.KUBELET_ADMISSION_PENDING: ("has pods on their way to kubelet", "have pods on their way to kubelet"),
+    Reason.KUBELET_WOULD_REJECT: ("has a kubelet that would reject the pod", "have kubelets that would reject the pod"),
 }
 
 _OF_DEVICES: dict[Reason, Callable[[_Tally, DeviceRequest], str]] = {

@@ -209,7 +209,7 @@ def _refusal_of(kubelet: KubeletSnapshot, ends: Sequence[_Rejected]) -> Refusal:
 
 
 def _refusal(detail: str, container: str = "") -> Refusal:
-    return Refusal(((Reason.KUBELET_REFUSES, 1),), container=container, detail=detail)
+    return Refusal(((Reason.KUBELET_WOULD_REJECT, 1),), container=container, detail=detail)
 
 
 def _refused(kubelet: KubeletSnapshot, refusal: KubeletRefusal) -> Refusal:
@@ -243,7 +243,7 @@ def _busy(kubelet: KubeletSnapshot) -> Refusal:
     count = len(_aligned(kubelet)) or len(kubelet.arrivals)
     pods = "a pod is" if count == 1 else f"{count} pods are"
     detail = f"{pods} on the way to it, and which it takes first would decide whether this one can run"
-    return Refusal(((Reason.KUBELET_BUSY, 1),), detail=detail)
+    return Refusal(((Reason.KUBELET_ADMISSION_PENDING, 1),), detail=detail)
 
 
 def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None) -> PodRequest | None:

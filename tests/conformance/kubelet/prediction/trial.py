@@ -105,5 +105,5 @@ class Trial:
 
 
 def _row(refusal: Refusal) -> Predicted:
-    by_reason = {Reason.KUBELET_REFUSES: Predicted.REFUSED, Reason.KUBELET_BUSY: Predicted.BUSY}
+    by_reason = {Reason.KUBELET_WOULD_REJECT: Predicted.REFUSED, Reason.KUBELET_ADMISSION_PENDING: Predicted.BUSY}
     return by_reason.get(refusal.counts[0][0], Predicted.NO_ROOM)

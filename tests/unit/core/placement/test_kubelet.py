@@ -134,9 +134,9 @@ def test_restricted_refuses_what_the_nodes_own_kubelet_would_refuse(numa_nodes, 
 def test_a_refusal_names_manager_policy_and_kubelets_own_words():
     fleet = fleet_of(config(TopologyPolicy.RESTRICTED))
     found = refusal(fleet, pod("u", 8, 16))
-    assert found.counts == ((Reason.KUBELET_REFUSES, 1),)
+    assert found.counts == ((Reason.KUBELET_WOULD_REJECT, 1),)
     assert found.message == (
-        "NodeKubeletRefuses: topology manager, policy restricted: TopologyAffinityError: "
+        "KubeletWouldReject: topology manager, policy restricted: TopologyAffinityError: "
         "Resources cannot be allocated with Topology locality"
     )
     said = explain({"n": found}, pod("u", 8, 16), fleet)
@@ -174,7 +174,7 @@ def test_cpus_that_run_out_refuse_a_pod_whatever_the_policy():
     fleet = fleet_of(config(TopologyPolicy.NONE))
     bind(fleet, pod("a", 1, 60))
     found = refusal(fleet, pod("b", 1, 10))
-    assert found.message.startswith("NodeKubeletRefuses: CPU manager, policy none: UnexpectedAdmissionError")
+    assert found.message.startswith("KubeletWouldReject: CPU manager, policy none: UnexpectedAdmissionError")
 
 
 def test_a_node_whose_aligned_cards_have_no_room_is_passed_over():

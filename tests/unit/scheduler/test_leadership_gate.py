@@ -1,11 +1,11 @@
-"""The fence: one consistent look at the cluster per term of activity, and patience that ends."""
+"""The gate: one consistent look at the cluster per term of activity, and patience that ends."""
 
 import asyncio
 
 import pytest
 
 from purser.kube import ApiUnavailableError
-from purser.scheduler.extender_fence import Fence, FencedError
+from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 
 
 class Cluster:
@@ -14,7 +14,7 @@ class Cluster:
     def __init__(self):
         self.active, self.reads, self.gate, self.error = True, 0, asyncio.Event(), None
         self.gate.set()
-        self.fence = Fence(lambda: self.active, self.read, patience_s=0.05)
+        self.guard = LeadershipGate(lambda: self.active, self.read, patience_s=0.05)
 
     async def read(self):
         self.reads += 1
@@ -25,29 +25,29 @@ class Cluster:
 
 async def test_the_cluster_is_read_once_however_many_requests_wait():
     cluster = Cluster()
-    await asyncio.gather(*(cluster.fence.passed() for _ in range(5)))
-    await cluster.fence.passed()
+    await asyncio.gather(*(cluster.guard.wait_open() for _ in range(5)))
+    await cluster.guard.wait_open()
     assert cluster.reads == 1
 
 
 async def test_a_lease_lost_and_won_again_between_two_requests_means_another_look():
     cluster = Cluster()
-    await cluster.fence.passed()
-    cluster.fence.leadership_changed(False)
-    cluster.fence.leadership_changed(True)
-    assert not cluster.fence.is_open
-    await cluster.fence.passed()
+    await cluster.guard.wait_open()
+    cluster.guard.leadership_changed(False)
+    cluster.guard.leadership_changed(True)
+    assert not cluster.guard.is_open
+    await cluster.guard.wait_open()
     assert cluster.reads == 2
 
 
 async def test_a_lease_lost_while_the_cluster_was_read_means_another_look():
     cluster = Cluster()
     cluster.gate.clear()
-    waiting = asyncio.create_task(cluster.fence.passed())
+    waiting = asyncio.create_task(cluster.guard.wait_open())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    cluster.fence.leadership_changed(False)
-    cluster.fence.leadership_changed(True)
+    cluster.guard.leadership_changed(False)
+    cluster.guard.leadership_changed(True)
     cluster.gate.set()
     await waiting
     assert cluster.reads == 2
@@ -55,39 +55,39 @@ async def test_a_lease_lost_while_the_cluster_was_read_means_another_look():
 
 async def test_who_is_not_active_is_refused_even_after_having_been():
     cluster = Cluster()
-    await cluster.fence.passed()
+    await cluster.guard.wait_open()
     cluster.active = False
-    with pytest.raises(FencedError, match="not the active one"):
-        await cluster.fence.passed()
+    with pytest.raises(NotLeadingError, match="not the active one"):
+        await cluster.guard.wait_open()
     cluster.active = True
-    await cluster.fence.passed()
+    await cluster.guard.wait_open()
     assert cluster.reads == 2
 
 
 async def test_patience_ends_and_the_reading_goes_on():
     cluster = Cluster()
     cluster.gate.clear()
-    with pytest.raises(FencedError, match="still reads"):
-        await cluster.fence.passed()
+    with pytest.raises(NotLeadingError, match="still reads"):
+        await cluster.guard.wait_open()
     cluster.gate.set()
-    await cluster.fence.passed()
+    await cluster.guard.wait_open()
     assert cluster.reads == 1
 
 
 async def test_a_cluster_that_cannot_be_read_is_tried_again_by_the_next_request():
     cluster = Cluster()
     cluster.error = ApiUnavailableError("connection refused")
-    with pytest.raises(FencedError, match="connection refused"):
-        await cluster.fence.passed()
+    with pytest.raises(NotLeadingError, match="connection refused"):
+        await cluster.guard.wait_open()
     cluster.error = None
-    await cluster.fence.passed()
+    await cluster.guard.wait_open()
     assert cluster.reads == 2
 
 
 async def test_closing_ends_a_look_that_takes_too_long():
     cluster = Cluster()
     cluster.gate.clear()
-    with pytest.raises(FencedError):
-        await cluster.fence.passed()
-    await cluster.fence.close()
+    with pytest.raises(NotLeadingError):
+        await cluster.guard.wait_open()
+    await cluster.guard.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}

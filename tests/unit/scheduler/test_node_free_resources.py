@@ -13,7 +13,7 @@ from purser.core.fleet import Fleet, NodeRoom
 from purser.core.fleet.room import MANY
 from purser.core.model import Grant, NodeInventory, PodRequest
 from purser.kube.objects import Node, Pod
-from purser.scheduler.noderooms import NodeRooms
+from purser.scheduler.node_free_resources import NodeFreeResources
 
 
 def a_node(name: str = "n", cpu: str = "8", memory: str = "64Gi", pods: str = "110") -> Node:
@@ -36,10 +36,10 @@ def a_grant(uid: str, node: str = "n") -> Grant:
     return Grant(uid, "ns", uid, node, ())
 
 
-def known(*nodes: Node) -> tuple[Fleet, NodeRooms]:
+def known(*nodes: Node) -> tuple[Fleet, NodeFreeResources]:
     fleet = Fleet()
     fleet.set_inventory(NodeInventory("n"))
-    rooms = NodeRooms(fleet)
+    rooms = NodeFreeResources(fleet)
     for node in nodes:
         rooms.put_node(node)
     return fleet, rooms
@@ -104,29 +104,29 @@ def test_where_pods_take_more_than_there_is_nothing_is_left_and_what_they_give_b
 
 def test_a_reservation_takes_until_the_pod_does_and_counts_once() -> None:
     fleet, rooms = known(a_node())
-    rooms.expect("n", a_request("a"))
+    rooms.assume("n", a_request("a"))
     assert fleet.room("n") == NodeRoom(7000, 63 * 1024, 109)
     reader = Reader(fleet)
     rooms.put_pod(a_pod("a"))
     assert reader.changed() == set()
-    rooms.expect_no_more(a_grant("a"))
+    rooms.forget_assumed(a_grant("a"))
     assert fleet.room("n") == NodeRoom(7000, 63 * 1024, 109)
 
 
 def test_a_reservation_that_came_to_nothing_gives_back_what_it_took() -> None:
     fleet, rooms = known(a_node())
-    rooms.expect("n", a_request("a"))
-    rooms.expect_no_more(a_grant("a"))
-    rooms.expect_no_more(a_grant("a"))
+    rooms.assume("n", a_request("a"))
+    rooms.forget_assumed(a_grant("a"))
+    rooms.forget_assumed(a_grant("a"))
     assert fleet.room("n") == NodeRoom(8000, 64 * 1024, 110)
 
 
 def test_a_pod_that_others_bound_elsewhere_meanwhile_takes_only_there() -> None:
     fleet, rooms = known(a_node("n"), a_node("m"))
-    rooms.expect("n", a_request("a"))
+    rooms.assume("n", a_request("a"))
     rooms.put_pod(a_pod("a", "m"))
-    rooms.expect("n", a_request("a"))
-    rooms.expect_no_more(a_grant("a", "n"))
+    rooms.assume("n", a_request("a"))
+    rooms.forget_assumed(a_grant("a", "n"))
     assert (fleet.room("n").pods_free, fleet.room("m").pods_free) == (110, 109)
 
 
@@ -170,7 +170,7 @@ class Events(RuleBasedStateMachine):
         for name in ("n", "m"):
             self.fleet.set_inventory(NodeInventory(name))
         self.reader = Reader(self.fleet)
-        self.rooms = NodeRooms(self.fleet)
+        self.rooms = NodeFreeResources(self.fleet)
         self.nodes: dict[str, tuple[int, int, int]] = {}
         self.bound: dict[str, tuple[str, int, int]] = {}
         self.expected: dict[str, tuple[str, int, int]] = {}
@@ -202,12 +202,12 @@ class Events(RuleBasedStateMachine):
     def expect(self, uid: str, name: str, cpu: int, memory: int) -> None:
         if uid not in self.bound:
             self.expected[uid] = (name, cpu, memory)
-        self.rooms.expect(name, a_request(uid, cpu, memory))
+        self.rooms.assume(name, a_request(uid, cpu, memory))
 
     @rule(uid=UIDS)
-    def expect_no_more(self, uid: str) -> None:
+    def forget_assumed(self, uid: str) -> None:
         self.expected.pop(uid, None)
-        self.rooms.expect_no_more(a_grant(uid))
+        self.rooms.forget_assumed(a_grant(uid))
 
     @invariant()
     def rooms_are_what_a_recount_finds(self) -> None:

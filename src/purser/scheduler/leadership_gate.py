@@ -17,11 +17,11 @@ PATIENCE_S = 10.0
 log = structlog.get_logger("purser.scheduler")
 
 
-class FencedError(Exception):
+class NotLeadingError(Exception):
     """This replica may not decide now; kube-scheduler tries again."""
 
 
-class Fence:
+class LeadershipGate:
     """Lets requests pass while active, the first ones once ``catch_up`` is through."""
 
     def __init__(
@@ -47,11 +47,11 @@ class Fence:
             self._open_term = None
         return self._open_term == self._term
 
-    async def passed(self) -> None:
-        """Return once decisions may be made. Raises `FencedError` where that cannot be now."""
+    async def wait_open(self) -> None:
+        """Return once decisions may be made. Raises `NotLeadingError` where that cannot be now."""
         while not self.is_open:
             if not self._may_bind():
-                raise FencedError("this replica of the scheduler is not the active one")
+                raise NotLeadingError("this replica of the scheduler is not the active one")
             if self._catching_up is None or self._catching_up.done():
                 self._catching_up = asyncio.create_task(self._reopen(self._term))
             await self._wait(self._catching_up)
@@ -67,9 +67,11 @@ class Fence:
             async with asyncio.timeout(self._patience_s):
                 await asyncio.shield(task)
         except TimeoutError:
-            raise FencedError("this replica has just become active and still reads the cluster") from None
+            raise NotLeadingError("this replica has just become active and still reads the cluster") from None
         except KubeError as error:
-            raise FencedError(f"this replica has just become active and cannot read the cluster: {error}") from error
+            raise NotLeadingError(
+                f"this replica has just become active and cannot read the cluster: {error}"
+            ) from error
 
     async def _reopen(self, term: int) -> None:
         await self._catch_up()

@@ -4,7 +4,7 @@ import asyncio
 
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.resources import PODS
-from purser.scheduler import wakeups
+from purser.scheduler import requeue_hints
 
 from .extender_world import eventually, replica, server
 
@@ -15,14 +15,14 @@ async def test_a_refused_pod_that_fits_by_now_is_touched_once_for_kube_scheduler
         holder, late = await world.add_pod("holder"), await world.add_pod("late")
         assert await world.bind(holder, "a") == ""
         assert not (await world.filter(late, "a")).node_names
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations
         await world.client.delete(PODS, "holder", "default", grace_period_seconds=0)
         await eventually(lambda: world.ledger.grant(holder.metadata.uid) is None)
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         found = (await world.stored(late)).metadata
         assert ROOM_ANNOTATION in found.annotations
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert (await world.stored(late)).metadata.resource_version == found.resource_version
 
 
@@ -34,12 +34,12 @@ async def test_a_pod_that_was_placed_or_is_gone_is_left_alone():
         await world.add_node("a")
         assert (await world.filter(placed, "a")).node_names == ["a"]
         await world.client.delete(PODS, "gone", "default", grace_period_seconds=0)
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert ROOM_ANNOTATION not in (await world.stored(placed)).metadata.annotations
 
 
 async def test_of_many_the_most_important_are_woken_first(monkeypatch):
-    monkeypatch.setattr(wakeups, "MAX_WOKEN", 1)
+    monkeypatch.setattr(requeue_hints, "MAX_WOKEN", 1)
     async with server() as api, replica(api) as world:
         pods = [await world.add_pod(name, priority=priority) for name, priority in (("low", 0), ("high", 5))]
         for pod in pods:
@@ -47,7 +47,7 @@ async def test_of_many_the_most_important_are_woken_first(monkeypatch):
         await world.add_node("a")
         woken = []
         for _ in pods:
-            await world.extender.look_again()
+            await world.extender.retry_refused()
             woken.append([ROOM_ANNOTATION in (await world.stored(pod)).metadata.annotations for pod in pods])
         assert woken == [[False, True], [True, True]]
 
@@ -59,9 +59,9 @@ async def test_a_replica_that_is_not_the_active_one_wakes_nobody():
         await world.filter(late, "a")
         active = False
         await world.add_node("a")
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         active = True
-        await world.extender.look_again()
+        await world.extender.retry_refused()
         assert ROOM_ANNOTATION not in (await world.stored(late)).metadata.annotations
 
 

@@ -36,7 +36,7 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     """What ``resources`` was read from, the informer's own; None for one that is only expected."""
 
 
-class NodeRooms:
+class NodeFreeResources:
     """Keeps the fleet's rooms fresh."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -77,13 +77,13 @@ class NodeRooms:
         """The pod has ended."""
         self._replace(pod.metadata.uid, None)
 
-    def expect(self, node: str, request: PodRequest) -> None:
+    def assume(self, node: str, request: PodRequest) -> None:
         """A pod was given devices on a node; its Binding is on its way. A pod that is already somewhere stays there."""
         known = self._pods.get(request.uid)
         if known is None or known.spec is None:
             self._replace(request.uid, _Pod(node, EffectiveRequests(request.cpu_milli, request.memory_mib), None))
 
-    def expect_no_more(self, grant: Grant) -> None:
+    def forget_assumed(self, grant: Grant) -> None:
         """The Binding came to nothing."""
         known = self._pods.get(grant.pod_uid)
         if known is not None and known.spec is None:

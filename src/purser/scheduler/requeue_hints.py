@@ -36,7 +36,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     """The nodes that kube-scheduler asked about."""
 
 
-class Wakeups:
+class RequeueHints:
     """The pods that fit nowhere when kube-scheduler last asked."""
 
     def __init__(self, client: Client, fits: Callable[[PodRequest, list[str]], bool], clock: Clock) -> None:
