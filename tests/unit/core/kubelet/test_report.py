@@ -21,7 +21,7 @@ from purser.core.kubelet.report import (
     KubeletReport,
     ReportError,
     aligns,
-    anonymous,
+    compacted,
     decode,
     encode,
     node_of,
@@ -166,7 +166,7 @@ def shape(state: KubeletState):
 @given(st.data())
 def test_anonymous_devices_are_as_many_as_before_and_held_by_the_same(data):
     state = data.draw(states((1, 36, 2)))
-    hidden = anonymous(state, keep={GPU})
+    hidden = compacted(state, keep={GPU})
     assert shape(hidden) == shape(state)
     assert hidden.devices.resources.get(GPU) == state.devices.resources.get(GPU)
     assert {k: {n: len(a.device_ids) for n, a in of.items()} for k, of in hidden.devices.held.items()} == {
@@ -188,7 +188,7 @@ def test_ten_thousand_devices_fit_by_far():
     state = KubeletState(DeviceManagerState({"example.com/fpga": resource}, held))
     node = KubeletNode(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine())
     assert len(encode(report_of(node, state))) > 2 * MAX_BYTES
-    assert len(encode(report_of(node, anonymous(state)))) < MAX_BYTES
+    assert len(encode(report_of(node, compacted(state)))) < MAX_BYTES
 
 
 def test_a_common_node_has_a_short_report():

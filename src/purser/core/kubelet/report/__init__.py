@@ -1,7 +1,7 @@
 """What a node's agent tells whoever predicts its kubelet: configuration, hardware, and who holds what.
 
 `report_of` makes a report of the twin's own values, `node_of` and `state_of` rebuild them; `encode` and `decode` are
-the text in the node's annotation (JSON, versioned, a few KiB also for thousands of devices); `anonymity` shortens what
+the text in the node's annotation (JSON, versioned, a few KiB also for thousands of devices); `compaction` shortens what
 would be too long.
 
 What a report leaves out, because it changes no prediction or cannot be known from outside kubelet: the responses of
@@ -9,8 +9,8 @@ plugins, merged hints of pods that run, resources whose plugin stayed away, devi
 and since when a plugin has been gone.
 """
 
-from purser.core.kubelet.report.anonymity import anonymous
 from purser.core.kubelet.report.coherence import check_coherence
+from purser.core.kubelet.report.compaction import compacted
 from purser.core.kubelet.report.format import MAX_BYTES, KubeletReport, ReportError, aligns, decode, encode, size_of
 from purser.core.kubelet.report.reading import node_of, state_of
 from purser.core.kubelet.report.writing import report_of
@@ -20,8 +20,8 @@ __all__ = [
     "KubeletReport",
     "ReportError",
     "aligns",
-    "anonymous",
     "check_coherence",
+    "compacted",
     "decode",
     "encode",
     "node_of",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from purser.core.kubelet.state import Allocation, DeviceManagerState, KubeletState, PluginResource
 
 
-def anonymous(state: KubeletState, keep: Collection[str] = ()) -> KubeletState:
+def compacted(state: KubeletState, keep: Collection[str] = ()) -> KubeletState:
     """The state with the devices of every resource but those in ``keep`` renamed to 0, 1, 2 and so on, in an order
     that makes ranges of those that are alike and held together."""
     names = {resource: _new_names(state.devices, resource) for resource in _held_or_listed(state.devices) - set(keep)}
