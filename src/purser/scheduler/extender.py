@@ -106,6 +106,7 @@ class KubeExtender:
             budgets or Budgets(),
             events,
             self._clock,
+            self._readings,
             room=self._room,
             fits=self._has_room,
             is_active=lambda: self._gate.is_open,

@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from purser.adapters.pods import pod_spec
-from purser.core.dialects import DialectError, asks_for_devices, parse
+from purser.core.dialects import DialectError, parse
 from purser.core.fleet import Fleet
 from purser.core.ledger import UNUSED, Usage, pod_usage
 from purser.core.model import PodRequest
@@ -158,12 +158,11 @@ class Nominations:
         return any(self._clock.monotonic() < self._leaving.get(uid, -math.inf) for uid in nominee.victims)
 
     def _put_nominated(self, pod: Pod) -> None:
-        spec = pod_spec(pod)
-        request = None
         if self._fleet.ledger.grant(pod.metadata.uid) is not None:
             return  # what it is to get is on the book
+        request = None
         with suppress(DialectError):  # whoever is asked to place it says so
-            request = parse(spec) if asks_for_devices(spec) else None
+            request = parse(pod_spec(pod))
         if request is None:
             self._nominees.pop(pod.metadata.uid, None)
             return

@@ -14,8 +14,8 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from purser.adapters.pods import pod_spec, ref_of_request
-from purser.core.dialects import DialectError, parse
+from purser.adapters.pods import ref_of_request
+from purser.core.dialects import DialectError
 from purser.core.grant.quota import Room
 from purser.core.model import PodRequest
 from purser.core.placement import Policy, Refusal
@@ -28,6 +28,7 @@ from purser.kube.resources import PODS
 from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import MetaPod, MetaVictims
+from purser.scheduler.readings import Readings
 from purser.scheduler.victims import TOO_FEW, VictimSearch
 from purser.scheduler.waiting import WaitingPods
 
@@ -72,6 +73,7 @@ class Preemptor:
         budgets: Budgets,
         events: EventRecorder,
         clock: Clock,
+        readings: Readings,
         *,
         room: Callable[[PodRequest], Room],
         fits: Callable[[PodRequest, list[str]], bool],
@@ -86,6 +88,7 @@ class Preemptor:
         self._budgets = budgets
         self._events = events
         self._clock = clock
+        self._readings = readings
         self._room, self._fits, self._is_active = room, fits, is_active
         self._search = VictimSearch(cache, policy, lambda: budgets.rules, is_early)
         self._refused: WaitingPods[_Refused] = WaitingPods()
@@ -199,7 +202,7 @@ class Preemptor:
         if self._cache.ledger.grant(uid):  # its Binding is on its way
             return None
         with suppress(DialectError):  # told when it is asked about
-            if request := parse(pod_spec(pod)):
+            if request := self._readings.of(pod).request():
                 return pod, request
         return None
 
