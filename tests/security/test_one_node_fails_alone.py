@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from purser.operator.deciding import isolation as module
-from purser.operator.deciding import nodes_to_look_into, reconcile
+from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.deciding.isolation import decided
 from purser.operator.model import Delete, DeletePod, Evict, NodeView, PatchNode, RoundOutcome, Snapshot, WriteStatus
 from purser.operator.names import UPGRADE_STATE_LABEL
@@ -22,9 +22,9 @@ STAGES = {
     "facts": "gates.facts.facts_of",
     "operating system": "gates.facts.os_of",
     "runtime": "gates.facts.runtime_of",
-    "users' words": "gates.facts.users_word",
-    "place": "gates.assignment._place",
-    "standing": "gates.progress._standing",
+    "users' words": "gates.facts.user_override",
+    "place": "gates.assignment._assignment",
+    "standing": "gates.progress._progress",
     "operand": "gates.progress._on_node",
     "pods that are looked into": "upgrade.states.needs_workloads",
     "whether an upgrade is under way": "upgrade.states.state_of",
@@ -123,12 +123,12 @@ def test_a_round_that_fails_on_a_node_is_that_of_all_others(stage: str) -> None:
     whole = reconcile(snapshot)
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, stage, frozenset({bad}))
-        nodes_to_look_into(snapshot)
+        nodes_to_inspect(snapshot)
         outcome = reconcile(snapshot)
-    if not outcome.left_out:
+    if not outcome.isolated:
         assert outcome == whole, "it was not asked"
         return
-    assert [each.node.name for each in outcome.left_out] == [bad]
+    assert [each.node.name for each in outcome.isolated] == [bad]
     assert "ZeroDivisionError" in failing(outcome)[bad] and len(failing(outcome)[bad]) < 300
     assert bad not in about(outcome)
     expected = about(whole)
@@ -211,10 +211,10 @@ def test_all_nodes_that_fail_are_found_round_by_round_however_many(seed: int) ->
         tries = 0
         found, seen = decided(empty(count, suspects=suspects), decide)
         assert found == 7 and tries <= module.TRIES + 2
-        left_out = {each.node.name for each in seen.left_out}
-        assert bad <= left_out
-        suspects = tuple(each.node.name for each in sorted(seen.left_out, key=lambda each: each.error is not None))
-    assert left_out == bad
+        isolated = {each.node.name for each in seen.isolated}
+        assert bad <= isolated
+        suspects = tuple(each.node.name for each in sorted(seen.isolated, key=lambda each: each.error is not None))
+    assert isolated == bad
 
 
 def test_nodes_that_fail_only_together_are_told_apart() -> None:
@@ -223,5 +223,5 @@ def test_nodes_that_fail_only_together_are_told_apart() -> None:
             raise KeyError
 
     _, seen = decided(empty(64), decide)
-    assert [each.node.name for each in seen.left_out] == ["n40"]
-    assert msgspec.structs.replace(seen, left_out=()).nodes[3].name == "n3"
+    assert [each.node.name for each in seen.isolated] == ["n40"]
+    assert msgspec.structs.replace(seen, isolated=()).nodes[3].name == "n3"

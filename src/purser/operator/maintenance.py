@@ -17,13 +17,13 @@ from purser.core.kubernetes.selectors import SelectorError, of_object, parse
 from purser.operator.model import (
     Budget,
     DeletePod,
+    EmitEvent,
     Evict,
-    Moves,
+    NodeProgress,
     NodeView,
     NodeWorkload,
     PatchNode,
-    Say,
-    Standing,
+    PlannedChanges,
     changes,
 )
 from purser.operator.names import CORDONED_BY_ANNOTATION, DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
@@ -60,15 +60,15 @@ ASK_AGAIN_S = 5.0
 
 UNKNOWN_PODS = "nobody knows yet what runs there"
 
-Texts = dict[str, str | None]
+NodeTexts = dict[str, str | None]
 
 
 def patch(
     node: NodeView,
     why: str,
     *,
-    labels: Texts | None = None,
-    annotations: Texts | None = None,
+    labels: NodeTexts | None = None,
+    annotations: NodeTexts | None = None,
     unschedulable: bool | None = None,
 ) -> PatchNode:
     """A patch of what differs from what is there."""
@@ -87,21 +87,21 @@ class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
     patch: PatchNode | None = None
     deletions: tuple[DeletePod, ...] = ()
     evictions: tuple[Evict, ...] = ()
-    says: tuple[Say, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
     waits: str = ""
     """What the node waits for, in one sentence's end."""
     until: float | None = None
     """When time alone changes something."""
 
 
-def to(made: PatchNode | None, *says: Say) -> NodeStep:
+def to(made: PatchNode | None, *events: EmitEvent) -> NodeStep:
     """A step that is one write."""
-    return NodeStep(patch=made, says=says)
+    return NodeStep(patch=made, events=events)
 
 
-def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -> Say:
+def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -> EmitEvent:
     """An event on a node."""
-    return Say("Node", node.name, node.uid, reason, message, warning)
+    return EmitEvent("Node", node.name, node.uid, reason, message, warning)
 
 
 def ask_again(now: float, until: float | None) -> float:
@@ -114,16 +114,16 @@ def waits_of(steps: Mapping[str, NodeStep]) -> dict[str, str]:
     return {name: each.waits for name, each in steps.items() if each.waits}
 
 
-def moves_of(steps: Mapping[str, NodeStep], now: float, until: float | None = None) -> Moves:
+def planned_changes_of(steps: Mapping[str, NodeStep], now: float, until: float | None = None) -> PlannedChanges:
     """All steps of a round, by node; ``until``: when time changes something for nodes that have no step."""
     times = [each for each in (until, *(step.until for step in steps.values())) if each is not None]
-    return Moves(
+    return PlannedChanges(
         patches={name: each.patch for name, each in steps.items() if each.patch is not None},
         deletions=tuple(deletion for each in steps.values() for deletion in each.deletions),
         evictions=tuple(eviction for each in steps.values() for eviction in each.evictions),
-        events=tuple(told for each in steps.values() for told in each.says),
+        events=tuple(event for each in steps.values() for event in each.events),
         waits=waits_of(steps),
-        look_again_s=max(0.0, min(times) - now) if times else None,
+        requeue_after_s=max(0.0, min(times) - now) if times else None,
     )
 
 
@@ -147,17 +147,17 @@ def is_cordoned_by_purser(node: NodeView) -> bool:
     return node.unschedulable and CORDONED_BY_ANNOTATION in node.annotations
 
 
-def claim(node: NodeView, by: Cordoner) -> Texts:
+def claim(node: NodeView, by: Cordoner) -> NodeTexts:
     """The mark that a cordon is set with; nothing where somebody else's is there already."""
     return {} if node.unschedulable and not is_cordoned_by(node, by) else {CORDONED_BY_ANNOTATION: by.value}
 
 
-def lift(node: NodeView, by: Cordoner) -> tuple[Texts, bool | None]:
+def lift(node: NodeView, by: Cordoner) -> tuple[NodeTexts, bool | None]:
     """Mark and cordon afterwards: lifted where it is this one's, left where it is not."""
     return ({CORDONED_BY_ANNOTATION: None}, False) if is_cordoned_by(node, by) else ({}, None)
 
 
-def void_mark(node: NodeView) -> PatchNode | None:
+def clear_stale_cordon_mark(node: NodeView) -> PatchNode | None:
     """Takes a void mark away, with whatever else is written; None where there is none."""
     if node.unschedulable or CORDONED_BY_ANNOTATION not in node.annotations:
         return None
@@ -177,9 +177,13 @@ class DisruptionLedger:
             self._budgets[budget.namespace].append(budget)
             self._left[budget.namespace, budget.name] = budget.allowed
 
-    def let_go(self, workload: NodeWorkload) -> str:
+    def try_evict(self, workload: NodeWorkload) -> str:
         """Count a pod's eviction; or say why it cannot be now, and count nothing."""
-        if workload.going or workload.phase in ("Pending", "Succeeded", "Failed"):  # the API server asks no budget
+        if workload.terminating or workload.phase in (
+            "Pending",
+            "Succeeded",
+            "Failed",
+        ):  # the API server asks no budget
             return ""
         concerned = [each for each in self._budgets[workload.namespace] if _covers(each, workload)]
         if len(concerned) > 1:  # the API server refuses these whatever is left
@@ -234,7 +238,7 @@ class Rules(msgspec.Struct, frozen=True):
         return ""
 
 
-class Leaving(msgspec.Struct, frozen=True):
+class EvictionRequest(msgspec.Struct, frozen=True):
     """What is asked of the pods that have to leave."""
 
     evictions: tuple[Evict, ...] = ()
@@ -248,17 +252,19 @@ class Leaving(msgspec.Struct, frozen=True):
         return f"waits for {counted(others, 'pod')} to leave"
 
 
-def ask_to_leave(pods: Iterable[NodeWorkload], rules: Rules, ledger: DisruptionLedger, why: str) -> Leaving:
-    """Evict those that may be; those that are going already are left to go.
+def request_evictions(
+    pods: Iterable[NodeWorkload], rules: Rules, ledger: DisruptionLedger, why: str
+) -> EvictionRequest:
+    """Evict those that may be; terminating ones are left to end.
 
     As long as one of them may not be evicted at all, none is: the others would die for a node that is not emptied.
     """
-    there = sorted((pod for pod in pods if not pod.going), key=lambda each: (each.namespace, each.name))
+    there = sorted((pod for pod in pods if not pod.terminating), key=lambda each: (each.namespace, each.name))
     forbidden = [_stays(pod, problem) for pod in there if (problem := rules.forbid(pod))]
     if forbidden:
-        return Leaving(staying=tuple(forbidden))
-    problems = [(pod, ledger.let_go(pod)) for pod in there]
-    return Leaving(
+        return EvictionRequest(staying=tuple(forbidden))
+    problems = [(pod, ledger.try_evict(pod)) for pod in there]
+    return EvictionRequest(
         evictions=tuple(Evict(pod, why) for pod, problem in problems if not problem),
         staying=tuple(_stays(pod, problem) for pod, problem in problems if problem),
     )
@@ -296,8 +302,8 @@ def drained_pods(workloads: Iterable[NodeWorkload], selector: str) -> list[NodeW
 
 
 def _is_drained(pod: NodeWorkload) -> bool:
-    told_to_stay = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == DEPLOY
-    return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not told_to_stay
+    is_skipped = pod.labels.get(UPGRADE_DRAIN_SKIP_LABEL) == DEPLOY
+    return is_active(pod) and pod.controller != DAEMON_SET and not pod.mirror and not is_skipped
 
 
 # --- inputs
@@ -309,7 +315,7 @@ class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     policy: UpgradePolicy
     """It bounds how many nodes are unavailable, and says how GPU pods leave: for MIG changes, too."""
-    standings: tuple[Standing, ...]
+    node_progress: tuple[NodeProgress, ...]
     workloads: Mapping[str, tuple[NodeWorkload, ...]] = {}
     """By node; of a node that is not there nothing is known."""
     budgets: tuple[Budget, ...] = ()
@@ -320,7 +326,9 @@ class NodeWork(msgspec.Struct, frozen=True, kw_only=True):
     def max_unavailable(self) -> int:
         """How many GPU nodes may be unavailable; a percentage is rounded up."""
         bound = self.policy.max_unavailable
-        return bound if isinstance(bound, int) else math.ceil(len(self.standings) * int(bound.removesuffix("%")) / 100)
+        return (
+            bound if isinstance(bound, int) else math.ceil(len(self.node_progress) * int(bound.removesuffix("%")) / 100)
+        )
 
     @property
     def no_room(self) -> str:

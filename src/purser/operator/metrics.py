@@ -74,12 +74,12 @@ class OperatorMetrics:
         for action in result.done:
             words = describe(action)
             self._writes.labels(words["verb"], words["kind"]).inc()
-        if outcome.standstill:
+        if outcome.blocked:
             self.forget()
         self._gauges.values.update(outcome.gauges)
         if outcome.gauges.get(Gauge.RECONCILIATION) == Reconciliation.READY:
             self._gauges.values[Gauge.LAST_SUCCESS] = snapshot.now
-        if not outcome.standstill:
+        if not outcome.blocked:
             self._gauges.operands = _operands_of(_active_status(snapshot, outcome.actions))
         if any(not failure.expected for failure in result.failures):
             self.round_failed()

@@ -11,8 +11,8 @@ from purser.core.kubernetes.times import spelled
 from purser.kube import Client, KubeError
 from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform
-from purser.operator.deciding import nodes_to_look_into, reconcile, upgrade_fleet
-from purser.operator.deciding.policies import elsewhere
+from purser.operator.deciding import nodes_to_inspect, reconcile, upgrade_fleet
+from purser.operator.deciding.policies import other_namespace
 from purser.operator.manifests.parts import GPU_DISCOVERY
 from purser.operator.model import Action, Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
@@ -56,7 +56,7 @@ async def preview(
     """
     check(policy)
     async with observing(client, namespace, purser_image or "") as observer:
-        snapshot = await observer.snapshot(nodes_to_look_into)
+        snapshot = await observer.snapshot(nodes_to_inspect)
     _check_standing(snapshot, policy)
     if not await is_namespace(client, namespace):
         say(no_namespace(namespace))
@@ -68,8 +68,8 @@ async def preview(
 
 
 def _check_standing(snapshot: Snapshot, policy: Policy | None) -> None:
-    if snapshot.elsewhere:
-        raise PreviewError(elsewhere(snapshot))
+    if snapshot.other_namespace:
+        raise PreviewError(other_namespace(snapshot))
     active = choose(with_policy(snapshot, policy).policies)
     if active.raw is not None and active.policy is None:
         raise PreviewError(f"{KIND} {name_of(active.raw)}: {active.problem}")
@@ -98,17 +98,17 @@ async def planned(
 
     def due(snapshot: Snapshot) -> frozenset[str]:
         fleet = _fleet(snapshot, policy)
-        return frozenset(each.node.name for each in fleet.standings if is_due(each))
+        return frozenset(each.node.name for each in fleet.node_progress if is_due(each))
 
     async with observing(client, namespace, purser_image or DEFAULT_IMAGE) as observer:
-        first = await observer.snapshot(nodes_to_look_into)
-        if not first.elsewhere and not await is_namespace(client, namespace):
+        first = await observer.snapshot(nodes_to_inspect)
+        if not first.other_namespace and not await is_namespace(client, namespace):
             raise PreviewError(no_namespace(namespace))
-        snapshot = await looked_into(observer, due(first).union(nodes_to_look_into(first)))
+        snapshot = await inspected(observer, due(first).union(nodes_to_inspect(first)))
     return plan(_fleet(snapshot, policy))
 
 
-async def looked_into(observer: Observer, nodes: frozenset[str]) -> Snapshot:
+async def inspected(observer: Observer, nodes: frozenset[str]) -> Snapshot:
     """A snapshot with all pods of these nodes."""
     last = asyncio.get_running_loop().time() + READY_S
     while True:

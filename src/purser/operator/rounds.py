@@ -12,11 +12,11 @@ from purser.kube.objects import ObjectReference
 from purser.kube.resources import NODES
 from purser.operator.acting import FailedAction, Result, Writer, perform
 from purser.operator.acting.writer import subject
-from purser.operator.deciding import nodes_to_look_into, reconcile
+from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.metrics import OperatorMetrics
-from purser.operator.model import Evict, ObjectKey, RefusedWrite, RoundOutcome, Say, Snapshot
+from purser.operator.model import EmitEvent, Evict, ObjectKey, RefusedWrite, RoundOutcome, Snapshot
 from purser.operator.names import GROUP, VERSION
-from purser.operator.observing.observer import LookInto
+from purser.operator.observing.observer import Inspect
 
 log = structlog.get_logger("purser.operator")
 
@@ -33,7 +33,7 @@ class RoundError(KubeError):
 class Observing(Protocol):
     """Where snapshots come from."""
 
-    async def snapshot(self, look_into: LookInto) -> Snapshot:
+    async def snapshot(self, inspect: Inspect) -> Snapshot:
         """What there is now. Raises `KubeError`."""
         ...
 
@@ -75,20 +75,20 @@ class Rounds:
         self._may_write = may_write
         self._clock = clock or SystemClock()
         self._next = self._clock.monotonic()
-        self._said: frozenset[Say] = frozenset()
+        self._emitted: frozenset[EmitEvent] = frozenset()
         self._refusals: tuple[RefusedWrite, ...] = ()
         self._failures = failures or ObjectFailures()
         self._suspects: tuple[str, ...] = ()
-        self._standstill = ""
+        self._blocked = ""
         self._is_fresh = False
         self._is_busy = False
         self._is_due = False
         """Something changed since the round under way began."""
 
     @property
-    def standstill(self) -> str:
+    def blocked(self) -> str:
         """Why this process, though it leads, does nothing at all; empty where it works."""
-        return self._standstill
+        return self._blocked
 
     def trigger(self) -> None:
         """Have a round soon; those that are asked for in the meantime are the same one."""
@@ -99,7 +99,7 @@ class Rounds:
 
     def leads(self, is_leader: bool) -> None:
         """This process leads from now on, or no longer. What the last leader wrote at its end has to be seen first."""
-        self._is_fresh, self._refusals, self._standstill = False, (), ""
+        self._is_fresh, self._refusals, self._blocked = False, (), ""
         if is_leader:
             self.trigger()
         else:
@@ -126,7 +126,7 @@ class Rounds:
             if not self._is_fresh:
                 await self._observer.refresh()
                 self._is_fresh = True
-            seen = await self._observer.snapshot(nodes_to_look_into)
+            seen = await self._observer.snapshot(nodes_to_inspect)
             snapshot = msgspec.structs.replace(seen, refusals=self._refusals, suspects=self._suspects)
             outcome = reconcile(snapshot)
         except Exception:
@@ -135,15 +135,15 @@ class Rounds:
         self._tell_of_failures(outcome)
         result = await perform(outcome.actions, self._writer, self._may_write)
         self._metrics.round_ended(snapshot, outcome, result, self._clock.monotonic() - started)
-        self._say(outcome)
-        if outcome.look_again_s is not None:
-            self.queue.add_after(CLUSTER, max(self._apart_s, outcome.look_again_s))
+        self._emit(outcome)
+        if outcome.requeue_after_s is not None:
+            self.queue.add_after(CLUSTER, max(self._apart_s, outcome.requeue_after_s))
         self._learn(result)
 
     def _tell_of_failures(self, outcome: RoundOutcome) -> None:
-        unsure_first = sorted(outcome.left_out, key=lambda each: each.error is not None)
+        unsure_first = sorted(outcome.isolated, key=lambda each: each.error is not None)
         self._suspects = tuple(each.node.name for each in unsure_first)
-        for each in outcome.left_out:
+        for each in outcome.isolated:
             if each.error is not None:
                 about = ObjectReference(_API_VERSIONS["Node"], "Node", "", each.node.name, each.node.uid)
                 self._failures.failed(NODES, about, each.error)
@@ -157,16 +157,16 @@ class Rounds:
         if known != self._refusals or any(_is_outdated(failure) for failure in result.failures):
             self._is_due = True
 
-    def _say(self, outcome: RoundOutcome) -> None:
+    def _emit(self, outcome: RoundOutcome) -> None:
         """A thing is said once, and not in each round in which it is so."""
-        if outcome.standstill and outcome.standstill != self._standstill:
-            log.warning("Nothing is done", why=outcome.standstill)
-        self._standstill = outcome.standstill
-        for say in outcome.events:
-            if say not in self._said:
-                about = ObjectReference(_API_VERSIONS[say.kind], say.kind, "", say.name, say.uid)
-                self._events.event(about, say.reason, say.message, "Warning" if say.warning else "Normal")
-        self._said = frozenset(outcome.events)
+        if outcome.blocked and outcome.blocked != self._blocked:
+            log.warning("Nothing is done", why=outcome.blocked)
+        self._blocked = outcome.blocked
+        for event in outcome.events:
+            if event not in self._emitted:
+                about = ObjectReference(_API_VERSIONS[event.kind], event.kind, "", event.name, event.uid)
+                self._events.event(about, event.reason, event.message, "Warning" if event.warning else "Normal")
+        self._emitted = frozenset(outcome.events)
 
 
 def refusals_of(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[RefusedWrite, ...]:
@@ -175,7 +175,7 @@ def refusals_of(result: Result, known: tuple[RefusedWrite, ...]) -> tuple[Refuse
     found: dict[ObjectKey, RefusedWrite] = {}
     for failure in result.failures:
         key = subject(failure.action)
-        if failure.lasting:
+        if failure.permanent:
             found[key] = RefusedWrite(key, failure.error)
         elif key in before:
             found.setdefault(key, before[key])

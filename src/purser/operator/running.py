@@ -65,7 +65,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
 
         def problems() -> list[str]:
             missing = [f"not listed yet: {', '.join(observer.missing)}: see the log"] if observer.missing else []
-            return [*missing, *filter(None, (rounds.standstill,))]
+            return [*missing, *filter(None, (rounds.blocked,))]
 
         app = telemetry_app(metrics.registry, problems)
         port = await stack.enter_async_context(listening(app, settings.metrics_address, settings.metrics_port))

@@ -8,11 +8,11 @@ NAMED = 3
 """So many are named: a message is read in a line of a terminal."""
 
 
-def some(told: Sequence[str], what: str = "", *, named: int = NAMED, between: str = ", ") -> str:
+def some(sentences: Sequence[str], what: str = "", *, named: int = NAMED, between: str = ", ") -> str:
     """``a, b, c (and 2 more nodes)``; ``what``: one of them, ``node``. Of whole sentences one is named as a rule."""
-    more = len(told) - named
+    more = len(sentences) - named
     others = f" (and {more} more{f' {_plural(what, more)}' if what else ''})" if more > 0 else ""
-    return between.join(told[:named]) + others
+    return between.join(sentences[:named]) + others
 
 
 def counted(number: int, what: str) -> str:

@@ -221,13 +221,13 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
     ],
     ids=["a list", "no YAML", "a deep one", "no file"],
 )
-def test_a_file_that_is_no_policy_is_refused(text, says, tmp_path):
+def test_a_file_that_is_no_policy_is_refused(text, events, tmp_path):
     path = tmp_path / "nvidia.yaml"
     if text is not None:
         path.write_text(text)
     code, _, err = here("operator", "import", path)
     assert code == 2
-    assert says in err
+    assert events in err
     assert "Traceback" not in err
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.unit.operator.upgrade.fleets import workload
 
-from purser.operator.maintenance import DisruptionLedger, Rules, ask_to_leave, gpu_pods
+from purser.operator.maintenance import DisruptionLedger, Rules, gpu_pods, request_evictions
 from purser.operator.model import Budget
 
 
@@ -13,7 +13,7 @@ def budget(name: str, allowed: int, namespace: str = "team", **labels: str) -> B
 
 
 def asked(*pods: object, budgets: tuple[Budget, ...] = ()) -> tuple[list[str], tuple[str, ...]]:
-    leaving = ask_to_leave(pods, Rules(), DisruptionLedger(budgets), "test")  # type: ignore[arg-type]
+    leaving = request_evictions(pods, Rules(), DisruptionLedger(budgets), "test")  # type: ignore[arg-type]
     return [each.workload.name for each in leaving.evictions], leaving.staying
 
 
@@ -22,7 +22,7 @@ def test_pods_are_asked_in_the_order_of_their_names() -> None:
 
 
 def test_a_pod_that_is_going_is_left_to_go() -> None:
-    assert asked(workload("a", going=True)) == ([], ())
+    assert asked(workload("a", terminating=True)) == ([], ())
 
 
 def test_each_pod_counts_against_its_budget() -> None:

@@ -62,11 +62,11 @@ def policy(name="policy", **spec):
         (policy(devicePlugin={"slots": 0}), "spec.devicePlugin.slots is 0"),
     ],
 )  # fmt: skip
-async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown(wanted, says, tmp_path):
+async def test_a_policy_with_a_mistake_in_it_is_refused_before_anything_is_shown(wanted, events, tmp_path):
     async with stack(tmp_path) as bare:
         with pytest.raises(MisusedError) as refused:
             await preview(bare.client, NAMESPACE, IMAGE, print, wanted)
-        assert says in str(refused.value)
+        assert events in str(refused.value)
         with pytest.raises(MisusedError):
             await planned(bare.client, NAMESPACE, IMAGE, wanted)
 
@@ -83,12 +83,12 @@ async def test_without_the_definition_it_is_said_what_makes_it(tmp_path):
 
 async def test_a_namespace_that_is_not_there_is_named(tmp_path):
     async with stack(tmp_path) as bare:
-        lines, says = [], "there is no namespace nowhere: give the operator's with --namespace"
+        lines, events = [], "there is no namespace nowhere: give the operator's with --namespace"
         await preview(bare.client, "nowhere", IMAGE, lines.append, policy())
-        assert says in lines[0]
+        assert events in lines[0]
         await preview_uninstall(bare.client, "nowhere", lines.append)
-        assert says in lines[-1]
-        with pytest.raises(PreviewError, match=says):
+        assert events in lines[-1]
+        with pytest.raises(PreviewError, match=events):
             await planned(bare.client, "nowhere", IMAGE, policy())
 
 

@@ -18,20 +18,20 @@ from purser.operator import rounds as module
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import (
     Apply,
+    EmitEvent,
     Evict,
     Gauge,
-    LeftOut,
+    IsolatedNode,
     NodeView,
     NodeWorkload,
     PatchNode,
     RoundOutcome,
-    Say,
     Snapshot,
 )
 from purser.operator.rounds import RoundError, Rounds
 
 PATCH = PatchNode(node="a", labels={"x": "y"})
-SAY = Say("Node", "a", "u", "DriverFails", "it crashes", warning=True)
+SAY = EmitEvent("Node", "a", "u", "DriverFails", "it crashes", warning=True)
 
 
 class World:
@@ -56,7 +56,7 @@ class World:
     async def refresh(self):
         self.refreshed += 1
 
-    async def snapshot(self, look_into):
+    async def snapshot(self, inspect):
         self.began.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self.takes_s)
         if self.errors:
@@ -112,10 +112,10 @@ async def test_a_burst_of_changes_is_one_round_or_two_and_rounds_keep_their_dist
 async def test_a_change_during_a_round_leads_to_another(world):
     look = world.snapshot
 
-    async def snapshot(look_into):
+    async def snapshot(inspect):
         if not world.began:
             asyncio.get_running_loop().call_soon(world.rounds.trigger)
-        return await look(look_into)
+        return await look(inspect)
 
     world.snapshot, world.takes_s = snapshot, 0.03
     world.rounds.trigger()
@@ -124,7 +124,7 @@ async def test_a_change_during_a_round_leads_to_another(world):
 
 
 async def test_time_alone_brings_a_round_where_the_kernel_asks_for_it(world):
-    world.outcome = RoundOutcome(look_again_s=0.03)
+    world.outcome = RoundOutcome(requeue_after_s=0.03)
     world.rounds.trigger()
     await work(world, 0.3)
     assert len(world.began) >= 3
@@ -233,7 +233,7 @@ async def test_a_node_that_changed_meanwhile_is_decided_about_anew_and_nothing_h
 
 async def test_an_eviction_that_a_budget_refuses_is_asked_for_when_the_kernel_says(world):
     evict = Evict(NodeWorkload(namespace="n", name="w", uid="u", node="a"), "upgrade")
-    world.outcome = RoundOutcome(actions=(evict,), look_again_s=60.0)
+    world.outcome = RoundOutcome(actions=(evict,), requeue_after_s=60.0)
     answers(world, TooManyRequestsError(429, "TooManyRequests", "budget"))
     world.rounds.trigger()
     await work(world, 0.2)
@@ -246,7 +246,7 @@ async def test_a_round_during_which_the_lease_was_lost_tells_no_gauges(world, fa
     await world.rounds.round()
     assert world.metrics.registry.get_sample_value("gpu_operator_gpu_nodes_total") == 3.0
 
-    async def lose(look_into):
+    async def lose(inspect):
         world.leads = False
         world.rounds.leads(False)
         if fails:
@@ -277,8 +277,11 @@ async def test_a_node_that_is_left_out_is_told_of_and_tried_last_in_the_next_rou
     told, suspects = [], []
     monkeypatch.setattr(ObjectFailures, "failed", lambda _, resource, about, error: told.append((about.name, error)))
     error = KeyError("x")
-    unsure, bad = LeftOut(node=NodeView(name="b"), why="?"), LeftOut(node=NodeView(name="a"), why="!", error=error)
-    world.outcome = RoundOutcome(actions=(PATCH,), left_out=(bad, unsure))
+    unsure, bad = (
+        IsolatedNode(node=NodeView(name="b"), why="?"),
+        IsolatedNode(node=NodeView(name="a"), why="!", error=error),
+    )
+    world.outcome = RoundOutcome(actions=(PATCH,), isolated=(bad, unsure))
     decide = module.reconcile
     monkeypatch.setattr(module, "reconcile", lambda seen: (suspects.append(seen.suspects), decide(seen))[1])
     await world.rounds.round()

@@ -19,7 +19,7 @@ from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu
 from purser.core.node.mig_messages import MigResult, decode_request
 from purser.operator.acting.writer import subject
-from purser.operator.deciding import nodes_to_look_into, reconcile
+from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.gates.progress import untolerated
 from purser.operator.manifests.objects import hash_of
 from purser.operator.model import (
@@ -201,7 +201,7 @@ class World:
         """Somebody deletes the driver's pod."""
         for pod in self.on(name):
             if pod.operand == Operand.DRIVER:
-                self._set_pod(pod, going=True)
+                self._set_pod(pod, terminating=True)
 
     def crash(self, node: str, operand: str, why: str = "CrashLoopBackOff") -> None:
         self.troubles[node, operand] = why
@@ -216,7 +216,7 @@ class World:
 
     def snapshot(self) -> Snapshot:
         seen = self._seen_by_operator()
-        look = nodes_to_look_into(seen)
+        look = nodes_to_inspect(seen)
         pods = {name: tuple(each for each in self.workloads.values() if each.node == name) for name in look}
         return msgspec.structs.replace(seen, workloads=pods)
 
@@ -288,7 +288,7 @@ class World:
                 self._patch(action)
             case DeletePod(pod=pod):
                 if pod.uid in self.pods:
-                    self._set_pod(self.pods[pod.uid], going=True)
+                    self._set_pod(self.pods[pod.uid], terminating=True)
             case Evict(workload=workload):
                 self.workloads.pop(workload.uid, None)
             case WriteStatus(policy=name, status=status):
@@ -350,8 +350,8 @@ class World:
                 del self.objects[key]
         sets = {key.name for key in self.objects if key.kind == "DaemonSet"}
         for pod in list(self.pods.values()):
-            if pod.daemon_set not in sets and not pod.going:
-                self._set_pod(pod, going=True)
+            if pod.daemon_set not in sets and not pod.terminating:
+                self._set_pod(pod, terminating=True)
 
     def _kubelets(self) -> None:
         for pod in list(self.pods.values()):
@@ -360,7 +360,7 @@ class World:
                 del self.pods[pod.uid]
             elif not node.ready:
                 self._set_pod(pod, ready=False)
-            elif pod.going and not self.lingering:
+            elif pod.terminating and not self.lingering:
                 del self.pods[pod.uid]
             elif (pod.node, pod.operand) in self.troubles:
                 why = self.troubles[pod.node, pod.operand]
@@ -379,16 +379,16 @@ class World:
         template = spec["template"]
         mine = [pod for pod in self.pods.values() if pod.daemon_set == name]
         wanted = {node.name for node in self.nodes.values() if _schedules(template["spec"], node)}
-        barred = {name for name in wanted if untolerated(self.nodes[name], [template["spec"]]) is not None}
+        untolerated = {name for name in wanted if untolerated(self.nodes[name], [template["spec"]]) is not None}
         for pod in mine:
             if pod.node not in wanted:
-                self._set_pod(pod, going=True)
-        for node in sorted(wanted - barred - {pod.node for pod in mine}):
+                self._set_pod(pod, terminating=True)
+        for node in sorted(wanted - untolerated - {pod.node for pod in mine}):
             self._create_pod(name, node, template["metadata"]["labels"])
         labels = template["metadata"]["labels"]
         old = [pod for pod in mine if pod.template != labels.get(TEMPLATE_LABEL, "") and pod.node in wanted]
-        if spec["updateStrategy"]["type"] == "RollingUpdate" and old and not any(pod.going for pod in mine):
-            self._set_pod(min(old, key=lambda pod: pod.node), going=True)
+        if spec["updateStrategy"]["type"] == "RollingUpdate" and old and not any(pod.terminating for pod in mine):
+            self._set_pod(min(old, key=lambda pod: pod.node), terminating=True)
         obj["status"] = {"observedGeneration": obj["metadata"]["generation"]}
 
     def _create_pod(self, daemon_set: str, node: str, labels: Mapping[str, str]) -> None:
@@ -407,7 +407,7 @@ class World:
 
     def _workers(self) -> None:
         for pod in list(self.pods.values()):
-            if not pod.ready or pod.going or pod.node not in self.nodes:
+            if not pod.ready or pod.terminating or pod.node not in self.nodes:
                 continue
             if pod.operand == "gpu-discovery":
                 gpus = tuple(PciGpu(self.cards.get(pod.node, "1eb8")) for _ in range(self.gpus[pod.node]))
@@ -437,7 +437,7 @@ class World:
         return [pod for pod in self.pods.values() if pod.node == node]
 
     def pod(self, node: str, operand: str) -> OperandPod | None:
-        return next((pod for pod in self.on(node) if pod.operand == operand and not pod.going), None)
+        return next((pod for pod in self.on(node) if pod.operand == operand and not pod.terminating), None)
 
     def deployed(self, node: str) -> dict[str, str]:
         """The operands' labels of a node."""

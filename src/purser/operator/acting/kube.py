@@ -22,7 +22,7 @@ from purser.operator.model import (
     WriteStatus,
 )
 from purser.operator.names import APPLIED_HASH_ANNOTATION, GROUP, KIND
-from purser.operator.observing.expectations import Check, at_least, going
+from purser.operator.observing.expectations import Check, at_least, terminating
 from purser.operator.observing.kinds import resource_of
 from purser.operator.observing.objects import OPERATOR_NODES, Identified
 from purser.operator.policy import CLUSTER_POLICIES
@@ -126,7 +126,7 @@ class KubeWriter:
     async def _delete(self, action: Delete) -> None:
         resource, key = resource_of(action.key), action.key
         await self._client.delete(resource, key.name, key.namespace or None, uid=action.uid, propagation="Background")
-        self._notes.expect(resource, key.path, going(action.uid))
+        self._notes.expect(resource, key.path, terminating(action.uid))
 
     async def _patch_node(self, action: PatchNode) -> None:
         written = await self._client.patch_merge(_NODES, action.node, node_patch(action))
@@ -135,7 +135,7 @@ class KubeWriter:
     async def _delete_pod(self, action: DeletePod) -> None:
         pod = action.pod
         await self._client.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
-        self._notes.expect(PODS, f"{pod.namespace}/{pod.name}", going(pod.uid))
+        self._notes.expect(PODS, f"{pod.namespace}/{pod.name}", terminating(pod.uid))
 
     async def _evict(self, action: Evict) -> None:
         workload = action.workload
@@ -150,7 +150,7 @@ class KubeWriter:
     async def _patch_policy(self, name: str, patch: Mapping[str, Any], subresource: str | None = None) -> None:
         written = await self._client.patch_merge(_POLICIES, name, patch, subresource=subresource)
         if written.metadata.deletion_timestamp and not patch.get("metadata", {}).get("finalizers", True):
-            self._notes.expect(_POLICIES, name, going(written.metadata.uid))
+            self._notes.expect(_POLICIES, name, terminating(written.metadata.uid))
         else:
             self._notes.expect(_POLICIES, name, at_least(written.metadata.resource_version))
 

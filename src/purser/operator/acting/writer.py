@@ -50,7 +50,7 @@ class FailedAction(msgspec.Struct, frozen=True):
     error: str
     expected: bool
     """The world moved on since it was looked at, or a budget said no: the next round knows more."""
-    lasting: bool = False
+    permanent: bool = False
     """The server refuses it for what it is: it will do so again until somebody does something about it."""
 
 
@@ -157,7 +157,7 @@ async def _try(action: Action, writer: Writer) -> FailedAction | None:
     try:
         await writer.do(action)
     except (KubeError, LookupError) as error:
-        failure = FailedAction(action, str(error), _is_expected(action, error), _lasts(error))
+        failure = FailedAction(action, str(error), _is_expected(action, error), _is_permanent(error))
         say = log.info if failure.expected else log.warning
         say("A write was refused" if failure.expected else "A write failed", error=str(error), **words)
         return failure
@@ -174,7 +174,7 @@ def _is_expected(action: Action, error: Exception) -> bool:
     return isinstance(error, ConflictError)
 
 
-def _lasts(error: Exception) -> bool:
+def _is_permanent(error: Exception) -> bool:
     """Whether it is about the write itself: not about its moment, and not about a server that is away or overloaded."""
     if isinstance(error, ApiError):
         return error.status < _SERVERS_FAULT and error.status not in _PASSING

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.operator.gates.driver_removal import departures
+from purser.operator.gates.driver_removal import driver_removals
 from purser.operator.gates.labels import NO_POLICY, is_marked, removal_patch
 from purser.operator.maintenance import is_cordoned_by_purser
 from purser.operator.manifests.objects import removals
 from purser.operator.mig import holds as mig_holds
-from purser.operator.model import Delete, Departure, NodeView, ObjectKey, PatchNode, Snapshot, merged
+from purser.operator.model import Delete, DriverRemoval, NodeView, ObjectKey, PatchNode, Snapshot, merged
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
     MIG_STEP_ANNOTATION,
@@ -28,8 +28,8 @@ DISCOVERY = "gpu-discovery"
 def cleanup(snapshot: Snapshot) -> tuple[PatchNode | Delete, ...]:
     """What remains to be done until nothing of the operator is left; nothing, if that is so or only time is missing:
     where a driver is in use, it stays with its label until it is not."""
-    found = departures(snapshot, choose(snapshot.policies))
-    in_use = bool(snapshot.left_out) or any(each.stays for each in found.values())
+    found = driver_removals(snapshot, choose(snapshot.policies))
+    in_use = bool(snapshot.isolated) or any(each.stays for each in found.values())
     kept = drivers_objects(snapshot) if in_use else frozenset()
     unwanted = (key for key in snapshot.objects if key not in kept)
     return (*_nodes(snapshot, found), *removals(snapshot, unwanted, NO_POLICY))
@@ -47,18 +47,18 @@ def is_clean(snapshot: Snapshot) -> bool:
     """Whether nothing is left: no object, no pod that could still write (one of a dead node cannot), no label."""
     alive = snapshot.alive
     return (
-        not snapshot.left_out
+        not snapshot.isolated
         and not snapshot.objects
         and not cleanup(snapshot)
         and not any(pod.node in alive for pod in snapshot.pods)
     )
 
 
-def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], departure: Departure | None) -> PatchNode:
+def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], removal: DriverRemoval | None) -> PatchNode:
     """The same, without what has to wait: a driver that is in use, and the cordon of a node whose GPUs the MIG
     manager may be cutting this moment. Its request goes at once, so that it stops."""
     labels, annotations, unschedulable = dict(patch.labels), dict(patch.annotations), patch.unschedulable
-    if departure is not None and departure.stays:
+    if removal is not None and removal.stays:
         for label in (Operand.DRIVER.deploy_label, POOL_LABEL):
             labels.pop(label, None)
     if mig_holds(node) and Operand.MIG_MANAGER in operands:
@@ -69,7 +69,7 @@ def _for_now(patch: PatchNode, node: NodeView, operands: Collection[str], depart
     return msgspec.structs.replace(patch, labels=labels, annotations=annotations, unschedulable=unschedulable)
 
 
-def _nodes(snapshot: Snapshot, found: Mapping[str, Departure]) -> Iterator[PatchNode]:
+def _nodes(snapshot: Snapshot, found: Mapping[str, DriverRemoval]) -> Iterator[PatchNode]:
     """Discovery would write its facts anew, so that they stay as long as it runs there. Who is on a node that is away
     writes nothing any more."""
     operands: dict[str, set[str]] = {}

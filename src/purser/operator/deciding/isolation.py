@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from purser.core.decoding import brief
-from purser.operator.model import LeftOut, Snapshot
+from purser.operator.model import IsolatedNode, Snapshot
 from purser.operator.order import Operand
 
 T = TypeVar("T")
@@ -31,11 +31,11 @@ def decided(snapshot: Snapshot, decide: Callable[[Snapshot], T]) -> tuple[T, Sna
         return _Search(snapshot, decide).run(error)
 
 
-def without(snapshot: Snapshot, nodes: Sequence[LeftOut]) -> Snapshot:
+def without(snapshot: Snapshot, nodes: Sequence[IsolatedNode]) -> Snapshot:
     """The same with these nodes left out."""
     names = {each.node.name for each in nodes}
     rest = tuple(node for node in snapshot.nodes if node.name not in names)
-    return msgspec.structs.replace(snapshot, nodes=rest, left_out=tuple(nodes))
+    return msgspec.structs.replace(snapshot, nodes=rest, isolated=tuple(nodes))
 
 
 class _Search(Generic[T]):
@@ -88,11 +88,11 @@ class _Search(Generic[T]):
 
     def _with(self, handled: Collection[str]) -> Snapshot:
         names = set(handled)
-        return without(self._snapshot, [self._left_out(name) for name in self._nodes if name not in names])
+        return without(self._snapshot, [self._isolated_node(name) for name in self._nodes if name not in names])
 
-    def _left_out(self, name: str) -> LeftOut:
+    def _isolated_node(self, name: str) -> IsolatedNode:
         error = self._blamed.get(name)
         why = "Purser fails on some nodes and has not found out yet whether this is one of them"
         if error is not None:
             why = brief(f"Purser failed on it and leaves it as it is: {type(error).__name__}: {error}")
-        return LeftOut(node=self._nodes[name], why=why, error=error, driver_is_ready=name in self._ready)
+        return IsolatedNode(node=self._nodes[name], why=why, error=error, driver_is_ready=name in self._ready)

@@ -57,18 +57,18 @@ def _version(raw: Raw) -> str:
 
 def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicyStatus:
     """Of a policy that is not the active one."""
-    told = f"ClusterPolicy {active} is older and the only one that counts: delete either"
+    message = f"ClusterPolicy {active} is older and the only one that counts: delete either"
     old, generation = old_status(raw), generation_of(raw)
-    ready = condition(READY, False, "Ignored", told, old=old, generation=generation, now=snapshot.now)
+    ready = condition(READY, False, "Ignored", message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
         state="ignored", namespace=snapshot.namespace, observed_generation=generation, conditions=(ready,)
     )
 
 
-def leaving_status(snapshot: Snapshot, raw: Raw, told: str) -> ClusterPolicyStatus:
+def leaving_status(snapshot: Snapshot, raw: Raw, message: str) -> ClusterPolicyStatus:
     """Of a policy that was asked to go: what it waits for."""
     old, generation = old_status(raw), generation_of(raw)
-    ready = condition(READY, False, "Leaving", told, old=old, generation=generation, now=snapshot.now)
+    ready = condition(READY, False, "Leaving", message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
         state="notReady", namespace=snapshot.namespace, observed_generation=generation, conditions=(ready,)
     )
@@ -95,23 +95,23 @@ def owners_of(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
 
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:
     """Of an active policy that cannot be read: everything stays as it was, and the rest of the status, too."""
-    told = f"{problem}. Until this is mended everything stays as it is{_in_the_middle(snapshot)}"
-    return _stopped(snapshot, raw, "InvalidSpec", told)
+    message = f"{problem}. Until this is mended everything stays as it is{_interrupted_nodes(snapshot)}"
+    return _stopped(snapshot, raw, "InvalidSpec", message)
 
 
 def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
     """Of an active policy while NVIDIA's operator is at work: two that write the same labels would undo each other."""
     names = " ".join(snapshot.rivals)
-    told = (
+    message = (
         f"another operator is at work on these nodes: nothing is written as long as there is {names}"
-        f" (kubectl delete clusterpolicies.nvidia.com {names}){_in_the_middle(snapshot)}"
+        f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
     )
-    return _stopped(snapshot, raw, "AnotherOperator", told)
+    return _stopped(snapshot, raw, "AnotherOperator", message)
 
 
-def elsewhere(snapshot: Snapshot) -> str:
+def other_namespace(snapshot: Snapshot) -> str:
     """That the policies are another operator's, in one sentence with what to do."""
-    there = snapshot.elsewhere
+    there = snapshot.other_namespace
     return (
         f"the ClusterPolicy is that of the operator in namespace {there},"
         f" and nothing is done from {snapshot.namespace}:"
@@ -119,7 +119,7 @@ def elsewhere(snapshot: Snapshot) -> str:
     )
 
 
-def _in_the_middle(snapshot: Snapshot) -> str:
+def _interrupted_nodes(snapshot: Snapshot) -> str:
     """Nodes that stay where they are in a change, as the end of a sentence."""
     names = [
         node.name
@@ -131,12 +131,13 @@ def _in_the_middle(snapshot: Snapshot) -> str:
     return f"; in the middle of a change, and cordoned or paused, stay nodes: {some(sorted(names, key=natural))}"
 
 
-def _stopped(snapshot: Snapshot, raw: Raw, reason: str, told: str) -> ClusterPolicyStatus:
+def _stopped(snapshot: Snapshot, raw: Raw, reason: str, message: str) -> ClusterPolicyStatus:
     """Nothing is decided for now; what is known of operands and nodes stays as it was found last."""
     old, generation = old_status(raw), generation_of(raw)
     states = ((READY, False), (PROGRESSING, False), (DEGRADED, True))
     conditions = tuple(
-        condition(kind, holds, reason, told, old=old, generation=generation, now=snapshot.now) for kind, holds in states
+        condition(kind, holds, reason, message, old=old, generation=generation, now=snapshot.now)
+        for kind, holds in states
     )
     return msgspec.structs.replace(
         old, state="notReady", namespace=snapshot.namespace, observed_generation=generation, conditions=conditions

@@ -8,10 +8,10 @@ from purser.operator.deciding.cleanup import cleanup, drivers_objects, is_clean
 from purser.operator.deciding.isolation import decided
 from purser.operator.deciding.policies import (
     claim,
-    elsewhere,
     ignored_status,
     invalid_status,
     leaving_status,
+    other_namespace,
     released,
     rivals_status,
     with_finalizer,
@@ -19,13 +19,13 @@ from purser.operator.deciding.policies import (
     write_status,
 )
 from purser.operator.deciding.status import events_of, gauges_of, status_of
-from purser.operator.gates.assignment import places, wanted_pools
-from purser.operator.gates.driver_removal import departures, held_back
+from purser.operator.gates.assignment import node_assignments, wanted_pools
+from purser.operator.gates.driver_removal import blocked_removals, driver_removals
 from purser.operator.gates.facts import nodes_about_to_lose_gpus
 from purser.operator.gates.labels import changes_pool, gate_patch, gone_patch, stale_validations
-from purser.operator.gates.progress import fails_at, late_sets, standings
+from purser.operator.gates.progress import fails_at, node_progress, outdated_daemonsets
 from purser.operator.gates.progress import missing_pod_fails_at as missing_fails_at
-from purser.operator.maintenance import void_mark
+from purser.operator.maintenance import clear_stale_cordon_mark
 from purser.operator.manifests import render
 from purser.operator.manifests.driver_files import config_keys
 from purser.operator.manifests.objects import object_actions
@@ -39,18 +39,18 @@ from purser.operator.mig import waiting_of as mig_waiting_of
 from purser.operator.model import (
     Action,
     DeletePod,
+    EmitEvent,
     Gauge,
-    Moves,
+    NodeAssignment,
+    NodeProgress,
     ObjectKey,
     PatchNode,
-    Place,
+    PlannedChanges,
     Reconciliation,
     Rendered,
     RenderInputs,
     RoundOutcome,
-    Say,
     Snapshot,
-    Standing,
     daemon_set_of,
     merged,
     patched,
@@ -58,15 +58,15 @@ from purser.operator.model import (
 from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.active import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
-from purser.operator.upgrade import UpgradeInputs, bars_mig, unavailable, upgrade_status
+from purser.operator.upgrade import UpgradeInputs, blocks_mig, unavailable, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
 from purser.operator.wording import some
 
-LOOK_AGAIN_S = 30.0
+ISOLATED_RETRY_S = 30.0
 """How soon nodes are tried again that were left out of a round."""
-LOOK_ELSEWHERE_S = 60.0
+OTHER_NAMESPACE_RETRY_S = 60.0
 """How often it is looked whether the namespace of another operator is still there."""
 
 
@@ -77,8 +77,8 @@ class RoundView(msgspec.Struct, frozen=True, kw_only=True):
     policy: ClusterPolicy
     resume: str
     rendered: tuple[Rendered, ...]
-    standings: tuple[Standing, ...]
-    gone: tuple[Place, ...]
+    node_progress: tuple[NodeProgress, ...]
+    gone: tuple[NodeAssignment, ...]
     """Nodes whose GPUs are gone."""
 
 
@@ -88,19 +88,19 @@ def reconcile(snapshot: Snapshot) -> RoundOutcome:
 
     Nodes on which this fails, unexpectedly, are left out of it, and named. What fails without them is raised."""
     outcome, decided_by = decided(snapshot, _round)
-    if not decided_by.left_out:
+    if not decided_by.isolated:
         return outcome
-    again = min(LOOK_AGAIN_S, outcome.look_again_s or LOOK_AGAIN_S)
-    return msgspec.structs.replace(outcome, left_out=decided_by.left_out, look_again_s=again)
+    again = min(ISOLATED_RETRY_S, outcome.requeue_after_s or ISOLATED_RETRY_S)
+    return msgspec.structs.replace(outcome, isolated=decided_by.isolated, requeue_after_s=again)
 
 
 def _round(snapshot: Snapshot) -> RoundOutcome:
-    _look_into(snapshot)  # where this fails on a node, that has to be told, too
+    _to_inspect(snapshot)  # where this fails on a node, that has to be told, too
     chosen = choose(snapshot.policies)
-    if snapshot.elsewhere:
-        return _stand_back(snapshot, chosen)
+    if snapshot.other_namespace:
+        return _other_operator(snapshot, chosen)
     if chosen.raw is None:
-        return _leave(snapshot, chosen)
+        return _remove_everything(snapshot, chosen)
     if snapshot.rivals or chosen.policy is None:
         return _without_decision(snapshot, chosen)
     if not has_finalizer(chosen.raw):
@@ -110,16 +110,16 @@ def _round(snapshot: Snapshot) -> RoundOutcome:
     return _decide(view_of(snapshot, chosen), chosen)
 
 
-def nodes_to_look_into(snapshot: Snapshot) -> frozenset[str]:
+def nodes_to_inspect(snapshot: Snapshot) -> frozenset[str]:
     """Nodes whose pods a round has to know, besides operands; by a snapshot without these pods: nodes that are being
     emptied, those whose driver is to leave, and those whose GPUs are about to count as gone."""
-    return decided(snapshot, _look_into)[0]
+    return decided(snapshot, _to_inspect)[0]
 
 
-def _look_into(snapshot: Snapshot) -> frozenset[str]:
+def _to_inspect(snapshot: Snapshot) -> frozenset[str]:
     emptied = (node.name for node in snapshot.nodes if upgrade_needs_workloads(node) or mig_needs_workloads(node))
     chosen = choose(snapshot.policies)
-    leaving = (name for name, each in departures(snapshot, chosen).items() if not each.going)
+    leaving = (name for name, each in driver_removals(snapshot, chosen).items() if not each.terminating)
     return frozenset((*emptied, *leaving, *nodes_about_to_lose_gpus(snapshot, chosen)))
 
 
@@ -130,8 +130,8 @@ def upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
 
 def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     chosen = choose(snapshot.policies)
-    if snapshot.elsewhere:
-        return elsewhere(snapshot)
+    if snapshot.other_namespace:
+        return other_namespace(snapshot)
     if chosen.raw is None:
         return "there is no ClusterPolicy" if snapshot.defined else UNDEFINED
     if chosen.policy is None:
@@ -146,7 +146,7 @@ def view_of(snapshot: Snapshot, chosen: Chosen) -> RoundView:
     raw, policy = chosen.raw, chosen.policy
     assert raw is not None and policy is not None
     annotations = raw["metadata"].get("annotations") or {}
-    found = places(snapshot, policy.spec)
+    found = node_assignments(snapshot, policy.spec)
     rendered = render(
         RenderInputs(
             policy=policy,
@@ -164,7 +164,7 @@ def view_of(snapshot: Snapshot, chosen: Chosen) -> RoundView:
         policy=policy,
         resume=annotations.get(RESUME_UPGRADE_ANNOTATION, ""),
         rendered=rendered,
-        standings=standings(snapshot, policy.spec, found, rendered, departures(snapshot, chosen)),
+        node_progress=node_progress(snapshot, policy.spec, found, rendered, driver_removals(snapshot, chosen)),
         gone=tuple(each for each in found if each.presence.state == "gone"),
     )
 
@@ -178,7 +178,7 @@ def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
     mig_fleet = _mig_fleet(view, fleet, upgrades)
     migs = advance_mig(mig_fleet)
     status = status_of(
-        snapshot, view.policy, view.standings, upgrade_status(fleet, upgrades), mig_waiting_of(mig_fleet, migs)
+        snapshot, view.policy, view.node_progress, upgrade_status(fleet, upgrades), mig_waiting_of(mig_fleet, migs)
     )
     applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
     new, known = _node_patches(view, upgrades, migs)
@@ -194,9 +194,9 @@ def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
             *write_status(raw, status),
             *_about_others(snapshot, chosen),
         ),
-        events=(*upgrades.events, *migs.events, *events_of(view.policy, status, view.standings)),
-        gauges={**upgrades.gauges, **migs.gauges, **gauges_of(snapshot, view.standings, status)},
-        look_again_s=_soonest(view, upgrades, migs),
+        events=(*upgrades.events, *migs.events, *events_of(view.policy, status, view.node_progress)),
+        gauges={**upgrades.gauges, **migs.gauges, **gauges_of(snapshot, view.node_progress, status)},
+        requeue_after_s=_soonest(view, upgrades, migs),
     )
 
 
@@ -207,37 +207,39 @@ def _fleet(view: RoundView) -> UpgradeInputs:
         policy=view.policy.spec.driver.upgrade_policy,
         resume=view.resume,
         policy_ref=(meta.name, meta.uid),
-        standings=view.standings,
+        node_progress=view.node_progress,
         workloads=view.snapshot.workloads,
         budgets=view.snapshot.budgets,
         busy=frozenset(
-            each.node.name for each in view.standings if mig_is_under_way(each.node) or changes_pool(each, sets)
+            each.node.name for each in view.node_progress if mig_is_under_way(each.node) or changes_pool(each, sets)
         ),
-        held=frozenset(each.node.name for each in view.standings if mig_holds(each.node)),
-        late_sets=late_sets(view.standings, sets),
-        left_out=view.snapshot.left_out,
+        held=frozenset(each.node.name for each in view.node_progress if mig_holds(each.node)),
+        outdated_daemonsets=outdated_daemonsets(view.node_progress, sets),
+        isolated=view.snapshot.isolated,
     )
 
 
-def _mig_fleet(view: RoundView, fleet: UpgradeInputs, upgrades: Moves) -> MigFleet:
+def _mig_fleet(view: RoundView, fleet: UpgradeInputs, upgrades: PlannedChanges) -> MigFleet:
     """The upgrade has been asked first: where it begins in this very round, MIG does not."""
-    nodes = (patched(each.node, upgrades.patches.get(each.node.name)) for each in view.standings)
+    nodes = (patched(each.node, upgrades.patches.get(each.node.name)) for each in view.node_progress)
     return MigFleet(
         now=view.snapshot.now,
         spec=view.policy.spec.mig_manager,
         policy=fleet.policy,
-        standings=view.standings,
+        node_progress=view.node_progress,
         workloads=view.snapshot.workloads,
         budgets=view.snapshot.budgets,
-        busy=frozenset(node.name for node in nodes if bars_mig(node)),
+        busy=frozenset(node.name for node in nodes if blocks_mig(node)),
         unavailable=unavailable(fleet, upgrades),
     )
 
 
-def _node_patches(view: RoundView, upgrades: Moves, migs: Moves) -> tuple[list[PatchNode], list[PatchNode]]:
+def _node_patches(
+    view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges
+) -> tuple[list[PatchNode], list[PatchNode]]:
     """One write per node. Those where Purser has not been yet come apart, to be written first: labels that another
     operator left behind must be gone before there are DaemonSets that select them."""
-    nodes = (place.node for place in (*view.standings, *view.gone))
+    nodes = (assignment.node for assignment in (*view.node_progress, *view.gone))
     new = {node.name for node in nodes if OPENED_BOOT_ANNOTATION not in node.annotations}
     versions = view.snapshot.versions
     patches = [
@@ -248,23 +250,23 @@ def _node_patches(view: RoundView, upgrades: Moves, migs: Moves) -> tuple[list[P
     return [each for each in patches if each.node in new], [each for each in patches if each.node not in new]
 
 
-def _patches(view: RoundView, upgrades: Moves, migs: Moves) -> Iterator[PatchNode | None]:
+def _patches(view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges) -> Iterator[PatchNode | None]:
     """What the state machines want of each node, and the operands' labels that follow from it."""
     sets = view.snapshot.daemon_sets
-    for standing in view.standings:
-        node = standing.node
-        moves = [upgrades.patches.get(node.name), migs.patches.get(node.name)]
-        after = patched(node, merged(node, moves))
+    for progress in view.node_progress:
+        node = progress.node
+        planned = [upgrades.patches.get(node.name), migs.patches.get(node.name)]
+        after = patched(node, merged(node, planned))
         pause = upgrade_pause(after) or mig_pause(after)
-        gate = gate_patch(standing, pause, sets, view.snapshot.now)
-        yield merged(node, [gate, *moves, void_mark(after)])
-    for place in view.gone:
-        yield merged(place.node, [gone_patch(place.node)])
+        gate = gate_patch(progress, pause, sets, view.snapshot.now)
+        yield merged(node, [gate, *planned, clear_stale_cordon_mark(after)])
+    for assignment in view.gone:
+        yield merged(assignment.node, [gone_patch(assignment.node)])
 
 
-def _unique_deletions(view: RoundView, *moves: Moves) -> Iterator[DeletePod]:
+def _unique_deletions(view: RoundView, *planned: PlannedChanges) -> Iterator[DeletePod]:
     """A pod that two want gone is deleted once."""
-    wanted = [*(each for move in moves for each in move.deletions), *stale_validations(view.standings)]
+    wanted = [*(each for move in planned for each in move.deletions), *stale_validations(view.node_progress)]
     unique = {each.pod.uid: each for each in reversed(wanted)}
     yield from sorted(unique.values(), key=lambda each: (each.pod.node, each.pod.name))
 
@@ -273,25 +275,25 @@ def _kept(view: RoundView) -> frozenset[ObjectKey]:
     """Driver DaemonSets of pools that nodes carry and that the policy no longer knows: a profile that is gone, another
     operating system. They stay as they are until an upgrade has moved their nodes. Where the policy has no driver any
     more, all that is the driver's stays as long as one of them is in use."""
-    if view.snapshot.left_out:  # whatever they have may be of a kind that no other node has
+    if view.snapshot.isolated:  # whatever they have may be of a kind that no other node has
         return frozenset(view.snapshot.objects)
     if not view.policy.spec.driver.enabled:
-        in_use = any(each.departure is not None and each.departure.stays for each in view.standings)
+        in_use = any(each.driver_removal is not None and each.driver_removal.stays for each in view.node_progress)
         return drivers_objects(view.snapshot) if in_use else frozenset()
-    carried = {standing.node.labels.get(POOL_LABEL) for standing in view.standings}
+    carried = {progress.node.labels.get(POOL_LABEL) for progress in view.node_progress}
     names = {daemon_set_of(name) for name in carried if name}
     return frozenset(key for key in view.snapshot.objects if key.kind == "DaemonSet" and key.name in names)
 
 
-def _soonest(view: RoundView, upgrades: Moves, migs: Moves) -> float | None:
+def _soonest(view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges) -> float | None:
     """When time alone will have changed something: never sooner than in a second."""
     now = view.snapshot.now
-    times = [each.presence.gone_at - now for each in view.standings if each.presence.gone_at is not None]
-    for standing in view.standings:
-        times += [fails_at(pod) - now for pod in standing.pods if not pod.ready and fails_at(pod) > now]
-        if any(each.reason == "NoPod" and each.state != "failing" for each in standing.operands.values()):
-            times.append(missing_fails_at(standing.node, now) - now)
-    times += [each for each in (upgrades.look_again_s, migs.look_again_s) if each is not None]
+    times = [each.presence.gone_at - now for each in view.node_progress if each.presence.gone_at is not None]
+    for progress in view.node_progress:
+        times += [fails_at(pod) - now for pod in progress.pods if not pod.ready and fails_at(pod) > now]
+        if any(each.reason == "NoPod" and each.state != "failing" for each in progress.operands.values()):
+            times.append(missing_fails_at(progress.node, now) - now)
+    times += [each for each in (upgrades.requeue_after_s, migs.requeue_after_s) if each is not None]
     return max(1.0, min(times)) if times else None
 
 
@@ -316,24 +318,24 @@ def _without_decision(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     return RoundOutcome(actions=actions, gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY})
 
 
-def _stand_back(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+def _other_operator(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """The policies are those of an operator in another namespace: not even a status is written, or two would fight."""
     raw, *_ = (each for each in (chosen.raw, *chosen.leaving) if each is not None)
-    told = elsewhere(snapshot)
+    message = other_namespace(snapshot)
     return RoundOutcome(
-        events=(Say("ClusterPolicy", name_of(raw), uid_of(raw), "AnotherNamespace", told, warning=True),),
+        events=(EmitEvent("ClusterPolicy", name_of(raw), uid_of(raw), "AnotherNamespace", message, warning=True),),
         gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY},
-        look_again_s=LOOK_ELSEWHERE_S,
-        standstill=told,
+        requeue_after_s=OTHER_NAMESPACE_RETRY_S,
+        blocked=message,
     )
 
 
-def _leave(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
+def _remove_everything(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
-    told = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
-    if held := held_back(snapshot):
-        told = f"drivers go last, and it waits for {some(held, 'node', named=1)}; nobody is evicted for that"
-    statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, told))]
+    message = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
+    if held := blocked_removals(snapshot):
+        message = f"drivers go last, and it waits for {some(held, 'node', named=1)}; nobody is evicted for that"
+    statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, message))]
     actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
     if is_clean(snapshot):
         actions = tuple(without_finalizer(raw) for raw in chosen.leaving)

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.core.kubernetes.times import spelled
-from purser.operator.deciding.failing import HANDLING_FAILED, LAYOUT_REASONS, failing_nodes, sentence, unhandled
-from purser.operator.gates.driver_removal import why_it_stays
+from purser.operator.deciding.failing import HANDLING_FAILED, LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
+from purser.operator.gates.driver_removal import removal_blocker
 from purser.operator.gates.facts import has_nfd
 from purser.operator.gates.progress import REASONS, is_unseen
-from purser.operator.model import Gauge, OperandOnNode, Pool, Reconciliation, Say, Snapshot, Standing
+from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
@@ -23,7 +23,7 @@ from purser.operator.policy.status import (
     PoolStatus,
     UpgradeStatus,
 )
-from purser.operator.upgrade import is_kept_by_taint
+from purser.operator.upgrade import is_blocked_by_taint
 from purser.operator.wording import natural, some
 
 # --- conditions
@@ -67,7 +67,7 @@ ROLLING = ("Updating", "Upgrading")
 def status_of(
     snapshot: Snapshot,
     policy: ClusterPolicy,
-    standings: Sequence[Standing],
+    node_progress: Sequence[NodeProgress],
     upgrade: UpgradeStatus,
     mig_waits: Mapping[str, str],
 ) -> ClusterPolicyStatus:
@@ -75,14 +75,14 @@ def status_of(
     has_mig_manager = Operand.MIG_MANAGER in policy.spec.enabled
     upgrades_drivers = policy.spec.driver.upgrade_policy.auto_upgrade
     found = failing_nodes(
-        standings, snapshot.refusals, has_mig_manager=has_mig_manager, upgrades_drivers=upgrades_drivers
+        node_progress, snapshot.refusals, has_mig_manager=has_mig_manager, upgrades_drivers=upgrades_drivers
     )
-    failing = tuple(sorted((*found, *unhandled(snapshot.left_out)), key=lambda each: natural(each.name)))
-    states = _states(standings, failing) | {each.node.name: "failing" for each in snapshot.left_out}
+    failing = tuple(sorted((*found, *failing_isolated(snapshot.isolated)), key=lambda each: natural(each.name)))
+    states = _states(node_progress, failing) | {each.node.name: "failing" for each in snapshot.isolated}
     counts = _counts(states.values())
-    progressing = _progressing(snapshot, policy, states, standings, upgrade, mig_waits)
+    progressing = _progressing(snapshot, policy, states, node_progress, upgrade, mig_waits)
     conditions = (
-        _ready(snapshot, policy, counts, failing, standings, progressing),
+        _ready(snapshot, policy, counts, failing, node_progress, progressing),
         progressing,
         _degraded(snapshot, policy, failing, upgrade),
     )
@@ -92,24 +92,24 @@ def status_of(
         observed_generation=policy.metadata.generation,
         conditions=conditions,
         nodes=counts,
-        operands=tuple(_operand(operand, policy.spec.enabled, standings) for operand in Operand),
+        operands=tuple(_operand(operand, policy.spec.enabled, node_progress) for operand in Operand),
         failing_nodes=failing[:MAX_FAILING_NODES],
-        pools=_pools(standings),
+        pools=_pools(node_progress),
         upgrade=upgrade,
     )
 
 
-def is_complete(standing: Standing) -> bool:
+def is_complete(progress: NodeProgress) -> bool:
     """Whether a node has all that it is to have, and all of it is ready; and nothing that it is not to have."""
-    return standing.departure is None and all(
-        on_node.state in ("ready", "excluded") for on_node in standing.operands.values()
+    return progress.driver_removal is None and all(
+        on_node.state in ("ready", "excluded") for on_node in progress.operands.values()
     )
 
 
-def _states(standings: Iterable[Standing], failing: Iterable[FailingNode]) -> dict[str, NodeState]:
+def _states(node_progress: Iterable[NodeProgress], failing: Iterable[FailingNode]) -> dict[str, NodeState]:
     """By node: what all that is told of it agrees with."""
     names = {each.name for each in failing if each.reason not in LAYOUT_REASONS}
-    return {each.node.name: _node_state(each, each.node.name in names) for each in standings}
+    return {each.node.name: _node_state(each, each.node.name in names) for each in node_progress}
 
 
 def _counts(states: Collection[NodeState]) -> NodeCounts:
@@ -123,12 +123,12 @@ def _counts(states: Collection[NodeState]) -> NodeCounts:
     )
 
 
-def _node_state(standing: Standing, fails: bool) -> NodeState:
-    if standing.excluded:
+def _node_state(progress: NodeProgress, fails: bool) -> NodeState:
+    if progress.excluded:
         return "excluded"
     if fails:
         return "failing"
-    return "ready" if is_complete(standing) else "progressing"
+    return "ready" if is_complete(progress) else "progressing"
 
 
 def _ready(
@@ -136,81 +136,81 @@ def _ready(
     policy: ClusterPolicy,
     counts: NodeCounts,
     failing: Sequence[FailingNode],
-    standings: Sequence[Standing],
+    node_progress: Sequence[NodeProgress],
     progressing: Condition,
 ) -> Condition:
     wanted = counts.total - counts.excluded
     if not wanted:
         return _condition(snapshot, policy, READY, True, "NoGPUNodes", "there is no GPU node")
-    told = f"{counts.ready} of {wanted} GPU nodes are complete"
+    message = f"{counts.ready} of {wanted} GPU nodes are complete"
     if counts.ready == wanted and progressing.reason in ROLLING:
-        return _condition(snapshot, policy, READY, False, progressing.reason, f"{told}; {progressing.message}")
+        return _condition(snapshot, policy, READY, False, progressing.reason, f"{message}; {progressing.message}")
     if counts.ready == wanted:
-        return _condition(snapshot, policy, READY, True, "OperandsReady", told)
-    first = sentence(failing[0]) if failing else next(_unfinished(standings), "")
-    return _condition(snapshot, policy, READY, False, "OperandsNotReady", f"{told}; {first}")
+        return _condition(snapshot, policy, READY, True, "OperandsReady", message)
+    first = sentence(failing[0]) if failing else next(_unfinished(node_progress), "")
+    return _condition(snapshot, policy, READY, False, "OperandsNotReady", f"{message}; {first}")
 
 
-def _unfinished(standings: Sequence[Standing]) -> Iterator[str]:
-    for standing in standings:
-        for operand, on_node in standing.operands.items():
+def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
+    for progress in node_progress:
+        for operand, on_node in progress.operands.items():
             if on_node.state not in ("ready", "excluded"):
-                yield f"node {standing.node.name}: {operand}: {on_node.message or on_node.reason}"
-        if standing.departure is not None:
-            told = f": {why_it_stays(standing.departure)}" if standing.departure.stays else ""
-            yield f"node {standing.node.name}: its driver is to leave{told}"
+                yield f"node {progress.node.name}: {operand}: {on_node.message or on_node.reason}"
+        if progress.driver_removal is not None:
+            message = f": {removal_blocker(progress.driver_removal)}" if progress.driver_removal.stays else ""
+            yield f"node {progress.node.name}: its driver is to leave{message}"
 
 
 def _progressing(
     snapshot: Snapshot,
     policy: ClusterPolicy,
     states: Mapping[str, NodeState],
-    standings: Sequence[Standing],
+    node_progress: Sequence[NodeProgress],
     upgrade: UpgradeStatus,
     mig_waits: Mapping[str, str],
 ) -> Condition:
-    on_their_way = [each for each in standings if states[each.node.name] == "progressing"]
+    on_their_way = [each for each in node_progress if states[each.node.name] == "progressing"]
     if first := next(_unfinished(on_their_way), ""):
-        told = _with_upgrade(first, upgrade) if upgrade.in_progress else first
-        return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", told)
-    outdated = sorted(_outdated(standings, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
+        message = _with_upgrade(first, upgrade) if upgrade.in_progress else first
+        return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", message)
+    outdated = sorted(_outdated(node_progress, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
     unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unseen(obj))
     if outdated:
-        told = f"being updated: {', '.join(outdated)}"
-        told = _with_upgrade(told, upgrade) if Operand.DRIVER in outdated else told
-        return _condition(snapshot, policy, PROGRESSING, True, "Updating", told)
+        message = f"being updated: {', '.join(outdated)}"
+        message = _with_upgrade(message, upgrade) if Operand.DRIVER in outdated else message
+        return _condition(snapshot, policy, PROGRESSING, True, "Updating", message)
     if unseen:
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"not rolled out yet: {', '.join(unseen)}")
     if upgrade.in_progress and not upgrade.halted:
-        told = _with_upgrade(f"nodes whose driver is being upgraded: {upgrade.in_progress}", upgrade)
-        return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", told)
+        message = _with_upgrade(f"nodes whose driver is being upgraded: {upgrade.in_progress}", upgrade)
+        return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", message)
     if mig_waits:
-        told = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural)], "node", named=1)
-        return _condition(snapshot, policy, PROGRESSING, True, "MigChange", told)
+        message = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural)], "node", named=1)
+        return _condition(snapshot, policy, PROGRESSING, True, "MigChange", message)
     return _condition(snapshot, policy, PROGRESSING, False, "Settled", "")
 
 
-def _with_upgrade(told: str, upgrade: UpgradeStatus) -> str:
+def _with_upgrade(message: str, upgrade: UpgradeStatus) -> str:
     """Followed by what the upgrade waits for."""
-    return f"{told}; {upgrade.message}" if upgrade.message else told
+    return f"{message}; {upgrade.message}" if upgrade.message else message
 
 
-def _outdated(standings: Sequence[Standing], drivers_count: bool) -> set[Operand]:
+def _outdated(node_progress: Sequence[NodeProgress], drivers_count: bool) -> set[Operand]:
     """What will be replaced: no driver while upgrades are off or halted, nor one that people or a taint keep."""
     found: set[Operand] = {
         on_node.operand
-        for standing in standings
-        for on_node in standing.operands.values()
+        for progress in node_progress
+        for on_node in progress.operands.values()
         if on_node.outdated and on_node.operand != Operand.DRIVER
     }
-    if drivers_count and any(_driver_will_be_replaced(standing) for standing in standings):
+    if drivers_count and any(_driver_will_be_replaced(progress) for progress in node_progress):
         found.add(Operand.DRIVER)
     return found
 
 
-def _driver_will_be_replaced(standing: Standing) -> bool:
-    driver = standing.operands.get(Operand.DRIVER)
-    stays = standing.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY or is_kept_by_taint(standing)
+def _driver_will_be_replaced(progress: NodeProgress) -> bool:
+    driver = progress.operands.get(Operand.DRIVER)
+    stays = progress.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY or is_blocked_by_taint(progress)
     return driver is not None and driver.outdated and not stays
 
 
@@ -219,15 +219,15 @@ def _degraded(
 ) -> Condition:
     if upgrade.halted:
         first = next((each.message for each in failing if each.reason == "UpgradeFailed"), "")
-        told = ": ".join(filter(None, (f"no further node begins: {upgrade.halt_reason}", first)))
-        return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", told)
+        message = ": ".join(filter(None, (f"no further node begins: {upgrade.halt_reason}", first)))
+        return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", message)
     if snapshot.refusals:
         refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))
-        told = some([f"{each.key}: {each.why}" for each in refused], "write", named=1)
-        return _condition(snapshot, policy, DEGRADED, True, "WritesRefused", told)
+        message = some([f"{each.key}: {each.why}" for each in refused], "write", named=1)
+        return _condition(snapshot, policy, DEGRADED, True, "WritesRefused", message)
     if failing:
-        told = some([sentence(each) for each in failing], "node", named=1)
-        return _condition(snapshot, policy, DEGRADED, True, "NodesFailing", told)
+        message = some([sentence(each) for each in failing], "node", named=1)
+        return _condition(snapshot, policy, DEGRADED, True, "NodesFailing", message)
     return _condition(snapshot, policy, DEGRADED, False, "NothingFails", "")
 
 
@@ -238,10 +238,10 @@ def _condition(
     return condition(kind, holds, reason, message, old=policy.status, generation=generation, now=snapshot.now)
 
 
-def _operand(operand: Operand, enabled: Sequence[Operand], standings: Sequence[Standing]) -> OperandStatus:
+def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequence[NodeProgress]) -> OperandStatus:
     if operand not in enabled:
         return OperandStatus(name=operand, state="disabled")
-    found = [(each.node.name, each.operands[operand]) for each in standings if operand in each.operands]
+    found = [(each.node.name, each.operands[operand]) for each in node_progress if operand in each.operands]
     states = Counter(on_node.state for _, on_node in found)
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
@@ -266,14 +266,14 @@ def _operand(operand: Operand, enabled: Sequence[Operand], standings: Sequence[S
 
 def _message(found: Sequence[tuple[str, OperandOnNode]]) -> str:
     for wanted in ("failing", "progressing", "paused", "waiting"):
-        told = [f"node {name}: {each.message or each.reason}" for name, each in found if each.state == wanted]
-        if told:
-            return some(told, "node", named=1)
+        message = [f"node {name}: {each.message or each.reason}" for name, each in found if each.state == wanted]
+        if message:
+            return some(message, "node", named=1)
     return ""
 
 
-def _pools(standings: Sequence[Standing]) -> tuple[PoolStatus, ...]:
-    nodes: Counter[Pool] = Counter(standing.pool for standing in standings if standing.pool is not None)
+def _pools(node_progress: Sequence[NodeProgress]) -> tuple[PoolStatus, ...]:
+    nodes: Counter[Pool] = Counter(progress.pool for progress in node_progress if progress.pool is not None)
     return tuple(
         PoolStatus(
             name=pool.name,
@@ -289,12 +289,14 @@ def _pools(standings: Sequence[Standing]) -> tuple[PoolStatus, ...]:
 # --- events and gauges
 
 
-def events_of(policy: ClusterPolicy, status: ClusterPolicyStatus, standings: Sequence[Standing]) -> Iterator[Say]:
+def events_of(
+    policy: ClusterPolicy, status: ClusterPolicyStatus, node_progress: Sequence[NodeProgress]
+) -> Iterator[EmitEvent]:
     """What became otherwise since the policy's last status: whether it is ready, and which nodes fail."""
     before, now = find(policy.status.conditions, READY), find(status.conditions, READY)
     if now is not None and (before is None or before.status != now.status):
         meta = policy.metadata
-        yield Say(
+        yield EmitEvent(
             "ClusterPolicy",
             meta.name,
             meta.uid,
@@ -303,14 +305,16 @@ def events_of(policy: ClusterPolicy, status: ClusterPolicyStatus, standings: Seq
             warning=before is not None and now.status != "True" and now.reason not in ROLLING,
         )
     known = {(each.name, each.reason) for each in policy.status.failing_nodes}
-    uids = {standing.node.name: standing.node.uid for standing in standings}
+    uids = {progress.node.name: progress.node.uid for progress in node_progress}
     for failing in status.failing_nodes:
         # That a node is left out is told by whoever makes the rounds, as of each object that Purser fails on.
         if failing.reason != HANDLING_FAILED and (failing.name, failing.reason) not in known:
-            yield Say("Node", failing.name, uids[failing.name], failing.reason, sentence(failing), warning=True)
+            yield EmitEvent("Node", failing.name, uids[failing.name], failing.reason, sentence(failing), warning=True)
 
 
-def gauges_of(snapshot: Snapshot, standings: Sequence[Standing], status: ClusterPolicyStatus) -> dict[Gauge, float]:
+def gauges_of(
+    snapshot: Snapshot, node_progress: Sequence[NodeProgress], status: ClusterPolicyStatus
+) -> dict[Gauge, float]:
     """Under the names that users of NVIDIA's operator know."""
     return {
         Gauge.GPU_NODES: float(status.nodes.total),

@@ -16,12 +16,12 @@ from purser.operator.gates.facts import (
     presence_of,
     product_of,
     runtime_of,
-    users_word,
+    user_override,
 )
 from purser.operator.manifests import as_told_apart
 from purser.operator.model import (
+    NodeAssignment,
     NodeView,
-    Place,
     Pool,
     Presence,
     Runtime,
@@ -143,9 +143,9 @@ def _version(driver: DriverSpec, profile: DriverProfile | None) -> str:
 
 
 def _name(os_id: str, os_version: str, kernel: str, profile: str, runtime: str) -> str:
-    told = [] if runtime == "containerd" else [runtime]
-    key = "\n".join((os_id, os_version, kernel, profile, *told))
-    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, *told, profile, kernel))).lower())
+    suffixes = [] if runtime == "containerd" else [runtime]
+    key = "\n".join((os_id, os_version, kernel, profile, *suffixes))
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, (os_id + os_version, *suffixes, profile, kernel))).lower())
     return f"{slug[: MAX_NAME - _HASH - 1].strip('-')}-{sha256(key.encode()).hexdigest()[:_HASH]}"
 
 
@@ -156,30 +156,32 @@ def _selects(selector: dict[str, str], node: NodeView) -> bool:
     )
 
 
-def wanted_pools(found: Iterable[Place], policy: ClusterPolicy) -> tuple[Pool, ...]:
+def wanted_pools(found: Iterable[NodeAssignment], policy: ClusterPolicy) -> tuple[Pool, ...]:
     """Pools of nodes, and those that nodes still carry: their drivers run until an upgrade moves them."""
     driver = policy.spec.driver
     pools: dict[str, Pool] = {}
-    for place in found:
-        carried = labelled_pool(place.node, driver) if driver.enabled and place.presence.state != "gone" else None
-        pools |= {pool.name: pool for pool in (place.pool, carried) if pool is not None}
+    for assignment in found:
+        carried = (
+            labelled_pool(assignment.node, driver) if driver.enabled and assignment.presence.state != "gone" else None
+        )
+        pools |= {pool.name: pool for pool in (assignment.pool, carried) if pool is not None}
     return tuple(pools[name] for name in sorted(pools))
 
 
-def places(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[Place, ...]:
+def node_assignments(snapshot: Snapshot, spec: ClusterPolicySpec) -> tuple[NodeAssignment, ...]:
     """Nodes that have or had GPUs, ordered by name."""
     found = []
     for node in sorted(snapshot.nodes, key=lambda node: natural(node.name)):
         presence = presence_of(node, snapshot, spec.discovery.gone_after_seconds)
         if presence.state != "never":
-            found.append(_place(node, presence, spec))
+            found.append(_assignment(node, presence, spec))
     return tuple(found)
 
 
-def _place(node: NodeView, presence: Presence, spec: ClusterPolicySpec) -> Place:
+def _assignment(node: NodeView, presence: Presence, spec: ClusterPolicySpec) -> NodeAssignment:
     runtime = as_told_apart(runtime_of(node), spec)
-    bare = Place(node=node, presence=presence, runtime=runtime, excluded=is_excluded(node))
-    if presence.state == "gone" or bare.excluded or not spec.driver.enabled or users_word(node, Operand.DRIVER):
+    bare = NodeAssignment(node=node, presence=presence, runtime=runtime, excluded=is_excluded(node))
+    if presence.state == "gone" or bare.excluded or not spec.driver.enabled or user_override(node, Operand.DRIVER):
         return bare
     if waits := waits_for(node, spec):
         return msgspec.structs.replace(bare, waits=waits)

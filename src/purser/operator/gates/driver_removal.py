@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from purser.operator.gates.facts import is_excluded, presence_of
 from purser.operator.maintenance import gpu_pods
-from purser.operator.model import Departure, NodeView, NodeWorkload, OperandPod, Snapshot
+from purser.operator.model import DriverRemoval, NodeView, NodeWorkload, OperandPod, Snapshot
 from purser.operator.names import DEPLOY
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.active import Chosen, choose
@@ -22,7 +22,7 @@ from purser.operator.wording import natural, some
 _NEEDING = frozenset(dependents(Operand.DRIVER))
 
 
-def departures(snapshot: Snapshot, chosen: Chosen) -> dict[str, Departure]:
+def driver_removals(snapshot: Snapshot, chosen: Chosen) -> dict[str, DriverRemoval]:
     """By node: the drivers of the operator's that are to leave."""
     nodes = {node.name: node for node in _without_driver(snapshot, chosen)}
     if not nodes:
@@ -32,31 +32,31 @@ def departures(snapshot: Snapshot, chosen: Chosen) -> dict[str, Departure]:
         if pod.node in nodes:
             pods.setdefault(pod.node, []).append(pod)
     found = {
-        name: _departure(nodes[name], there, snapshot.workloads.get(name))
+        name: _driver_removal(nodes[name], there, snapshot.workloads.get(name))
         for name, there in pods.items()
         if any(pod.operand == Operand.DRIVER for pod in there)
     }
     return {name: each for name, each in found.items() if nodes[name].ready or each.stays}
 
 
-def held_back(snapshot: Snapshot) -> tuple[str, ...]:
+def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
     """Where no policy is active: which pods of which nodes the removal of drivers waits for, or which node is left out,
     a sentence per node."""
     chosen = choose(snapshot.policies)
     if chosen.raw is not None:
         return ()
-    whys = {name: why_it_stays(each) for name, each in departures(snapshot, chosen).items() if each.stays}
-    whys |= {each.node.name: each.why for each in snapshot.left_out}
+    whys = {name: removal_blocker(each) for name, each in driver_removals(snapshot, chosen).items() if each.stays}
+    whys |= {each.node.name: each.why for each in snapshot.isolated}
     return tuple(f"node {name}: {whys[name]}" for name in sorted(whys, key=natural))
 
 
-def why_it_stays(departure: Departure) -> str:
+def removal_blocker(driver_removal: DriverRemoval) -> str:
     """Who still needs a driver, in one sentence; empty: nobody."""
-    if departure.users is None:
+    if driver_removal.users is None:
         return "its pods are not known yet"
-    if departure.users:
-        return some([f"pod {user} uses its GPU" for user in departure.users], "pod", named=1)
-    needing = ", ".join(departure.operands)
+    if driver_removal.users:
+        return some([f"pod {user} uses its GPU" for user in driver_removal.users], "pod", named=1)
+    needing = ", ".join(driver_removal.operands)
     return f"these need the driver and are still there: {needing}" if needing else ""
 
 
@@ -78,16 +78,18 @@ def _by_policy(snapshot: Snapshot, chosen: Chosen) -> Iterator[NodeView]:
                 yield node
 
 
-def _departure(node: NodeView, pods: Iterable[OperandPod], workloads: Iterable[NodeWorkload] | None) -> Departure:
-    stands = any(pod.operand == Operand.DRIVER and not pod.going for pod in pods)
-    return Departure(
-        going=not stands or node.labels.get(Operand.DRIVER.deploy_label) != DEPLOY,
+def _driver_removal(
+    node: NodeView, pods: Iterable[OperandPod], workloads: Iterable[NodeWorkload] | None
+) -> DriverRemoval:
+    stands = any(pod.operand == Operand.DRIVER and not pod.terminating for pod in pods)
+    return DriverRemoval(
+        terminating=not stands or node.labels.get(Operand.DRIVER.deploy_label) != DEPLOY,
         operands=tuple(sorted({pod.operand for pod in pods} & _NEEDING)) if node.ready else (),
         users=None if workloads is None else _users(node, workloads),
     )
 
 
 def _users(node: NodeView, workloads: Iterable[NodeWorkload]) -> tuple[str, ...]:
-    """A pod that is going uses its GPU until kubelet says that it has ended. Of one that is away nobody will say so."""
-    using = (pod for pod in gpu_pods(workloads) if node.ready or not pod.going)
+    """A terminating pod uses its GPU until kubelet says that it has ended, which it never does on a NotReady node."""
+    using = (pod for pod in gpu_pods(workloads) if node.ready or not pod.terminating)
     return tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in using))

@@ -107,10 +107,10 @@ def os_of(node: NodeView) -> tuple[str, str] | None:
     """ID and version of a node's operating system: of node-feature-discovery, of Purser's, or as kubelet reports it.
     None: unknown."""
     facts = facts_of(node)
-    told = [(node.labels.get(NFD_OS_ID_LABEL, ""), node.labels.get(NFD_OS_VERSION_LABEL, ""))]
-    told += [(facts.os_id, facts.os_version)] if facts is not None else []
-    told += _from_image(node.os_image)
-    for os_id, version in told:
+    known = [(node.labels.get(NFD_OS_ID_LABEL, ""), node.labels.get(NFD_OS_VERSION_LABEL, ""))]
+    known += [(facts.os_id, facts.os_version)] if facts is not None else []
+    known += _from_image(node.os_image)
+    for os_id, version in known:
         if os_id and version:
             return os_id, version.partition(".")[0] if os_id in MAJOR_ONLY else version
     return None
@@ -150,14 +150,14 @@ def _is_since(version: str, first: tuple[int, int]) -> bool:
 def _distribution(node: NodeView) -> Distribution:
     version = node.kubelet_version
     facts = facts_of(node)
-    told = facts.distribution if facts is not None else ""
-    if "+k3s" in version or told == "k3s":
+    known = facts.distribution if facts is not None else ""
+    if "+k3s" in version or known == "k3s":
         return "k3s"
-    if "+rke2" in version or told == "rke2":
+    if "+rke2" in version or known == "rke2":
         return "rke2"
-    if "+k0s" in version or told == "k0s":
+    if "+k0s" in version or known == "k0s":
         return "k0s"
-    if "microk8s.io/cluster" in node.labels or told == "microk8s":
+    if "microk8s.io/cluster" in node.labels or known == "microk8s":
         return "microk8s"
     return ""
 
@@ -165,8 +165,8 @@ def _distribution(node: NodeView) -> Distribution:
 def can_gpus_mig(node: NodeView) -> bool | None:
     """Whether its GPUs can MIG: as feature discovery says, by the cards that are in it, or by the product's name. None:
     nobody tells now."""
-    if told := node.labels.get(MIG_CAPABLE_LABEL):
-        return told == "true"
+    if known := node.labels.get(MIG_CAPABLE_LABEL):
+        return known == "true"
     if (by_cards := _cards_can_mig(node)) is not None:
         return by_cards
     product = node.labels.get(GPU_PRODUCT_LABEL)
@@ -176,10 +176,10 @@ def can_gpus_mig(node: NodeView) -> bool | None:
 def is_mig_capable(node: NodeView) -> bool:
     """Whether it is to have the MIG manager because its GPUs can MIG. Where nobody tells now, a node that has it keeps
     it: labels of discovery may be away for a while."""
-    if (told := can_gpus_mig(node)) is not None:
-        return told
+    if (known := can_gpus_mig(node)) is not None:
+        return known
     has_manager = node.labels.get(Operand.MIG_MANAGER.deploy_label)
-    return bool(has_manager) and not users_word(node, Operand.MIG_MANAGER)
+    return bool(has_manager) and not user_override(node, Operand.MIG_MANAGER)
 
 
 def _cards_can_mig(node: NodeView) -> bool | None:
@@ -209,7 +209,7 @@ def is_excluded(node: NodeView) -> bool:
     return node.labels.get(DEPLOY_OPERANDS_LABEL) == "false"
 
 
-def users_word(node: NodeView, operand: Operand) -> str:
+def user_override(node: NodeView, operand: Operand) -> str:
     """What people wrote into an operand's label; empty: nothing, so that the operator has it."""
     value = node.labels.get(DEPLOY_PREFIX + operand, "")
     return "" if value == "true" or value.startswith("paused-for-") else value
@@ -231,7 +231,7 @@ def presence_of(node: NodeView, snapshot: Snapshot, gone_after: float) -> Presen
     workloads = snapshot.workloads.get(node.name)
     if workloads is None:
         return Presence("missing")
-    users = tuple(sorted(_path(pod) for pod in gpu_pods(workloads) if not pod.going))
+    users = tuple(sorted(_path(pod) for pod in gpu_pods(workloads) if not pod.terminating))
     return Presence("missing", users=users) if users else found
 
 

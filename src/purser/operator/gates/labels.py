@@ -9,16 +9,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.operator.gates.facts import contradicts_nfd, users_word, was_rebooted
+from purser.operator.gates.facts import contradicts_nfd, user_override, was_rebooted
 from purser.operator.gates.progress import PATIENCE_S, REASONS, gate_of, needs
 from purser.operator.maintenance import is_cordoned_by_purser, is_to_come
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import (
     DeletePod,
+    NodeProgress,
     NodeView,
     PatchNode,
     Presence,
-    Standing,
     daemon_set_of,
 )
 from purser.operator.names import (
@@ -45,20 +45,20 @@ PAUSES: Mapping[str, Collection[Operand]] = {
 }
 
 
-def gate_patch(standing: Standing, pause: str | None, daemon_sets: Collection[str], now: float) -> PatchNode:
+def gate_patch(progress: NodeProgress, pause: str | None, daemon_sets: Collection[str], now: float) -> PatchNode:
     """All labels and annotations that one node is to have, whether it has them or not. ``pause``: for which reason
     operands leave for a while; ``daemon_sets``: names of live ones."""
-    node = standing.node
-    labels: dict[str, str | None] = {GPU_PRESENT_LABEL: "true", RUNTIME_LABEL: standing.runtime.label}
-    labels |= _pool(standing, daemon_sets)
-    labels |= _deploy(standing, pause)
+    node = progress.node
+    labels: dict[str, str | None] = {GPU_PRESENT_LABEL: "true", RUNTIME_LABEL: progress.runtime.label}
+    labels |= _pool(progress, daemon_sets)
+    labels |= _deploy(progress, pause)
     annotations = {
-        GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, standing.presence, now),
-        LET_IN_ANNOTATION: _let_in(standing, labels, now),
+        GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, progress.presence, now),
+        LET_IN_ANNOTATION: _let_in(progress, labels, now),
         OPENED_BOOT_ANNOTATION: node.boot_id or _opened_boot(node),
     }
     # While GPUs are only missing the facts stay: the node's pool may depend on them.
-    if standing.presence.state == "present" and contradicts_nfd(node):
+    if progress.presence.state == "present" and contradicts_nfd(node):
         annotations[NODE_FACTS_ANNOTATION] = None
     return PatchNode(node=node.name, labels=labels, annotations=annotations, why="operands by what is ready")
 
@@ -78,12 +78,12 @@ def gone_patch(node: NodeView) -> PatchNode:
     )
 
 
-def stale_validations(standings: Iterable[Standing]) -> tuple[DeletePod, ...]:
+def stale_validations(node_progress: Iterable[NodeProgress]) -> tuple[DeletePod, ...]:
     """Validators that have to validate anew, because their node has a newer driver, and it is ready."""
     found = []
-    for standing in standings:
-        driver, pod = standing.pod_of(Operand.DRIVER), standing.pod_of(Operand.VALIDATOR)
-        if standing.validation_is_stale and driver is not None and driver.ready and pod is not None:
+    for progress in node_progress:
+        driver, pod = progress.pod_of(Operand.DRIVER), progress.pod_of(Operand.VALIDATOR)
+        if progress.validation_is_stale and driver is not None and driver.ready and pod is not None:
             found.append(DeletePod(pod, "its node has a newer driver"))
     return tuple(found)
 
@@ -94,78 +94,82 @@ def _missing_since(node: NodeView, presence: Presence, now: float) -> str | None
     return node.annotations.get(GPU_MISSING_SINCE_ANNOTATION) or spelled(now)
 
 
-def _pool(standing: Standing, daemon_sets: Collection[str]) -> dict[str, str | None]:
+def _pool(progress: NodeProgress, daemon_sets: Collection[str]) -> dict[str, str | None]:
     """A node with a running driver changes its pool by an upgrade only. One whose driver ends anyway, by a reboot or
     because somebody deleted its pod, gets the next one from the pool where it belongs."""
-    if standing.pool is None:
-        stays = standing.obstacle or standing.waits or (standing.departure is not None and standing.departure.stays)
+    if progress.pool is None:
+        stays = (
+            progress.obstacle
+            or progress.waits
+            or (progress.driver_removal is not None and progress.driver_removal.stays)
+        )
         return {} if stays else {POOL_LABEL: None}
-    has_driver = standing.pod_of(Operand.DRIVER) is not None
-    current = daemon_set_of(standing.node.labels.get(POOL_LABEL, ""))
-    if has_driver and current in daemon_sets and not _rebooted(standing):
+    has_driver = progress.pod_of(Operand.DRIVER) is not None
+    current = daemon_set_of(progress.node.labels.get(POOL_LABEL, ""))
+    if has_driver and current in daemon_sets and not _rebooted(progress):
         return {}
-    return {POOL_LABEL: standing.pool.name}
+    return {POOL_LABEL: progress.pool.name}
 
 
-def changes_pool(standing: Standing, daemon_sets: Collection[str]) -> bool:
+def changes_pool(progress: NodeProgress, daemon_sets: Collection[str]) -> bool:
     """Whether its driver is being replaced without an upgrade: after a reboot, which nothing survived anyway."""
-    pod = standing.pod_of(Operand.DRIVER)
-    label = _pool(standing, daemon_sets).get(POOL_LABEL) or standing.node.labels.get(POOL_LABEL)
+    pod = progress.pod_of(Operand.DRIVER)
+    label = _pool(progress, daemon_sets).get(POOL_LABEL) or progress.node.labels.get(POOL_LABEL)
     return pod is not None and pod.daemon_set != daemon_set_of(label or "")
 
 
-def _deploy(standing: Standing, pause: str | None) -> dict[str, str | None]:
-    node = standing.node
-    own = () if standing.excluded else tuple(each for each in standing.operands if not users_word(node, each))
-    ready = {each for each, on_node in standing.operands.items() if on_node.state == "ready"}
-    rebooted = _rebooted(standing) and Operand.DRIVER in own
-    closed = dependents(Operand.DRIVER) if rebooted or _makes_room(standing) else ()
+def _deploy(progress: NodeProgress, pause: str | None) -> dict[str, str | None]:
+    node = progress.node
+    own = () if progress.excluded else tuple(each for each in progress.operands if not user_override(node, each))
+    ready = {each for each, on_node in progress.operands.items() if on_node.state == "ready"}
+    rebooted = _rebooted(progress) and Operand.DRIVER in own
+    closed = dependents(Operand.DRIVER) if rebooted or _makes_room(progress) else ()
     gates = {
-        operand.deploy_label: _gate(standing, operand, pause, needs(own)[operand] <= ready)
+        operand.deploy_label: _gate(progress, operand, pause, needs(own)[operand] <= ready)
         if operand in own and operand not in closed
         else None
         for operand in Operand
-        if not users_word(node, operand)
+        if not user_override(node, operand)
     }
-    if standing.departure is not None and standing.departure.stays:
+    if progress.driver_removal is not None and progress.driver_removal.stays:
         gates[Operand.DRIVER.deploy_label] = DEPLOY
     return gates
 
 
-def _makes_room(standing: Standing) -> bool:
+def _makes_room(progress: NodeProgress) -> bool:
     """Its driver is to leave and no pod has a GPU any more: now operands leave, too, and come back after it."""
-    departure = standing.departure
-    return departure is not None and (departure.going or departure.users == ())
+    removal = progress.driver_removal
+    return removal is not None and (removal.terminating or removal.users == ())
 
 
-def _gate(standing: Standing, operand: Operand, pause: str | None, may_enter: bool) -> str | None:
-    label = gate_of(standing.node, operand)
+def _gate(progress: NodeProgress, operand: Operand, pause: str | None, may_enter: bool) -> str | None:
+    label = gate_of(progress.node, operand)
     if pause is not None and operand in PAUSES[pause]:
         return pause if label else None
     if operand is Operand.DRIVER:
-        stays = standing.node.labels.get(operand.deploy_label) == DEPLOY and standing.pod_of(operand) is not None
-        return DEPLOY if standing.pool is not None or stays else None
+        stays = progress.node.labels.get(operand.deploy_label) == DEPLOY and progress.pod_of(operand) is not None
+        return DEPLOY if progress.pool is not None or stays else None
     return DEPLOY if label == DEPLOY or may_enter else None
 
 
-def _rebooted(standing: Standing) -> bool:
-    return was_rebooted(standing.node, _opened_boot(standing.node))
+def _rebooted(progress: NodeProgress) -> bool:
+    return was_rebooted(progress.node, _opened_boot(progress.node))
 
 
 def _opened_boot(node: NodeView) -> str:
     return node.annotations.get(OPENED_BOOT_ANNOTATION, "")
 
 
-def _let_in(standing: Standing, labels: Mapping[str, str | None], now: float) -> str | None:
+def _let_in(progress: NodeProgress, labels: Mapping[str, str | None], now: float) -> str | None:
     """Since when there may be operands without a pod. It stands until the node is complete; where that takes long, as
     long as it may be about one that has none."""
     let_in = [each for each in Operand if labels.get(each.deploy_label) == DEPLOY]
-    since = _known_since(standing.node, now)
-    if _any_is_new(standing.node, let_in):
+    since = _known_since(progress.node, now)
+    if _any_is_new(progress.node, let_in):
         return spelled(now)
-    if _any_lacks_its_pod(standing, let_in):
+    if _any_lacks_its_pod(progress, let_in):
         return since or spelled(now)
-    return None if _all_are_ready(standing, let_in) or _patience_is_over(since, now) else since
+    return None if _all_are_ready(progress, let_in) or _pod_deadline_is_over(since, now) else since
 
 
 def _known_since(node: NodeView, now: float) -> str | None:
@@ -179,15 +183,15 @@ def _any_is_new(node: NodeView, let_in: Iterable[Operand]) -> bool:
     return any(gate_of(node, each) != DEPLOY for each in let_in)
 
 
-def _any_lacks_its_pod(standing: Standing, let_in: Iterable[Operand]) -> bool:
-    return any(each in standing.operands and standing.operands[each].reason in REASONS for each in let_in)
+def _any_lacks_its_pod(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:
+    return any(each in progress.operands and progress.operands[each].reason in REASONS for each in let_in)
 
 
-def _all_are_ready(standing: Standing, let_in: Iterable[Operand]) -> bool:
-    return all(standing.operands[each].state == "ready" for each in let_in if each in standing.operands)
+def _all_are_ready(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:
+    return all(progress.operands[each].state == "ready" for each in let_in if each in progress.operands)
 
 
-def _patience_is_over(since: str | None, now: float) -> bool:
+def _pod_deadline_is_over(since: str | None, now: float) -> bool:
     return now >= (parsed(since) or 0.0) + PATIENCE_S
 
 
@@ -201,7 +205,9 @@ def removal_patch(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     pause is not: nobody else would end it.
     """
     labels = [label for label in OWNED_NODE_LABELS if label in node.labels]
-    labels += [each.deploy_label for each in Operand if each.deploy_label in node.labels and not _is_users(node, each)]
+    labels += [
+        each.deploy_label for each in Operand if each.deploy_label in node.labels and not _is_user_override(node, each)
+    ]
     labels += [label for label in DRIVER_MANAGER_LABELS if node.labels.get(label) == ""]
     annotations = [
         each for each in OWNED_NODE_ANNOTATIONS if each in node.annotations and each != NODE_FACTS_ANNOTATION
@@ -215,9 +221,9 @@ def removal_patch(node: NodeView, *, has_rivals: bool = False) -> PatchNode:
     )
 
 
-def _is_users(node: NodeView, operand: Operand) -> bool:
+def _is_user_override(node: NodeView, operand: Operand) -> bool:
     """Whether people wrote an operand's label. That a node has a driver of its own NVIDIA's driver manager writes."""
-    return users_word(node, operand) not in ("", PREINSTALLED)
+    return user_override(node, operand) not in ("", PREINSTALLED)
 
 
 def is_marked(node: NodeView) -> bool:

@@ -8,19 +8,19 @@ import msgspec
 
 from purser.core.kubernetes.taints import KEEPING_AWAY, PodToleration, Taint
 from purser.core.kubernetes.times import parsed
-from purser.operator.gates.facts import is_mig_capable, users_word
+from purser.operator.gates.facts import is_mig_capable, user_override
 from purser.operator.model import (
     UNTOLERATED,
-    Departure,
+    DriverRemoval,
+    NodeAssignment,
+    NodeProgress,
     NodeView,
     OperandOnNode,
     OperandPod,
     OperandState,
-    Place,
     Raw,
     Rendered,
     Snapshot,
-    Standing,
     Template,
 )
 from purser.operator.names import (
@@ -83,18 +83,18 @@ def manifests_of(rendered: Iterable[Rendered]) -> Manifests:
     return found
 
 
-def without_pod(standing: Standing, operand: Operand, manifests: Manifests, now: float) -> OperandOnNode:
+def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, now: float) -> OperandOnNode:
     """How an operand is that was let in and has no pod."""
-    taint = untolerated(standing.node, manifests.pods.get(operand.value, ()))
+    taint = untolerated_taint(progress.node, manifests.pods.get(operand.value, ()))
     if taint is not None:
         message = f"its pods do not tolerate {_to_be_mended(taint)}"
         return OperandOnNode(operand=operand, state="failing", reason=UNTOLERATED, message=message)
-    still = any(pod.operand == operand for pod in standing.pods)
-    awaits = operand is Operand.DRIVER and standing.pool is not None and not standing.driver_template.hash
+    still = any(pod.operand == operand for pod in progress.pods)
+    awaits = operand is Operand.DRIVER and progress.pool is not None and not progress.driver_template.hash
     message = NO_CONFIG if awaits else NO_POD
     return OperandOnNode(
         operand=operand,
-        state="failing" if now >= missing_pod_fails_at(standing.node, now) else "progressing",
+        state="failing" if now >= missing_pod_fails_at(progress.node, now) else "progressing",
         reason="NoPod",
         message=STILL_GOING if still else message,
     )
@@ -106,13 +106,13 @@ def missing_pod_fails_at(node: NodeView, now: float) -> float:
     return (now if since is None else since) + PATIENCE_S
 
 
-def untolerated(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
+def untolerated_taint(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
     """A taint that keeps the pods away that select the node."""
     selecting = (pod for pod in pods if pod.get("nodeSelector", {}).items() <= node.labels.items())
     return _keeping_away(node, [pod.get("tolerations", ()) for pod in selecting])
 
 
-def barred(node: NodeView, manifests: Manifests) -> str:
+def untolerated(node: NodeView, manifests: Manifests) -> str:
     """Why operands that leave the node would not come back to it, in one sentence; empty: they would."""
     taint = _keeping_away(node, manifests.tolerations)
     return f"new pods of operands would not tolerate {_to_be_mended(taint)}" if taint is not None else ""
@@ -120,8 +120,8 @@ def barred(node: NodeView, manifests: Manifests) -> str:
 
 def _keeping_away(node: NodeView, tolerations: Iterable[Iterable[Mapping[str, Any]]]) -> Taint | None:
     """A taint of the node that one of these sets of tolerations does not tolerate."""
-    lasting = [each for each in node.taints if each.effect in KEEPING_AWAY and not each.key.startswith(_PASSING)]
-    return next((taint for taint in lasting for each in tolerations if not _is_tolerated(taint, each)), None)
+    permanent = [each for each in node.taints if each.effect in KEEPING_AWAY and not each.key.startswith(_PASSING)]
+    return next((taint for taint in permanent for each in tolerations if not _is_tolerated(taint, each)), None)
 
 
 def _to_be_mended(taint: Taint) -> str:
@@ -141,14 +141,14 @@ def _toleration(given: Mapping[str, Any]) -> PodToleration:
 # --- DaemonSets
 
 
-def late_sets(standings: Iterable[Standing], live: Mapping[str, Raw]) -> frozenset[str]:
+def outdated_daemonsets(node_progress: Iterable[NodeProgress], live: Mapping[str, Raw]) -> frozenset[str]:
     """Names of those that are not live with the template that their pool is to have, or whose controller has not seen
     it. ``live``: DaemonSets by name."""
-    wanted = {each.pool.daemon_set: each.driver_template for each in standings if each.pool is not None}
-    return frozenset(name for name, template in wanted.items() if _is_late(template, live.get(name)))
+    wanted = {each.pool.daemon_set: each.driver_template for each in node_progress if each.pool is not None}
+    return frozenset(name for name, template in wanted.items() if _is_outdated_daemonset(template, live.get(name)))
 
 
-def _is_late(template: Template, live: Raw | None) -> bool:
+def _is_outdated_daemonset(template: Template, live: Raw | None) -> bool:
     if live is None or live["metadata"].get("deletionTimestamp"):
         return True
     is_right = (live["metadata"].get("labels") or {}).get(TEMPLATE_LABEL) == template.hash
@@ -171,13 +171,13 @@ IMAGE_TROUBLES = frozenset(
 """These do not pass by themselves."""
 
 
-def standings(
+def node_progress(
     snapshot: Snapshot,
     spec: ClusterPolicySpec,
-    found: Iterable[Place],
+    found: Iterable[NodeAssignment],
     rendered: Iterable[Rendered],
-    departures: Mapping[str, Departure],
-) -> tuple[Standing, ...]:
+    driver_removals: Mapping[str, DriverRemoval],
+) -> tuple[NodeProgress, ...]:
     """How each GPU node stands, in the order of ``found``; nodes whose GPUs are gone are no GPU nodes."""
     manifests = manifests_of(rendered)
     pods: dict[str, list[OperandPod]] = {}
@@ -185,9 +185,11 @@ def standings(
         pods.setdefault(pod.node, []).append(pod)
     enabled = spec.enabled
     return tuple(
-        _standing(place, tuple(pods.get(place.node.name, ())), enabled, manifests, departures, snapshot.now)
-        for place in found
-        if place.presence.state != "gone"
+        _progress(
+            assignment, tuple(pods.get(assignment.node.name, ())), enabled, manifests, driver_removals, snapshot.now
+        )
+        for assignment in found
+        if assignment.presence.state != "gone"
     )
 
 
@@ -197,37 +199,39 @@ def gate_of(node: NodeView, operand: Operand) -> str:
     return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
 
 
-def _standing(
-    place: Place,
+def _progress(
+    assignment: NodeAssignment,
     pods: tuple[OperandPod, ...],
     enabled: Iterable[Operand],
     manifests: Manifests,
-    departures: Mapping[str, Departure],
+    driver_removals: Mapping[str, DriverRemoval],
     now: float,
-) -> Standing:
-    bare = Standing(
-        **msgspec.structs.asdict(place),
-        driver_template=manifests.template_of(place.pool.daemon_set) if place.pool is not None else Template(),
+) -> NodeProgress:
+    bare = NodeProgress(
+        **msgspec.structs.asdict(assignment),
+        driver_template=manifests.template_of(assignment.pool.daemon_set)
+        if assignment.pool is not None
+        else Template(),
         pods=pods,
-        mig_capable=is_mig_capable(place.node),
-        departure=departures.get(place.node.name),
-        barred=barred(place.node, manifests),
+        mig_capable=is_mig_capable(assignment.node),
+        driver_removal=driver_removals.get(assignment.node.name),
+        untolerated=untolerated(assignment.node, manifests),
     )
     here = [each for each in enabled if each is not Operand.MIG_MANAGER or bare.mig_capable]
     return msgspec.structs.replace(bare, operands=_operands(bare, here, manifests, now))
 
 
 def _operands(
-    standing: Standing, here: list[Operand], manifests: Manifests, now: float
+    progress: NodeProgress, here: list[Operand], manifests: Manifests, now: float
 ) -> dict[Operand, OperandOnNode]:
     found: dict[Operand, OperandOnNode] = {}
-    own = tuple(each for each in here if not users_word(standing.node, each))
+    own = tuple(each for each in here if not user_override(progress.node, each))
     for operand in here:
-        if standing.excluded or operand not in own:
+        if progress.excluded or operand not in own:
             found[operand] = OperandOnNode(operand=operand, state="excluded", reason="Excluded")
             continue
         lacking = [each for each in own if each in needs(own)[operand] and found[each].state != "ready"]
-        found[operand] = _on_node(standing, operand, lacking, manifests, now)
+        found[operand] = _on_node(progress, operand, lacking, manifests, now)
     return found
 
 
@@ -238,45 +242,45 @@ def needs(own: tuple[Operand, ...]) -> dict[Operand, frozenset[Operand]]:
 
 
 def _on_node(
-    standing: Standing, operand: Operand, lacking: list[Operand], manifests: Manifests, now: float
+    progress: NodeProgress, operand: Operand, lacking: list[Operand], manifests: Manifests, now: float
 ) -> OperandOnNode:
-    label = gate_of(standing.node, operand)
-    pod = standing.pod_of(operand)
+    label = gate_of(progress.node, operand)
+    pod = progress.pod_of(operand)
     if label.startswith("paused-for-"):
         return OperandOnNode(operand=operand, state="paused", reason="Paused", message=label)
     if label != DEPLOY:
-        return _without_label(standing, operand, lacking)
+        return _without_label(progress, operand, lacking)
     if pod is None:
-        return without_pod(standing, operand, manifests, now)
+        return without_pod(progress, operand, manifests, now)
     outdated = pod.template != manifests.template_of(pod.daemon_set).hash
     if operand is Operand.DRIVER:
-        outdated = not standing.driver_is_current
-    state, reason, message = _of_pod(standing, pod, now)
+        outdated = not progress.driver_is_current
+    state, reason, message = _of_pod(progress, pod, now)
     return OperandOnNode(operand=operand, state=state, outdated=outdated, reason=reason, message=message)
 
 
-def _without_label(standing: Standing, operand: Operand, lacking: list[Operand]) -> OperandOnNode:
-    if operand is Operand.DRIVER and standing.obstacle:
-        return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=standing.obstacle)
-    if operand is Operand.DRIVER and standing.waits:
-        return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=standing.waits)
+def _without_label(progress: NodeProgress, operand: Operand, lacking: list[Operand]) -> OperandOnNode:
+    if operand is Operand.DRIVER and progress.obstacle:
+        return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=progress.obstacle)
+    if operand is Operand.DRIVER and progress.waits:
+        return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=progress.waits)
     message = f"it waits for {', '.join(lacking)}" if lacking else "it starts next"
-    if standing.departure is not None:
+    if progress.driver_removal is not None:
         message = "it waits until the node's former driver is removed"
     return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
 
 
-def _of_pod(standing: Standing, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
+def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
-        if pod.operand == Operand.VALIDATOR and standing.validation_is_stale:
+        if pod.operand == Operand.VALIDATOR and progress.validation_is_stale:
             return "progressing", "DriverIsNewer", "its driver is newer than its validation"
         return "ready", "", ""
-    if not standing.node.ready:
+    if not progress.node.ready:
         return "failing", "NodeNotReady", "the node is not ready"
-    told = (pod.trouble or "NotReady", pod.message or "its pod is not ready")
+    reason_and_message = (pod.trouble or "NotReady", pod.message or "its pod is not ready")
     if pod.trouble in IMAGE_TROUBLES or (pod.trouble and pod.restarts >= MANY_RESTARTS):
-        return "failing", *told
-    return "failing" if now >= fails_at(pod) else "progressing", *told
+        return "failing", *reason_and_message
+    return "failing" if now >= fails_at(pod) else "progressing", *reason_and_message
 
 
 def fails_at(pod: OperandPod) -> float:

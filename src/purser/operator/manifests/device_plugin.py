@@ -9,9 +9,9 @@ from purser.operator.manifests.mounts import (
     driver_root,
     driver_validation,
     host_root,
-    told_of_driver,
     under_host,
     until_driver,
+    with_driver_variables,
 )
 from purser.operator.manifests.parts import (
     NODE_NAME,
@@ -153,7 +153,7 @@ def _plugin(spec: ClusterPolicySpec, kind: RuntimeKind, found: PluginConfigMount
         "nvidia-device-plugin",
         reference(DEFAULTS["device-plugin"], section),
         section,
-        command=told_of_driver("nvidia-device-plugin"),
+        command=with_driver_variables("nvidia-device-plugin"),
         env={**_plugin_variables(spec, kind), **found.env},
         mounts=[
             _sockets(spec, kind),

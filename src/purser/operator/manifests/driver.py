@@ -74,10 +74,10 @@ def render(wanted: RenderInputs) -> list[Rendered]:
     spec = wanted.policy.spec
     if Operand.DRIVER not in spec.enabled:
         return []
-    told = [(profiled(wanted, pool), pool) for pool in wanted.pools]
+    by_pool = [(profiled(wanted, pool), pool) for pool in wanted.pools]
     return [
         _daemon_set(each, pool)
-        for each, pool in told
+        for each, pool in by_pool
         if not files.awaits_config_map(each.policy.spec.driver, wanted.config_keys)
     ]
 
@@ -125,7 +125,7 @@ def _pod(spec: ClusterPolicySpec, pool: Pool, keys: files.ConfigKeys) -> PodTemp
     return PodTemplate(
         account=ACCOUNT,
         init=[_manager(spec, configuration)],
-        containers=[_told(main, configuration), *beside],
+        containers=[_with_digest(main, configuration), *beside],
         more={"hostPID": True, **host_network(spec.driver)},
         labels={"app": "nvidia-driver-daemonset", **COMPONENT, DRIVER_CONFIG_LABEL: configuration},
     )
@@ -139,11 +139,11 @@ def _configuration(spec: ClusterPolicySpec, keys: files.ConfigKeys, containers: 
     return digest([loaded, modules, spec.host_paths.driver_install_dir, *keys.get(modules, ())], 16)
 
 
-def _told(main: ContainerTemplate, configuration: str) -> ContainerTemplate:
+def _with_digest(main: ContainerTemplate, configuration: str) -> ContainerTemplate:
     """The driver leaves behind which configuration it was loaded from; the manager compares it with its own. How it is
     started makes no other driver."""
-    told = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
-    return msgspec.structs.replace(main, body={**main.body, "command": _INIT, "env": told})
+    env = [*main.body["env"], {"name": _DIGEST, "value": configuration}]
+    return msgspec.structs.replace(main, body={**main.body, "command": _INIT, "env": env})
 
 
 def _manager(spec: ClusterPolicySpec, configuration: str) -> ContainerTemplate:

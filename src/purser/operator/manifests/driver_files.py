@@ -30,8 +30,8 @@ def profiled(wanted: RenderInputs, pool: Pool) -> RenderInputs:
     beside = {name: said.pop(name) for name in _SIDECARS if name in said}
     driver = msgspec.structs.replace(spec.driver, **said)
     common = _in_common(spec.daemonsets, driver)
-    told = msgspec.structs.replace(spec, driver=driver, daemonsets=common, **beside)
-    return msgspec.structs.replace(wanted, policy=msgspec.structs.replace(wanted.policy, spec=told))
+    changed = msgspec.structs.replace(spec, driver=driver, daemonsets=common, **beside)
+    return msgspec.structs.replace(wanted, policy=msgspec.structs.replace(wanted.policy, spec=changed))
 
 
 def is_beside_some_driver(spec: ClusterPolicySpec, name: str) -> bool:

@@ -51,8 +51,8 @@ def _monitor(wanted: RenderInputs, operand: str, service: str, port: str, given:
 
 def _relabeling(given: Relabeling) -> Raw:
     texts = {"separator": given.separator, "regex": given.regex, "replacement": given.replacement}
-    told = {**without_empty(given), **{name: text for name, text in texts.items() if text is not None}}
-    return {name: each for name, each in told.items() if name != "modulus" or each}
+    found = {**without_empty(given), **{name: text for name, text in texts.items() if text is not None}}
+    return {name: each for name, each in found.items() if name != "modulus" or each}
 
 
 def _rules(wanted: RenderInputs) -> list[Rendered]:

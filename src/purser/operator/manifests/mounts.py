@@ -96,15 +96,19 @@ def validation(
 def until_driver(spec: ClusterPolicySpec) -> ContainerTemplate:
     """Waits for a driver on the node, and no longer where people keep those away who would write down where it is."""
     # A driver's container shows its root last, once its daemons run; through the node's root it is never an old one.
-    elsewhere = under_host(spec.host_paths.driver_install_dir)
-    programs = (f"{HOST}/usr/bin/nvidia-smi", f"{elsewhere}/usr/bin/nvidia-smi", f"{elsewhere}/bin/nvidia-smi")
+    installed = under_host(spec.host_paths.driver_install_dir)
+    programs = (
+        f"{HOST}/usr/bin/nvidia-smi",
+        f"{installed}/usr/bin/nvidia-smi",
+        f"{installed}/bin/nvidia-smi",
+    )
     script = _UNTIL.format(" || ".join((_KNOWN, *(f"[ -e {each} ]" for each in programs))))
     return _of_validator(
         spec, "await-driver", script, {"NVIDIA_VISIBLE_DEVICES": "void"}, (VALIDATIONS, host_root(spec))
     )
 
 
-def told_of_driver(program: str, *, pause_s: int = 0) -> list[str]:
+def with_driver_variables(program: str, *, pause_s: int = 0) -> list[str]:
     """The command of a container that is told by `DRIVER_READY` where the driver is, as variables; its arguments go to
     the program. It waits once more: a validation that begins anew takes the file away for a moment."""
     pause = f" sleep {pause_s};" if pause_s else ""

@@ -131,16 +131,16 @@ def container(
     more: Raw | None = None,
 ) -> ContainerTemplate:
     """A container with what its section of the policy says; an `OperandSection` has arguments, variables, resources."""
-    told = section if isinstance(section, OperandSection) else None
+    options = section if isinstance(section, OperandSection) else None
     given = section.image_pull_policy
     found: dict[str, Any] = {
         "name": name,
         "image": image,
         "imagePullPolicy": given,
         "command": list(command),
-        "args": [*args, *(told.args if told else ())],
-        "env": variables(env or {}, told.env if told else ()),
-        "resources": quantities(resources or (told.resources if told else Resources())),
+        "args": [*args, *(options.args if options else ())],
+        "env": variables(env or {}, options.env if options else ()),
+        "resources": quantities(resources or (options.resources if options else Resources())),
         "securityContext": PRIVILEGED if privileged else {},
         "volumeMounts": [_volume_mount(mount) for mount in mounts],
         **(more or {}),

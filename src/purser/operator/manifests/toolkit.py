@@ -15,8 +15,8 @@ from purser.operator.manifests.mounts import (
     driver_root,
     driver_validation,
     host_root,
-    told_of_driver,
     under_host,
+    with_driver_variables,
 )
 from purser.operator.manifests.parts import (
     MountedVolume,
@@ -163,11 +163,11 @@ def device_list(spec: ClusterPolicySpec, kind: RuntimeKind) -> frozenset[str]:
 
     By mounts wherever it is Purser's agent that names them: a variable can be replaced by a pod, or by an image.
     """
-    told = {each.name: each.value for each in spec.toolkit.env}
+    variables = {each.name: each.value for each in spec.toolkit.env}
     if Operand.DEVICE_PLUGIN not in spec.enabled:
         return frozenset({"envvar"})  # somebody else's plugin, which may do nothing but that
     if spec.device_plugin.flavor == "purser":
-        return frozenset({"envvar" if told.get(ACCEPT_MOUNTS, "true").lower() == "false" else "volume-mounts"})
+        return frozenset({"envvar" if variables.get(ACCEPT_MOUNTS, "true").lower() == "false" else "volume-mounts"})
     named = {each.name: each.value for each in spec.device_plugin.env}.get("DEVICE_LIST_STRATEGY")
     return frozenset((named or (CDI_STRATEGY if uses_cdi(spec, kind) else "envvar")).split(","))
 
@@ -220,7 +220,7 @@ def _pod(spec: ClusterPolicySpec, kind: RuntimeKind) -> PodTemplate:
         "nvidia-container-toolkit-ctr",
         reference(DEFAULTS["container-toolkit"], section),
         _without_paths(section, kind),
-        command=told_of_driver("nvidia-toolkit", pause_s=_PAUSE_S),
+        command=with_driver_variables("nvidia-toolkit", pause_s=_PAUSE_S),
         env={**_variables(spec, kind), **_path_values(paths, kind)},
         mounts=[*own, *_path_mounts(paths, kind)],
         privileged=True,

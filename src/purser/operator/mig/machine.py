@@ -11,11 +11,10 @@ from purser.operator.maintenance import (
     UNKNOWN_PODS,
     Cordoner,
     DisruptionLedger,
-    Leaving,
+    EvictionRequest,
     NodeStep,
-    Texts,
+    NodeTexts,
     ask_again,
-    ask_to_leave,
     claim,
     deadline,
     evictable_gpu_pods,
@@ -24,8 +23,9 @@ from purser.operator.maintenance import (
     is_over,
     is_to_come,
     lift,
-    moves_of,
     patch,
+    planned_changes_of,
+    request_evictions,
     to,
 )
 from purser.operator.mig.states import (
@@ -37,19 +37,19 @@ from purser.operator.mig.states import (
     MigFleet,
     change_of,
     following,
+    is_current_attempt,
     is_managed,
-    is_of_now,
     is_under_way,
     lost_change,
+    node_event,
     record,
     result_now,
     result_of,
-    say,
     state_label,
     trouble_of,
     wanted_profile,
 )
-from purser.operator.model import DeletePod, Moves, NodeView, PatchNode, Standing
+from purser.operator.model import DeletePod, NodeProgress, NodeView, PatchNode, PlannedChanges
 from purser.operator.names import MIG_STATE_LABEL, MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.wording import natural
@@ -57,62 +57,64 @@ from purser.operator.wording import natural
 # --- ends
 
 
-OVER: Texts = {MIG_STEP_ANNOTATION: None, MIG_WANTED_ANNOTATION: None}
+OVER: NodeTexts = {MIG_STEP_ANNOTATION: None, MIG_WANTED_ANNOTATION: None}
 
 
-def end(standing: Standing, state: str, why: str, unanswered: MigChange | None = None) -> NodeStep:
+def end(progress: NodeProgress, state: str, why: str, unanswered: MigChange | None = None) -> NodeStep:
     """Whatever happened: in one write the node is given back. What no worker answered is written down for it."""
-    node, told = standing.node, OVER
+    node, annotations = progress.node, OVER
     if unanswered is not None:
-        told = OVER | {MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))}
-    said = say(node, f"MIG change: {state}: {why}", warning=state == FAILED)
-    return to(given_back(node, why, state_label(state), told), said)
+        annotations = OVER | {MIG_RESULT_ANNOTATION: encode(MigResult(unanswered.profile, unanswered.attempt, why))}
+    said = node_event(node, f"MIG change: {state}: {why}", warning=state == FAILED)
+    return to(given_back(node, why, state_label(state), annotations), said)
 
 
-def abandon(standing: Standing, why: str) -> NodeStep:
+def abandon(progress: NodeProgress, why: str) -> NodeStep:
     """Before anything was applied: the node is given back, and what is wanted then begins from the start."""
-    return to(given_back(standing.node, why, state_label(None), OVER))
+    return to(given_back(progress.node, why, state_label(None), OVER))
 
 
-def given_back(node: NodeView, why: str, labels: Texts, told: Texts) -> PatchNode:
+def given_back(node: NodeView, why: str, labels: NodeTexts, annotations: NodeTexts) -> PatchNode:
     """The cordon is lifted if it is ours."""
     marks, unschedulable = lift(node, Cordoner.MIG)
-    return patch(node, why, labels=labels, annotations=told | marks, unschedulable=unschedulable)
+    return patch(node, why, labels=labels, annotations=annotations | marks, unschedulable=unschedulable)
 
 
-def answered(standing: Standing, change: MigChange) -> NodeStep | None:
+def answered(progress: NodeProgress, change: MigChange) -> NodeStep | None:
     """The worker says that it is done, in whichever way; None: it does not."""
-    result = result_of(standing.node, change.apply_attempt)
+    result = result_of(progress.node, change.apply_attempt)
     if result is None:
         return None
     if not result.error:
-        return end(standing, SUCCESS, f"MIG layout {change.profile} is applied")
+        return end(progress, SUCCESS, f"MIG layout {change.profile} is applied")
     if change.step == "stopping":  # for what, its worker does not say
-        return end(standing, FAILED, f"{change.why}: {result.error}", change)
-    return end(standing, FAILED, result.error)
+        return end(progress, FAILED, f"{change.why}: {result.error}", change)
+    return end(progress, FAILED, result.error)
 
 
-def stop(standing: Standing, fleet: MigFleet, change: MigChange, why: str) -> NodeStep:
+def stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) -> NodeStep:
     """The request is withdrawn. Who took it up may still be cutting GPUs: the node is held until those have gone."""
-    pods = tuple(sorted(pod.uid for pod in standing.pods if pod.operand == Operand.MIG_MANAGER))
+    pods = tuple(sorted(pod.uid for pod in progress.pods if pod.operand == Operand.MIG_MANAGER))
     if not pods:
-        return end(standing, FAILED, why, change)
+        return end(progress, FAILED, why, change)
     stopping = msgspec.structs.replace(change, step="stopping", since=fleet.now, why=why, pods=pods)
-    told = record(stopping) | {MIG_WANTED_ANNOTATION: None}
-    made = patch(standing.node, f"{why}: its MIG manager is stopped", annotations=told)
-    return to(made, say(standing.node, f"MIG layout {change.profile}: {why}: its MIG manager is stopped", warning=True))
+    annotations = record(stopping) | {MIG_WANTED_ANNOTATION: None}
+    made = patch(progress.node, f"{why}: its MIG manager is stopped", annotations=annotations)
+    return to(
+        made, node_event(progress.node, f"MIG layout {change.profile}: {why}: its MIG manager is stopped", warning=True)
+    )
 
 
-def stopping(standing: Standing, change: MigChange) -> NodeStep:
+def stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
     """The pods that may be at it are told to go; the node is given back once none of them is left."""
-    done = answered(standing, change)
+    done = answered(progress, change)
     if done is not None:
         return done
-    there = [pod for pod in standing.pods if pod.uid in change.pods]
+    there = [pod for pod in progress.pods if pod.uid in change.pods]
     if not there:
-        return end(standing, FAILED, change.why, change)
+        return end(progress, FAILED, change.why, change)
     deletions = tuple(
-        DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.going
+        DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.terminating
     )
     return NodeStep(deletions=deletions, waits=f"waits for the MIG manager's pod {there[0].name} to go")
 
@@ -123,94 +125,96 @@ def stopping(standing: Standing, change: MigChange) -> NodeStep:
 MANAGER_GONE = "the MIG manager is gone from the node"
 
 
-def next_step(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]) -> NodeStep:
+def next_step(
+    progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLedger, may_empty: Collection[str]
+) -> NodeStep:
     """What to do next; ``may_empty``: nodes whose turn it is to be cordoned and emptied."""
-    change = change_of(standing.node)
+    change = change_of(progress.node)
     if change is None:
-        return _without_record(standing, fleet)
+        return _without_record(progress, fleet)
     if is_to_come(change.since, fleet.now):
-        told = following(change, change.step, fleet.now)
-        return to(patch(standing.node, "its time begins to count", annotations=told))
+        annotations = following(change, change.step, fleet.now)
+        return to(patch(progress.node, "its time begins to count", annotations=annotations))
     if change.step == "stopping":
-        return stopping(standing, change)
+        return stopping(progress, change)
     if change.step == "applying":
-        return _apply(standing, fleet, change)
-    if not is_managed(standing, fleet.spec):
-        return end(standing, FAILED, MANAGER_GONE, change)
-    if wanted_profile(standing, fleet.spec) != change.profile:
-        return abandon(standing, f"MIG layout {change.profile} is wanted no more")
+        return _apply(progress, fleet, change)
+    if not is_managed(progress, fleet.spec):
+        return end(progress, FAILED, MANAGER_GONE, change)
+    if wanted_profile(progress, fleet.spec) != change.profile:
+        return abandon(progress, f"MIG layout {change.profile} is wanted no more")
     if change.step == "checking":
-        return _check(standing, fleet, change, may_empty)
-    return _drain(standing, fleet, change, ledger)
+        return _check(progress, fleet, change, may_empty)
+    return _drain(progress, fleet, change, ledger)
 
 
-def would_empty(standing: Standing, fleet: MigFleet) -> bool:
+def would_empty(progress: NodeProgress, fleet: MigFleet) -> bool:
     """Its layout differs, and nothing but its turn is lacking for the node to be emptied."""
-    change = change_of(standing.node)
-    if change is None or change.step != "checking" or wanted_profile(standing, fleet.spec) != change.profile:
+    change = change_of(progress.node)
+    if change is None or change.step != "checking" or wanted_profile(progress, fleet.spec) != change.profile:
         return False
-    result = result_of(standing.node, change.check_attempt)
+    result = result_of(progress.node, change.check_attempt)
     differs = result is not None and result.differs and not result.error
-    return differs and is_managed(standing, fleet.spec) and not _is_outdated(standing, fleet, change)
+    return differs and is_managed(progress, fleet.spec) and not _is_outdated(progress, fleet, change)
 
 
 # --- before
 
 
-def _without_record(standing: Standing, fleet: MigFleet) -> NodeStep:
-    node, lost = standing.node, lost_change(standing.node, fleet.now)
+def _without_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
+    node, lost = progress.node, lost_change(progress.node, fleet.now)
     if lost is not None:
-        told = record(lost) | claim(node, Cordoner.MIG)
+        annotations = record(lost) | claim(node, Cordoner.MIG)
         why = "the record of its change is written anew: its worker may be at it"
-        return to(patch(node, why, annotations=told, unschedulable=True))
+        return to(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
-        unread = MigChange.begun(standing, wanted_profile(standing, fleet.spec), fleet.now)
-        return end(standing, FAILED, "what was written of its change cannot be read", unread)
+        unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
+        return end(progress, FAILED, "what was written of its change cannot be read", unread)
     if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
         return to(given_back(node, "the record of its change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
-    return _idle(standing, fleet)
+    return _idle(progress, fleet)
 
 
-def _idle(standing: Standing, fleet: MigFleet) -> NodeStep:
-    profile = wanted_profile(standing, fleet.spec)
-    if not profile and standing.node.labels.get(MIG_STATE_LABEL) == FAILED:
-        return to(patch(standing.node, "what failed is wanted no more", labels=state_label(None)))
-    if not profile or not is_managed(standing, fleet.spec):
+def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
+    profile = wanted_profile(progress, fleet.spec)
+    if not profile and progress.node.labels.get(MIG_STATE_LABEL) == FAILED:
+        return to(patch(progress.node, "what failed is wanted no more", labels=state_label(None)))
+    if not profile or not is_managed(progress, fleet.spec):
         return NodeStep()
-    known = result_now(standing, profile)
-    state = standing.node.labels.get(MIG_STATE_LABEL)
+    known = result_now(progress, profile)
+    state = progress.node.labels.get(MIG_STATE_LABEL)
     if known is None or (known.error and state is None):  # without the label somebody wants it tried again
-        return _begin(standing, fleet, profile)
+        return _begin(progress, fleet, profile)
     right = FAILED if known.error else SUCCESS
     return (
-        NodeStep() if state == right else to(patch(standing.node, f"MIG layout {profile}", labels=state_label(right)))
+        NodeStep() if state == right else to(patch(progress.node, f"MIG layout {profile}", labels=state_label(right)))
     )
 
 
-def _begin(standing: Standing, fleet: MigFleet, profile: str) -> NodeStep:
+def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
     """Ask the node first whether there is anything to do: a name that means nothing drains no node."""
-    waits = _not_yet(standing, fleet)
+    waits = _not_yet(progress, fleet)
     if waits:
-        warning = say(standing.node, f"MIG layout {profile} waits: {waits}", warning=True)
-        return NodeStep(waits=waits, says=(warning,) if standing.barred else ())
-    change = MigChange.begun(standing, profile, fleet.now)
+        warning = node_event(progress.node, f"MIG layout {profile} waits: {waits}", warning=True)
+        return NodeStep(waits=waits, events=(warning,) if progress.untolerated else ())
+    change = MigChange.begun(progress, profile, fleet.now)
     request = MigRequest(profile, change.check_attempt, check_only=True)
-    told = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
+    annotations = record(change) | {MIG_WANTED_ANNOTATION: encode(request)}
     why = f"MIG layout {profile} is compared"
-    return to(patch(standing.node, why, labels=state_label(PENDING), annotations=told))
+    return to(patch(progress.node, why, labels=state_label(PENDING), annotations=annotations))
 
 
-def _not_yet(standing: Standing, fleet: MigFleet) -> str:
-    if not standing.node.ready:
+def _not_yet(progress: NodeProgress, fleet: MigFleet) -> str:
+    if not progress.node.ready:
         return "it is NotReady"
-    if standing.node.name in fleet.busy:
+    if progress.node.name in fleet.busy:
         return "a driver upgrade is under way there"
-    if standing.barred:
-        return f"operands that are paused for it would not come back: {standing.barred}"
-    if standing.operands[Operand.MIG_MANAGER].state != "ready":
+    if progress.untolerated:
+        return f"operands that are paused for it would not come back: {progress.untolerated}"
+    if progress.operands[Operand.MIG_MANAGER].state != "ready":
         return "its MIG manager is not ready"
-    driver = standing.pod_of(Operand.DRIVER)
-    if standing.pool is not None and (driver is None or not driver.ready):
+    driver = progress.pod_of(Operand.DRIVER)
+    if progress.pool is not None and (driver is None or not driver.ready):
         return "its driver is not ready"
     return ""
 
@@ -218,102 +222,110 @@ def _not_yet(standing: Standing, fleet: MigFleet) -> str:
 # --- under way
 
 
-def _check(standing: Standing, fleet: MigFleet, change: MigChange, may_empty: Collection[str]) -> NodeStep:
-    node = standing.node
+def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty: Collection[str]) -> NodeStep:
+    node = progress.node
     result = result_of(node, change.check_attempt)
     if result is None:
         until = deadline(change.since, fleet.spec.apply_timeout_seconds)
         if is_over(until, fleet.now):
-            return end(standing, FAILED, "its MIG worker does not answer", change)
+            return end(progress, FAILED, "its MIG worker does not answer", change)
         return NodeStep(waits="waits for its MIG worker", until=until)
     if result.error:
-        return end(standing, FAILED, result.error)
+        return end(progress, FAILED, result.error)
     if not result.differs:
-        return end(standing, SUCCESS, "the layout is there already")
-    if _is_outdated(standing, fleet, change):
-        return abandon(standing, "the node is not any more as it was when its layout was compared")
+        return end(progress, SUCCESS, "the layout is there already")
+    if _is_outdated(progress, fleet, change):
+        return abandon(progress, "the node is not any more as it was when its layout was compared")
     if node.name not in may_empty:
-        return NodeStep(waits=fleet.no_room, says=(say(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),))
-    told = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
+        return NodeStep(
+            waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),)
+        )
+    annotations = following(change, "draining", fleet.now) | {MIG_WANTED_ANNOTATION: None} | claim(node, Cordoner.MIG)
     why = f"MIG layout {change.profile}: cordoned, operands are paused, GPU pods leave"
-    return to(patch(node, why, labels=state_label(PENDING), annotations=told, unschedulable=True), say(node, why))
+    return to(
+        patch(node, why, labels=state_label(PENDING), annotations=annotations, unschedulable=True),
+        node_event(node, why),
+    )
 
 
-def _is_outdated(standing: Standing, fleet: MigFleet, change: MigChange) -> bool:
+def _is_outdated(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> bool:
     """While it waited for its turn its node was rebooted, got another driver, or went away."""
-    return not is_of_now(change.attempt, standing) or bool(_not_yet(standing, fleet))
+    return not is_current_attempt(change.attempt, progress) or bool(_not_yet(progress, fleet))
 
 
-def _drain(standing: Standing, fleet: MigFleet, change: MigChange, ledger: DisruptionLedger) -> NodeStep:
-    node = standing.node
-    if standing.barred:
-        return abandon(standing, standing.barred)
+def _drain(progress: NodeProgress, fleet: MigFleet, change: MigChange, ledger: DisruptionLedger) -> NodeStep:
+    node = progress.node
+    if progress.untolerated:
+        return abandon(progress, progress.untolerated)
     if not node.unschedulable:
         return to(patch(node, "cordoned for a MIG change", annotations=claim(node, Cordoner.MIG), unschedulable=True))
-    users = _users_of_gpus(standing, fleet, ledger)
+    users = _users_of_gpus(progress, fleet, ledger)
     if users is None:
         request = MigRequest(change.profile, change.apply_attempt)
-        told = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
-        return to(patch(node, f"MIG layout {change.profile} is applied", annotations=told))
+        annotations = following(change, "applying", fleet.now) | {MIG_WANTED_ANNOTATION: encode(request)}
+        return to(patch(node, f"MIG layout {change.profile} is applied", annotations=annotations))
     timeout = fleet.spec.gpu_pod_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
-        return end(standing, FAILED, f"GPUs were still in use after {timeout} s: {users.waits}", change)
+        return end(progress, FAILED, f"GPUs were still in use after {timeout} s: {users.waits}", change)
     return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
 
 
-def _users_of_gpus(standing: Standing, fleet: MigFleet, ledger: DisruptionLedger) -> NodeStep | None:
+def _users_of_gpus(progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLedger) -> NodeStep | None:
     """What still holds GPUs: paused operands, and pods. None: nothing does."""
-    operands = sorted(pod.name for pod in standing.pods if pod.operand in GPU_CLIENTS)
-    workloads = fleet.workloads.get(standing.node.name)
+    operands = sorted(pod.name for pod in progress.pods if pod.operand in GPU_CLIENTS)
+    workloads = fleet.workloads.get(progress.node.name)
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
     pods = evictable_gpu_pods(workloads) if operands else gpu_pods(workloads)
-    leaving = ask_to_leave(pods, fleet.rules, ledger, "MIG change") if pods else Leaving()
+    leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionRequest()
     if pods:
         return NodeStep(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
     return NodeStep(waits=f"waits for the operand's pod {operands[0]} to leave") if operands else None
 
 
-def _apply(standing: Standing, fleet: MigFleet, change: MigChange) -> NodeStep:
-    done = answered(standing, change)
+def _apply(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> NodeStep:
+    done = answered(progress, change)
     if done is not None:
         return done
-    if not is_managed(standing, fleet.spec):
-        return stop(standing, fleet, change, MANAGER_GONE)
+    if not is_managed(progress, fleet.spec):
+        return stop(progress, fleet, change, MANAGER_GONE)
     timeout = fleet.spec.apply_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
-        return stop(standing, fleet, change, f"it was not applied within {timeout} s")
+        return stop(progress, fleet, change, f"it was not applied within {timeout} s")
     return NodeStep(waits="waits for its MIG worker to apply the layout", until=until)
 
 
 # --- the fleet
 
 
-def advance(fleet: MigFleet) -> Moves:
+def advance(fleet: MigFleet) -> PlannedChanges:
     """What to do next on every node: at most one patch each."""
-    ledger, nodes = DisruptionLedger(fleet.budgets), sorted(fleet.standings, key=lambda each: natural(each.node.name))
+    ledger, nodes = (
+        DisruptionLedger(fleet.budgets),
+        sorted(fleet.node_progress, key=lambda each: natural(each.node.name)),
+    )
     may_empty = _turn(nodes, fleet)
-    return moves_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
+    return planned_changes_of({each.node.name: next_step(each, fleet, ledger, may_empty) for each in nodes}, fleet.now)
 
 
-def waiting_of(fleet: MigFleet, moves: Moves) -> dict[str, str]:
+def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
     """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
     `trouble_of`."""
-    waiting = (each for each in fleet.standings if each.node.name in moves.waits and not trouble_of(each.node))
+    waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not trouble_of(each.node))
     return {
-        each.node.name: f"MIG layout {_profile(each, fleet)}: {moves.waits[each.node.name]}"
+        each.node.name: f"MIG layout {_profile(each, fleet)}: {planned.waits[each.node.name]}"
         for each in sorted(waiting, key=lambda each: natural(each.node.name))
     }
 
 
-def _profile(standing: Standing, fleet: MigFleet) -> str:
-    change = change_of(standing.node)
-    return change.profile if change is not None else wanted_profile(standing, fleet.spec)
+def _profile(progress: NodeProgress, fleet: MigFleet) -> str:
+    change = change_of(progress.node)
+    return change.profile if change is not None else wanted_profile(progress, fleet.spec)
 
 
-def _turn(nodes: list[Standing], fleet: MigFleet) -> frozenset[str]:
+def _turn(nodes: list[NodeProgress], fleet: MigFleet) -> frozenset[str]:
     """Nodes that may be emptied now: those that are unavailable anyway, and as many others as there is room for."""
     wanting = [each.node.name for each in nodes if would_empty(each, fleet)]
     others = [name for name in wanting if name not in fleet.unavailable]

@@ -8,8 +8,8 @@ import msgspec
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import NodeMessage, encode
 from purser.core.node.mig_messages import MigResult, decode_request, decode_result
-from purser.operator.maintenance import NodeWork, Texts, event
-from purser.operator.model import NodeView, Standing
+from purser.operator.maintenance import NodeTexts, NodeWork, event
+from purser.operator.model import NodeProgress, NodeView
 from purser.operator.names import (
     MIG_CONFIG_LABEL,
     MIG_STATE_LABEL,
@@ -50,9 +50,9 @@ class MigChange(msgspec.Struct, frozen=True, kw_only=True):
     """Of a change that is being stopped: uids of the MIG manager's pods that may still be at it."""
 
     @classmethod
-    def begun(cls, standing: Standing, profile: str, now: float) -> "MigChange":
+    def begun(cls, progress: NodeProgress, profile: str, now: float) -> "MigChange":
         """A new try."""
-        return cls(step="checking", profile=profile, attempt=f"{circumstances(standing)}#{now:.3f}", since=now)
+        return cls(step="checking", profile=profile, attempt=f"{circumstances(progress)}#{now:.3f}", since=now)
 
     @property
     def check_attempt(self) -> str:
@@ -114,35 +114,35 @@ def trouble_of(node: NodeView) -> str:
     return f"MIG layout {result.profile}: {result.error}" if failed and result is not None else ""
 
 
-def wanted_profile(standing: Standing, spec: MigManagerSpec) -> str:
+def wanted_profile(progress: NodeProgress, spec: MigManagerSpec) -> str:
     """The layout that the node is to have; empty: it is left alone."""
-    return standing.node.labels.get(MIG_CONFIG_LABEL) or spec.config.default
+    return progress.node.labels.get(MIG_CONFIG_LABEL) or spec.config.default
 
 
-def is_managed(standing: Standing, spec: MigManagerSpec) -> bool:
+def is_managed(progress: NodeProgress, spec: MigManagerSpec) -> bool:
     """Its GPUs can MIG, and the MIG manager runs there or is to."""
-    manager = standing.operands.get(Operand.MIG_MANAGER)
-    return spec.enabled and standing.mig_capable and manager is not None and manager.state != "excluded"
+    manager = progress.operands.get(Operand.MIG_MANAGER)
+    return spec.enabled and progress.mig_capable and manager is not None and manager.state != "excluded"
 
 
-def circumstances(standing: Standing) -> str:
+def circumstances(progress: NodeProgress) -> str:
     """What a layout does not outlive: the node's boot and its driver's pod. A result counts within the same ones only;
     so does a failure: after a reboot it is tried again."""
-    driver = standing.pod_of(Operand.DRIVER)
-    return f"{standing.node.boot_id}.{driver.uid if driver is not None else ''}"
+    driver = progress.pod_of(Operand.DRIVER)
+    return f"{progress.node.boot_id}.{driver.uid if driver is not None else ''}"
 
 
-def is_of_now(attempt: str, standing: Standing) -> bool:
+def is_current_attempt(attempt: str, progress: NodeProgress) -> bool:
     """The attempt was begun under the present circumstances."""
-    return attempt.partition("#")[0] == circumstances(standing)
+    return attempt.partition("#")[0] == circumstances(progress)
 
 
-def result_now(standing: Standing, profile: str) -> MigResult | None:
+def result_now(progress: NodeProgress, profile: str) -> MigResult | None:
     """What is known of a profile under the present circumstances, if it is more than that the layout differs."""
-    result = decode_result(standing.node.annotations.get(MIG_RESULT_ANNOTATION))
+    result = decode_result(progress.node.annotations.get(MIG_RESULT_ANNOTATION))
     if result is None or result.differs or result.profile != profile:
         return None
-    return result if is_of_now(result.attempt, standing) else None
+    return result if is_current_attempt(result.attempt, progress) else None
 
 
 def result_of(node: NodeView, attempt: str) -> MigResult | None:
@@ -163,19 +163,19 @@ def lost_change(node: NodeView, now: float) -> MigChange | None:
 # --- what is written
 
 
-say = partial(event, "MigChange")
+node_event = partial(event, "MigChange")
 
 
-def state_label(state: str | None) -> Texts:
+def state_label(state: str | None) -> NodeTexts:
     """How far the node is, for people and NVIDIA's tools; None: nothing is said."""
     return {MIG_STATE_LABEL: state}
 
 
-def record(change: MigChange) -> Texts:
+def record(change: MigChange) -> NodeTexts:
     """The change as it stands on its node."""
     return {MIG_STEP_ANNOTATION: encode(change)}
 
 
-def following(change: MigChange, step: StepName, now: float) -> Texts:
+def following(change: MigChange, step: StepName, now: float) -> NodeTexts:
     """The record as it is in another step."""
     return record(msgspec.structs.replace(change, step=step, since=now))

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from purser.operator.model.snapshot import LeftOut, NodeView, NodeWorkload, ObjectKey, OperandPod, Raw
+from purser.operator.model.snapshot import IsolatedNode, NodeView, NodeWorkload, ObjectKey, OperandPod, Raw
 from purser.operator.policy.status import ClusterPolicyStatus
 
 # --- gauges
@@ -96,7 +96,7 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class DeletePod(msgspec.Struct, frozen=True, tag=True):
-    """Delete an operand's pod: how an OnDelete DaemonSet is told to go on."""
+    """Delete an operand's pod: by which an OnDelete DaemonSet goes on."""
 
     pod: OperandPod
     why: str
@@ -129,7 +129,7 @@ class SetFinalizer(msgspec.Struct, frozen=True, tag=True):
 Action = Apply | Adopt | Delete | PatchNode | DeletePod | Evict | WriteStatus | SetFinalizer
 
 
-class Say(msgspec.Struct, frozen=True):
+class EmitEvent(msgspec.Struct, frozen=True):
     """An event on a policy or a node."""
 
     kind: Literal["ClusterPolicy", "Node"]
@@ -145,17 +145,17 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     in this order, tries all, and the next round sees what became of them."""
 
     actions: tuple[Action, ...] = ()
-    events: tuple[Say, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
     gauges: dict[Gauge, float] = {}
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
     """When time alone changes something; None: never."""
-    standstill: str = ""
+    blocked: str = ""
     """Why this operator keeps its hands off everything, its policy's status included; empty: it does not."""
-    left_out: tuple[LeftOut, ...] = ()
+    isolated: tuple[IsolatedNode, ...] = ()
     """Nodes that a part of Purser failed on: nothing is done to them."""
 
 
-class Moves(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What a state machine does in one round, at most one patch per node. The round merges it with the gates' labels
     into one write per node."""
 
@@ -163,11 +163,11 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     """By node."""
     deletions: tuple[DeletePod, ...] = ()
     evictions: tuple[Evict, ...] = ()
-    events: tuple[Say, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
     waits: dict[str, str] = {}
     """By node: what it waits for, as the end of a sentence."""
     gauges: dict[Gauge, float] = {}
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
 
 
 # --- patches of one node

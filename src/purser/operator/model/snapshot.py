@@ -79,7 +79,7 @@ class OperandPod(msgspec.Struct, frozen=True, kw_only=True):
     """Its Ready condition is True."""
     ready_changed: float = 0.0
     """When that last changed; 0: since it was created."""
-    going: bool = False
+    terminating: bool = False
     """It was asked to go."""
     restarts: int = 0
     """The most that any of its containers has."""
@@ -108,7 +108,7 @@ class NodeWorkload(msgspec.Struct, frozen=True, kw_only=True):
     empty_dir: bool = False
     mirror: bool = False
     """A static pod: the API cannot end it."""
-    going: bool = False
+    terminating: bool = False
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,8 +134,8 @@ class RefusedWrite(msgspec.Struct, frozen=True):
     """What the server said."""
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that a part of Purser failed on, unexpectedly: it stays as it is, and is told of."""
+class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that a part of Purser failed on, unexpectedly: it stays as it is, and is reported."""
 
     node: NodeView
     why: str
@@ -165,7 +165,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What this process applied and how it came out; empty after a start."""
     pods: tuple[OperandPod, ...] = ()
     workloads: dict[str, tuple[NodeWorkload, ...]] = {}
-    """By node: only of nodes that `nodes_to_look_into` named."""
+    """By node: only of nodes that `nodes_to_inspect` named."""
     budgets: tuple[Budget, ...] = ()
     service_monitors: bool = False
     """The Prometheus operator's CRDs are there."""
@@ -180,13 +180,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """RuntimeClasses that are not the operator's: they are used as they are."""
     rivals: tuple[str, ...] = ()
     """Names of ClusterPolicies of nvidia.com: another operator is at work on the same nodes."""
-    elsewhere: str = ""
+    other_namespace: str = ""
     """Namespace of the operator whose policies these are; empty: they are this one's, or free to take."""
     refusals: tuple[RefusedWrite, ...] = ()
     """Of this process's last round."""
     suspects: tuple[str, ...] = ()
     """Nodes that this process's last round left out; first those of which it is not known whether they are to blame."""
-    left_out: tuple[LeftOut, ...] = ()
+    isolated: tuple[IsolatedNode, ...] = ()
     """Nodes that are not among `nodes`, because what is decided fails on them."""
 
     @property

@@ -32,7 +32,7 @@ def at_least(version: str) -> Check:
     return shows
 
 
-def going(uid: str) -> Check:
+def terminating(uid: str) -> Check:
     """The object of this uid was asked to go, or is gone."""
 
     def shows(obj: Any) -> bool:

@@ -41,7 +41,7 @@ from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, Obs
 from purser.operator.observing.views import ObservedState, Views, config_view, node_view, pod_view, snapshot_of
 from purser.operator.observing.workloads import Workloads
 from purser.operator.policy import CLUSTER_POLICIES
-from purser.operator.policy.active import UNDEFINED, home_of
+from purser.operator.policy.active import UNDEFINED, namespace_of_operator
 
 log = structlog.get_logger("purser.operator")
 
@@ -56,7 +56,7 @@ NODE_FEATURES = "whether node-feature-discovery takes objects"
 T = TypeVar("T")
 _OF_OTHERS = (RUNTIME_CLASSES, CONFIG_MAPS)
 """Kinds of which those of others are followed, too: what is there under a wanted name; what the policy names."""
-LookInto = Callable[[Snapshot], Collection[str]]
+Inspect = Callable[[Snapshot], Collection[str]]
 """Names the nodes whose other pods a round has to know, by a snapshot without any."""
 
 
@@ -143,8 +143,8 @@ class Observer:
             troubles = [(what, self._troubles[what]()) for what, is_there in self._awaited.items() if not is_there()]
             for what, error in troubles:
                 if error is not None and (what == VERSION or isinstance(error, UnauthorizedError | ForbiddenError)):
-                    server, told = self._client.config.server, str(error)
-                    raise KubeError(told if server in told else f"{server}: {told}") from error
+                    server, message = self._client.config.server, str(error)
+                    raise KubeError(message if server in message else f"{server}: {message}") from error
             await self._clock.sleep(LOOK_S)
 
     async def run(self) -> Never:
@@ -170,19 +170,19 @@ class Observer:
             await self._keep_going("pods of nodes that are looked into", self._workloads.run)
         raise RuntimeError("informers end by cancellation only")
 
-    async def snapshot(self, look_into: LookInto) -> Snapshot:
+    async def snapshot(self, inspect: Inspect) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
         await self._list_anew(await self._expectations.overdue(SEEN_S))
         seen = self._seen()
-        if elsewhere := await self._elsewhere(seen):
-            return msgspec.structs.replace(seen, elsewhere=elsewhere)
-        nodes = look_into(seen)
+        if other_namespace := await self._other_namespace(seen):
+            return msgspec.structs.replace(seen, other_namespace=other_namespace)
+        nodes = inspect(seen)
         workloads = await self._workloads.on(nodes)
         return msgspec.structs.replace(self._seen() if nodes else seen, workloads=workloads)
 
-    async def _elsewhere(self, seen: Snapshot) -> str:
+    async def _other_namespace(self, seen: Snapshot) -> str:
         """Whose the policies are, if not this operator's: a namespace that is gone has no operator any more."""
-        home = home_of(seen.policies)
+        home = namespace_of_operator(seen.policies)
         return home if home not in ("", self._namespace) and await is_namespace(self._client, home) else ""
 
     def _seen(self) -> Snapshot:
@@ -253,9 +253,11 @@ class Observer:
         """Those that cannot be read are told; discovery writes them anew in a while."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:
-            told = f"What discovery saw of the node does not count: annotation {NODE_FACTS_ANNOTATION} cannot be read"
+            message = (
+                f"What discovery saw of the node does not count: annotation {NODE_FACTS_ANNOTATION} cannot be read"
+            )
             log.warning("A node's facts do not count", node=node.metadata.name)
-            self._client.failures.malformed(OPERATOR_NODES, node, told)
+            self._client.failures.malformed(OPERATOR_NODES, node, message)
 
     async def _takes_node_features(self) -> None:
         takes = await takes_node_features(self._client)

@@ -114,7 +114,7 @@ def pod_view(pod: ObservedPod) -> OperandPod:
         template=metadata.labels.get(TEMPLATE_LABEL, ""),
         driver_config=metadata.labels.get(DRIVER_CONFIG_LABEL, ""),
         ready=_holds("Ready", pod.status.conditions),
-        going=bool(metadata.deletion_timestamp),
+        terminating=bool(metadata.deletion_timestamp),
         restarts=max((each.restart_count for each in statuses), default=0),
         trouble=trouble,
         message=message,
@@ -143,7 +143,7 @@ def workload_view(pod: OtherPod) -> NodeWorkload:
         controller=next((owner.kind for owner in metadata.owner_references if owner.controller), ""),
         empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
         mirror=metadata.annotations.config is not None,
-        going=bool(metadata.deletion_timestamp),
+        terminating=bool(metadata.deletion_timestamp),
     )
 
 

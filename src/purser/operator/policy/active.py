@@ -38,11 +38,13 @@ def choose(policies: Sequence[Raw]) -> Chosen:
     return Chosen(raw=staying[0], policy=policy, problem=problem, ignored=tuple(staying[1:]), leaving=leaving)
 
 
-def home_of(policies: Sequence[Raw]) -> str:
+def namespace_of_operator(policies: Sequence[Raw]) -> str:
     """Namespace of the operator that acts on these policies, as the one that counts most says; empty: none has yet."""
     chosen = choose(policies)
-    told = (old_status(each).namespace for each in (chosen.raw, *chosen.leaving, *chosen.ignored) if each is not None)
-    return next(filter(None, told), "")
+    namespaces = (
+        old_status(each).namespace for each in (chosen.raw, *chosen.leaving, *chosen.ignored) if each is not None
+    )
+    return next(filter(None, namespaces), "")
 
 
 def name_of(raw: Raw) -> str:

@@ -9,14 +9,14 @@ from purser.core.kubernetes.times import spelled
 from purser.kube import Client, NotFoundError, Resource
 from purser.kube.objects import Node
 from purser.kube.resources import LEASES
-from purser.operator.deciding import held_back, nodes_to_look_into, reconcile
-from purser.operator.deciding.policies import elsewhere
+from purser.operator.deciding import blocked_removals, nodes_to_inspect, reconcile
+from purser.operator.deciding.policies import other_namespace
 from purser.operator.model import Snapshot
 from purser.operator.names import LEASE
 from purser.operator.observing.kinds import DEFINITIONS, is_namespace, no_namespace
 from purser.operator.order import Operand
 from purser.operator.policy.active import name_of
-from purser.operator.previewing import looked_into, observing, tell
+from purser.operator.previewing import inspected, observing, tell
 from purser.operator.uninstall.clean_up import listed_by_agents, nodes_to_strip, written_by_agents
 from purser.operator.uninstall.uninstalling import DEFINITION, UninstallError
 
@@ -29,11 +29,11 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
     What the removal of drivers would wait for now is said last. Raises `KubeError`.
     """
     async with observing(client, namespace, "") as observer:
-        snapshot = await observer.snapshot(nodes_to_look_into)
-        if snapshot.elsewhere:
-            raise UninstallError(elsewhere(snapshot))
+        snapshot = await observer.snapshot(nodes_to_inspect)
+        if snapshot.other_namespace:
+            raise UninstallError(other_namespace(snapshot))
         snapshot = _leaving(snapshot)
-        snapshot = _leaving(await looked_into(observer, nodes_to_look_into(snapshot)))
+        snapshot = _leaving(await inspected(observer, nodes_to_inspect(snapshot)))
     if not await is_namespace(client, namespace):
         say(no_namespace(namespace))
     actions = reconcile(_emptied(snapshot)).actions
@@ -41,7 +41,7 @@ async def preview_uninstall(client: Client, namespace: str, say: Say, *, definit
     others = [*_policies(snapshot), *await _rest(client, namespace, definition)]
     for line in others:
         say(line)
-    for each in held_back(_with_drivers_alone(snapshot)):
+    for each in blocked_removals(_with_drivers_alone(snapshot)):
         say(f"waits for {each}")
     return len(actions) + len(others)
 

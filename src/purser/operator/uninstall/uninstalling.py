@@ -13,9 +13,9 @@ from purser.kube.racing import until
 from purser.kube.resources import LEASES
 from purser.operator.acting import KubeWriter, Result, perform
 from purser.operator.acting.writer import subject
-from purser.operator.deciding import held_back, is_clean, nodes_to_look_into, reconcile
+from purser.operator.deciding import blocked_removals, is_clean, nodes_to_inspect, reconcile
 from purser.operator.deciding.isolation import without
-from purser.operator.deciding.policies import elsewhere
+from purser.operator.deciding.policies import other_namespace
 from purser.operator.model import Action, Delete, ObjectKey, PatchNode, Raw, Snapshot
 from purser.operator.names import FIELD_MANAGER, FINALIZER, GROUP, LEASE, PLURAL
 from purser.operator.observing import Observer
@@ -84,7 +84,7 @@ async def uninstall(
         observer = Observer(client, namespace, "", policies_may_be_unknown=True)
         identity = f"{COMPONENT}_{secrets.token_hex(4)}"
         elector = LeaderElector(client, namespace, LEASE, identity)
-        leaving = _Leaving(client, namespace, observer, elector, say)
+        leaving = _Uninstall(client, namespace, observer, elector, say)
         try:
             async with asyncio.timeout(timeout_s):
                 if not await until(leaving.run(), _both(observer, elector)):
@@ -107,7 +107,7 @@ async def _both(observer: Observer, elector: LeaderElector) -> None:
         group.create_task(elector.run())
 
 
-class _Leaving:
+class _Uninstall:
     """Rounds until nothing is left, done by whoever leads."""
 
     def __init__(self, client: Client, namespace: str, observer: Observer, elector: LeaderElector, say: Say):
@@ -134,17 +134,17 @@ class _Leaving:
 
     async def _round(self) -> bool:
         """Whether nothing is left; if something is, some of it is removed now where this process leads."""
-        snapshot = await self._observer.snapshot(nodes_to_look_into)
-        if snapshot.elsewhere:
-            raise UninstallError(elsewhere(snapshot))
+        snapshot = await self._observer.snapshot(nodes_to_inspect)
+        if snapshot.other_namespace:
+            raise UninstallError(other_namespace(snapshot))
         outcome = reconcile(snapshot)
-        actions, snapshot = outcome.actions, without(snapshot, outcome.left_out)
+        actions, snapshot = outcome.actions, without(snapshot, outcome.isolated)
         if not snapshot.policies and not actions and is_clean(snapshot):
             return await self._strip_after_agents()
         if not self._elector.is_leader and not await is_namespace(self._client, self._namespace):
             raise UninstallError(no_namespace(self._namespace))
         await self._delete_policies(snapshot)
-        self._tell(remaining(snapshot, actions, held_back(snapshot)))
+        self._tell(remaining(snapshot, actions, blocked_removals(snapshot)))
         if self._elector.is_leader and all(is_leaving(each) for each in snapshot.policies):
             result = await perform(actions, self._writer, lambda: self._elector.is_leader)
             self._tell_refusals(result)
@@ -161,7 +161,7 @@ class _Leaving:
 
     def _tell_refusals(self, result: Result) -> None:
         for failure in result.failures:
-            if failure.lasting:
+            if failure.permanent:
                 self._tell_refusal(subject(failure.action), failure.error)
 
     def _tell_refusal(self, what: ObjectKey, why: str) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.operator.maintenance import DisruptionLedger, moves_of, waits_of
-from purser.operator.model import Gauge, Moves, PatchNode, Say
+from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_of
+from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.upgrade.budget import UpgradeTurn, fleet_target, turn
 from purser.operator.upgrade.machine import begin, next_step
@@ -13,10 +13,10 @@ from purser.operator.upgrade.states import (
     UNDER_WAY,
     State,
     UpgradeInputs,
+    daemonset_problem,
     is_managed,
     is_under_way,
-    late_set,
-    passed_over,
+    skip_reason,
     stale_pod,
     state_of,
 )
@@ -24,27 +24,27 @@ from purser.operator.upgrade.writes import EVENT_REASON, release, trouble_of
 from purser.operator.wording import natural, some
 
 
-def advance(fleet: UpgradeInputs) -> Moves:
+def advance(fleet: UpgradeInputs) -> PlannedChanges:
     """What to do next on every node: at most one patch each.
 
     Nodes that are under way go on whatever happens; new ones begin as far as the bounds allow.
     """
     if not fleet.policy.auto_upgrade:
-        return Moves(patches=_released(fleet), gauges=_gauges(fleet, UpgradeTurn()))
+        return PlannedChanges(patches=_released(fleet), gauges=_gauges(fleet, UpgradeTurn()))
     now, ledger = turn(fleet), DisruptionLedger(fleet.budgets)
-    nodes = sorted(fleet.standings, key=lambda each: natural(each.node.name))
+    nodes = sorted(fleet.node_progress, key=lambda each: natural(each.node.name))
     steps = {each.node.name: next_step(each, fleet, ledger) for each in nodes}
     begun = {each.node.name: begin(each, fleet) for each in now.begin}
-    moves = moves_of(steps | begun, fleet.now, now.hold.until if now.waiting else None)
+    planned = planned_changes_of(steps | begun, fleet.now, now.hold.until if now.waiting else None)
     return msgspec.structs.replace(
-        moves,
-        events=(*_news_of_policy(fleet, now), *moves.events),
+        planned,
+        events=(*_news_of_policy(fleet, now), *planned.events),
         waits=waits_of(steps),  # also of nodes that begin now: some say why their last upgrade failed
         gauges=_gauges(fleet, now),
     )
 
 
-def upgrade_status(fleet: UpgradeInputs, moves: Moves) -> UpgradeStatus:
+def upgrade_status(fleet: UpgradeInputs, planned: PlannedChanges) -> UpgradeStatus:
     """How far the upgrade is, and what is in the way, by the moves of the round."""
     now = turn(fleet) if fleet.policy.auto_upgrade else UpgradeTurn()
     counts = _counts(fleet)
@@ -55,23 +55,25 @@ def upgrade_status(fleet: UpgradeInputs, moves: Moves) -> UpgradeStatus:
         progress=f"{counts['done']}/{total}" if counts["done"] < total else "",
         halted=is_halted,
         halt_reason=now.halted if is_halted else "",
-        target=fleet_target(fleet.standings),
-        message=_message(fleet, moves, now, counts),
+        target=fleet_target(fleet.node_progress),
+        message=_message(fleet, planned, now, counts),
     )
 
 
 def _released(fleet: UpgradeInputs) -> dict[str, PatchNode]:
     """Automatic upgrades are off: nodes are given back as they are."""
-    made = (release(each.node, "automatic upgrades are off") for each in fleet.standings)
+    made = (release(each.node, "automatic upgrades are off") for each in fleet.node_progress)
     return {each.node: each for each in made if each is not None}
 
 
-def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[Say, ...]:
+def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[EmitEvent, ...]:
     if not now.halted or not now.waiting:
         return ()
     name, uid = fleet.policy_ref
     return (
-        Say("ClusterPolicy", name, uid, f"{EVENT_REASON}Halted", f"the driver upgrade is halted: {now.halted}", True),
+        EmitEvent(
+            "ClusterPolicy", name, uid, f"{EVENT_REASON}Halted", f"the driver upgrade is halted: {now.halted}", True
+        ),
     )
 
 
@@ -80,17 +82,17 @@ def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[Say, ...]:
 
 def _counts(fleet: UpgradeInputs) -> dict[str, int]:
     counts = dict.fromkeys(("pending", "in_progress", "done", "failed", "skipped"), 0)
-    for standing in fleet.standings:
-        if is_managed(standing) or state_of(standing.node) in UNDER_WAY:
-            state = state_of(standing.node)
+    for progress in fleet.node_progress:
+        if is_managed(progress) or state_of(progress.node) in UNDER_WAY:
+            state = state_of(progress.node)
             if state in UNDER_WAY:
                 counts["in_progress"] += 1
             elif state is State.FAILED:
                 counts["failed"] += 1
-            elif state is not State.REQUIRED and stale_pod(standing) is None:
+            elif state is not State.REQUIRED and stale_pod(progress) is None:
                 counts["done"] += 1
             else:
-                counts["skipped" if passed_over(standing) else "pending"] += 1
+                counts["skipped" if skip_reason(progress) else "pending"] += 1
     return counts
 
 
@@ -106,28 +108,34 @@ def _gauges(fleet: UpgradeInputs, now: UpgradeTurn) -> dict[Gauge, float]:
     }
 
 
-def _message(fleet: UpgradeInputs, moves: Moves, now: UpgradeTurn, counts: Mapping[str, int]) -> str:
+def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, counts: Mapping[str, int]) -> str:
     if not fleet.policy.auto_upgrade:
         left = counts["pending"] + counts["skipped"]
         return f"automatic upgrades are off; {left} nodes keep another driver" if left else ""
     parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
-    late = sorted({why for each in fleet.standings if each.node.name in now.waiting and (why := late_set(each, fleet))})
+    late = sorted(
+        {
+            why
+            for each in fleet.node_progress
+            if each.node.name in now.waiting and (why := daemonset_problem(each, fleet))
+        }
+    )
     if late and not now.halted:
         parts.append(f"nodes do not begin: {some(late)}")
     if now.hold.why and now.waiting and not now.halted:
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:
         parts.append(f"nobody begins: {next(iter(now.waiting.values()))}")
-    parts += _named(_stuck(fleet, moves))
+    parts += _named(_stuck(fleet, planned))
     parts += _named({name: f"is skipped: {why}" for name, why in now.skipped.items()})
     return "; ".join(parts)
 
 
-def _stuck(fleet: UpgradeInputs, moves: Moves) -> dict[str, str]:
+def _stuck(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
     """What nodes wait for that failed, and then what those do that are under way."""
-    failed = {each.node.name for each in fleet.standings if trouble_of(each.node)}
-    busy = {each.node.name for each in fleet.standings if is_under_way(each.node)} - failed
-    return {name: why for whose in (failed, busy) for name, why in moves.waits.items() if name in whose}
+    failed = {each.node.name for each in fleet.node_progress if trouble_of(each.node)}
+    busy = {each.node.name for each in fleet.node_progress if is_under_way(each.node)} - failed
+    return {name: why for whose in (failed, busy) for name, why in planned.waits.items() if name in whose}
 
 
 def _named(whys: Mapping[str, str]) -> list[str]:

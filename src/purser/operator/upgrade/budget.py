@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from purser.operator.maintenance import is_over
-from purser.operator.model import LeftOut, Moves, NodeView, Standing, patched
+from purser.operator.model import IsolatedNode, NodeProgress, NodeView, PlannedChanges, patched
 from purser.operator.names import (
     MIG_STEP_ANNOTATION,
     UPGRADE_FAILURE_ANNOTATION,
@@ -24,15 +24,15 @@ from purser.operator.order import Operand
 from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,
-    away_until,
+    daemonset_problem,
     is_due,
     is_managed,
     is_resumed,
     is_under_way,
     is_untouched,
-    late_set,
-    passed_over,
+    not_ready_deadline,
     reached_target,
+    skip_reason,
     stale_pod,
     state_name,
     state_of,
@@ -46,36 +46,36 @@ from purser.operator.wording import NaturalKey, counted, natural, some
 _AT_REST = frozenset({State.UNKNOWN.value, State.REQUIRED.value, State.DONE.value, State.FAILED.value})
 
 
-def may_be_under_way(left_out: LeftOut) -> bool:
+def may_be_under_way(isolated: IsolatedNode) -> bool:
     """Its upgrade may have begun."""
-    return _state(left_out) not in _AT_REST
+    return _state(isolated) not in _AT_REST
 
 
-def may_be_unavailable(left_out: LeftOut) -> bool:
+def may_be_unavailable(isolated: IsolatedNode) -> bool:
     """It may take no new pods, or soon will not."""
-    node = left_out.node
+    node = isolated.node
     held = node.unschedulable or MIG_STEP_ANNOTATION in node.annotations
-    return held or not node.ready or may_be_under_way(left_out)
+    return held or not node.ready or may_be_under_way(isolated)
 
 
-def may_have_failed(left_out: LeftOut, fleet: UpgradeInputs) -> bool:
+def may_have_failed(isolated: IsolatedNode, fleet: UpgradeInputs) -> bool:
     """The driver that it was upgraded to may not work there, and nobody said that this is no matter."""
-    target = left_out.node.annotations.get(UPGRADE_TARGET_ANNOTATION, "")
+    target = isolated.node.annotations.get(UPGRADE_TARGET_ANNOTATION, "")
     if target and target in {each.strip() for each in fleet.resume.split(",")}:
         return False
-    state = _state(left_out)
-    done = state == State.DONE.value and left_out.node.ready and not left_out.driver_is_ready
+    state = _state(isolated)
+    done = state == State.DONE.value and isolated.node.ready and not isolated.driver_is_ready
     return state == State.FAILED.value or (done and bool(target))
 
 
-def _state(left_out: LeftOut) -> str:
-    return left_out.node.labels.get(UPGRADE_STATE_LABEL, "")
+def _state(isolated: IsolatedNode) -> str:
+    return isolated.node.labels.get(UPGRADE_STATE_LABEL, "")
 
 
 # --- canaries
 
 
-class Hold(msgspec.Struct, frozen=True):
+class CanaryHold(msgspec.Struct, frozen=True):
     """Why nodes that are no canaries do not begin."""
 
     why: str = ""
@@ -84,9 +84,9 @@ class Hold(msgspec.Struct, frozen=True):
     """When time alone ends it."""
 
 
-def is_canary(standing: Standing, fleet: UpgradeInputs) -> bool:
+def is_canary(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """It goes first."""
-    return _is_selected(standing.node, fleet)
+    return _is_selected(progress.node, fleet)
 
 
 def _is_selected(node: NodeView, fleet: UpgradeInputs) -> bool:
@@ -94,37 +94,37 @@ def _is_selected(node: NodeView, fleet: UpgradeInputs) -> bool:
     return bool(selector) and selector.items() <= node.labels.items()
 
 
-def hold(fleet: UpgradeInputs) -> Hold:
+def hold(fleet: UpgradeInputs) -> CanaryHold:
     """Whether the canaries have done well. Those that cannot be upgraded are not waited for, as long as one was; nor
     are those that failed with a driver of which people said that it goes on all the same."""
     if not fleet.policy.canary.node_selector:
-        return Hold()
-    canaries = [each for each in fleet.standings if is_managed(each) and is_canary(each, fleet)]
-    for each in fleet.left_out:
+        return CanaryHold()
+    canaries = [each for each in fleet.node_progress if is_managed(each) and is_canary(each, fleet)]
+    for each in fleet.isolated:
         if _is_selected(each.node, fleet):
-            return Hold(f"the canary {each.node.name} is left out: {each.why}")
+            return CanaryHold(f"the canary {each.node.name} is left out: {each.why}")
     given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
-    counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and passed_over(each))]
+    counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
     if not counted and given_up:
-        return Hold()
+        return CanaryHold()
     if not counted:
-        return Hold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
+        return CanaryHold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
     unwell = sorted((each.node.name for each in counted if not _has_done_well(each)), key=natural)
     if unwell:
-        return Hold(f"the canary {unwell[0]} has not done well yet")
+        return CanaryHold(f"the canary {unwell[0]} has not done well yet")
     # A time that is still to come counts as now: it would never run out.
     until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
-    return Hold("the canaries are being watched for a while", until) if fleet.now < until else Hold()
+    return CanaryHold("the canaries are being watched for a while", until) if fleet.now < until else CanaryHold()
 
 
-def _is_unwell(standing: Standing) -> bool:
+def _is_unwell(progress: NodeProgress) -> bool:
     """Its upgrade came to an end, and not a good one."""
-    return state_of(standing.node) in (State.FAILED, State.DONE) and not _has_done_well(standing)
+    return state_of(progress.node) in (State.FAILED, State.DONE) and not _has_done_well(progress)
 
 
-def _has_done_well(standing: Standing) -> bool:
-    is_done = state_of(standing.node) is State.DONE and stale_pod(standing) is None
-    return is_done and standing.node.ready and state_name(Operand.DRIVER, standing) != "failing"
+def _has_done_well(progress: NodeProgress) -> bool:
+    is_done = state_of(progress.node) is State.DONE and stale_pod(progress) is None
+    return is_done and progress.node.ready and state_name(Operand.DRIVER, progress) != "failing"
 
 
 # --- turns
@@ -133,7 +133,7 @@ def _has_done_well(standing: Standing) -> bool:
 class UpgradeTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Who begins in this round, and why the others do not."""
 
-    begin: tuple[Standing, ...] = ()
+    begin: tuple[NodeProgress, ...] = ()
     waiting: dict[str, str] = {}
     """By node that needs an upgrade and could have one: why not now."""
     skipped: dict[str, str] = {}
@@ -142,12 +142,12 @@ class UpgradeTurn(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes could begin if they wanted to."""
     halted: str = ""
     """Why no further node begins at all; empty: the upgrade is not halted."""
-    hold: Hold = Hold()
+    hold: CanaryHold = CanaryHold()
 
 
-def is_unavailable(standing: Standing, fleet: UpgradeInputs) -> bool:
+def is_unavailable(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """It takes no new pods, or soon will not."""
-    return takes_no_pods(standing.node) or standing.node.name in fleet.held
+    return takes_no_pods(progress.node) or progress.node.name in fleet.held
 
 
 def takes_no_pods(node: NodeView) -> bool:
@@ -155,38 +155,38 @@ def takes_no_pods(node: NodeView) -> bool:
     return node.unschedulable or not node.ready or is_under_way(node)
 
 
-def unavailable(fleet: UpgradeInputs, moves: Moves) -> frozenset[str]:
+def unavailable(fleet: UpgradeInputs, planned: PlannedChanges) -> frozenset[str]:
     """Nodes that are unavailable before or after a round's writes: whatever the order in which these are made."""
-    after = (patched(each.node, moves.patches.get(each.node.name)) for each in fleet.standings)
-    before = {each.node.name for each in fleet.standings if is_unavailable(each, fleet)}
-    before |= {each.node.name for each in fleet.left_out if may_be_unavailable(each)}
+    after = (patched(each.node, planned.patches.get(each.node.name)) for each in fleet.node_progress)
+    before = {each.node.name for each in fleet.node_progress if is_unavailable(each, fleet)}
+    before |= {each.node.name for each in fleet.isolated if may_be_unavailable(each)}
     return frozenset(before | {node.name for node in after if takes_no_pods(node)})
 
 
-def fleet_target(standings: Iterable[Standing]) -> str:
+def fleet_target(node_progress: Iterable[NodeProgress]) -> str:
     """What the upgrade of all nodes leads to: the targets of their pools."""
-    return ",".join(sorted({each.target for each in standings if is_managed(each)}))
+    return ",".join(sorted({each.target for each in node_progress if is_managed(each)}))
 
 
-def regressions(fleet: UpgradeInputs) -> list[Standing]:
+def regressions(fleet: UpgradeInputs) -> list[NodeProgress]:
     """Nodes on which the driver that they should have does not work, and nobody said yet that this is no matter."""
-    known = (each for each in fleet.standings if is_managed(each) and not is_resumed(each, fleet))
+    known = (each for each in fleet.node_progress if is_managed(each) and not is_resumed(each, fleet))
     return [each for each in known if reached_target(each) and _is_worse(each)]
 
 
-def _is_worse(standing: Standing) -> bool:
-    state = state_of(standing.node)
+def _is_worse(progress: NodeProgress) -> bool:
+    state = state_of(progress.node)
     if state is State.FAILED:
-        return stale_pod(standing) is None  # the old driver is gone; otherwise it was never touched
+        return stale_pod(progress) is None  # the old driver is gone; otherwise it was never touched
     # A node that is away later, or to which its driver's pod cannot come, tells nothing about the driver.
-    is_there = standing.node.ready and standing.pod_of(Operand.DRIVER) is not None
-    return state is State.DONE and is_there and state_name(Operand.DRIVER, standing) == "failing"
+    is_there = progress.node.ready and progress.pod_of(Operand.DRIVER) is not None
+    return state is State.DONE and is_there and state_name(Operand.DRIVER, progress) == "failing"
 
 
 def halt(fleet: UpgradeInputs) -> str:
     """Why no further node begins: too many whose new driver does not work. Empty: the upgrade goes on."""
     bad = {each.node.name for each in regressions(fleet)}
-    bad |= {each.node.name for each in fleet.left_out if may_have_failed(each, fleet)}
+    bad |= {each.node.name for each in fleet.isolated if may_have_failed(each, fleet)}
     if not fleet.policy.halt_after_failures or len(bad) < fleet.policy.halt_after_failures:
         return ""
     names = sorted(bad, key=natural)
@@ -195,19 +195,19 @@ def halt(fleet: UpgradeInputs) -> str:
 
 def turn(fleet: UpgradeInputs) -> UpgradeTurn:
     """Who begins. Every node that does not has a reason."""
-    due = [each for each in fleet.standings if state_of(each.node) is State.REQUIRED and is_due(each)]
-    skipped = {each.node.name: why for each in due if (why := passed_over(each))}
+    due = [each for each in fleet.node_progress if state_of(each.node) is State.REQUIRED and is_due(each)]
+    skipped = {each.node.name: why for each in due if (why := skip_reason(each))}
     ready = [each for each in due if each.node.name not in skipped]
     ready.sort(key=lambda each: order(each, fleet))
     halted, held = halt(fleet), hold(fleet)
     parallel = _parallel_slots(fleet)
-    room = fleet.max_unavailable - sum(is_unavailable(each, fleet) for each in fleet.standings)
-    room -= sum(may_be_unavailable(each) for each in fleet.left_out)
+    room = fleet.max_unavailable - sum(is_unavailable(each, fleet) for each in fleet.node_progress)
+    room -= sum(may_be_unavailable(each) for each in fleet.isolated)
     slots = max(0, min(parallel, room))
-    begin: list[Standing] = []
+    begin: list[NodeProgress] = []
     waiting: dict[str, str] = {}
     for each in ready:
-        why = _why_not(each, fleet, halted, held, parallel, room)
+        why = _reason_to_wait(each, fleet, halted, held, parallel, room)
         if why:
             waiting[each.node.name] = why
             continue
@@ -219,37 +219,39 @@ def turn(fleet: UpgradeInputs) -> UpgradeTurn:
 
 def _parallel_slots(fleet: UpgradeInputs) -> int:
     if fleet.policy.max_parallel_upgrades == 0:
-        return len(fleet.standings)
-    begun = sum(_has_its_turn(each, fleet) for each in fleet.standings)
-    return fleet.policy.max_parallel_upgrades - begun - sum(may_be_under_way(each) for each in fleet.left_out)
+        return len(fleet.node_progress)
+    begun = sum(_has_its_turn(each, fleet) for each in fleet.node_progress)
+    return fleet.policy.max_parallel_upgrades - begun - sum(may_be_under_way(each) for each in fleet.isolated)
 
 
-def _has_its_turn(standing: Standing, fleet: UpgradeInputs) -> bool:
-    node = standing.node
-    if node.ready or is_untouched(standing):  # one that is away is given back in this round
+def _has_its_turn(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+    node = progress.node
+    if node.ready or is_untouched(progress):  # one that is away is given back in this round
         return is_under_way(node)
-    until = away_until(node, fleet)
+    until = not_ready_deadline(node, fleet)
     return is_under_way(node) and not is_over(until, fleet.now)
 
 
-def order(standing: Standing, fleet: UpgradeInputs) -> tuple[bool, bool, NaturalKey]:
+def order(progress: NodeProgress, fleet: UpgradeInputs) -> tuple[bool, bool, NaturalKey]:
     """By which nodes have their turn: canaries first; those that failed before come after the others."""
-    failed_before = UPGRADE_FAILURE_ANNOTATION in standing.node.annotations
-    return not is_canary(standing, fleet), failed_before, natural(standing.node.name)
+    failed_before = UPGRADE_FAILURE_ANNOTATION in progress.node.annotations
+    return not is_canary(progress, fleet), failed_before, natural(progress.node.name)
 
 
-def _why_not(standing: Standing, fleet: UpgradeInputs, halted: str, held: Hold, parallel: int, room: int) -> str:
+def _reason_to_wait(
+    progress: NodeProgress, fleet: UpgradeInputs, halted: str, held: CanaryHold, parallel: int, room: int
+) -> str:
     if halted:
         return f"the upgrade is halted: {halted}"
-    if late := late_set(standing, fleet):
+    if late := daemonset_problem(progress, fleet):
         return late
-    if held.why and not is_canary(standing, fleet):
+    if held.why and not is_canary(progress, fleet):
         return held.why
     if parallel <= 0:
         return f"no more than {fleet.policy.max_parallel_upgrades} at a time (maxParallelUpgrades)"
     # A node that is cordoned already becomes no less available.
-    if room <= 0 and not is_unavailable(standing, fleet):
+    if room <= 0 and not is_unavailable(progress, fleet):
         return fleet.no_room
-    if standing.node.name in fleet.busy:  # last: a MIG change may itself wait for the same room
+    if progress.node.name in fleet.busy:  # last: a MIG change may itself wait for the same room
         return "a MIG change or a reboot is under way there"
     return ""

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from purser.operator.model import Moves, Standing
+from purser.operator.model import NodeProgress, PlannedChanges
 from purser.operator.order import Operand
 from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, turn
-from purser.operator.upgrade.simulation import Course, PlannedNode
-from purser.operator.upgrade.states import UpgradeInputs, is_due, is_managed, is_under_way, passed_over, stale_pod
+from purser.operator.upgrade.simulation import PlannedNode, UpgradeSimulation
+from purser.operator.upgrade.states import UpgradeInputs, is_due, is_managed, is_under_way, skip_reason, stale_pod
 from purser.operator.upgrade.writes import trouble_of
 from purser.operator.wording import counted, natural
 
@@ -38,41 +38,41 @@ class UpgradePlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(fleet: UpgradeInputs) -> UpgradePlan:
     """What the upgrade of this fleet would do, once its DaemonSets are as the policy says. ``fleet.workloads`` has the
     pods of every node that needs one."""
-    course = Course(fleet)
-    under_way = sorted((each.node.name for each in fleet.standings if is_under_way(each.node)), key=natural)
-    doing = _doing(advance(course.fleet()))
-    course.run()
-    final = turn(course.whole_fleet())
-    begun = {name for wave in course.waves for name in wave}.union(under_way)
-    due = [each for each in fleet.standings if is_due(each) and each.node.name not in begun]
+    simulation = UpgradeSimulation(fleet)
+    under_way = sorted((each.node.name for each in fleet.node_progress if is_under_way(each.node)), key=natural)
+    doing = _doing(advance(simulation.fleet()))
+    simulation.run()
+    final = turn(simulation.whole_fleet())
+    begun = {name for wave in simulation.waves for name in wave}.union(under_way)
+    due = [each for each in fleet.node_progress if is_due(each) and each.node.name not in begun]
     return UpgradePlan(
-        target=fleet_target(fleet.standings),
-        waves=tuple(tuple(course.told(name) for name in wave) for wave in course.waves),
-        under_way=tuple(course.told(name, doing.get(name, "")) for name in under_way),
-        skipped={each.node.name: why for each in due if (why := passed_over(each))},
-        waiting={each.node.name: _why_waiting(each, final.waiting) for each in due if not passed_over(each)},
-        unmanaged={each.node.name: why for each in fleet.standings if (why := each.obstacle or each.waits)},
-        current=sum(_is_current(each) for each in fleet.standings),
+        target=fleet_target(fleet.node_progress),
+        waves=tuple(tuple(simulation.planned_node(name) for name in wave) for wave in simulation.waves),
+        under_way=tuple(simulation.planned_node(name, doing.get(name, "")) for name in under_way),
+        skipped={each.node.name: why for each in due if (why := skip_reason(each))},
+        waiting={each.node.name: _why_waiting(each, final.waiting) for each in due if not skip_reason(each)},
+        unmanaged={each.node.name: why for each in fleet.node_progress if (why := each.obstacle or each.waits)},
+        current=sum(_is_current(each) for each in fleet.node_progress),
         off=not fleet.policy.auto_upgrade,
     )
 
 
-def _why_waiting(standing: Standing, whys: Mapping[str, str]) -> str:
-    if standing.node.name in whys:
-        return whys[standing.node.name]
-    if why := trouble_of(standing.node):
+def _why_waiting(progress: NodeProgress, whys: Mapping[str, str]) -> str:
+    if progress.node.name in whys:
+        return whys[progress.node.name]
+    if why := trouble_of(progress.node):
         return f"it is tried again later: {why}"
     return "others come first, and what becomes of them takes longer than a plan looks ahead"
 
 
-def _is_current(standing: Standing) -> bool:
-    has_driver = standing.pod_of(Operand.DRIVER) is not None and stale_pod(standing) is None
-    return has_driver and is_managed(standing) and not is_under_way(standing.node)
+def _is_current(progress: NodeProgress) -> bool:
+    has_driver = progress.pod_of(Operand.DRIVER) is not None and stale_pod(progress) is None
+    return has_driver and is_managed(progress) and not is_under_way(progress.node)
 
 
-def _doing(moves: Moves) -> dict[str, str]:
+def _doing(planned: PlannedChanges) -> dict[str, str]:
     """By node: what it waits for, or what is done next."""
-    return {name: patch.why for name, patch in moves.patches.items()} | moves.waits
+    return {name: patch.why for name, patch in planned.patches.items()} | planned.waits
 
 
 # --- as text

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
-from purser.operator.model import Moves, NodeWorkload, OperandOnNode, OperandPod, Standing, patched
+from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.names import POOL_LABEL
 from purser.operator.order import Operand, dependents
 from purser.operator.upgrade.advance import advance
@@ -21,18 +21,18 @@ from purser.operator.upgrade.states import (
     UpgradeInputs,
     is_due,
     is_under_way,
-    passed_over,
     pause_of,
     restarts_only,
+    skip_reason,
     state_name,
     state_of,
 )
 from purser.operator.upgrade.writes import trouble_of
 
-FAR_S = 10**9
+NEVER_S = 10**9
 """Later than anything that a plan tells of: in it nobody is tried again."""
 
-SPARE = 4
+LOOKAHEAD_NODES = 4
 """So many more nodes than may begin are looked at in each step: the rest of a long line cannot be reached yet."""
 
 MAX_ROUNDS_PER_NODE = 40
@@ -67,23 +67,23 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     """Of one that is under way: what it waits for, or what is done next."""
 
 
-class Course:
+class UpgradeSimulation:
     """The optimistic copy, and what was seen on the way."""
 
     def __init__(self, fleet: UpgradeInputs) -> None:
         policy = msgspec.structs.replace(
             fleet.policy,
             auto_upgrade=True,
-            retry_after_seconds=FAR_S,
+            retry_after_seconds=NEVER_S,
             max_unavailable=fleet.max_unavailable,  # of all nodes, also where only some are looked at
         )
         # Nothing is applied before people have seen the plan.
-        self._base = msgspec.structs.replace(fleet, policy=policy, late_sets=frozenset())
+        self._base = msgspec.structs.replace(fleet, policy=policy, outdated_daemonsets=frozenset())
         self._now = fleet.now
-        self._slots = policy.max_parallel_upgrades or len(fleet.standings)
+        self._slots = policy.max_parallel_upgrades or len(fleet.node_progress)
         self._workloads = dict(fleet.workloads)
-        self._standings = {each.node.name: each for each in fleet.standings if _matters(each, fleet)}
-        line = [each for each in fleet.standings if each.node.name not in self._standings and is_due(each)]
+        self._standings = {each.node.name: each for each in fleet.node_progress if _matters(each, fleet)}
+        line = [each for each in fleet.node_progress if each.node.name not in self._standings and is_due(each)]
         self._line = sorted(line, key=lambda each: order(each, fleet), reverse=True)
         self._pods: dict[str, dict[str, PlannedPod]] = {}
         self.waves: list[list[str]] = []
@@ -91,38 +91,38 @@ class Course:
     def fleet(self) -> UpgradeInputs:
         """How it looks now, with those who could be next."""
         waiting = sum(self._could_begin(each) for each in self._standings.values())
-        while self._line and waiting < self._slots + SPARE:
+        while self._line and waiting < self._slots + LOOKAHEAD_NODES:
             following = self._line.pop()
             self._standings[following.node.name] = following
             waiting += self._could_begin(following)
         return msgspec.structs.replace(
-            self._base, now=self._now, standings=tuple(self._standings.values()), workloads=self._workloads
+            self._base, now=self._now, node_progress=tuple(self._standings.values()), workloads=self._workloads
         )
 
     def whole_fleet(self) -> UpgradeInputs:
         """How it looks now, with the whole line."""
-        return msgspec.structs.replace(self.fleet(), standings=(*self._standings.values(), *self._line))
+        return msgspec.structs.replace(self.fleet(), node_progress=(*self._standings.values(), *self._line))
 
     def run(self) -> None:
         """Until nothing happens any more."""
-        for _ in range(MAX_ROUNDS_PER_NODE * (len(self._base.standings) + 1)):
+        for _ in range(MAX_ROUNDS_PER_NODE * (len(self._base.node_progress) + 1)):
             fleet = self.fleet()
-            moves = advance(fleet)
-            wave = [name for name in moves.patches if self._begins(name, moves)]
+            planned = advance(fleet)
+            wave = [name for name in planned.patches if self._begins(name, planned)]
             if wave:
                 self.waves.append(wave)
-            changed = self._imagine(fleet, moves)
+            changed = self._apply(fleet, planned)
             if not changed:
-                if moves.look_again_s is None or moves.look_again_s > FAR_S / 2:
+                if planned.requeue_after_s is None or planned.requeue_after_s > NEVER_S / 2:
                     return
-                self._now += max(moves.look_again_s, 1.0)
+                self._now += max(planned.requeue_after_s, 1.0)
 
-    def told(self, name: str, doing: str = "") -> PlannedNode:
+    def planned_node(self, name: str, doing: str = "") -> PlannedNode:
         """What happened on a node. ``doing``: of one that was under way when the plan began."""
-        before = next(each for each in self._base.standings if each.node.name == name)
+        before = next(each for each in self._base.node_progress if each.node.name == name)
         after = self._standings[name].node if name in self._standings else None  # none: it is done
         failed = after is not None and state_of(after) is State.FAILED
-        left = self._in_the_way(name) if after is not None and (failed or is_under_way(after)) else ()
+        left = self._blocking_pods(name) if after is not None and (failed or is_under_way(after)) else ()
         return PlannedNode(
             name=name,
             target=before.target,
@@ -134,34 +134,34 @@ class Course:
             waits=doing,
         )
 
-    def _could_begin(self, standing: Standing) -> bool:
-        waits = state_of(standing.node) in (State.UNKNOWN, State.DONE, State.REQUIRED) and is_due(standing)
-        return waits and not passed_over(standing) and standing.node.name not in self._base.busy
+    def _could_begin(self, progress: NodeProgress) -> bool:
+        waits = state_of(progress.node) in (State.UNKNOWN, State.DONE, State.REQUIRED) and is_due(progress)
+        return waits and not skip_reason(progress) and progress.node.name not in self._base.busy
 
-    def _begins(self, name: str, moves: Moves) -> bool:
-        return State.CORDON.value in moves.patches[name].labels.values()
+    def _begins(self, name: str, planned: PlannedChanges) -> bool:
+        return State.CORDON.value in planned.patches[name].labels.values()
 
-    def _imagine(self, fleet: UpgradeInputs, moves: Moves) -> bool:
+    def _apply(self, fleet: UpgradeInputs, planned: PlannedChanges) -> bool:
         """Do what was decided, and what a cluster would do then. Whether anything changed."""
         before = (dict(self._standings), dict(self._workloads))
-        for name, patch in moves.patches.items():
-            standing = self._standings[name]
-            self._standings[name] = msgspec.structs.replace(standing, node=patched(standing.node, patch))
-        for deletion in moves.deletions:
-            standing = self._standings[deletion.pod.node]
-            pods = tuple(pod for pod in standing.pods if pod.uid != deletion.pod.uid)
-            self._standings[deletion.pod.node] = msgspec.structs.replace(standing, pods=pods)
-        for eviction in moves.evictions:
+        for name, patch in planned.patches.items():
+            progress = self._standings[name]
+            self._standings[name] = msgspec.structs.replace(progress, node=patched(progress.node, patch))
+        for deletion in planned.deletions:
+            progress = self._standings[deletion.pod.node]
+            pods = tuple(pod for pod in progress.pods if pod.uid != deletion.pod.uid)
+            self._standings[deletion.pod.node] = msgspec.structs.replace(progress, pods=pods)
+        for eviction in planned.evictions:
             self._leaves(eviction.workload, "evicted")
-        for name, standing in list(self._standings.items()):
-            state = state_of(standing.node)
+        for name, progress in list(self._standings.items()):
+            state = state_of(progress.node)
             if state is State.JOBS:
                 for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
                     self._leaves(pod, "waited for")
             if state in UNDER_WAY:
                 self._end_those_that_go(name)
-                self._standings[name] = _settled(standing, self._now)
-            elif name in moves.patches and not _matters(self._standings[name], fleet) and not is_due(standing):
+                self._standings[name] = _settled(progress, self._now)
+            elif name in planned.patches and not _matters(self._standings[name], fleet) and not is_due(progress):
                 del self._standings[name]  # done
         return before != (self._standings, self._workloads)
 
@@ -174,71 +174,71 @@ class Course:
 
     def _end_those_that_go(self, name: str) -> None:
         """Pods that were asked to leave before the plan began."""
-        for pod in [each for each in self._workloads.get(name, ()) if each.going]:
+        for pod in [each for each in self._workloads.get(name, ()) if each.terminating]:
             if pod.uses_gpu:
                 self._leaves(pod, "evicted")
             else:
                 self._ends(pod)
 
-    def _in_the_way(self, name: str) -> Iterable[PlannedPod]:
+    def _blocking_pods(self, name: str) -> Iterable[PlannedPod]:
         rules, ledger = self._base.rules, DisruptionLedger(self._base.budgets)
         for pod in gpu_pods(self._workloads.get(name, ())):
-            why = rules.forbid(pod) or ledger.let_go(pod)
+            why = rules.forbid(pod) or ledger.try_evict(pod)
             if why:
                 yield PlannedPod(pod.namespace, pod.name, "in the way", why)
 
 
-def _matters(standing: Standing, fleet: UpgradeInputs) -> bool:
+def _matters(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """It bears on whether others begin: it takes room, goes first, or fails."""
-    state = state_of(standing.node)
-    fails = state is State.FAILED or state_name(Operand.DRIVER, standing) == "failing"
-    return is_unavailable(standing, fleet) or is_canary(standing, fleet) or state in UNDER_WAY or fails
+    state = state_of(progress.node)
+    fails = state is State.FAILED or state_name(Operand.DRIVER, progress) == "failing"
+    return is_unavailable(progress, fleet) or is_canary(progress, fleet) or state in UNDER_WAY or fails
 
 
-def _settled(standing: Standing, now: float) -> Standing:
+def _settled(progress: NodeProgress, now: float) -> NodeProgress:
     """What becomes of operands on a node that is under way: paused ones leave, others come back and are ready."""
-    swapping = state_of(standing.node) is State.RESTART
-    paused = dependents(Operand.DRIVER) if pause_of(standing.node) else ()
-    pods = {pod.operand: pod for pod in standing.pods if pod.operand not in paused and not pod.going}
-    is_moved = standing.pool is not None and standing.node.labels.get(POOL_LABEL) == standing.pool.name
+    swapping = state_of(progress.node) is State.RESTART
+    paused = dependents(Operand.DRIVER) if pause_of(progress.node) else ()
+    pods = {pod.operand: pod for pod in progress.pods if pod.operand not in paused and not pod.terminating}
+    is_moved = progress.pool is not None and progress.node.labels.get(POOL_LABEL) == progress.pool.name
     driver = pods.get(Operand.DRIVER)
-    if swapping and driver is not None and is_moved and driver.daemon_set != _daemon_set(standing, Operand.DRIVER):
+    if swapping and driver is not None and is_moved and driver.daemon_set != _daemon_set(progress, Operand.DRIVER):
         del pods[Operand.DRIVER]
     operands = {}
-    for operand, there in standing.operands.items():  # the driver comes before those that need it
+    for operand, there in progress.operands.items():  # the driver comes before those that need it
         if there.state == "excluded" or operand in paused:
             operands[operand] = there
             continue
-        pods[operand] = _in_the_end(standing, operand, pods.get(operand), pods.get(Operand.DRIVER), now)
+        pods[operand] = _final_pod(progress, operand, pods.get(operand), pods.get(Operand.DRIVER), now)
         operands[operand] = OperandOnNode(operand=operand, state="ready")
-    return msgspec.structs.replace(standing, pods=tuple(pods.values()), operands=operands)
+    return msgspec.structs.replace(progress, pods=tuple(pods.values()), operands=operands)
 
 
-def _in_the_end(
-    standing: Standing, operand: Operand, pod: OperandPod | None, driver: OperandPod | None, now: float
+def _final_pod(
+    progress: NodeProgress, operand: Operand, pod: OperandPod | None, driver: OperandPod | None, now: float
 ) -> OperandPod:
     """An operand's pod as it will be: ready, and the validator's not older than the driver's."""
     is_stale = pod is not None and driver is not None and pod.created < driver.created
     if pod is None or (operand is Operand.VALIDATOR and is_stale):
-        return _new_pod(standing, operand, now)
+        return _new_pod(progress, operand, now)
     return msgspec.structs.replace(pod, ready=True)
 
 
-def _daemon_set(standing: Standing, operand: Operand) -> str:
-    is_driver = operand is Operand.DRIVER and standing.pool is not None
-    return standing.pool.daemon_set if is_driver and standing.pool is not None else f"purser-{operand}"
+def _daemon_set(progress: NodeProgress, operand: Operand) -> str:
+    is_driver = operand is Operand.DRIVER and progress.pool is not None
+    return progress.pool.daemon_set if is_driver and progress.pool is not None else f"purser-{operand}"
 
 
-def _new_pod(standing: Standing, operand: Operand, now: float) -> OperandPod:
+def _new_pod(progress: NodeProgress, operand: Operand, now: float) -> OperandPod:
     return OperandPod(
         namespace="",
         name=f"{operand}-new",
         uid=f"{operand}-new-{now}",
-        node=standing.node.name,
+        node=progress.node.name,
         operand=operand,
-        daemon_set=_daemon_set(standing, operand),
-        template=standing.driver_template.hash,
-        driver_config=standing.driver_template.configuration,
+        daemon_set=_daemon_set(progress, operand),
+        template=progress.driver_template.hash,
+        driver_config=progress.driver_template.configuration,
         ready=True,
         created=now,
     )

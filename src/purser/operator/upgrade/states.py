@@ -4,7 +4,7 @@ import math
 from enum import StrEnum
 
 from purser.operator.maintenance import Cordoner, NodeWork, is_cordoned_by, is_to_come
-from purser.operator.model import LeftOut, NodeView, OperandPod, Standing
+from purser.operator.model import IsolatedNode, NodeProgress, NodeView, OperandPod
 from purser.operator.names import (
     DEPLOY,
     PAUSED_FOR_UPGRADE,
@@ -63,9 +63,9 @@ class UpgradeInputs(NodeWork, frozen=True, kw_only=True):
     """Name and uid of the ClusterPolicy, for events."""
     held: frozenset[str] = frozenset()
     """Nodes that a MIG change is emptying or cutting: not available, whoever lifts their cordon."""
-    left_out: tuple[LeftOut, ...] = ()
+    isolated: tuple[IsolatedNode, ...] = ()
     """Nodes that are not among the standings, because something fails on them: what they may be counts all the same."""
-    late_sets: frozenset[str] = frozenset()
+    outdated_daemonsets: frozenset[str] = frozenset()
     """Drivers' DaemonSets that are not live as the policy says, or not seen so by their controller: what they would
     make in place of a driver that goes is the same one again, or nothing."""
 
@@ -83,7 +83,7 @@ def is_under_way(node: NodeView) -> bool:
     return state_of(node) in UNDER_WAY
 
 
-def bars_mig(node: NodeView) -> bool:
+def blocks_mig(node: NodeView) -> bool:
     """No MIG change may begin on the node. During validation one may: MIG devices do not outlive a driver, and a node
     that is in MIG mode and has none would never be valid."""
     return is_under_way(node) and state_of(node) is not State.VALIDATION
@@ -103,82 +103,82 @@ def _unloads(node: NodeView) -> bool:
     return state_of(node) is State.RESTART and UPGRADE_RESTART_ONLY_ANNOTATION not in node.annotations
 
 
-def is_managed(standing: Standing) -> bool:
+def is_managed(progress: NodeProgress) -> bool:
     """Its driver is the operator's to replace: not the node's own, not ruled out, not excluded by the user."""
-    driver = standing.operands.get(Operand.DRIVER)
-    return standing.pool is not None and not standing.obstacle and driver is not None and driver.state != "excluded"
+    driver = progress.operands.get(Operand.DRIVER)
+    return progress.pool is not None and not progress.obstacle and driver is not None and driver.state != "excluded"
 
 
-def stale_pod(standing: Standing) -> OperandPod | None:
+def stale_pod(progress: NodeProgress) -> OperandPod | None:
     """The driver's pod that is to be replaced: of another template or pool, or one that somebody wants restarted."""
-    pod = standing.pod_of(Operand.DRIVER)
-    if pod is None or not is_managed(standing):
+    pod = progress.pod_of(Operand.DRIVER)
+    if pod is None or not is_managed(progress):
         return None
-    return pod if _is_asked_for(standing, pod) or not standing.driver_is_current else None
+    return pod if _is_asked_for(progress, pod) or not progress.driver_is_current else None
 
 
-def _is_asked_for(standing: Standing, driver: OperandPod) -> bool:
-    return standing.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, driver.uid)
+def _is_asked_for(progress: NodeProgress, driver: OperandPod) -> bool:
+    return progress.node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) in (REQUESTED, driver.uid)
 
 
-def restarts_only(standing: Standing) -> bool:
+def restarts_only(progress: NodeProgress) -> bool:
     """Its driver's pod is to be replaced by one that is loaded from the very same: what is loaded stays loaded, and in
     use. Where people ask for a restart they mean the driver, and not its pod."""
-    pod, pool = stale_pod(standing), standing.pool
-    if pod is None or pool is None or _is_asked_for(standing, pod):
+    pod, pool = stale_pod(progress), progress.pool
+    if pod is None or pool is None or _is_asked_for(progress, pod):
         return False
-    loaded = standing.driver_template.configuration
-    stays = pod.daemon_set == pool.daemon_set and standing.node.labels.get(POOL_LABEL) == pool.name
+    loaded = progress.driver_template.configuration
+    stays = pod.daemon_set == pool.daemon_set and progress.node.labels.get(POOL_LABEL) == pool.name
     return stays and bool(loaded) and pod.driver_config == loaded
 
 
-def is_due(standing: Standing) -> bool:
+def is_due(progress: NodeProgress) -> bool:
     """It needs an upgrade. So does a node that waits for a second one after a first that failed half-way."""
-    half_way = state_of(standing.node) is State.REQUIRED and is_cordoned_by(standing.node, Cordoner.UPGRADE)
-    return is_managed(standing) and (stale_pod(standing) is not None or half_way)
+    half_way = state_of(progress.node) is State.REQUIRED and is_cordoned_by(progress.node, Cordoner.UPGRADE)
+    return is_managed(progress) and (stale_pod(progress) is not None or half_way)
 
 
-def late_set(standing: Standing, fleet: UpgradeInputs) -> str:
+def daemonset_problem(progress: NodeProgress, fleet: UpgradeInputs) -> str:
     """That the node's driver cannot come yet, in one sentence's end; empty: it can, or is there."""
-    pool = standing.pool
-    if pool is None or pool.daemon_set not in fleet.late_sets:
+    pool = progress.pool
+    if pool is None or pool.daemon_set not in fleet.outdated_daemonsets:
         return ""
-    is_there = standing.pod_of(Operand.DRIVER) is not None and stale_pod(standing) is None
+    is_there = progress.pod_of(Operand.DRIVER) is not None and stale_pod(progress) is None
     return "" if is_there else f"its DaemonSet {pool.daemon_set} is not yet as the policy says"
 
 
-def is_untouched(standing: Standing) -> bool:
+def is_untouched(progress: NodeProgress) -> bool:
     """The node's upgrade has begun, and its old driver still runs: it can be given back as it was."""
-    state = state_of(standing.node)
-    return state in EMPTYING or state is State.CORDON or (state is State.RESTART and stale_pod(standing) is not None)
+    state = state_of(progress.node)
+    return state in EMPTYING or state is State.CORDON or (state is State.RESTART and stale_pod(progress) is not None)
 
 
-def away_until(node: NodeView, fleet: UpgradeInputs) -> float | None:
+def not_ready_deadline(node: NodeView, fleet: UpgradeInputs) -> float | None:
     """Until when a node that went away without its old driver keeps its turn; None: that is not written down."""
     since = _time(node, UPGRADE_AWAY_SINCE_ANNOTATION)
     return None if since is None or is_to_come(since, fleet.now) else since + fleet.policy.driver_timeout_seconds
 
 
-def passed_over(standing: Standing) -> str:
+def skip_reason(progress: NodeProgress) -> str:
     """Why an upgrade does not begin on a node whose turn it is; empty: it may."""
-    if standing.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
+    if progress.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
         return f"its label {UPGRADE_SKIP_LABEL} says so"
-    return standing.barred if standing.node.ready else "it is NotReady"
+    return progress.untolerated if progress.node.ready else "it is NotReady"
 
 
-def is_kept_by_taint(standing: Standing) -> bool:
+def is_blocked_by_taint(progress: NodeProgress) -> bool:
     """It would have another driver but for a taint: people do not keep it from that."""
-    return bool(standing.barred) and is_due(standing) and standing.node.labels.get(UPGRADE_SKIP_LABEL) != DEPLOY
+    return bool(progress.untolerated) and is_due(progress) and progress.node.labels.get(UPGRADE_SKIP_LABEL) != DEPLOY
 
 
-def reached_target(standing: Standing) -> bool:
+def reached_target(progress: NodeProgress) -> bool:
     """The node's last upgrade led to what the policy wants now."""
-    return standing.node.annotations.get(UPGRADE_TARGET_ANNOTATION) == standing.target
+    return progress.node.annotations.get(UPGRADE_TARGET_ANNOTATION) == progress.target
 
 
-def is_resumed(standing: Standing, fleet: UpgradeInputs) -> bool:
+def is_resumed(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
     """People know that what it is upgraded to does not work everywhere, and want it all the same."""
-    return standing.target in {each.strip() for each in fleet.resume.split(",")} - {""}
+    return progress.target in {each.strip() for each in fleet.resume.split(",")} - {""}
 
 
 def step_start(node: NodeView) -> float | None:
@@ -200,18 +200,18 @@ def has_clock(node: NodeView, now: float) -> bool:
     return start is not None and not is_to_come(start, now)
 
 
-def state_name(operand: Operand, standing: Standing) -> str:
+def state_name(operand: Operand, progress: NodeProgress) -> str:
     """How far an operand is on a node; empty where it is disabled."""
-    found = standing.operands.get(operand)
+    found = progress.operands.get(operand)
     return found.state if found is not None else ""
 
 
-def is_valid(standing: Standing) -> bool:
+def is_valid(progress: NodeProgress) -> bool:
     """The node's new driver does its work: as the validator says, or what stands in for it where that is disabled."""
     judges = (Operand.VALIDATOR, Operand.DEVICE_PLUGIN, Operand.DRIVER)
-    judge = next(each for each in judges if state_name(each, standing) not in ("", "excluded"))
-    driver, witness = standing.pod_of(Operand.DRIVER), standing.pod_of(judge)
+    judge = next(each for each in judges if state_name(each, progress) not in ("", "excluded"))
+    driver, witness = progress.pod_of(Operand.DRIVER), progress.pod_of(judge)
     if driver is None or witness is None or not driver.ready:
         return False
-    is_stale = judge is Operand.VALIDATOR and standing.validation_is_stale
-    return witness.ready and not is_stale and state_name(judge, standing) == "ready"
+    is_stale = judge is Operand.VALIDATOR and progress.validation_is_stale
+    return witness.ready and not is_stale and state_name(judge, progress) == "ready"

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from purser.operator.maintenance import Cordoner, NodeStep, Texts, claim, event, is_cordoned_by, lift, patch, to
-from purser.operator.model import NodeView, PatchNode, Standing
+from purser.operator.maintenance import Cordoner, NodeStep, NodeTexts, claim, event, is_cordoned_by, lift, patch, to
+from purser.operator.model import NodeProgress, NodeView, PatchNode
 from purser.operator.names import (
     UPGRADE_AWAY_SINCE_ANNOTATION,
     UPGRADE_FAILURE_ANNOTATION,
@@ -21,9 +21,9 @@ from purser.operator.order import Operand
 from purser.operator.upgrade.states import REQUESTED, State, UpgradeInputs, restarts_only, state_of
 
 EVENT_REASON = "DriverUpgrade"
-say = partial(event, EVENT_REASON)
+node_event = partial(event, EVENT_REASON)
 
-PROGRESS: Texts = dict.fromkeys(
+PROGRESS: NodeTexts = dict.fromkeys(
     (
         UPGRADE_STEP_START_ANNOTATION,
         UPGRADE_WAIT_START_ANNOTATION,
@@ -37,18 +37,18 @@ PROGRESS: Texts = dict.fromkeys(
 
 
 def enter(
-    standing: Standing,
+    progress: NodeProgress,
     state: State,
     now: float,
     why: str,
     *,
-    annotations: Texts | None = None,
+    annotations: NodeTexts | None = None,
     unschedulable: bool | None = None,
 ) -> PatchNode:
     """Into a state, with the time and the target beside it."""
-    told: Texts = {
+    written: NodeTexts = {
         UPGRADE_STEP_START_ANNOTATION: clock_text(now),
-        UPGRADE_TARGET_ANNOTATION: standing.target,
+        UPGRADE_TARGET_ANNOTATION: progress.target,
         UPGRADE_RESTART_ONLY_ANNOTATION: None,
         UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: None,
         UPGRADE_AWAY_SINCE_ANNOTATION: None,
@@ -56,24 +56,24 @@ def enter(
         UPGRADE_VALIDATION_START_ANNOTATION: f"{now:.0f}" if state is State.VALIDATION else None,
     }
     return patch(
-        standing.node,
+        progress.node,
         why,
         labels={UPGRADE_STATE_LABEL: state.value},
-        annotations=told | (annotations or {}),
+        annotations=written | (annotations or {}),
         unschedulable=unschedulable,
     )
 
 
-def hold_back(standing: Standing, fleet: UpgradeInputs, why: str) -> PatchNode:
+def defer(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
     to leave; otherwise jobs are waited for, or pods leave."""
-    following, told = State.PODS, cordoned(standing.node)
-    if restarts_only(standing):
+    following, annotations = State.PODS, cordoned(progress.node)
+    if restarts_only(progress):
         following = State.RESTART
-        told |= {UPGRADE_RESTART_ONLY_ANNOTATION: standing.driver_template.configuration}
+        annotations |= {UPGRADE_RESTART_ONLY_ANNOTATION: progress.driver_template.configuration}
     elif fleet.policy.wait_for_completion.pod_selector:
         following = State.JOBS
-    return enter(standing, following, fleet.now, why, annotations=told, unschedulable=True)
+    return enter(progress, following, fleet.now, why, annotations=annotations, unschedulable=True)
 
 
 def clock_text(now: float) -> str:
@@ -81,36 +81,36 @@ def clock_text(now: float) -> str:
     return f"{now:.3f}"
 
 
-def cordoned(node: NodeView) -> Texts:
+def cordoned(node: NodeView) -> NodeTexts:
     """The marks of a cordon: that it is the upgrade's, or was there before."""
     mark = claim(node, Cordoner.UPGRADE)
     return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None if mark else "true"}
 
 
-def uncordoned(node: NodeView) -> tuple[Texts, bool | None]:
+def uncordoned(node: NodeView) -> tuple[NodeTexts, bool | None]:
     """Marks and cordon after an upgrade: lifted where it is ours, left where it is not."""
     mark, unschedulable = lift(node, Cordoner.UPGRADE)
     return mark | {UPGRADE_INITIAL_CORDON_ANNOTATION: None}, unschedulable
 
 
-def finish(standing: Standing, now: float) -> PatchNode:
+def finish(progress: NodeProgress, now: float) -> PatchNode:
     """The node has its driver and is given back."""
-    marks, unschedulable = uncordoned(standing.node)
+    marks, unschedulable = uncordoned(progress.node)
     why = (
         "the driver is upgraded" if unschedulable is False else "the driver is upgraded; the cordon is somebody else's"
     )
-    gone: Texts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(standing.node)}
-    return enter(standing, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
+    gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(progress.node)}
+    return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 
 
-def fail(standing: Standing, now: float, reason: str, *, touched: bool) -> PatchNode:
+def fail(progress: NodeProgress, now: float, reason: str, *, touched: bool) -> PatchNode:
     """The upgrade of this node failed. With its old driver untouched it is given back; otherwise it stays cordoned."""
-    marks, unschedulable = ({}, None) if touched else uncordoned(standing.node)
-    told: Texts = {UPGRADE_FAILURE_ANNOTATION: reason}
-    return enter(standing, State.FAILED, now, reason, annotations=told | marks, unschedulable=unschedulable)
+    marks, unschedulable = ({}, None) if touched else uncordoned(progress.node)
+    annotations: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: reason}
+    return enter(progress, State.FAILED, now, reason, annotations=annotations | marks, unschedulable=unschedulable)
 
 
-def put_back(node: NodeView, why: str) -> PatchNode:
+def requeue(node: NodeView, why: str) -> PatchNode:
     """Before its old driver was touched: given back as it was, and into the line again."""
     marks, unschedulable = uncordoned(node)
     return patch(
@@ -125,7 +125,7 @@ def put_back(node: NodeView, why: str) -> PatchNode:
 def release(node: NodeView, why: str) -> PatchNode | None:
     """No upgrade concerns this node any more: every mark of one goes. None where there is none."""
     marks, unschedulable = uncordoned(node)
-    gone: Texts = PROGRESS | {UPGRADE_TARGET_ANNOTATION: None, UPGRADE_FAILURE_ANNOTATION: None}
+    gone: NodeTexts = PROGRESS | {UPGRADE_TARGET_ANNOTATION: None, UPGRADE_FAILURE_ANNOTATION: None}
     made = patch(
         node,
         why,
@@ -136,7 +136,7 @@ def release(node: NodeView, why: str) -> PatchNode | None:
     return made if made.labels or made.annotations or made.unschedulable is not None else None
 
 
-def _request_is_met(node: NodeView) -> Texts:
+def _request_is_met(node: NodeView) -> NodeTexts:
     """A request that people made meanwhile stays."""
     return (
         {} if node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == REQUESTED else {UPGRADE_REQUESTED_ANNOTATION: None}
@@ -149,14 +149,14 @@ def _request_is_met(node: NodeView) -> Texts:
 UNTOLD = "its driver upgrade failed, and the node does not say why any more"
 
 
-def give_up(standing: Standing, fleet: UpgradeInputs, why: str) -> NodeStep:
+def abort(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
     """Before its old driver was touched: the node is given back, and tried again later."""
-    return to(fail(standing, fleet.now, why, touched=False), say(standing.node, why, warning=True))
+    return to(fail(progress, fleet.now, why, touched=False), node_event(progress.node, why, warning=True))
 
 
-def regress(standing: Standing, fleet: UpgradeInputs, why: str) -> NodeStep:
+def fail_upgrade(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
     """After: it stays cordoned, and counts towards halting the upgrade."""
-    return to(fail(standing, fleet.now, why, touched=True), say(standing.node, why, warning=True))
+    return to(fail(progress, fleet.now, why, touched=True), node_event(progress.node, why, warning=True))
 
 
 def trouble_of(node: NodeView) -> str:
@@ -170,18 +170,18 @@ def trouble_of(node: NodeView) -> str:
     return f"cordoned since its last upgrade failed, it waits for its turn: {why}" if is_half_way else ""
 
 
-def trouble(standing: Standing) -> str:
+def trouble(progress: NodeProgress) -> str:
     """What is wrong with its driver's pod, as the end of a sentence."""
-    pod = standing.pod_of(Operand.DRIVER)
+    pod = progress.pod_of(Operand.DRIVER)
     if pod is None:
-        is_going = any(each.operand == Operand.DRIVER for each in standing.pods)
+        is_going = any(each.operand == Operand.DRIVER for each in progress.pods)
         return ": its old pod has not gone" if is_going else ": it has no pod"
     return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
 
 
-def unready(standing: Standing) -> str:
+def unready(progress: NodeProgress) -> str:
     """The first operand that is not ready, and why, as the end of a sentence."""
-    for operand in standing.operands.values():
+    for operand in progress.operands.values():
         if operand.state not in ("ready", "excluded"):
             return f": {operand.operand} is {operand.state}{': ' + operand.message if operand.message else ''}"
     return ""

@@ -111,11 +111,11 @@ async def test_what_a_changing_world_brings_about_is_expected(action, error, exp
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_a_refusal_for_good_is_told_from_one_that_passes(error, lasting):
+async def test_a_refusal_for_good_is_told_from_one_that_passes(error, permanent):
     writer = Recorder()
     writer.do = raising(writer.do, made("a"), error)
     [failure] = (await perform([made("a")], writer)).failures
-    assert failure.lasting is lasting
+    assert failure.permanent is permanent
 
 
 async def test_nothing_is_written_once_another_leads():

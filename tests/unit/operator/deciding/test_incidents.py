@@ -121,7 +121,7 @@ def test_p13_a_gpu_that_nobody_sees_for_long_is_gone(world: World) -> None:
     world.annotate("a", NODE_FACTS_ANNOTATION, None)  # nor did Purser's discovery ever see one there
     world.nfd_leaves("a")
     outcome = world.round()
-    assert outcome.look_again_s == 600.0
+    assert outcome.requeue_after_s == 600.0
     since = world.nodes["a"].annotations["purser.dev/gpu-missing-since"]
     world.wait(598)
     world.settle()

@@ -138,7 +138,7 @@ def test_a_pod_that_is_not_ready_for_long_fails_without_any_other_sign(world: Wo
     world.add_node("a")
     world.settle()
     world.crash("a", Operand.DCGM_EXPORTER, "")
-    assert world.round().look_again_s == 600.0
+    assert world.round().requeue_after_s == 600.0
     world.settle()
     assert world.status()["nodes"]["failing"] == 0
     world.wait(600)

@@ -164,18 +164,18 @@ def _world_after(step: Step | None) -> World:
 def told(story: Sequence[Step], before: Step | None) -> tuple[World, list[tuple[int, World]]]:
     """The world after a story, and as it was before each write of the operator, with the step: there it may die."""
     world = deepcopy(_world_after(before))
-    places: list[tuple[int, World]] = []
+    node_assignments: list[tuple[int, World]] = []
     for number, step in enumerate(story):
 
         def remember(_: Action, number: int = number) -> None:
             watchers, world.watchers = world.watchers, []
-            places.append((number, deepcopy(world)))
+            node_assignments.append((number, deepcopy(world)))
             world.watchers = watchers
 
         world.watchers = [remember]
         step(world)
     world.watchers.clear()
-    return world, places
+    return world, node_assignments
 
 
 def go_on_without_what_was_known(world: World, story: Sequence[Step]) -> None:
@@ -193,12 +193,12 @@ def spelled(found: Any) -> str:
 
 @pytest.mark.parametrize(("story", "before"), STORIES, ids=spelled)
 def test_killed_at_any_write_it_ends_the_same(story: Sequence[Step], before: Step | None) -> None:
-    expected, places = told(story, before)
-    assert places
-    for number, (step, world) in list(enumerate(places))[::EACH]:
+    expected, node_assignments = told(story, before)
+    assert node_assignments
+    for number, (step, world) in list(enumerate(node_assignments))[::EACH]:
         go_on_without_what_was_known(world, story[step + 1 :])
-        assert world.final() == expected.final(), f"killed after {number} of {len(places)} writes"
-        assert world.round().actions == (), f"killed after {number} of {len(places)} writes"
+        assert world.final() == expected.final(), f"killed after {number} of {len(node_assignments)} writes"
+        assert world.round().actions == (), f"killed after {number} of {len(node_assignments)} writes"
     assert not any(node.unschedulable for node in expected.nodes.values())
 
 

@@ -10,7 +10,7 @@ from purser.operator.deciding import is_clean, reconcile
 from purser.operator.model import Action, Apply, Delete, Gauge, ObjectKey, PatchNode, Reconciliation, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION
 from purser.operator.order import Operand
-from purser.operator.policy.active import home_of
+from purser.operator.policy.active import namespace_of_operator
 
 LEFT = {each.deploy_label: "true" for each in Operand} | {
     "nvidia.com/gpu.present": "true",
@@ -27,10 +27,10 @@ def world() -> World:
 
 
 def in_order(order: list[str]) -> bool:
-    places = [
+    node_assignments = [
         order.index(each) for each in ("container-toolkit", "device-plugin", "operator-validator", "dcgm-exporter")
     ]
-    return places == sorted(places)
+    return node_assignments == sorted(node_assignments)
 
 
 @pytest.mark.parametrize("value", ["true", "paused-for-driver-upgrade", "paused-for-mig-change"])
@@ -193,34 +193,34 @@ def test_policies_of_an_operator_in_another_namespace_are_left_alone_and_it_is_s
     world.change_policy({"driver": {"version": "600.1.1"}})
     world.delete_policy()
     world.add_policy("younger", finalizers=["purser.dev/operator-cleanup"])
-    outcome = reconcile(msgspec.structs.replace(world.snapshot(), elsewhere="theirs"))
+    outcome = reconcile(msgspec.structs.replace(world.snapshot(), other_namespace="theirs"))
     assert outcome.actions == ()
     [said] = outcome.events
     assert (said.kind, said.name, said.reason, said.warning) == ("ClusterPolicy", "younger", "AnotherNamespace", True)
-    assert said.message == outcome.standstill
+    assert said.message == outcome.blocked
     assert "purser operator uninstall --namespace theirs" in said.message
     assert outcome.gauges == {Gauge.RECONCILIATION: Reconciliation.NOT_READY}
-    assert outcome.look_again_s
+    assert outcome.requeue_after_s
 
 
 def test_policies_that_leave_are_left_alone_too_where_they_are_anothers(world: World) -> None:
     world.add_node("a")
     world.settle()
     world.delete_policy()
-    outcome = reconcile(msgspec.structs.replace(world.snapshot(), elsewhere="theirs"))
+    outcome = reconcile(msgspec.structs.replace(world.snapshot(), other_namespace="theirs"))
     assert outcome.actions == ()
     assert [each.name for each in outcome.events] == ["gpus"]
 
 
 def test_whose_policies_are_is_told_by_the_one_that_counts_most(world: World) -> None:
-    assert home_of([]) == ""
+    assert namespace_of_operator([]) == ""
     world.settle()
     world.add_policy("younger")
-    assert home_of(tuple(world.policies.values())) == NAMESPACE
+    assert namespace_of_operator(tuple(world.policies.values())) == NAMESPACE
     world.delete_policy()
-    assert home_of(tuple(world.policies.values())) == NAMESPACE, "what leaves still belongs to it"
+    assert namespace_of_operator(tuple(world.policies.values())) == NAMESPACE, "what leaves still belongs to it"
     world.policies["younger"]["status"] = {"namespace": "theirs"}
-    assert home_of(tuple(world.policies.values())) == "theirs"
+    assert namespace_of_operator(tuple(world.policies.values())) == "theirs"
 
 
 def test_a_new_policy_is_claimed_before_anything_is_made_for_it(world: World) -> None:

@@ -9,7 +9,7 @@ from tests.unit.operator.world import World
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.operator import names
-from purser.operator.deciding import nodes_to_look_into, reconcile, upgrade_fleet
+from purser.operator.deciding import nodes_to_inspect, reconcile, upgrade_fleet
 from purser.operator.model import PatchNode
 from purser.operator.order import Operand
 
@@ -50,7 +50,7 @@ def test_whatever_stands_on_a_node(labels: dict[str, str], annotations: dict[str
     world.add_node("good")
     world.add_node("odd")
     world.set_node("odd", labels={**world.nodes["odd"].labels, **labels}, annotations=annotations, **fields)
-    assert nodes_to_look_into(world.snapshot()) <= set(world.nodes)
+    assert nodes_to_inspect(world.snapshot()) <= set(world.nodes)
     assert not isinstance(upgrade_fleet(world.snapshot()), str)
     for _ in range(3):
         world.round()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.operator.world import World, settled_world
 
-from purser.operator.deciding import held_back, is_clean, nodes_to_look_into, reconcile
+from purser.operator.deciding import blocked_removals, is_clean, nodes_to_inspect, reconcile
 from purser.operator.model import Action, Evict, NodeWorkload, PatchNode
 from purser.operator.order import Operand, dependents
 
@@ -49,7 +49,7 @@ def train(world: World, node: str = "a", **more: object) -> NodeWorkload:
 
 
 def drivers(world: World) -> set[str]:
-    return {pod.node for pod in world.pods.values() if pod.operand == Operand.DRIVER and not pod.going}
+    return {pod.node for pod in world.pods.values() if pod.operand == Operand.DRIVER and not pod.terminating}
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
@@ -135,7 +135,7 @@ def test_a_policy_that_leaves_tells_which_pods_it_waits_for(world: World) -> Non
     told = world.condition("Ready")
     assert told["reason"] == "Leaving"
     assert "node a: pod ml/train-a uses its GPU (and 1 more node)" in told["message"]
-    assert held_back(world.snapshot()) == (
+    assert blocked_removals(world.snapshot()) == (
         "node a: pod ml/train-a uses its GPU",
         "node b: pod ml/train-b uses its GPU",
     )
@@ -144,12 +144,12 @@ def test_a_policy_that_leaves_tells_which_pods_it_waits_for(world: World) -> Non
 
 
 def test_nodes_whose_driver_is_to_leave_are_looked_into(world: World) -> None:
-    assert nodes_to_look_into(world.snapshot()) == frozenset()
+    assert nodes_to_inspect(world.snapshot()) == frozenset()
     train(world)
     delete(world)
-    assert nodes_to_look_into(world.snapshot()) == {"a", "b"}
+    assert nodes_to_inspect(world.snapshot()) == {"a", "b"}
     world.settle()
-    assert nodes_to_look_into(world.snapshot()) == {"a"}
+    assert nodes_to_inspect(world.snapshot()) == {"a"}
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
@@ -174,7 +174,7 @@ def test_a_node_that_blinks_keeps_its_driver_under_its_pods(world: World, remova
     world.set_node("a", ready=False)
     world.settle()
     if removal is delete:
-        assert held_back(world.snapshot()) == ("node a: pod ml/train-a uses its GPU",)
+        assert blocked_removals(world.snapshot()) == ("node a: pod ml/train-a uses its GPU",)
     else:
         assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverHeld")]
     world.set_node("a", ready=True)
@@ -197,7 +197,7 @@ def test_a_node_that_is_away_for_good_holds_nothing_up(world: World, removal: Re
         world.set_node("a", ready=False)
         world.workloads.clear()
         if fate == "its pods were asked to go":
-            train(world, going=True)
+            train(world, terminating=True)
     world.settle()
     if removal is delete:
         assert world.policies == {} and world.objects == {}

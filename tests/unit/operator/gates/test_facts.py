@@ -15,7 +15,7 @@ from purser.operator.gates.facts import (
     os_of,
     product_of,
     runtime_of,
-    users_word,
+    user_override,
 )
 from purser.operator.model import NodeView
 from purser.operator.order import Operand
@@ -232,9 +232,9 @@ def test_the_model_of_a_nodes_gpus(label: str, facts: str, product: str) -> None
 
 @pytest.mark.parametrize("value", ["true", "", "paused-for-driver-upgrade", "paused-for-mig-change"])
 def test_what_the_operator_may_write_over(value: str) -> None:
-    assert users_word(node({Operand.GFD.deploy_label: value}), Operand.GFD) == ""
+    assert user_override(node({Operand.GFD.deploy_label: value}), Operand.GFD) == ""
 
 
 @pytest.mark.parametrize("value", ["false", "no", "somebody"])
 def test_what_is_of_people(value: str) -> None:
-    assert users_word(node({Operand.GFD.deploy_label: value}), Operand.GFD) == value
+    assert user_override(node({Operand.GFD.deploy_label: value}), Operand.GFD) == value

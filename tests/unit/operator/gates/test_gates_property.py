@@ -10,7 +10,7 @@ from tests.tiers import examples
 from tests.unit.operator.world import Died, World
 
 from purser.core.kubernetes.taints import Taint
-from purser.operator.gates.facts import users_word
+from purser.operator.gates.facts import user_override
 from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
 from purser.operator.order import Operand, dependents, prerequisites
@@ -45,7 +45,7 @@ class Fleet(RuleBasedStateMachine):
         if not isinstance(action, PatchNode) or action.node not in self.world.nodes:
             return
         node = self.world.nodes[action.node]
-        own = [each for each in self.enabled() if not users_word(node, each)]
+        own = [each for each in self.enabled() if not user_override(node, each)]
         seen = self.world.ready_in_boot.get(action.node, set())
         for operand in Operand:
             if action.labels.get(operand.deploy_label) == "true":
@@ -223,7 +223,7 @@ class Fleet(RuleBasedStateMachine):
         node = self.world.nodes[name]
         if not self.world.policies:
             left = {operand for operand, value in self.world.deployed(name).items() if value}
-            theirs = {each.value for each in Operand if users_word(node, each)}
+            theirs = {each.value for each in Operand if user_override(node, each)}
             # labels of nvidia.com that stood when the policy left may have been a rival's
             assert left == theirs or (self.met_a_rival and theirs <= left)
             assert not [key for key in (*node.labels, *node.annotations) if key.startswith("purser.dev")]
@@ -232,7 +232,7 @@ class Fleet(RuleBasedStateMachine):
             for operand in self.enabled():
                 if operand is Operand.MIG_MANAGER and "nvidia.com/mig.capable" not in node.labels:
                     continue
-                assert users_word(node, operand) or node.labels.get(operand.deploy_label) == "true", (name, operand)
+                assert user_override(node, operand) or node.labels.get(operand.deploy_label) == "true", (name, operand)
             assert node.unschedulable == (name in self.cordoned)
             active = choose(list(self.world.policies.values())).raw
             assert active is not None and self.is_ready_or_waits_for_people(active["status"])

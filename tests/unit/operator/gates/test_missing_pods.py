@@ -45,7 +45,7 @@ def test_whoever_is_let_in_is_told_since_when_in_the_same_write(world: World) ->
 def test_an_operand_without_a_pod_fails_after_a_while(world: World) -> None:
     rounds(world)
     assert failing(world) == []
-    soon = world.round().look_again_s
+    soon = world.round().requeue_after_s
     assert soon is not None and PATIENCE_S - 60 < soon <= PATIENCE_S
     world.wait(soon)
     rounds(world)
@@ -104,7 +104,7 @@ def test_a_pod_that_does_not_go_is_told_apart(world: World) -> None:
     world.lingering = True
     for pod in world.on("a"):
         if pod.operand == Operand.GFD:
-            world._set_pod(pod, going=True)
+            world._set_pod(pod, terminating=True)
     rounds(world)
     (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
     assert "its old pod has not gone yet" in gfd["message"]

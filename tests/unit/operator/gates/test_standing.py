@@ -1,6 +1,6 @@
 """What is read off a node's standing."""
 
-from purser.operator.model import NodeView, OperandPod, Pool, Presence, RuntimeKind, Standing, Template
+from purser.operator.model import NodeProgress, NodeView, OperandPod, Pool, Presence, RuntimeKind, Template
 from purser.operator.order import Operand
 
 POOL = Pool(
@@ -14,7 +14,7 @@ POOL = Pool(
 
 
 def pod(
-    name: str, template: str, *, created: float, going: bool = False, daemon_set: str = "purser-driver-p"
+    name: str, template: str, *, created: float, terminating: bool = False, daemon_set: str = "purser-driver-p"
 ) -> OperandPod:
     return OperandPod(
         namespace="ns",
@@ -25,12 +25,12 @@ def pod(
         daemon_set=daemon_set,
         template=template,
         created=created,
-        going=going,
+        terminating=terminating,
     )
 
 
-def standing(*pods: OperandPod, pool: Pool | None = POOL) -> Standing:
-    return Standing(
+def progress(*pods: OperandPod, pool: Pool | None = POOL) -> NodeProgress:
+    return NodeProgress(
         node=NodeView(name="n"),
         presence=Presence("present"),
         runtime=RuntimeKind("containerd"),
@@ -41,7 +41,7 @@ def standing(*pods: OperandPod, pool: Pool | None = POOL) -> Standing:
 
 
 def test_the_newest_pod_that_stays_counts() -> None:
-    found = standing(pod("a", "old", created=1), pod("b", "new", created=2), pod("c", "x", created=3, going=True))
+    found = progress(pod("a", "old", created=1), pod("b", "new", created=2), pod("c", "x", created=3, terminating=True))
     chosen = found.pod_of(Operand.DRIVER)
     assert chosen is not None
     assert chosen.name == "b"
@@ -50,12 +50,12 @@ def test_the_newest_pod_that_stays_counts() -> None:
 
 
 def test_a_driver_is_current_in_its_own_pool_and_template_only() -> None:
-    assert not standing().driver_is_current
-    assert not standing(pod("a", "old", created=1)).driver_is_current
-    assert not standing(pod("a", "new", created=1, daemon_set="purser-driver-q")).driver_is_current
-    assert standing(pool=None).driver_is_current
+    assert not progress().driver_is_current
+    assert not progress(pod("a", "old", created=1)).driver_is_current
+    assert not progress(pod("a", "new", created=1, daemon_set="purser-driver-q")).driver_is_current
+    assert progress(pool=None).driver_is_current
 
 
 def test_an_upgrades_target_names_pool_and_template() -> None:
-    assert standing().target == "p.new"
-    assert standing(pool=None).target == ""
+    assert progress().target == "p.new"
+    assert progress(pool=None).target == ""

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.operator.world import World
 
-from purser.operator.deciding import nodes_to_look_into, reconcile
+from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.model import NodeWorkload
 
 PRESENT = "nvidia.com/gpu.present"
@@ -61,7 +61,7 @@ def test_people_are_told(world: World) -> None:
     assert world.condition("Degraded")["status"] == "True"
 
 
-@pytest.mark.parametrize("more", [{"going": True}, {"phase": "Succeeded"}, {"node": "b"}])
+@pytest.mark.parametrize("more", [{"terminating": True}, {"phase": "Succeeded"}, {"node": "b"}])
 def test_other_pods_hold_nothing(world: World, more: dict[str, object]) -> None:
     fields = {"namespace": "ml", "name": "w", "uid": "w", "node": "a", "uses_gpu": True} | more
     world.workloads["w"] = NodeWorkload(**fields)  # type: ignore[arg-type]
@@ -85,6 +85,6 @@ def test_as_long_as_pods_are_not_known_nothing_goes(world: World) -> None:
 
 
 def test_only_nodes_that_would_lose_their_stack_are_looked_into(world: World) -> None:
-    assert nodes_to_look_into(world.snapshot()) == frozenset()
+    assert nodes_to_inspect(world.snapshot()) == frozenset()
     lose(world)
-    assert nodes_to_look_into(world.snapshot()) == frozenset()
+    assert nodes_to_inspect(world.snapshot()) == frozenset()

@@ -101,8 +101,8 @@ def test_volumes_have_one_source_and_are_all_mounted(name: str) -> None:
         names = [volume["name"] for volume in pod.get("volumes", [])]
         assert sorted(names) == sorted(mounted)
         for each in containers:
-            places = [mount["mountPath"] for mount in each.get("volumeMounts", [])]
-            assert len(places) == len(set(places)), (obj["metadata"]["name"], each["name"])
+            node_assignments = [mount["mountPath"] for mount in each.get("volumeMounts", [])]
+            assert len(node_assignments) == len(set(node_assignments)), (obj["metadata"]["name"], each["name"])
             variables = [variable["name"] for variable in each.get("env", [])]
             assert len(variables) == len(set(variables))
 

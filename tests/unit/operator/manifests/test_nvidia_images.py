@@ -146,8 +146,8 @@ def test_each_key_of_people_s_files_stands_beside_those_of_the_image(sets: Sets,
     for path in IMAGE_FILES:
         assert not [m for m in body["volumeMounts"] if path.startswith(f"{m['mountPath']}/") or m["mountPath"] == path]
     peermem = container("nvidia-peermem-ctr", obj)
-    places = {each["mountPath"] for each in peermem["volumeMounts"]}
-    assert {f"/drivers/{key}" for key in KEYS["modules"]} <= places and "/drivers" not in places
+    node_assignments = {each["mountPath"] for each in peermem["volumeMounts"]}
+    assert {f"/drivers/{key}" for key in KEYS["modules"]} <= node_assignments and "/drivers" not in node_assignments
 
 
 @pytest.mark.parametrize("lacking", list(KEYS))

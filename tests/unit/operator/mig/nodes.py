@@ -13,15 +13,15 @@ from purser.operator.model import (
     Budget,
     DeletePod,
     Evict,
-    Moves,
+    NodeProgress,
     NodeView,
     NodeWorkload,
     OperandOnNode,
     OperandPod,
     PatchNode,
+    PlannedChanges,
     Presence,
     RuntimeKind,
-    Standing,
     patched,
 )
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
@@ -82,12 +82,12 @@ class Node:
     def run_pod(self, name: str, **changes: Any) -> None:
         self.workloads.append(workload(name, self.name, **changes))
 
-    def standing(self) -> Standing:
+    def progress(self) -> NodeProgress:
         operands = {
             operand: OperandOnNode(operand=operand, state="ready" if operand in self.pods else "waiting")
             for operand in HERE
         }
-        return Standing(
+        return NodeProgress(
             node=self.node,
             presence=Presence("present"),
             runtime=RuntimeKind("containerd"),
@@ -100,7 +100,7 @@ class Node:
         return MigFleet(
             now=self.now,
             spec=self.spec,
-            standings=(self.standing(),),
+            node_progress=(self.progress(),),
             policy=self.policy,
             workloads={self.name: tuple(self.workloads)},
             budgets=self.budgets,
@@ -108,28 +108,28 @@ class Node:
             unavailable=frozenset({self.name}) if self.node.unschedulable else frozenset(),
         )
 
-    def round(self, killed_after: int | None = None) -> Moves:
-        moves = advance(self.fleet())
-        for write in [*moves.patches.values(), *moves.deletions, *moves.evictions][:killed_after]:
+    def round(self, killed_after: int | None = None) -> PlannedChanges:
+        planned = advance(self.fleet())
+        for write in [*planned.patches.values(), *planned.deletions, *planned.evictions][:killed_after]:
             self.write(write)
         self.live()
-        return moves
+        return planned
 
     def run(self, rounds: int = 60) -> None:
         """Until nothing changes but time, which is passed then."""
         for _ in range(rounds):
             before = (self.node, dict(self.pods), list(self.workloads), self.layout)
-            moves = self.round()
+            planned = self.round()
             if before == (self.node, self.pods, self.workloads, self.layout):
-                if moves.look_again_s is None:
+                if planned.requeue_after_s is None:
                     return
-                self.now += max(moves.look_again_s, 1.0)
+                self.now += max(planned.requeue_after_s, 1.0)
 
     def write(self, write: PatchNode | DeletePod | Evict) -> None:
         self.writes += 1
         if isinstance(write, DeletePod):
             self.deleted.append(write.pod.uid)
-            self.going(write.pod.uid)
+            self.terminating(write.pod.uid)
             return
         if isinstance(write, Evict):
             self.workloads = [pod for pod in self.workloads if pod.uid != write.workload.uid]
@@ -142,17 +142,17 @@ class Node:
         if not is_under_way(self.node) and MIG_WANTED_ANNOTATION in self.node.annotations:
             self.violations.append("a request outlives its change")
 
-    def going(self, uid: str) -> None:
+    def terminating(self, uid: str) -> None:
         """A pod was asked to go."""
         for operand, pod in self.pods.items():
             if pod.uid == uid:
-                self.pods[operand] = msgspec.structs.replace(pod, going=True, ready=False)
+                self.pods[operand] = msgspec.structs.replace(pod, terminating=True, ready=False)
 
     def live(self) -> None:
         """Gates, kubelet and the worker."""
         self.now += 1.0
         manager = self.pods.get(Operand.MIG_MANAGER)
-        if manager is not None and manager.going and not self.hangs:
+        if manager is not None and manager.terminating and not self.hangs:
             del self.pods[Operand.MIG_MANAGER]
         elif manager is None and self.spec.enabled and self.remakes_manager:
             self.pods[Operand.MIG_MANAGER] = self._pod(Operand.MIG_MANAGER)

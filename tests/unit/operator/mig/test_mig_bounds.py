@@ -8,7 +8,7 @@ from tests.unit.operator.mig.nodes import Node
 from tests.unit.operator.mig.test_mig_changes import assert_given_back, until
 
 from purser.operator.mig import MigFleet, advance, holds, waiting_of
-from purser.operator.model import Standing
+from purser.operator.model import NodeProgress
 from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.policy.driver import PodDeletion, UpgradePolicy
 
@@ -22,16 +22,16 @@ def several(count: int) -> list[Node]:
 
 
 def fleet_of(nodes: Iterable[Node], bound: int | str, unavailable: Iterable[str] = ()) -> MigFleet:
-    standings: tuple[Standing, ...] = tuple(node.standing() for node in nodes)
-    there = {each.node.name for each in standings if each.node.unschedulable or holds(each.node)}
+    node_progress: tuple[NodeProgress, ...] = tuple(node.progress() for node in nodes)
+    there = {each.node.name for each in node_progress if each.node.unschedulable or holds(each.node)}
     policy = UpgradePolicy(max_unavailable=bound)
     (first, *_) = nodes
     return msgspec.structs.replace(
         first.fleet(),
-        standings=standings,
+        node_progress=node_progress,
         policy=policy,
         unavailable=frozenset({*unavailable, *there}),
-        workloads={each.node.name: () for each in standings},
+        workloads={each.node.name: () for each in node_progress},
     )
 
 
@@ -60,12 +60,12 @@ def test_a_node_that_waits_for_its_turn_is_not_touched_and_says_so_and_does_not_
     nodes = several(2)
     nodes[1].now += 100_000
     fleet = msgspec.structs.replace(fleet_of(nodes, 1, {"elsewhere"}), now=nodes[1].now)
-    moves = advance(fleet)
-    assert not moves.patches
-    assert moves.events[0].message == (
+    planned = advance(fleet)
+    assert not planned.patches
+    assert planned.events[0].message == (
         "MIG layout all-1g.10gb waits: no more than 1 GPU nodes may be unavailable (maxUnavailable)"
     )
-    assert moves.look_again_s is None
+    assert planned.requeue_after_s is None
 
 
 @pytest.mark.parametrize("change", ["reboot", "away", "busy"])

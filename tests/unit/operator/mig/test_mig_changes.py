@@ -251,7 +251,7 @@ def test_switched_off_in_the_middle_the_node_is_given_back(step: str) -> None:
     node.worker = "away"
     forget_result(node)
     node.spec = MigManagerSpec(enabled=False)
-    node.going(node.pods[Operand.MIG_MANAGER].uid)
+    node.terminating(node.pods[Operand.MIG_MANAGER].uid)
     node.run()
     assert node.state == "failed"
     assert trouble_of(node.node) == "MIG layout all-1g.10gb: the MIG manager is gone from the node"

@@ -64,7 +64,7 @@ def test_only_that_very_pod_is_deleted() -> None:
 def test_a_pod_that_is_going_already_is_waited_for_as_well() -> None:
     node = hanging()
     node.hangs = True
-    node.going(node.pods[Operand.MIG_MANAGER].uid)
+    node.terminating(node.pods[Operand.MIG_MANAGER].uid)
     for _ in range(5):
         node.round()
     assert not node.deleted

@@ -161,7 +161,7 @@ async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, 
         )
         await eventually(lambda name=f"{NAMESPACE}/d{number}": observer._pods.store.get(name))
         await writer.do(DeletePod(view, "outdated"))
-        assert all(each.going for each in (await observer.snapshot(nothing)).pods)
+        assert all(each.terminating for each in (await observer.snapshot(nothing)).pods)
 
 
 async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkeypatch):

@@ -87,7 +87,7 @@ def test_an_operands_pod_is_read_with_its_daemon_set_and_template():
         )
     )
     assert (view.operand, view.daemon_set, view.template, view.node) == ("driver", "ds", "abc", "a")
-    assert (view.ready, view.going, view.restarts, view.driver_config) == (True, True, 4, "c0ffee")
+    assert (view.ready, view.terminating, view.restarts, view.driver_config) == (True, True, 4, "c0ffee")
     assert view.ready_changed - view.created == 20
 
 
@@ -210,7 +210,7 @@ def test_a_workload_is_read_with_what_decides_whether_it_may_go():
     assert (view.mirror, view.controller, view.empty_dir, view.phase) == (True, "Job", True, "Succeeded")
     assert not view.ready
     plain = workload_view(other_pod(status={"conditions": [{"type": "Ready", "status": "True"}]}))
-    assert (plain.mirror, plain.ready, plain.going, plain.uses_gpu) == (False, True, False, False)
+    assert (plain.mirror, plain.ready, plain.terminating, plain.uses_gpu) == (False, True, False, False)
 
 
 @pytest.mark.parametrize(

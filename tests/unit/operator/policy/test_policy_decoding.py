@@ -89,7 +89,7 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_field(sections: dict[str, Any], says: str) -> None:
+def test_what_makes_no_sense_is_refused_with_its_field(sections: dict[str, Any], events: str) -> None:
     with pytest.raises(PolicyError) as refusal:
         decode(spec(**sections))
-    assert says in str(refusal.value)
+    assert events in str(refusal.value)

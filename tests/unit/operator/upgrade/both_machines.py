@@ -11,12 +11,12 @@ from purser.operator.mig import GPU_CLIENTS, MigFleet, holds
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import pause_of as mig_pause
-from purser.operator.model import Moves, PatchNode, Standing, merged, patched
+from purser.operator.model import NodeProgress, PatchNode, PlannedChanges, merged, patched
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec
-from purser.operator.upgrade import State, UpgradeInputs, advance, bars_mig, is_under_way, state_of, unavailable
+from purser.operator.upgrade import State, UpgradeInputs, advance, blocks_mig, is_under_way, state_of, unavailable
 
 OFF = "all-disabled"
 
@@ -42,8 +42,8 @@ class BothMachines(Cluster):
     def enabled(self, name: str) -> tuple[Operand, ...]:
         return (*ENABLED, Operand.MIG_MANAGER)
 
-    def standing(self, name: str) -> Standing:
-        return msgspec.structs.replace(super().standing(name), mig_capable=True)
+    def progress(self, name: str) -> NodeProgress:
+        return msgspec.structs.replace(super().progress(name), mig_capable=True)
 
     def is_paused(self, name: str, operand: Operand) -> bool:
         is_client = operand in GPU_CLIENTS and mig_pause(self.nodes[name]) is not None
@@ -55,7 +55,7 @@ class BothMachines(Cluster):
         held = frozenset(node.name for node in nodes if holds(node))
         return msgspec.structs.replace(super().fleet(), busy=busy, held=held)
 
-    def decide(self) -> Moves:
+    def decide(self) -> PlannedChanges:
         fleet = self.fleet()
         upgrades = advance(fleet)
         after = (patched(node, upgrades.patches.get(node.name)) for node in self.nodes.values())
@@ -64,14 +64,14 @@ class BothMachines(Cluster):
                 now=self.now,
                 spec=self.spec,
                 policy=self.policy,
-                standings=fleet.standings,
+                node_progress=fleet.node_progress,
                 workloads=fleet.workloads,
                 budgets=fleet.budgets,
-                busy=frozenset(node.name for node in after if bars_mig(node)),
+                busy=frozenset(node.name for node in after if blocks_mig(node)),
                 unavailable=unavailable(fleet, upgrades),
             )
         )
-        return self.with_void_marks(_together(self, upgrades, migs))
+        return self.with_stale_cordon_marks_cleared(_together(self, upgrades, migs))
 
     def _patch(self, patch: PatchNode) -> None:
         super()._patch(patch)
@@ -124,19 +124,19 @@ class BothMachines(Cluster):
         return MigResult(request.profile, request.attempt)
 
 
-def _together(cluster: BothMachines, upgrades: Moves, migs: Moves) -> Moves:
+def _together(cluster: BothMachines, upgrades: PlannedChanges, migs: PlannedChanges) -> PlannedChanges:
     patches = {}
     for name, node in cluster.nodes.items():
         patch = merged(node, [upgrades.patches.get(name), migs.patches.get(name)])
         if patch is not None:
             patches[name] = patch
-    times = [each for each in (upgrades.look_again_s, migs.look_again_s) if each is not None]
-    return Moves(
+    times = [each for each in (upgrades.requeue_after_s, migs.requeue_after_s) if each is not None]
+    return PlannedChanges(
         patches=patches,
         deletions=(*upgrades.deletions, *migs.deletions),
         evictions=(*upgrades.evictions, *migs.evictions),
         events=(*upgrades.events, *migs.events),
-        look_again_s=min(times, default=None),
+        requeue_after_s=min(times, default=None),
     )
 
 

@@ -5,21 +5,21 @@ from typing import Any
 
 import msgspec
 
-from purser.operator.maintenance import gpu_pods, void_mark
+from purser.operator.maintenance import clear_stale_cordon_mark, gpu_pods
 from purser.operator.model import (
     Budget,
     DeletePod,
     Evict,
-    Moves,
+    NodeProgress,
     NodeView,
     NodeWorkload,
     OperandOnNode,
     OperandPod,
     PatchNode,
+    PlannedChanges,
     Pool,
     Presence,
     RuntimeKind,
-    Standing,
     Template,
     merged,
     patched,
@@ -88,11 +88,11 @@ class Cluster:
 
     # --- what the operator sees
 
-    def standing(self, name: str) -> Standing:
+    def progress(self, name: str) -> NodeProgress:
         pods = tuple(pod for pod in self.pods.values() if pod.node == name)
         obstacle, waits = self.obstacles.get(name, ""), self.unknown.get(name, "")
         pool = None if obstacle or waits else self.pool(self.pools[name])
-        bare = Standing(
+        bare = NodeProgress(
             node=self.nodes[name],
             presence=Presence("present"),
             runtime=RuntimeKind("containerd"),
@@ -110,21 +110,21 @@ class Cluster:
     def is_paused(self, name: str, operand: Operand) -> bool:
         return operand in dependents(Operand.DRIVER) and pause_of(self.nodes[name]) is not None
 
-    def decide(self) -> Moves:
-        return self.with_void_marks(advance(self.fleet()))
+    def decide(self) -> PlannedChanges:
+        return self.with_stale_cordon_marks_cleared(advance(self.fleet()))
 
     def status(self) -> UpgradeStatus:
         fleet = self.fleet()
         return upgrade_status(fleet, advance(fleet))
 
-    def with_void_marks(self, moves: Moves) -> Moves:
+    def with_stale_cordon_marks_cleared(self, planned: PlannedChanges) -> PlannedChanges:
         """What the kernel writes besides."""
-        patches = dict(moves.patches)
+        patches = dict(planned.patches)
         for name, node in self.nodes.items():
-            patch = merged(node, [patches.get(name), void_mark(patched(node, patches.get(name)))])
+            patch = merged(node, [patches.get(name), clear_stale_cordon_mark(patched(node, patches.get(name)))])
             if patch is not None:
                 patches[name] = patch
-        return msgspec.structs.replace(moves, patches=patches)
+        return msgspec.structs.replace(planned, patches=patches)
 
     def pool(self, name: str) -> Pool:
         return Pool(
@@ -142,11 +142,11 @@ class Cluster:
             policy=self.policy,
             resume=self.resume,
             policy_ref=("policy", "uid"),
-            standings=tuple(self.standing(name) for name in self.nodes),
+            node_progress=tuple(self.progress(name) for name in self.nodes),
             workloads={name: tuple(pod for pod in self.workloads if pod.node == name) for name in self.nodes},
             budgets=tuple(self.budgets.values()),
             busy=self.busy,
-            late_sets=frozenset(self.late),
+            outdated_daemonsets=frozenset(self.late),
         )
 
     def state(self, name: str) -> State:
@@ -191,14 +191,14 @@ class Cluster:
 
     # --- what the operator does
 
-    def round(self, killed_after: int | None = None) -> Moves:
+    def round(self, killed_after: int | None = None) -> PlannedChanges:
         """One round; the operator dies after so many of its writes. Then the cluster goes on."""
         self._count_turns()
-        moves = self.decide()
-        for write in [*moves.patches.values(), *moves.deletions, *moves.evictions][:killed_after]:
+        planned = self.decide()
+        for write in [*planned.patches.values(), *planned.deletions, *planned.evictions][:killed_after]:
             self.write(write)
         self.live()
-        return moves
+        return planned
 
     def run(self, rounds: int = 200, *, until: Callable[[], bool] | None = None) -> None:
         """Rounds until nothing changes but time, which is passed then; or until something holds."""
@@ -206,11 +206,11 @@ class Cluster:
             if until is not None and until():
                 return
             before = (dict(self.nodes), dict(self.pods), list(self.workloads))
-            moves = self.round()
-            if before == (self.nodes, self.pods, self.workloads) and not moves.patches:
-                if moves.look_again_s is None:
+            planned = self.round()
+            if before == (self.nodes, self.pods, self.workloads) and not planned.patches:
+                if planned.requeue_after_s is None:
                     break
-                self.now += max(moves.look_again_s, 1.0)
+                self.now += max(planned.requeue_after_s, 1.0)
         assert until is None or until(), f"never came to it: {self.states()}"
 
     def write(self, write: Write) -> None:
@@ -226,18 +226,18 @@ class Cluster:
     def _patch(self, patch: PatchNode) -> None:
         before = self.fleet()
         node = self.nodes[patch.node]
-        was_unavailable, was_under_way = is_unavailable(self.standing(patch.node), before), is_under_way(node)
+        was_unavailable, was_under_way = is_unavailable(self.progress(patch.node), before), is_under_way(node)
         self.nodes[patch.node] = patched(node, patch)
         after = self.nodes[patch.node]
         if patch.unschedulable is False and patch.node in self.foreign_cordons:
             self.violations.append(f"{patch.node}: a foreign cordon was lifted")
-        standings = self.fleet().standings
+        node_progress = self.fleet().node_progress
         if is_under_way(after) and not was_under_way:
             self._count_turns()
             if not after.ready:
                 self.violations.append(f"{patch.node}: begun while NotReady")
-        if is_unavailable(self.standing(patch.node), before) and not was_unavailable:
-            unavailable = sum(is_unavailable(each, before) for each in standings)
+        if is_unavailable(self.progress(patch.node), before) and not was_unavailable:
+            unavailable = sum(is_unavailable(each, before) for each in node_progress)
             if unavailable > before.max_unavailable:
                 self.violations.append(f"{patch.node}: {unavailable} nodes are unavailable")
 
@@ -261,7 +261,7 @@ class Cluster:
             self._driver_goes(name, deletion.pod)
         pod = self.pods.get(deletion.pod.uid)
         if pod is not None:
-            self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+            self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
 
     def _driver_goes(self, name: str, driver: OperandPod) -> None:
         if not self.nodes[name].unschedulable:
@@ -282,7 +282,7 @@ class Cluster:
     def _evict(self, eviction: Evict) -> None:
         for place, pod in enumerate(self.workloads):
             if pod.uid == eviction.workload.uid and self._budgets_allow(pod):
-                self.workloads[place] = msgspec.structs.replace(pod, going=True)
+                self.workloads[place] = msgspec.structs.replace(pod, terminating=True)
 
     def _budgets_allow(self, pod: NodeWorkload) -> bool:
         for name, budget in self.budgets.items():
@@ -307,13 +307,13 @@ class Cluster:
     def _kubelet(self, name: str) -> None:
         """What was asked to go goes; what is there becomes ready."""
         for pod in [pod for pod in self.pods.values() if pod.node == name]:
-            if pod.going:
+            if pod.terminating:
                 del self.pods[pod.uid]
             elif pod.operand in self.unwell:
                 continue
             elif pod.operand != Operand.DRIVER or self._loads(name, pod):
                 self.pods[pod.uid] = msgspec.structs.replace(pod, ready=True)
-        gone = [pod for pod in self.workloads if pod.node == name and pod.going]
+        gone = [pod for pod in self.workloads if pod.node == name and pod.terminating]
         self.workloads = [pod for pod in self.workloads if pod not in gone]
         for pod in gone:
             self._come_back(pod)
@@ -328,7 +328,7 @@ class Cluster:
 
     def _come_back(self, pod: NodeWorkload) -> None:
         self._made += 1
-        fresh = msgspec.structs.replace(pod, going=False, uid=f"{pod.uid}+", name=f"{pod.name}-{self._made}")
+        fresh = msgspec.structs.replace(pod, terminating=False, uid=f"{pod.uid}+", name=f"{pod.name}-{self._made}")
         if pod.controller == "DaemonSet":
             if pod_of(self, pod.node, Operand.DEVICE_PLUGIN) is not None:  # without it kubelet offers no GPU
                 self.workloads.append(fresh)
@@ -349,7 +349,7 @@ class Cluster:
         for pod in [pod for pod in self.pods.values() if pod.node == name]:
             is_misplaced = pod.operand == Operand.DRIVER and pod.daemon_set not in ("", daemon_set)
             if self.is_paused(name, Operand(pod.operand)) or is_misplaced:
-                self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+                self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
         for operand in self.enabled(name):
             there = [pod for pod in self.pods.values() if pod.node == name and pod.operand == operand]
             if not there and self._is_wanted(name, operand):
@@ -358,7 +358,7 @@ class Cluster:
             if operand is Operand.VALIDATOR and driver is not None:  # an older one proves nothing of this driver
                 for pod in there:
                     if pod.created < driver.created:
-                        self.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+                        self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
 
     def _is_wanted(self, name: str, operand: Operand) -> bool:
         if operand is Operand.DRIVER:
@@ -383,11 +383,13 @@ class Cluster:
 
 
 def pod_of(cluster: Cluster, name: str, operand: Operand) -> OperandPod | None:
-    return next((p for p in cluster.pods.values() if p.node == name and p.operand == operand and not p.going), None)
+    return next(
+        (p for p in cluster.pods.values() if p.node == name and p.operand == operand and not p.terminating), None
+    )
 
 
-def _operand(standing: Standing, operand: Operand) -> OperandOnNode:
-    pod = standing.pod_of(operand)
+def _operand(progress: NodeProgress, operand: Operand) -> OperandOnNode:
+    pod = progress.pod_of(operand)
     return OperandOnNode(operand=operand, state="ready" if pod is not None and pod.ready else "progressing")
 
 

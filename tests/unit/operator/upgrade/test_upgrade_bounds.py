@@ -128,7 +128,7 @@ def test_a_node_that_stays_away_holds_nobody_up(timeout_s: int) -> None:
     assert cluster.state("n00") is State.RESTART
     assert "node n00: it is NotReady" in cluster.status().message
     cluster.run()
-    assert cluster.decide().look_again_s is None
+    assert cluster.decide().requeue_after_s is None
     cluster.broken.clear()
     cluster.change("n00", ready=True)
     cluster.run(until=lambda: all_done(cluster))
@@ -337,11 +337,11 @@ def test_a_driver_that_fails_after_its_upgrade_halts_it_and_one_that_cannot_come
     cluster.release()
     cluster.run(until=lambda: all_done(cluster, ["n00"]))
     fleet = cluster.fleet()
-    (first, second) = fleet.standings
+    (first, second) = fleet.node_progress
     failing = OperandOnNode(operand=Operand.DRIVER, state="failing", reason="NoPod" if not has_pod else "NotReady")
     pods = tuple(pod for pod in first.pods if has_pod or pod.operand != Operand.DRIVER)
     first = msgspec.structs.replace(first, operands=first.operands | {Operand.DRIVER: failing}, pods=pods)
-    fleet = msgspec.structs.replace(fleet, standings=(first, second))
+    fleet = msgspec.structs.replace(fleet, node_progress=(first, second))
     assert bool(halt(fleet)) == has_pod
 
 
@@ -358,7 +358,7 @@ def test_so_many_failures_halt_it(halt_after: int, failed: int) -> None:
 def test_what_the_upgrade_leads_to_names_every_pool_once() -> None:
     cluster = Cluster("a", "b", "c")
     cluster.pools |= {"b": "q"}
-    assert fleet_target(cluster.fleet().standings) == "p.old,q.old"
+    assert fleet_target(cluster.fleet().node_progress) == "p.old,q.old"
 
 
 # --- canaries
@@ -439,8 +439,8 @@ def test_a_budget_is_counted_over_all_nodes_within_one_round() -> None:
     cluster.budgets["w"] = Budget(namespace="team", name="w", selector={"matchLabels": {"app": "w"}}, allowed=1)
     cluster.release()
     cluster.run(until=lambda: cluster.state("n00") is State.PODS)
-    moves = advance(cluster.fleet())
-    assert [each.workload.name for each in moves.evictions] == ["w-n00"]
+    planned = advance(cluster.fleet())
+    assert [each.workload.name for each in planned.evictions] == ["w-n00"]
     assert "pod team/w-n01 is held by its disruption budget w" in cluster.status().message
 
 

@@ -14,9 +14,9 @@ def order_of(cluster: Cluster, rounds: int = 400) -> list[str]:
     """In which order nodes begin in truth, and who left."""
     begun: list[str] = []
     for _ in range(rounds):
-        moves = cluster.round()
+        planned = cluster.round()
         begun += [n for n in cluster.nodes if is_under_way(cluster.nodes[n]) and n not in begun]
-        if not moves.patches:
+        if not planned.patches:
             cluster.now += 30
     return begun
 
@@ -194,7 +194,7 @@ def test_a_long_line_of_which_some_fail_is_planned_to_its_end() -> None:
     assert sum(bool(node.fails) for wave in found.waves for node in wave) == 12
 
 
-def held_back(policy: UpgradePolicy | None = None) -> Cluster:
+def blocked_removals(policy: UpgradePolicy | None = None) -> Cluster:
     """Pods that stay keep the first node's upgrade from going on."""
     cluster = Cluster(*names(3), policy=policy)
     cluster.run_pod(workload("stays", "n00", controller=""))
@@ -206,7 +206,7 @@ def held_back(policy: UpgradePolicy | None = None) -> Cluster:
 @pytest.mark.parametrize("timeout_s", [0, 300])
 def test_a_node_under_way_is_shown_with_its_step_what_it_waits_for_and_the_pods_in_the_way(timeout_s: int) -> None:
     policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(timeout_seconds=timeout_s))
-    lines = plan_lines(plan(held_back(policy).fleet()))
+    lines = plan_lines(plan(blocked_removals(policy).fleet()))
     why = "has no controller and would not come back (force is off)"
     (first,) = [line for line in lines if line.startswith("under way: ")]
     assert first.startswith(f"under way: n00: driver 570, pod-deletion-required: pod team/stays {why}")
@@ -221,8 +221,8 @@ def test_pods_that_leave_a_node_under_way_are_named_and_it_is_counted_neither_as
     cluster.run_pod(workload("web", "n00", uses_gpu=False))
     cluster.release()
     cluster.run(until=lambda: cluster.state("n00") is State.PODS)
-    for going in (False, True):
-        cluster.workloads = [msgspec.structs.replace(each, going=going) for each in cluster.workloads]
+    for terminating in (False, True):
+        cluster.workloads = [msgspec.structs.replace(each, terminating=terminating) for each in cluster.workloads]
         found = plan(cluster.fleet())
         (node,) = found.under_way
         assert (node.name, node.step, node.fails) == ("n00", State.PODS, "")

@@ -31,8 +31,8 @@ def test_nobody_leaves_and_nothing_is_paused() -> None:
     cluster.release(configuration="old")
     seen = [cluster.state("a")]
     for _ in range(20):
-        moves = cluster.round()
-        assert not moves.evictions
+        planned = cluster.round()
+        assert not planned.evictions
         assert pause_of(cluster.nodes["a"]) is None
         assert not needs_workloads(cluster.nodes["a"])
         if cluster.state("a") is not seen[-1]:
@@ -70,7 +70,7 @@ def test_it_is_no_mere_restart(cause: str) -> None:
         cluster.pools["a"] = "q"
     else:
         cluster.change("a", annotations={UPGRADE_REQUESTED_ANNOTATION: "true"})
-    assert not restarts_only(cluster.standing("a"))
+    assert not restarts_only(cluster.progress("a"))
     cluster.run(until=lambda: cluster.state("a") is State.PODS)
 
 
@@ -150,4 +150,4 @@ def test_a_node_that_carries_another_pool_is_not_merely_restarted() -> None:
     cluster = busy_cluster()
     cluster.release(configuration="old")
     cluster.label("a", **{POOL_LABEL: "q"})
-    assert not restarts_only(cluster.standing("a"))
+    assert not restarts_only(cluster.progress("a"))

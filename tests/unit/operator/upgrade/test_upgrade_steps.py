@@ -437,9 +437,9 @@ def test_what_is_not_known_is_waited_for() -> None:
     for state in (State.PODS, State.RESTART):
         cluster.run(until=lambda state=state: cluster.state("a") is state)  # type: ignore[misc]
         fleet = msgspec.structs.replace(cluster.fleet(), workloads={})
-        moves = advance(fleet)
-        assert not moves.patches
-        assert not moves.deletions
+        planned = advance(fleet)
+        assert not planned.patches
+        assert not planned.deletions
 
 
 def test_a_word_of_somebody_elses_counts_as_unknown() -> None:
@@ -477,8 +477,8 @@ def in_use_while_its_driver_is_replaced(seconds: float, timeout_s: int) -> Clust
 
 
 def round_in_which_no_pod_ends(cluster: Cluster) -> None:
-    moves = cluster.decide()
-    for write in [*moves.patches.values(), *moves.deletions]:
+    planned = cluster.decide()
+    for write in [*planned.patches.values(), *planned.deletions]:
         cluster.write(write)
     cluster.now += 5.0
 
@@ -510,7 +510,7 @@ def test_an_old_driver_that_does_not_go_is_named() -> None:
     for pod in list(cluster.pods.values()):
         del cluster.pods[pod.uid]
         if pod.operand == Operand.DRIVER:
-            cluster.pods[pod.uid] = msgspec.structs.replace(pod, going=True, ready=False)
+            cluster.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
     assert cluster.status().message == "node a: waits for its new driver: its old pod has not gone"
 
 
@@ -551,23 +551,23 @@ def test_what_each_state_needs_to_know_and_pauses(state: State, workloads: bool,
 def test_a_validation_that_is_older_than_the_driver_proves_nothing() -> None:
     cluster = Cluster("a")
     cluster.run(10)
-    standing = cluster.standing("a")
-    assert is_valid(standing)
+    progress = cluster.progress("a")
+    assert is_valid(progress)
     older = {Operand.VALIDATOR: {"created": 1.0}}
-    pods = tuple(msgspec.structs.replace(pod, **older.get(Operand(pod.operand), {})) for pod in standing.pods)
-    assert not is_valid(msgspec.structs.replace(standing, pods=pods))
+    pods = tuple(msgspec.structs.replace(pod, **older.get(Operand(pod.operand), {})) for pod in progress.pods)
+    assert not is_valid(msgspec.structs.replace(progress, pods=pods))
 
 
 @pytest.mark.parametrize("missing", [(Operand.VALIDATOR,), (Operand.VALIDATOR, Operand.DEVICE_PLUGIN)])
 def test_without_a_validator_the_next_best_counts(missing: tuple[Operand, ...]) -> None:
     cluster = Cluster("a")
     cluster.run(10)
-    standing = cluster.standing("a")
-    operands = {operand: each for operand, each in standing.operands.items() if operand not in missing}
-    pods = tuple(pod for pod in standing.pods if pod.operand not in missing)
-    assert is_valid(msgspec.structs.replace(standing, operands=operands, pods=pods))
+    progress = cluster.progress("a")
+    operands = {operand: each for operand, each in progress.operands.items() if operand not in missing}
+    pods = tuple(pod for pod in progress.pods if pod.operand not in missing)
+    assert is_valid(msgspec.structs.replace(progress, operands=operands, pods=pods))
     unready = tuple(msgspec.structs.replace(pod, ready=False) for pod in pods)
-    assert not is_valid(msgspec.structs.replace(standing, operands=operands, pods=unready))
+    assert not is_valid(msgspec.structs.replace(progress, operands=operands, pods=unready))
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "9e99"])

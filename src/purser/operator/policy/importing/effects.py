@@ -77,19 +77,19 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
     default = _plain(ClusterPolicySpec())
     off = [*_off(given, spec, default), *_off_in_profiles(given, spec, default)]
     whole = [f"spec.{name}" for name, still in off if not still]
-    told = [Loss(place=", ".join(whole), why="off: their fields count once they are enabled", rank=Rank.OFF)] * bool(
+    losses = [Loss(place=", ".join(whole), why="off: their fields count once they are enabled", rank=Rank.OFF)] * bool(
         whole
     )
     for name, still in off:
         rest = [each for each in _said(given, default, name) if still and not each.startswith(still)]
         switch = "driver" if name in _SIDECARS else name
-        told.extend(Loss(place=f"spec.{each}", why=f"it counts once {switch}.enabled is true") for each in rest)
+        losses.extend(Loss(place=f"spec.{each}", why=f"it counts once {switch}.enabled is true") for each in rest)
     rules = [*((place, why) for place, holds, why in _OF_ALL if holds(spec)), *_of_drivers(spec)]
     silent = tuple(f"{name}." for name, _ in off)
     for place, why in rules:
         if not place.startswith(silent):
-            told.extend(Loss(place=f"spec.{each}", why=why) for each in _said(given, default, place))
-    return told
+            losses.extend(Loss(place=f"spec.{each}", why=why) for each in _said(given, default, place))
+    return losses
 
 
 def _off(given: Raw, spec: ClusterPolicySpec, default: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:

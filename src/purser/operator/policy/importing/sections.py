@@ -85,12 +85,12 @@ def lines(losses: Iterable[Loss]) -> tuple[str, ...]:
     """One line for the fields of one section that share a reason: ``spec.a.b, .c: why``."""
     found = {(each.rank, each.why, *_divided(each)) for each in losses}
     ordered = sorted(found, key=lambda each: (each[0], each[2], each[1], natural(each[3])))
-    told = []
+    lines = []
     for (rank, section, why), fields in groupby(ordered, key=lambda each: (each[0], each[2], each[1])):
         first, *others = [name for *_, name in fields]
         names = ", .".join([f"{section}.{first}" if first else section, *others])
-        told.append((rank, natural(names), f"{names}: {why}"))
-    return tuple(text for *_, text in sorted(told))
+        lines.append((rank, natural(names), f"{names}: {why}"))
+    return tuple(text for *_, text in sorted(lines))
 
 
 def _divided(loss: Loss) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
 from tests.unit.operator.judge import refusals
-from tests.unit.operator.policy.importing.told import places, speaks_of
+from tests.unit.operator.policy.importing.told import node_assignments, speaks_of
 
 from purser.operator.order import Operand
 from purser.operator.policy import PolicyError, decode
@@ -196,7 +196,7 @@ def test_every_field_of_a_full_policy_is_in_the_new_one_or_in_the_list() -> None
     imported = import_policy(nvidia(FULL))
     missing = [path for path, value in leaves(FULL) if not accounted(path, value, imported.policy, imported.lost)]
     assert missing == []
-    fields = places(imported.lost)
+    fields = node_assignments(imported.lost)
     assert not [field for field in fields if not field.startswith("spec.")]
     assert {
         "spec.operator.defaultRuntime",
@@ -257,9 +257,9 @@ def test_an_absent_field_means_what_it_meant() -> None:
         "a field nobody knows",
     ],
 )
-def test_what_cannot_be_taken_over_is_said(spec: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_taken_over_is_said(spec: dict[str, Any], events: str) -> None:
     imported = import_policy(nvidia(spec))
-    assert [each for each in imported.lost if says in each], imported.lost
+    assert [each for each in imported.lost if events in each], imported.lost
     decode(imported.policy)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tiers import examples
 from tests.unit.operator.judge import refusals
 from tests.unit.operator.manifests.wanteds import daemon_set, pool
-from tests.unit.operator.policy.importing.told import places, speaks_of
+from tests.unit.operator.policy.importing.told import node_assignments, speaks_of
 
 from purser.operator.policy import PolicyError, decode
 from purser.operator.policy.importing import import_policy
@@ -210,7 +210,7 @@ def test_what_the_policy_said_of_drivers_had_no_effect_beside_them() -> None:
     assert decode(imported.policy).spec.driver.version == "2"
     assert not decode(imported.policy).spec.gds.enabled
     told = about(imported.lost, "it had no effect, for NVIDIADrivers say it")
-    assert places(told) == {"spec.driver.version", "spec.gds"}
+    assert node_assignments(told) == {"spec.driver.version", "spec.gds"}
 
 
 def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
@@ -225,10 +225,10 @@ def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
     ],
     ids=["a host of virtual GPUs", "no selector"],
 )
-def test_a_driver_that_cannot_be_taken_over_is_left_out_whole(spec: dict[str, Any], says: str) -> None:
+def test_a_driver_that_cannot_be_taken_over_is_left_out_whole(spec: dict[str, Any], events: str) -> None:
     imported = import_policy([policy(), driver("all"), driver("odd", **spec)])
     assert decode(imported.policy).spec.driver.profiles == ()
-    assert about(imported.lost, f"NVIDIADriver odd: {says}")
+    assert about(imported.lost, f"NVIDIADriver odd: {events}")
 
 
 def test_one_driver_that_purser_refuses_takes_no_other_with_it() -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 
-def places(lines: Iterable[str]) -> set[str]:
+def node_assignments(lines: Iterable[str]) -> set[str]:
     """Every field that is named: ``spec.a.b, .c: why`` speaks of ``spec.a.b`` and ``spec.a.c``."""
     found: set[str] = set()
     for line in lines:
@@ -20,5 +20,5 @@ def speaks_of(lines: Iterable[str], place: str) -> bool:
     """Whether some line names the field, something in it, or a section around it."""
     return any(
         each == place or each.startswith((f"{place}.", f"{place}[")) or place.startswith((f"{each}.", f"{each}["))
-        for each in places(lines)
+        for each in node_assignments(lines)
     )

@@ -115,11 +115,11 @@ class Rendered(msgspec.Struct, frozen=True):
     """An `Operand`, or a name for what belongs to none: ``gpu-discovery``, ``mps-control-daemon``, ``operator``."""
 
 
-class Departure(msgspec.Struct, frozen=True, kw_only=True):
+class DriverRemoval(msgspec.Struct, frozen=True, kw_only=True):
     """A driver that is to leave its node. It goes last: a driver that is in use cannot be unloaded, and who uses it
     would lose its GPU."""
 
-    going: bool = False
+    terminating: bool = False
     """Its pod was asked to go, or its label has gone and the pod will follow: nothing holds it any more."""
     operands: tuple[str, ...] = ()
     """Those that need it and still have a pod there."""
@@ -129,7 +129,7 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stays(self) -> bool:
         """Somebody still needs it, or may."""
-        return not self.going and (self.users != () or bool(self.operands))
+        return not self.terminating and (self.users != () or bool(self.operands))
 
 
 class Presence(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ class Presence(msgspec.Struct, frozen=True):
     """Pods that use GPUs which would count as gone otherwise, ``namespace/name``."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class NodeAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU node and where it belongs: known before any manifest is."""
 
     node: NodeView
@@ -152,14 +152,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     excluded: bool = False
     """By people: it gets no operand."""
     pool: Pool | None = None
-    """None: the driver is the node's own, or cannot be told (`obstacle` or `waits` says why)."""
+    """None: the driver is the node's own, or is not known (`obstacle` or `waits` says why)."""
     obstacle: str = ""
     """Why it gets no driver, in one sentence: an unknown OS, a requirement that rules the version out."""
     waits: str = ""
     """What has to be known before one can tell which driver it gets, in one sentence."""
 
 
-class Standing(Place, frozen=True, kw_only=True):
+class NodeProgress(NodeAssignment, frozen=True, kw_only=True):
     """How a GPU node stands in one round: found once, and read by gates, upgrade, MIG and status alike."""
 
     driver_template: Template = Template()
@@ -167,21 +167,21 @@ class Standing(Place, frozen=True, kw_only=True):
     operands: dict[Operand, OperandOnNode] = {}
     """Of every enabled operand."""
     pods: tuple[OperandPod, ...] = ()
-    """Of operands, on this node; those that are going included."""
+    """Of operands, on this node; terminating ones included."""
     mig_capable: bool = False
-    departure: Departure | None = None
+    driver_removal: DriverRemoval | None = None
     """Of its driver, where that is to leave."""
-    barred: str = ""
+    untolerated: str = ""
     """Why operands that leave the node would not come back to it, in one sentence: a taint; empty: they would. What is
     there already stays."""
 
     def pod_of(self, operand: Operand) -> OperandPod | None:
-        """The operand's newest pod that is not going."""
-        found = [pod for pod in self.pods if pod.operand == operand and not pod.going]
+        """The operand's newest pod that is not terminating."""
+        found = [pod for pod in self.pods if pod.operand == operand and not pod.terminating]
         return max(found, key=lambda pod: (pod.created, pod.name), default=None)
 
     @property
-    def kept_away(self) -> str:
+    def kept_away_by_taint(self) -> str:
         """The first operand whose pod a taint of the node keeps away, and what to do; empty: there is none."""
         found = (each for each in self.operands.values() if each.reason == UNTOLERATED)
         return next((f"{each.operand}: {each.message}" for each in found), "")
