@@ -20,7 +20,7 @@ from purser.core.node.facts import NodeFacts, PciGpu
 from purser.core.node.mig_messages import MigResult, decode_request
 from purser.operator.acting.writer import subject
 from purser.operator.deciding import nodes_to_inspect, reconcile
-from purser.operator.gates.progress import untolerated
+from purser.operator.gates.progress import untolerated_taint
 from purser.operator.manifests.objects import hash_of
 from purser.operator.model import (
     Action,
@@ -379,7 +379,7 @@ class World:
         template = spec["template"]
         mine = [pod for pod in self.pods.values() if pod.daemon_set == name]
         wanted = {node.name for node in self.nodes.values() if _schedules(template["spec"], node)}
-        untolerated = {name for name in wanted if untolerated(self.nodes[name], [template["spec"]]) is not None}
+        untolerated = {name for name in wanted if untolerated_taint(self.nodes[name], [template["spec"]]) is not None}
         for pod in mine:
             if pod.node not in wanted:
                 self._set_pod(pod, terminating=True)
