@@ -26,13 +26,12 @@ from purser.kube.clock import SystemClock
 from purser.kube.config import ClusterConfig
 from purser.kube.errors import ApiUnavailableError
 from purser.kube.failures import ObjectFailures
-from purser.kube.objects import ObjectMeta, Pod
+from purser.kube.objects import Node, ObjectMeta, Pod
 from purser.lab.kubelet.endpoints import Endpoints, _Endpoint
 from purser.lab.kubelet.node import NodeReporter, NodeSettings
 from purser.lab.kubelet.podworkers import PodWorkers
 from purser.operator.observing import Observer
 from purser.operator.observing import observer as observer_module
-from purser.operator.observing.objects import ObservedNode
 from purser.operator.policy.active import generation_of
 from purser.scheduler import extender as extender_module
 from purser.scheduler import run as scheduler_run
@@ -500,9 +499,7 @@ def test_facts_of_a_node_that_cannot_be_read_are_told():
     failures, _, said = failures_of()
     observer = Observer(SimpleNamespace(failures=failures), "purser", "image")
     texts = {"odd": '{"gpus":3}', "right": "{}", "none": ""}
-    nodes = [
-        ObservedNode(ObjectMeta(name=name, annotations={NODE_FACTS_ANNOTATION: text})) for name, text in texts.items()
-    ]
+    nodes = [Node(ObjectMeta(name=name, annotations={NODE_FACTS_ANNOTATION: text})) for name, text in texts.items()]
     observer._nodes._take(nodes, ())
     assert said.events == [("odd", "Unreadable")]
 

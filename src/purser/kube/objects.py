@@ -140,6 +140,11 @@ class NodeSystemInfo(Slim, frozen=True, gc=False):
     """What runs on a node."""
 
     kubelet_version: str = ""
+    os_image: str = ""
+    kernel_version: str = ""
+    container_runtime_version: str = ""
+    """``containerd://1.7.22``."""
+    boot_id: str = msgspec.field(default="", name="bootID")
 
 
 class NodeCondition(Slim, frozen=True, gc=False):
@@ -149,6 +154,7 @@ class NodeCondition(Slim, frozen=True, gc=False):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str = ""
 
 
 class NodeStatus(Slim, frozen=True, gc=False):
@@ -237,5 +243,11 @@ class Secret(Slim, frozen=True, gc=False):
 
 class Namespace(Slim, frozen=True, gc=False):
     """A namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Identified(Slim, frozen=True, gc=False):
+    """An object of which only the identity is of interest."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import msgspec
 
 from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
-from purser.kube.resources import PODS
+from purser.kube.objects import Identified
+from purser.kube.resources import NODES, PODS
 from purser.operator.manifests.objects import removal
 from purser.operator.model import (
     Action,
@@ -24,10 +25,9 @@ from purser.operator.model import (
 from purser.operator.names import APPLIED_HASH_ANNOTATION, GROUP, KIND
 from purser.operator.observing.expectations import Check, at_least, terminating
 from purser.operator.observing.kinds import resource_of
-from purser.operator.observing.objects import OPERATOR_NODES, Identified
 from purser.operator.policy import CLUSTER_POLICIES
 
-_NODES = OPERATOR_NODES.as_type(Identified)
+_NODES = NODES.as_type(Identified)
 _POLICIES = CLUSTER_POLICIES.as_type(Identified)
 
 

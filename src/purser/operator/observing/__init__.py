@@ -1,7 +1,7 @@
 """What there is: informers on everything that a round decides from, and the `Snapshot` of it.
 
 - ``kinds``: where the API serves what the operator asks for, what a server has of it, and kinds that come and go.
-- ``objects``, ``views``: what is read of nodes, pods and budgets, the operator's nouns and the snapshot made of it.
+- ``views``: the operator's nouns made of nodes, pods and budgets, and the snapshot made of those.
 - ``workloads``: pods of nodes that are to be emptied or to lose their driver, followed only then.
 - ``expectations``: a round begins when the effects of the last one's writes have been seen.
 - ``observer``: the `Observer` that holds all this together.

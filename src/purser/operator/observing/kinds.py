@@ -9,12 +9,12 @@ import msgspec
 import structlog
 
 from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, Resource, untyped
+from purser.kube.objects import Identified
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES
 from purser.operator.manifests.objects import MONITORS, OWNED
 from purser.operator.model import ObjectKey
 from purser.operator.names import NFD_GROUP
-from purser.operator.observing.objects import Identified
 
 log = structlog.get_logger("purser.operator")
 

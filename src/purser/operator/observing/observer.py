@@ -25,7 +25,10 @@ from purser.kube import (
     key_of,
     meta_of,
 )
+from purser.kube.objects import Node
+from purser.kube.pod_details import DETAILED_PODS
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
+from purser.kube.resources import NODES
 from purser.operator.manifests.objects import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.model import AppliedObject, NodeView, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
@@ -37,7 +40,6 @@ from purser.operator.observing.kinds import (
     look_again_and_again,
     takes_node_features,
 )
-from purser.operator.observing.objects import OPERATOR_NODES, OPERATOR_PODS, ObservedNode
 from purser.operator.observing.views import ObservedState, Views, config_view, node_view, pod_view, snapshot_of
 from purser.operator.observing.workloads import Workloads
 from purser.operator.policy import CLUSTER_POLICIES
@@ -89,8 +91,8 @@ class Observer:
         self._expectations = Expectations()
         owned = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
         self._policies: Informer[Any] = Informer(client, CLUSTER_POLICIES)
-        self._nodes = Informer(client, OPERATOR_NODES)
-        self._pods = Informer(client, OPERATOR_PODS, namespace, label_selector=OPERAND_LABEL)
+        self._nodes = Informer(client, NODES)
+        self._pods = Informer(client, DETAILED_PODS, namespace, label_selector=OPERAND_LABEL)
         self._owned: dict[Resource[Raw], Informer[Raw]] = {
             each: Informer(
                 client,
@@ -106,7 +108,7 @@ class Observer:
         self._policy_version = "v1"
         written: list[Informer[Any]] = [self._policies, self._nodes, self._pods, *self._owned.values()]
         self._informers = {_called(each.resource): each for each in written}
-        self._served: set[Resource[Any]] = {CLUSTER_POLICIES, OPERATOR_NODES, OPERATOR_PODS, *OWNED}
+        self._served: set[Resource[Any]] = {CLUSTER_POLICIES, NODES, DETAILED_PODS, *OWNED}
         self._ready = asyncio.Event()
         self._awaited: dict[str, Callable[[], bool]] = {VERSION: self._ready.is_set}
         self._troubles: dict[str, Callable[[], KubeError | None]] = {VERSION: lambda: self._no_version}
@@ -205,7 +207,7 @@ class Observer:
 
     async def refresh(self) -> None:
         """Have nodes and operands' pods listed anew: another process may have written to them. Raises `KubeError`."""
-        await self._list_anew({_called(OPERATOR_NODES), _called(OPERATOR_PODS)})
+        await self._list_anew({_called(NODES), _called(DETAILED_PODS)})
 
     # --- what writers tell: see `purser.operator.acting.kube.Notes`
 
@@ -249,7 +251,7 @@ class Observer:
 
         informer.add_handler(put, lambda _, new: put(new), gone)
 
-    def _read_facts(self, node: ObservedNode) -> None:
+    def _read_facts(self, node: Node) -> None:
         """Those that cannot be read are told; discovery writes them anew in a while."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:
@@ -257,7 +259,7 @@ class Observer:
                 f"What discovery saw of the node does not count: annotation {NODE_FACTS_ANNOTATION} cannot be read"
             )
             log.warning("A node's facts do not count", node=node.metadata.name)
-            self._client.failures.malformed(OPERATOR_NODES, node, message)
+            self._client.failures.malformed(NODES, node, message)
 
     async def _takes_node_features(self) -> None:
         takes = await takes_node_features(self._client)

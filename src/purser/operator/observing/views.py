@@ -1,7 +1,7 @@
 """From the API's objects to the operator's nouns, and the snapshot of a round made of them. Here and nowhere else is
 known where in a Node or Pod they stand."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -10,18 +10,12 @@ from purser.core.dialects import RESOURCES
 from purser.core.kubernetes.times import parsed
 from purser.core.names import INVENTORY_ANNOTATION, KUBELET_ANNOTATION
 from purser.kube import Raw, key_of
+from purser.kube.objects import Node, NodeCondition
+from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, DetailedPod, PodCondition, PodSummary
 from purser.kube.policy_group import DisruptionBudget
 from purser.operator.manifests.objects import CONFIG_MAPS
 from purser.operator.model import AppliedObject, Budget, NodeView, NodeWorkload, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.observing.objects import (
-    ContainerStatus,
-    ObservedCondition,
-    ObservedNode,
-    ObservedPod,
-    OtherPod,
-    Terminated,
-)
 from purser.operator.wording import natural
 
 T = TypeVar("T")
@@ -79,7 +73,7 @@ def keys_of(config_map: Raw) -> tuple[str, ...]:
     return tuple(sorted({**(config_map.get("data") or {}), **(config_map.get("binaryData") or {})}))
 
 
-def node_view(node: ObservedNode) -> NodeView:
+def node_view(node: Node) -> NodeView:
     """What the operator reads of a node."""
     info = node.status.node_info
     annotations = node.metadata.annotations
@@ -99,7 +93,7 @@ def node_view(node: ObservedNode) -> NodeView:
     )
 
 
-def pod_view(pod: ObservedPod) -> OperandPod:
+def pod_view(pod: DetailedPod) -> OperandPod:
     """What the operator reads of an operand's pod. One that is not on a node yet counts for the node that it is for."""
     metadata = pod.metadata
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
@@ -123,7 +117,7 @@ def pod_view(pod: ObservedPod) -> OperandPod:
     )
 
 
-def workload_view(pod: OtherPod) -> NodeWorkload:
+def workload_view(pod: PodSummary) -> NodeWorkload:
     """What the operator reads of somebody else's pod.
 
     A pod with claims of dynamic resource allocation counts as one that uses a GPU, whatever they are for: what a claim
@@ -172,12 +166,12 @@ def _is_gpu(resource: str) -> bool:
     return resource in RESOURCES or resource.startswith(_GPU_PREFIXES)
 
 
-def _asked(pod: OtherPod) -> set[str]:
+def _asked(pod: PodSummary) -> set[str]:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return {name for each in containers for name in (*each.resources.limits, *each.resources.requests)}
 
 
-def _pinned_to(pod: ObservedPod) -> str:
+def _pinned_to(pod: DetailedPod) -> str:
     """The node that the DaemonSet controller made the pod for: it may run nowhere else."""
     terms = pod.spec.affinity.node_affinity.required.node_selector_terms
     fields = (each for term in terms for each in term.match_fields)
@@ -185,20 +179,20 @@ def _pinned_to(pod: ObservedPod) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _holds(condition: str, conditions: tuple[ObservedCondition, ...]) -> bool:
+def _holds(condition: str, conditions: Iterable[PodCondition | NodeCondition]) -> bool:
     return any(each.type == condition and each.status == "True" for each in conditions)
 
 
-def _changed(condition: str, conditions: tuple[ObservedCondition, ...]) -> float:
+def _changed(condition: str, conditions: Iterable[PodCondition | NodeCondition]) -> float:
     return next((parsed(each.last_transition_time) or 0.0 for each in conditions if each.type == condition), 0.0)
 
 
-def _controller(pod: ObservedPod, kind: str) -> str:
+def _controller(pod: DetailedPod, kind: str) -> str:
     owners = pod.metadata.owner_references
     return next((owner.name for owner in owners if owner.controller and owner.kind == kind), "")
 
 
-def _trouble(pod: ObservedPod) -> tuple[str, str]:
+def _trouble(pod: DetailedPod) -> tuple[str, str]:
     """In one word and in a sentence, why a pod does not come to run; empty where nothing is wrong."""
     if pod.status.phase == "Failed":
         return pod.status.reason or "Failed", pod.status.message
@@ -222,7 +216,7 @@ def _container_trouble(status: ContainerStatus) -> tuple[str, str]:
     return waiting.reason, _ending(last) if last is not None else waiting.message
 
 
-def _ending(ended: Terminated) -> str:
+def _ending(ended: ContainerStateTerminated) -> str:
     said = " ".join(ended.message.split())[:MAX_MESSAGE]
     return f"exit code {ended.exit_code}{f': {said}' if said else ''}"
 
@@ -240,7 +234,7 @@ class ObservedState(msgspec.Struct, frozen=True, kw_only=True):
     defined: bool
     """The server has the definition of ClusterPolicy."""
     policies: Store[Any]
-    nodes: Store[ObservedNode]
+    nodes: Store[Node]
     node_views: Store[NodeView]
     pod_views: Store[OperandPod]
     owned: tuple[Store[Raw], ...]

@@ -5,7 +5,7 @@ from tests.unit.operator.world import World
 
 from purser.core.kubernetes.taints import Taint
 from purser.core.kubernetes.times import parsed
-from purser.operator.gates.progress import PATIENCE_S, untolerated
+from purser.operator.gates.progress import PATIENCE_S, untolerated_taint
 from purser.operator.model import NodeView, PatchNode
 from purser.operator.names import LET_IN_ANNOTATION
 from purser.operator.order import Operand
@@ -147,7 +147,7 @@ TOLERATED = [
 @pytest.mark.parametrize(("toleration", "tolerates"), TOLERATED, ids=str)
 def test_taints_are_tolerated_as_the_api_says(toleration: dict[str, str], tolerates: bool) -> None:
     node = NodeView(name="a", taints=(Taint("team", "x", "NoSchedule"),))
-    assert (untolerated(node, [{"tolerations": [toleration]}]) is None) == tolerates
+    assert (untolerated_taint(node, [{"tolerations": [toleration]}]) is None) == tolerates
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_taints_are_tolerated_as_the_api_says(toleration: dict[str, str], tolera
     ],
 )
 def test_some_taints_keep_nobody_away_for_long(taint: Taint) -> None:
-    assert untolerated(NodeView(name="a", taints=(taint,)), [{}]) is None
+    assert untolerated_taint(NodeView(name="a", taints=(taint,)), [{}]) is None
 
 
 def test_only_pods_that_select_the_node_count() -> None:
     node = NodeView(name="a", labels={"kind": "x"}, taints=(Taint("team", "", "NoSchedule"),))
-    assert untolerated(node, [{"nodeSelector": {"kind": "y"}}]) is None
-    assert untolerated(node, [{"nodeSelector": {"kind": "x"}}]) is not None
+    assert untolerated_taint(node, [{"nodeSelector": {"kind": "y"}}]) is None
+    assert untolerated_taint(node, [{"nodeSelector": {"kind": "x"}}]) is not None
 
 
 def test_a_refused_object_is_told_and_the_status_does_not_flap(world: World) -> None:

@@ -20,7 +20,7 @@ from tests.unit.operator.embedded import (
 )
 
 from purser.kube import Client, KubeError, NotFoundError
-from purser.kube.objects import ObjectMeta
+from purser.kube.objects import Identified, ObjectMeta
 from purser.kube.resources import CONFIG_MAPS, NODES, PODS
 from purser.operator.acting import KubeWriter
 from purser.operator.manifests.objects import RUNTIME_CLASSES
@@ -30,7 +30,6 @@ from purser.operator.observing import Observer, kinds
 from purser.operator.observing import observer as module
 from purser.operator.observing.expectations import at_least
 from purser.operator.observing.kinds import DEFINITIONS, RIVALS, is_served
-from purser.operator.observing.objects import Identified
 from purser.operator.policy import CLUSTER_POLICIES
 
 GENERATION = {"metadata": {"name": "p"}, "spec": {"driver": {"version": "1"}}}

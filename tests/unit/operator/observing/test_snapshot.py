@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from purser.kube.objects import ObjectMeta
+from purser.kube.objects import Node, ObjectMeta
 from purser.operator.model import NodeView, ObjectKey, OperandPod
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL
-from purser.operator.observing.objects import ObservedNode
 from purser.operator.observing.views import ObservedState, snapshot_of
 
 
@@ -22,7 +21,7 @@ def known(names: list[str], **others: Any) -> ObservedState:
     return ObservedState(
         defined=True,
         policies={name: {"metadata": {"name": name}} for name in names},
-        nodes={name: ObservedNode(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
+        nodes={name: Node(metadata=ObjectMeta(name=name, resource_version=f"1{name}")) for name in names},
         node_views={name: NodeView(name=name) for name in names},
         pod_views={f"n/{name}": pod(name) for name in names},
         rivals=dict.fromkeys(names),

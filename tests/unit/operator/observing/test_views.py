@@ -5,18 +5,19 @@ import pytest
 
 from purser.core.kubernetes.taints import Taint
 from purser.core.names import INVENTORY_ANNOTATION
+from purser.kube.objects import Node
+from purser.kube.pod_details import DetailedPod, PodSummary
 from purser.kube.policy_group import DisruptionBudget
 from purser.operator.names import DRIVER_CONFIG_LABEL, OPENED_BOOT_ANNOTATION, OPERAND_LABEL, TEMPLATE_LABEL
-from purser.operator.observing.objects import ObservedNode, ObservedPod, OtherPod
 from purser.operator.observing.views import budget_view, node_view, pod_view, workload_view
 
 
 def pod_of(**fields):
-    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, ObservedPod)
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, DetailedPod)
 
 
 def other_pod(**fields):
-    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, OtherPod)
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, **fields}, PodSummary)
 
 
 def status(*, waiting=None, terminated=None, last=None, restarts=0):
@@ -56,7 +57,7 @@ def test_a_node_is_read_with_what_tells_its_pool_and_its_runtime():
             },
         },
     }
-    view = node_view(msgspec.convert(raw, ObservedNode))
+    view = node_view(msgspec.convert(raw, Node))
     assert (view.name, view.uid, view.labels, view.unschedulable) == ("a", "u", {"any": "label"}, True)
     assert (view.os_image, view.kernel, view.runtime) == ("Ubuntu 22.04", "5.15.0", "cri-o://1.30")
     assert (view.boot_id, view.kubelet_version, view.ready) == ("b", "v1.30.1+k3s1", False)

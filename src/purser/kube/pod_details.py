@@ -1,21 +1,19 @@
-"""What the operator reads of nodes, pods and budgets, beyond what other rooms read: slim Structs, for reading only."""
+"""Pods with more, or less, than `purser.kube.objects.Pod` has: slim Structs, for reading only.
+
+`DetailedPod` also has what containers do, which is most of a pod's status: whoever follows all pods of a cluster does
+not pay for it. `PodSummary` has as little of a pod as decides whether its node can be emptied.
+"""
 
 from typing import Any
 
 import msgspec
 
-from purser.kube.objects import MIRROR_POD_ANNOTATION, NodeSpec, ObjectMeta, OwnerReference, ResourceRequirements, Slim
-from purser.kube.resources import NODES, PODS
+from purser.kube.objects import MIRROR_POD_ANNOTATION, ObjectMeta, OwnerReference, ResourceRequirements, Slim
+from purser.kube.resources import PODS
 
 
-class Identified(Slim, frozen=True, gc=False):
-    """An object of which only the identity is of interest."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-class ObservedCondition(Slim, frozen=True, gc=False):
-    """A condition of a node or pod."""
+class PodCondition(Slim, frozen=True, gc=False):
+    """A condition of a pod."""
 
     type: str = ""
     status: str = ""
@@ -24,32 +22,7 @@ class ObservedCondition(Slim, frozen=True, gc=False):
     last_transition_time: str = ""
 
 
-class ObservedNodeInfo(Slim, frozen=True, gc=False):
-    """What kubelet says of its machine."""
-
-    os_image: str = ""
-    kernel_version: str = ""
-    container_runtime_version: str = ""
-    boot_id: str = msgspec.field(default="", name="bootID")
-    kubelet_version: str = ""
-
-
-class ObservedNodeStatus(Slim, frozen=True, gc=False):
-    """What kubelet says of its node."""
-
-    conditions: tuple[ObservedCondition, ...] = ()
-    node_info: ObservedNodeInfo = ObservedNodeInfo()
-
-
-class ObservedNode(Slim, frozen=True, gc=False):
-    """A node."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: NodeSpec = NodeSpec()
-    status: ObservedNodeStatus = ObservedNodeStatus()
-
-
-class PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+class DatedMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     """A pod's identity, and its age."""
 
     creation_timestamp: str = ""
@@ -62,7 +35,7 @@ class ContainerStateWaiting(Slim, frozen=True, gc=False):
     message: str = ""
 
 
-class Terminated(Slim, frozen=True, gc=False):
+class ContainerStateTerminated(Slim, frozen=True, gc=False):
     """How a container ended."""
 
     exit_code: int = 0
@@ -74,7 +47,7 @@ class ContainerState(Slim, frozen=True, gc=False):
     """One of these, or neither where it runs."""
 
     waiting: ContainerStateWaiting | None = None
-    terminated: Terminated | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Slim, frozen=True, gc=False):
@@ -86,13 +59,13 @@ class ContainerStatus(Slim, frozen=True, gc=False):
     last_state: ContainerState = ContainerState()
 
 
-class ObservedPodStatus(Slim, frozen=True, gc=False):
+class DetailedPodStatus(Slim, frozen=True, gc=False):
     """How a pod is doing."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[ObservedCondition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -131,29 +104,29 @@ class Affinity(Slim, frozen=True, gc=False):
     node_affinity: NodeAffinity = NodeAffinity()
 
 
-class ObservedPodSpec(Slim, frozen=True, gc=False):
-    """Where an operand's pod runs, or is to run."""
+class PodLocation(Slim, frozen=True, gc=False):
+    """Where a pod runs, or is to run."""
 
     node_name: str = ""
     affinity: Affinity = Affinity()
 
 
-class ObservedPod(Slim, frozen=True, gc=False):
-    """An operand's pod."""
+class DetailedPod(Slim, frozen=True, gc=False):
+    """A pod, with what its containers do."""
 
-    metadata: PodMeta = PodMeta()
-    spec: ObservedPodSpec = ObservedPodSpec()
-    status: ObservedPodStatus = ObservedPodStatus()
+    metadata: DatedMeta = DatedMeta()
+    spec: PodLocation = PodLocation()
+    status: DetailedPodStatus = DetailedPodStatus()
 
 
-class MirrorMark(Slim, frozen=True, gc=False):
+class MirrorAnnotation(Slim, frozen=True, gc=False):
     """Of a pod's annotations the one that tells a static pod; some of the others are long."""
 
     config: str | None = msgspec.field(default=None, name=MIRROR_POD_ANNOTATION)
 
 
-class OtherMeta(Slim, frozen=True, gc=False):
-    """Identity of a pod that is no operand's."""
+class PodIdentity(Slim, frozen=True, gc=False):
+    """A pod's identity, and who makes it anew."""
 
     name: str = ""
     namespace: str = ""
@@ -161,11 +134,11 @@ class OtherMeta(Slim, frozen=True, gc=False):
     resource_version: str = ""
     deletion_timestamp: str = ""
     labels: dict[str, str] = {}
-    annotations: MirrorMark = MirrorMark()
+    annotations: MirrorAnnotation = MirrorAnnotation()
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class ObservedContainer(Slim, frozen=True, gc=False):
+class ContainerResources(Slim, frozen=True, gc=False):
     """What a container asks for."""
 
     resources: ResourceRequirements = ResourceRequirements()
@@ -177,37 +150,36 @@ class Volume(Slim, frozen=True, gc=False):
     empty_dir: dict[str, Any] | None = None
 
 
-class ResourceClaim(Slim, frozen=True, gc=False):
+class PodResourceClaim(Slim, frozen=True, gc=False):
     """A claim of dynamic resource allocation that a pod names."""
 
     name: str = ""
 
 
-class OtherSpec(Slim, frozen=True, gc=False):
+class PodUsage(Slim, frozen=True, gc=False):
     """Where a pod runs, and what it uses."""
 
     node_name: str = ""
-    containers: tuple[ObservedContainer, ...] = ()
-    init_containers: tuple[ObservedContainer, ...] = ()
+    containers: tuple[ContainerResources, ...] = ()
+    init_containers: tuple[ContainerResources, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    resource_claims: tuple[ResourceClaim, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
-class OtherStatus(Slim, frozen=True, gc=False):
+class PodPhase(Slim, frozen=True, gc=False):
     """How far a pod has come."""
 
     phase: str = ""
-    conditions: tuple[ObservedCondition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
 
 
-class OtherPod(Slim, frozen=True, gc=False):
+class PodSummary(Slim, frozen=True, gc=False):
     """Any pod of the cluster: as little of it as decides whether its node can be emptied."""
 
-    metadata: OtherMeta = OtherMeta()
-    spec: OtherSpec = OtherSpec()
-    status: OtherStatus = OtherStatus()
+    metadata: PodIdentity = PodIdentity()
+    spec: PodUsage = PodUsage()
+    status: PodPhase = PodPhase()
 
 
-OPERATOR_NODES = NODES.as_type(ObservedNode)
-OPERATOR_PODS = PODS.as_type(ObservedPod)
-OTHER_PODS = PODS.as_type(OtherPod)
+DETAILED_PODS = PODS.as_type(DetailedPod)
+POD_SUMMARIES = PODS.as_type(PodSummary)
