@@ -27,8 +27,7 @@ from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
-from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
-from purser.operator.manifests.parts import GPU_DISCOVERY
+from purser.operator.manifests import DEFAULT_LAYOUTS, GPU_DISCOVERY
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 

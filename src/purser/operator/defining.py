@@ -4,7 +4,7 @@ import asyncio
 
 from purser.kube import Client, KubeError, NotFoundError, Raw
 from purser.operator.acting.dry import text_diff
-from purser.operator.manifests.objects import projection
+from purser.operator.manifests import projection
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy.crd import definition
 

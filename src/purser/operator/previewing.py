@@ -13,7 +13,7 @@ from purser.kube.racing import until
 from purser.operator.acting import DryWriter, perform
 from purser.operator.deciding import nodes_to_inspect, reconcile, upgrade_fleet
 from purser.operator.deciding.policies import other_namespace
-from purser.operator.manifests.parts import GPU_DISCOVERY
+from purser.operator.manifests import GPU_DISCOVERY
 from purser.operator.model import Action, Snapshot
 from purser.operator.names import FINALIZER, GROUP, KIND, OPERAND_LABEL, VERSION
 from purser.operator.observing import Observer

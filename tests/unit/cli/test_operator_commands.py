@@ -212,7 +212,7 @@ async def test_without_a_policy_of_the_gpu_operator_import_says_what_to_do(clust
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "events"),
     [
         ("- a\n- b\n", "this is no object"),
         ("a: [", "nvidia.yaml cannot be read"),

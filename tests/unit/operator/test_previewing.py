@@ -47,7 +47,7 @@ def policy(name="policy", **spec):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "says"),
+    ("wanted", "events"),
     [
         (policy(driver={"versoin": "1"}), 'unknown field "spec.driver.versoin"'),
         (policy(driver={"profiles": [{"name": "a", "nodeSelector": {"x": "y"}, "verison": "1"}]}),

@@ -50,7 +50,7 @@ from purser.lab.hollow.node import (
     split_os,
 )
 from purser.lab.kubelet.lease import keep_leases, renew_lease
-from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
+from purser.operator.manifests import DEFAULT_LAYOUTS
 
 _WORKERS = 8
 _GPU_MEMORY_MIB = 80 * 1024

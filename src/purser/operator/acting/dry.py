@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from purser.operator.acting.writer import subject, verb
-from purser.operator.manifests.objects import projection
+from purser.operator.manifests import projection
 from purser.operator.model import (
     Action,
     Adopt,

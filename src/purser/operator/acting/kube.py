@@ -8,7 +8,7 @@ import msgspec
 from purser.kube import Client, InvalidError, NotFoundError, Raw, Resource
 from purser.kube.objects import Identified
 from purser.kube.resources import NODES, PODS
-from purser.operator.manifests.objects import removal
+from purser.operator.manifests import removal
 from purser.operator.model import (
     Action,
     Adopt,

@@ -19,6 +19,6 @@ Not here: manifests, the steps of an upgrade or a MIG change, and any I/O.
 
 from purser.operator.deciding.cleanup import is_clean
 from purser.operator.deciding.reconcile import nodes_to_inspect, reconcile, upgrade_fleet
-from purser.operator.gates.driver_removal import blocked_removals
+from purser.operator.gates import blocked_removals
 
 __all__ = ["blocked_removals", "is_clean", "nodes_to_inspect", "reconcile", "upgrade_fleet"]

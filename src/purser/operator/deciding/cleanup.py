@@ -5,10 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.operator.gates.driver_removal import driver_removals
-from purser.operator.gates.labels import NO_POLICY, is_marked, removal_patch
+from purser.operator.gates import NO_POLICY, driver_removals, is_marked, removal_patch
 from purser.operator.maintenance import is_cordoned_by_purser
-from purser.operator.manifests.objects import removals
+from purser.operator.manifests import removals
 from purser.operator.mig import holds as mig_holds
 from purser.operator.model import Delete, DriverRemoval, NodeView, ObjectKey, PatchNode, Snapshot, merged
 from purser.operator.names import (

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from purser.operator.gates.driver_removal import removal_blocker
-from purser.operator.gates.facts import can_gpus_mig
+from purser.operator.gates import can_gpus_mig, removal_blocker
 from purser.operator.mig import trouble_of
 from purser.operator.model import UNTOLERATED, IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
 from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL

@@ -19,16 +19,23 @@ from purser.operator.deciding.policies import (
     write_status,
 )
 from purser.operator.deciding.status import events_of, gauges_of, status_of
-from purser.operator.gates.assignment import node_assignments, wanted_pools
-from purser.operator.gates.driver_removal import blocked_removals, driver_removals
-from purser.operator.gates.facts import nodes_about_to_lose_gpus
-from purser.operator.gates.labels import changes_pool, gate_patch, gone_patch, stale_validations
-from purser.operator.gates.progress import fails_at, node_progress, outdated_daemonsets
-from purser.operator.gates.progress import missing_pod_fails_at as missing_fails_at
+from purser.operator.gates import (
+    blocked_removals,
+    changes_pool,
+    driver_removals,
+    fails_at,
+    gate_patch,
+    gone_patch,
+    node_assignments,
+    node_progress,
+    nodes_about_to_lose_gpus,
+    outdated_daemonsets,
+    stale_validations,
+    wanted_pools,
+)
+from purser.operator.gates import missing_pod_fails_at as missing_fails_at
 from purser.operator.maintenance import clear_stale_cordon_mark
-from purser.operator.manifests import render
-from purser.operator.manifests.driver_files import config_keys
-from purser.operator.manifests.objects import object_actions
+from purser.operator.manifests import config_keys, object_actions, render
 from purser.operator.mig import MigFleet
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import holds as mig_holds

@@ -6,9 +6,7 @@ from typing import Literal
 
 from purser.core.kubernetes.times import spelled
 from purser.operator.deciding.failing import HANDLING_FAILED, LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
-from purser.operator.gates.driver_removal import removal_blocker
-from purser.operator.gates.facts import has_nfd
-from purser.operator.gates.progress import REASONS, is_unseen
+from purser.operator.gates import REASONS, has_nfd, is_unseen, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand

@@ -31,6 +31,20 @@ from purser.operator.manifests import (
     toolkit,
     validator,
 )
+from purser.operator.manifests.driver_files import config_keys
+from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
+from purser.operator.manifests.objects import (
+    CONFIG_MAPS,
+    MONITORS,
+    OWNED,
+    RUNTIME_CLASSES,
+    SERVICE_MONITORS,
+    object_actions,
+    projection,
+    removal,
+    removals,
+)
+from purser.operator.manifests.parts import GPU_DISCOVERY
 from purser.operator.manifests.toolkit import as_told_apart
 from purser.operator.model import Rendered, RenderInputs
 from purser.operator.policy import ClusterPolicy
@@ -75,4 +89,19 @@ def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
     )
 
 
-__all__ = ["as_told_apart", "render"]
+__all__ = [
+    "CONFIG_MAPS",
+    "DEFAULT_LAYOUTS",
+    "GPU_DISCOVERY",
+    "MONITORS",
+    "OWNED",
+    "RUNTIME_CLASSES",
+    "SERVICE_MONITORS",
+    "as_told_apart",
+    "config_keys",
+    "object_actions",
+    "projection",
+    "removal",
+    "removals",
+    "render",
+]

@@ -9,6 +9,16 @@ its node, written in the same patch as what the step does, so that a change goes
     stopping   it took too long, or its manager was switched off: the request is withdrawn, and the node held until the
                manager's pod that may still be at it has gone
 
+All transitions; ``(none)`` is a node without a change::
+
+    (none)    -> checking, applying
+    checking  -> draining, (none)
+    draining  -> applying, (none)
+    applying  -> stopping, (none)
+    stopping  -> (none)
+
+Straight to ``applying`` goes a node whose record was lost while its worker may be at it.
+
 However it ends (success, an error, a timeout, a label that changed, a manager that was switched off), one write takes
 the record away, lifts the cordon if it is ours, and says how it ended; with the record the pause is over, too.
 

@@ -12,7 +12,7 @@ from purser.kube import Client, Clock, Informer, KubeError, NotFoundError, Raw, 
 from purser.kube.objects import Identified
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES
-from purser.operator.manifests.objects import MONITORS, OWNED
+from purser.operator.manifests import MONITORS, OWNED
 from purser.operator.model import ObjectKey
 from purser.operator.names import NFD_GROUP
 

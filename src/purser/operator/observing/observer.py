@@ -29,7 +29,7 @@ from purser.kube.objects import Node
 from purser.kube.pod_details import DETAILED_PODS
 from purser.kube.policy_group import DisruptionBudget, budgets_resource, policy_version
 from purser.kube.resources import NODES
-from purser.operator.manifests.objects import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
+from purser.operator.manifests import CONFIG_MAPS, MONITORS, OWNED, RUNTIME_CLASSES, SERVICE_MONITORS
 from purser.operator.model import AppliedObject, NodeView, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL
 from purser.operator.observing.expectations import Check, Expectations

@@ -13,7 +13,7 @@ from purser.kube import Raw, key_of
 from purser.kube.objects import Node, NodeCondition
 from purser.kube.pod_details import ContainerStateTerminated, ContainerStatus, DetailedPod, PodCondition, PodSummary
 from purser.kube.policy_group import DisruptionBudget
-from purser.operator.manifests.objects import CONFIG_MAPS
+from purser.operator.manifests import CONFIG_MAPS
 from purser.operator.model import AppliedObject, Budget, NodeView, NodeWorkload, ObjectKey, OperandPod, Snapshot
 from purser.operator.names import DRIVER_CONFIG_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL, OPERAND_LABEL, TEMPLATE_LABEL
 from purser.operator.wording import natural

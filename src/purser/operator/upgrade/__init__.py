@@ -1,7 +1,7 @@
 """The driver upgrade: a state machine over one snapshot of the fleet. It says what to do next, and does nothing.
 
 A node's state stands in its label ``nvidia.com/gpu-driver-upgrade-state``; everything else that must outlive a round is
-an annotation beside it, written in the same patch. A node goes through `State` from top to bottom::
+an annotation beside it, written in the same patch. What each state means, as a rule from top to bottom::
 
     upgrade-required       another driver is due; it waits for its turn (`budget`)
     cordon-required        it is its turn
@@ -11,14 +11,36 @@ an annotation beside it, written in the same patch. A node goes through `State` 
                            with that the new one's time begins (`replacing`)
     validation-required    the new driver is ready, operands come back in order
     uncordon-required, upgrade-done
-    upgrade-failed         before the old driver was touched: given back, tried again later;
+    upgrade-failed         before the old driver was touched: uncordoned, retried later;
                            after: it stays cordoned and counts towards halting the upgrade
+
+All transitions; ``(none)`` is a node without a state::
+
+    (none)                  -> upgrade-required, upgrade-done
+    upgrade-required        -> cordon-required, upgrade-done
+    cordon-required         -> wait-for-jobs-required, pod-deletion-required, pod-restart-required, upgrade-required
+    wait-for-jobs-required  -> pod-deletion-required, pod-restart-required, validation-required, upgrade-required
+    pod-deletion-required   -> pod-restart-required, drain-required, validation-required
+    pod-deletion-required   -> upgrade-failed, upgrade-required
+    drain-required          -> pod-restart-required, validation-required, upgrade-failed, upgrade-required
+    pod-restart-required    -> validation-required, upgrade-failed, upgrade-required
+    pod-restart-required    -> wait-for-jobs-required, pod-deletion-required
+    validation-required     -> uncordon-required, upgrade-failed
+    validation-required     -> wait-for-jobs-required, pod-deletion-required, pod-restart-required
+    uncordon-required       -> upgrade-done
+    upgrade-done            -> upgrade-required
+    upgrade-failed          -> upgrade-done, upgrade-required
+    (any)                   -> (none)
+
+The last where the operator no longer manages the node's driver, or automatic upgrades are off. Back to
+``upgrade-required`` goes a node that is requeued with its old driver; back to where pods leave, one for which yet
+another driver is due.
 
 A node begins, and goes on as long as its old driver is there, only while the DaemonSet of its pool is live as the
 policy says: otherwise it would give up its pods and its driver for the same one.
 
-A node that goes away before its old driver was touched is given back at once (``machine``), and is ``upgrade-required``
-again. So is one that gets a taint which keeps the new driver's pods away, or those of operands that leave for it.
+A node that goes away before its old driver was touched is requeued at once (``machine``). So is one that gets a
+taint which keeps the new driver's pods away, or those of operands that leave for it.
 
 Where the driver stays the same and only its pod's template is another one (priority, tolerations, resources), nobody
 has to leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.

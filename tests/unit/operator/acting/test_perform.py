@@ -96,7 +96,7 @@ async def test_what_a_changing_world_brings_about_is_expected(action, error, exp
 
 
 @pytest.mark.parametrize(
-    ("error", "lasting"),
+    ("error", "permanent"),
     [
         (ForbiddenError(403, "Forbidden", "PodSecurity"), True),
         (InvalidError(422, "Invalid", "spec.x"), True),

@@ -49,7 +49,7 @@ def test_what_a_newer_version_writes_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "says"),
+    ("sections", "events"),
     [
         pytest.param({"driver": {"enabled": "yes"}}, "this is a text, and has to be true or false", id="a wrong type"),
         pytest.param({"driver": {"version": 580.1}}, "has to be a text: write it in quotes", id="no quotes"),

@@ -232,7 +232,7 @@ def test_an_absent_field_means_what_it_meant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "events"),
     [
         ({"driver": {"upgradePolicy": {"maxUnavailable": "0%"}}}, "no node could ever be upgraded"),
         ({"migManager": {"enabled": False, "config": {"default": "all-disabled"}}}, "the MIG manager is disabled:"),

@@ -218,7 +218,7 @@ def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "events"),
     [
         ({"driverType": "vgpu-host-manager"}, "spec.driverType: the whole driver is left out"),
         ({"nodeSelector": {"a": 1}}, "spec.nodeSelector: the whole driver is left out"),
