@@ -51,9 +51,9 @@ Not here: which driver a node should have (``gates``), what it shares with MIG c
 writing (``acting``).
 """
 
-from purser.operator.upgrade.advance import advance, upgrade_status
 from purser.operator.upgrade.budget import unavailable
-from purser.operator.upgrade.plan import UpgradePlan, plan, plan_lines
+from purser.operator.upgrade.fleet import advance, upgrade_status
+from purser.operator.upgrade.planning import UpgradePlan, plan, plan_lines
 from purser.operator.upgrade.states import (
     State,
     UpgradeInputs,

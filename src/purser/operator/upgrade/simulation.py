@@ -13,8 +13,8 @@ from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.names import POOL_LABEL
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import is_canary, is_unavailable, order
+from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.states import (
     UNDER_WAY,
     State,

@@ -7,8 +7,8 @@ import msgspec
 
 from purser.operator.model import NodeProgress, PlannedChanges
 from purser.operator.order import Operand
-from purser.operator.upgrade.advance import advance
 from purser.operator.upgrade.budget import fleet_target, turn
+from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.simulation import PlannedNode, UpgradeSimulation
 from purser.operator.upgrade.states import UpgradeInputs, is_due, is_managed, is_under_way, skip_reason, stale_pod
 from purser.operator.upgrade.writes import trouble_of
