@@ -58,7 +58,7 @@ def is_over(until: float | None, now: float) -> bool:
 ASK_AGAIN_S = 5.0
 """After which time pods that did not leave are asked again."""
 
-UNKNOWN_PODS = "nobody knows yet what runs there"
+UNKNOWN_PODS = "pods on the node are not listed yet"
 
 NodeTexts = dict[str, str | None]
 
@@ -161,7 +161,7 @@ def clear_stale_cordon_mark(node: NodeView) -> PatchNode | None:
     """Takes a void mark away, with whatever else is written; None where there is none."""
     if node.unschedulable or CORDONED_BY_ANNOTATION not in node.annotations:
         return None
-    return PatchNode(node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="its cordon was lifted by others")
+    return PatchNode(node=node.name, annotations={CORDONED_BY_ANNOTATION: None}, why="cordon lifted by somebody else")
 
 
 # --- disruption budgets
@@ -187,12 +187,12 @@ class DisruptionLedger:
             return ""
         concerned = [each for each in self._budgets[workload.namespace] if _covers(each, workload)]
         if len(concerned) > 1:  # the API server refuses these whatever is left
-            return f"is covered by {len(concerned)} disruption budgets: {', '.join(sorted(b.name for b in concerned))}"
+            return f"has {len(concerned)} PodDisruptionBudgets: {', '.join(sorted(b.name for b in concerned))}"
         for budget in concerned:
             if not workload.ready and _counts_without(budget):
                 continue
             if self._left[budget.namespace, budget.name] <= 0:
-                return f"is held by its disruption budget {budget.name}"
+                return f"is protected by PodDisruptionBudget {budget.name}"
             self._left[budget.namespace, budget.name] -= 1
         return ""
 
@@ -230,9 +230,9 @@ class Rules(msgspec.Struct, frozen=True):
     def forbid(self, workload: NodeWorkload) -> str:
         """Why a pod is not evicted, in a sentence's end; empty: it may be."""
         if workload.mirror:
-            return "is a static pod, which nobody can evict"
+            return "is a static pod and cannot be evicted"
         if not workload.controller and not self.force:
-            return "has no controller and would not come back (force is off)"
+            return "has no controller and would not be recreated (force is off)"
         if workload.empty_dir and not self.delete_empty_dir:
             return "has an emptyDir volume that would be lost (deleteEmptyDir is off)"
         return ""
@@ -249,7 +249,7 @@ class EvictionRequest(msgspec.Struct, frozen=True):
         """What keeps a node waiting, in one sentence."""
         if self.staying:
             return some(self.staying, "pod", named=1)
-        return f"waits for {counted(others, 'pod')} to leave"
+        return f"waiting for {counted(others, 'pod')} to terminate"
 
 
 def request_evictions(

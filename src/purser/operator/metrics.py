@@ -53,10 +53,12 @@ class OperatorMetrics:
         self.registry = CollectorRegistry()
         self._gauges = _LeadersGauges()
         self.registry.register(self._gauges)
-        self._rounds = Counter(GAUGE_PREFIX + "reconciliation", "Rounds so far.", registry=self.registry)
-        self._failed = Counter(GAUGE_PREFIX + "reconciliation_failed", "Rounds that failed.", registry=self.registry)
+        self._rounds = Counter(GAUGE_PREFIX + "reconciliation", "Reconciliations.", registry=self.registry)
+        self._failed = Counter(
+            GAUGE_PREFIX + "reconciliation_failed", "Failed reconciliations.", registry=self.registry
+        )
         self._seconds = Histogram(
-            "purser_operator_round_seconds", "How long a round takes, writes included.", registry=self.registry
+            "purser_operator_round_seconds", "Duration of a reconciliation.", registry=self.registry
         )
         self._writes = Counter(
             "purser_operator_writes", "Writes to the API server.", ["verb", "kind"], registry=self.registry

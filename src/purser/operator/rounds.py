@@ -160,7 +160,7 @@ class Rounds:
     def _emit(self, outcome: RoundOutcome) -> None:
         """A thing is said once, and not in each round in which it is so."""
         if outcome.blocked and outcome.blocked != self._blocked:
-            log.warning("Nothing is done", why=outcome.blocked)
+            log.warning("The operator is blocked", why=outcome.blocked)
         self._blocked = outcome.blocked
         for event in outcome.events:
             if event not in self._emitted:

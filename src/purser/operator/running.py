@@ -74,11 +74,11 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
             while observer.missing:
                 await until(observer.ready(), asyncio.sleep(SAY_S))
                 if observer.missing:
-                    log.warning("Not everything is listed yet", missing=observer.missing)
+                    log.warning("Still waiting for initial lists", missing=observer.missing)
             await observer.ready()
             if not await is_namespace(reader, settings.namespace):
-                log.warning("The lease cannot be had", why=no_namespace(settings.namespace))
-            log.info("The cluster is known, the lease is next", namespace=settings.namespace, metrics_port=port)
+                log.warning("The lease's namespace is missing", why=no_namespace(settings.namespace))
+            log.info("Caches are synced, acquiring the lease", namespace=settings.namespace, metrics_port=port)
             on_ready(port)
             await _lead(elector, rounds)
 

@@ -110,7 +110,7 @@ async def test_when_the_time_is_up_what_is_left_is_named_and_the_exit_code_says_
     kept = {"metadata": {"name": "policy", "finalizers": ["foreign.io/keep"]}, "spec": {}}
     await cluster.client.create(CLUSTER_POLICIES, kept)
     code, out, err = await operator(cluster, "uninstall", "--timeout=5")
-    assert (code, out) == (1, "ClusterPolicy policy was asked to go\n")
+    assert (code, out) == (1, "ClusterPolicy policy: deletion requested\n")
     assert "after 5 s still there: " in err
     assert "ClusterPolicy policy, kept by somebody else's finalizer foreign.io/keep" in err
 

@@ -29,7 +29,7 @@ def test_each_pod_counts_against_its_budget() -> None:
     pods = [workload(name, labels={"app": "db"}) for name in "abc"]
     found, staying = asked(*pods, budgets=(budget("db", 2, app="db"),))
     assert found == ["a", "b"]
-    assert staying == ("pod team/c is held by its disruption budget db",)
+    assert staying == ("pod team/c is protected by PodDisruptionBudget db",)
 
 
 def test_a_budget_concerns_its_own_namespace_and_labels_only() -> None:
@@ -84,13 +84,13 @@ def test_a_pod_that_is_not_ready_and_goes_by_itself_takes_nothing_from_its_budge
 
 def test_two_budgets_on_one_pod_are_named_because_the_server_refuses_these() -> None:
     _, staying = asked(workload("a"), budgets=(budget("y", 5), budget("x", 5)))
-    assert staying == ("pod team/a is covered by 2 disruption budgets: x, y",)
+    assert staying == ("pod team/a has 2 PodDisruptionBudgets: x, y",)
 
 
 def test_a_budget_that_is_not_understood_protects() -> None:
     odd = Budget(namespace="team", name="odd", selector={"matchExpressions": [{"key": "a", "operator": "Gt"}]})
     _, staying = asked(workload("a"), budgets=(odd,))
-    assert staying == ("pod team/a is held by its disruption budget odd",)
+    assert staying == ("pod team/a is protected by PodDisruptionBudget odd",)
 
 
 def test_nobody_dies_for_a_node_that_is_not_emptied() -> None:

@@ -12,7 +12,7 @@ from purser.operator.upgrade import is_blocked_by_taint
 from purser.operator.upgrade import trouble_of as upgrade_trouble_of
 from purser.operator.wording import some
 
-LAYOUT_REASONS = ("MigChangeFailed", "MigNotPossible")
+LAYOUT_REASONS = ("MigChangeFailed", "MIGUnsupported")
 """The node's GPUs are not cut as somebody asked: they work, and the node may be complete all the same."""
 
 HANDLING_FAILED = "HandlingFailed"
@@ -60,13 +60,11 @@ def _blockers(progress: NodeProgress, refused: Mapping[ObjectKey, str]) -> Itera
         yield FailingNode(name=name, reason="WriteRefused", message=message)
     if progress.presence.users:
         using = some(progress.presence.users, "pod", named=1)
-        message = f"nobody sees its GPUs any more, though pod {using} uses one: they count as gone once no pod does"
-        yield FailingNode(name=name, reason="GpusNotSeen", message=message)
+        message = f"GPUs no longer detected, but pod {using} still uses one: its operands stay until no pod does"
+        yield FailingNode(name=name, reason="GPUsMissing", message=message)
     if removal is not None and removal.stays and removal.users:
-        message = (
-            f"it is to leave, but {removal_blocker(removal)}: it goes once no pod does, and nobody is evicted for that"
-        )
-        yield FailingNode(name=name, operand=Operand.DRIVER, reason="DriverHeld", message=message)
+        message = f"driver removal blocked: {removal_blocker(removal)}; pods are not evicted for it"
+        yield FailingNode(name=name, operand=Operand.DRIVER, reason="DriverInUse", message=message)
 
 
 def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: bool) -> Iterator[FailingNode]:
@@ -74,14 +72,14 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
     if progress.obstacle and progress.pod_of(Operand.DRIVER) is None:
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="NoDriver", message=progress.obstacle)
     elif progress.obstacle:
-        message = f"it keeps the driver that it has, and gets no other: {progress.obstacle}"
-        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="NoNewDriver", message=message)
+        message = f"driver not upgraded: {progress.obstacle}"
+        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="DriverVersionBlocked", message=message)
     if message := upgrade_trouble_of(node):
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="UpgradeFailed", message=message)
     if not node.ready:
-        yield FailingNode(name=node.name, reason="NodeNotReady", message="kubelet does not say that it is ready")
+        yield FailingNode(name=node.name, reason="NodeNotReady", message="kubelet does not report Ready")
     if upgrades_drivers and is_blocked_by_taint(progress):
-        message = f"it keeps the driver that it has, and gets no other: {progress.untolerated}"
+        message = f"driver not upgraded: {progress.untolerated}"
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=UNTOLERATED, message=message)
     for operand, on_node in progress.operands.items():
         if on_node.state == "failing":
@@ -89,7 +87,7 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
     if message := trouble_of(node):
         yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigChangeFailed", message=message)
     if has_mig_manager and (message := _impossible_layout(progress)):
-        yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigNotPossible", message=message)
+        yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MIGUnsupported", message=message)
 
 
 def _impossible_layout(progress: NodeProgress) -> str:
@@ -101,8 +99,8 @@ def _impossible_layout(progress: NodeProgress) -> str:
     if profile in _UNCUT:
         return ""
     if can is False:
-        return f"{asks}, and its GPUs cannot MIG"
+        return f"{asks}, but its GPUs do not support MIG"
     others = (each.state for each in progress.operands.values())
     if can is None and not progress.mig_capable and all(state == "ready" for state in others):
-        return f"{asks}, and nobody tells whether its GPUs can MIG: if they can, set the label {MIG_CAPABLE_LABEL}=true"
+        return f"{asks}, but it is unknown whether its GPUs support MIG: if so, set label {MIG_CAPABLE_LABEL}=true"
     return ""

@@ -92,7 +92,7 @@ class _Search(Generic[T]):
 
     def _isolated_node(self, name: str) -> IsolatedNode:
         error = self._blamed.get(name)
-        why = "Purser fails on some nodes and has not found out yet whether this is one of them"
+        why = "internal error on some nodes, not known yet whether on this one"
         if error is not None:
-            why = brief(f"Purser failed on it and leaves it as it is: {type(error).__name__}: {error}")
+            why = brief(f"internal error, node left unchanged: {type(error).__name__}: {error}")
         return IsolatedNode(node=self._nodes[name], why=why, error=error, driver_is_ready=name in self._ready)

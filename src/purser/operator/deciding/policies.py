@@ -57,7 +57,7 @@ def _version(raw: Raw) -> str:
 
 def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicyStatus:
     """Of a policy that is not the active one."""
-    message = f"ClusterPolicy {active} is older and the only one that counts: delete either"
+    message = f"ClusterPolicy {active} is older and active: delete one of them"
     old, generation = old_status(raw), generation_of(raw)
     ready = condition(READY, False, "Ignored", message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
@@ -95,7 +95,7 @@ def owners_of(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
 
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:
     """Of an active policy that cannot be read: everything stays as it was, and the rest of the status, too."""
-    message = f"{problem}. Until this is mended everything stays as it is{_interrupted_nodes(snapshot)}"
+    message = f"{problem}. Nothing changes until this is fixed{_interrupted_nodes(snapshot)}"
     return _stopped(snapshot, raw, "InvalidSpec", message)
 
 
@@ -103,7 +103,7 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
     """Of an active policy while NVIDIA's operator is at work: two that write the same labels would undo each other."""
     names = " ".join(snapshot.rivals)
     message = (
-        f"another operator is at work on these nodes: nothing is written as long as there is {names}"
+        f"another operator manages these nodes: nothing is written while there is {names}"
         f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
     )
     return _stopped(snapshot, raw, "AnotherOperator", message)
@@ -128,7 +128,7 @@ def _interrupted_nodes(snapshot: Snapshot) -> str:
     ]
     if not names:
         return ""
-    return f"; in the middle of a change, and cordoned or paused, stay nodes: {some(sorted(names, key=natural))}"
+    return f"; nodes left cordoned or paused in the middle of a change: {some(sorted(names, key=natural))}"
 
 
 def _stopped(snapshot: Snapshot, raw: Raw, reason: str, message: str) -> ClusterPolicyStatus:

@@ -144,7 +144,7 @@ def _upgrade_fleet(snapshot: Snapshot) -> UpgradeInputs | str:
     if chosen.policy is None:
         return f"ClusterPolicy {name_of(chosen.raw)}: {chosen.problem}"
     if snapshot.rivals:
-        return f"another operator is at work, so that nothing is written: {', '.join(snapshot.rivals)}"
+        return f"another operator manages these nodes, nothing is written: {', '.join(snapshot.rivals)}"
     return _fleet(view_of(snapshot, chosen))
 
 
@@ -311,7 +311,7 @@ def _about_others(snapshot: Snapshot, chosen: Chosen) -> Iterator[Action]:
         yield from write_status(raw, ignored_status(snapshot, raw, active))
     for raw in chosen.leaving:
         yield from write_status(
-            raw, leaving_status(snapshot, raw, f"it goes once ClusterPolicy {active} has taken over")
+            raw, leaving_status(snapshot, raw, f"deleted once ClusterPolicy {active} has taken over")
         )
     yield from released(snapshot, chosen)
 
@@ -339,9 +339,9 @@ def _other_operator(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
 
 def _remove_everything(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     """No policy is left: everything goes, and at last the finalizers of those that wait for that."""
-    message = "it goes once nothing of the stack is left: neither objects, nor their pods, nor labels of nodes"
+    message = "waiting until all objects, pods and node labels of the stack are removed"
     if held := blocked_removals(snapshot):
-        message = f"drivers go last, and it waits for {some(held, 'node', named=1)}; nobody is evicted for that"
+        message = f"drivers are removed last, waiting for {some(held, 'node', named=1)}; pods are not evicted"
     statuses = [each for raw in chosen.leaving for each in write_status(raw, leaving_status(snapshot, raw, message))]
     actions: tuple[Action, ...] = (*cleanup(snapshot), *statuses)
     if is_clean(snapshot):

@@ -139,8 +139,8 @@ def _ready(
 ) -> Condition:
     wanted = counts.total - counts.excluded
     if not wanted:
-        return _condition(snapshot, policy, READY, True, "NoGPUNodes", "there is no GPU node")
-    message = f"{counts.ready} of {wanted} GPU nodes are complete"
+        return _condition(snapshot, policy, READY, True, "NoGPUNodes", "no GPU nodes")
+    message = f"{counts.ready} of {wanted} GPU nodes are ready"
     if counts.ready == wanted and progressing.reason in ROLLING:
         return _condition(snapshot, policy, READY, False, progressing.reason, f"{message}; {progressing.message}")
     if counts.ready == wanted:
@@ -156,7 +156,7 @@ def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
                 yield f"node {progress.node.name}: {operand}: {on_node.message or on_node.reason}"
         if progress.driver_removal is not None:
             message = f": {removal_blocker(progress.driver_removal)}" if progress.driver_removal.stays else ""
-            yield f"node {progress.node.name}: its driver is to leave{message}"
+            yield f"node {progress.node.name}: driver is being removed{message}"
 
 
 def _progressing(
@@ -174,13 +174,13 @@ def _progressing(
     outdated = sorted(_outdated(node_progress, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
     unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unseen(obj))
     if outdated:
-        message = f"being updated: {', '.join(outdated)}"
+        message = f"updating: {', '.join(outdated)}"
         message = _with_upgrade(message, upgrade) if Operand.DRIVER in outdated else message
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", message)
     if unseen:
         return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"not rolled out yet: {', '.join(unseen)}")
     if upgrade.in_progress and not upgrade.halted:
-        message = _with_upgrade(f"nodes whose driver is being upgraded: {upgrade.in_progress}", upgrade)
+        message = _with_upgrade(f"driver upgrades in progress: {upgrade.in_progress}", upgrade)
         return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", message)
     if mig_waits:
         message = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural)], "node", named=1)
@@ -217,7 +217,7 @@ def _degraded(
 ) -> Condition:
     if upgrade.halted:
         first = next((each.message for each in failing if each.reason == "UpgradeFailed"), "")
-        message = ": ".join(filter(None, (f"no further node begins: {upgrade.halt_reason}", first)))
+        message = ": ".join(filter(None, (f"no further upgrade starts: {upgrade.halt_reason}", first)))
         return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", message)
     if snapshot.refusals:
         refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))
@@ -226,7 +226,7 @@ def _degraded(
     if failing:
         message = some([sentence(each) for each in failing], "node", named=1)
         return _condition(snapshot, policy, DEGRADED, True, "NodesFailing", message)
-    return _condition(snapshot, policy, DEGRADED, False, "NothingFails", "")
+    return _condition(snapshot, policy, DEGRADED, False, "NoFailures", "")
 
 
 def _condition(

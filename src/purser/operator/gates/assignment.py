@@ -38,12 +38,11 @@ from purser.operator.wording import natural
 MAX_NAME = 40
 _HASH = 8
 UNKNOWN_OS = (
-    "its operating system is not known, so no driver image fits: install node-feature-discovery, enable spec.discovery,"
+    "unknown operating system, no driver image matches: install node-feature-discovery, enable spec.discovery,"
     " or set the label nvidia.com/gpu.deploy.driver=false and install the driver on the node"
 )
 UNKNOWN_MODEL = (
-    "its GPU's model is not known yet, and which driver it gets depends on that: it waits for the pod of"
-    " purser-gpu-discovery on it"
+    "GPU model not known yet, and its driver depends on that: waiting for the pod of purser-gpu-discovery on it"
 )
 
 
@@ -103,9 +102,9 @@ def requirement_obstacle(node: NodeView, version: str, requirements: Collection[
 def _problem(version: str, requirement: DriverRequirement) -> str:
     numbers = _numbers(version)
     if numbers is None:
-        return "has no version that a requirement could be compared with, give spec.driver.version"
+        return "cannot be compared with the requirements, set spec.driver.version"
     if requirement.minimum and numbers < (_numbers(requirement.minimum) or ()):
-        return f"is older than {requirement.minimum}, which this node needs at least"
+        return f"is older than {requirement.minimum}, the minimum for this node"
     for excluded in requirement.excluded:
         beginning = _numbers(excluded) or ()
         if numbers[: len(beginning)] == beginning:

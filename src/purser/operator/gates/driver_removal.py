@@ -53,11 +53,11 @@ def blocked_removals(snapshot: Snapshot) -> tuple[str, ...]:
 def removal_blocker(driver_removal: DriverRemoval) -> str:
     """Who still needs a driver, in one sentence; empty: nobody."""
     if driver_removal.users is None:
-        return "its pods are not known yet"
+        return "its pods are not listed yet"
     if driver_removal.users:
         return some([f"pod {user} uses its GPU" for user in driver_removal.users], "pod", named=1)
     needing = ", ".join(driver_removal.operands)
-    return f"these need the driver and are still there: {needing}" if needing else ""
+    return f"operands still using the driver: {needing}" if needing else ""
 
 
 def _without_driver(snapshot: Snapshot, chosen: Chosen) -> Iterable[NodeView]:

@@ -60,7 +60,7 @@ def gate_patch(progress: NodeProgress, pause: str | None, daemon_sets: Collectio
     # While GPUs are only missing the facts stay: the node's pool may depend on them.
     if progress.presence.state == "present" and contradicts_nfd(node):
         annotations[NODE_FACTS_ANNOTATION] = None
-    return PatchNode(node=node.name, labels=labels, annotations=annotations, why="operands by what is ready")
+    return PatchNode(node=node.name, labels=labels, annotations=annotations, why="operand gates")
 
 
 def gone_patch(node: NodeView) -> PatchNode:
@@ -74,7 +74,7 @@ def gone_patch(node: NodeView) -> PatchNode:
         labels=labels,
         annotations={**patch.annotations, **old},
         unschedulable=patch.unschedulable,
-        why="its GPUs are gone",
+        why="GPUs are gone",
     )
 
 

@@ -39,12 +39,12 @@ from purser.operator.policy.spec import ClusterPolicySpec
 
 PATIENCE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
-NO_POD = "it has no pod yet; if that lasts, its pods find no room there, or the DaemonSet controller does not run"
+NO_POD = "no pod yet; if this lasts, check the node's free resources and the DaemonSet controller"
 NO_CONFIG = (
-    "its driver waits for a ConfigMap that is not in the operator's namespace: driver.kernelModuleConfig, repoConfig or"
-    " certConfig names it"
+    "a ConfigMap is missing in the operator's namespace: the one that driver.kernelModuleConfig, repoConfig or"
+    " certConfig names"
 )
-STILL_GOING = "its old pod has not gone yet"
+STILL_GOING = "its old pod is still terminating"
 REASONS = ("NoPod", UNTOLERATED)
 
 _PASSING = "node.kubernetes.io/"
@@ -87,7 +87,7 @@ def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, 
     """How an operand is that was let in and has no pod."""
     taint = untolerated_taint(progress.node, manifests.pods.get(operand.value, ()))
     if taint is not None:
-        message = f"its pods do not tolerate {_to_be_mended(taint)}"
+        message = f"pods do not tolerate {_to_be_mended(taint)}"
         return OperandOnNode(operand=operand, state="failing", reason=UNTOLERATED, message=message)
     still = any(pod.operand == operand for pod in progress.pods)
     awaits = operand is Operand.DRIVER and progress.pool is not None and not progress.driver_template.hash
@@ -264,16 +264,16 @@ def _without_label(progress: NodeProgress, operand: Operand, lacking: list[Opera
         return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=progress.obstacle)
     if operand is Operand.DRIVER and progress.waits:
         return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=progress.waits)
-    message = f"it waits for {', '.join(lacking)}" if lacking else "it starts next"
+    message = f"waiting for {', '.join(lacking)}" if lacking else "starting"
     if progress.driver_removal is not None:
-        message = "it waits until the node's former driver is removed"
+        message = "waiting for the removal of the former driver"
     return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
 
 
 def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
         if pod.operand == Operand.VALIDATOR and progress.validation_is_stale:
-            return "progressing", "DriverIsNewer", "its driver is newer than its validation"
+            return "progressing", "ValidationOutdated", "its driver is newer than its validation"
         return "ready", "", ""
     if not progress.node.ready:
         return "failing", "NodeNotReady", "the node is not ready"

@@ -81,7 +81,7 @@ def _leaders(gauge: Gauge) -> str:
     return f"max by (namespace, job) ({GAUGE_PREFIX}{gauge})"
 
 
-# An upgrade may take days, and the stack is not ready for as long. One that goes on, or waits for its turn, is no
+# An upgrade may take days, and the stack is not ready for as long. One that goes on, or queued for upgrade, is no
 # failure; one that failed somewhere has an alert of its own, and so has one that gets nowhere.
 _UPGRADING = (
     f"({_leaders(Gauge.UPGRADES_IN_PROGRESS)} > 0 or ({_leaders(Gauge.UPGRADES_PENDING)} > 0"

@@ -99,9 +99,9 @@ def stop(progress: NodeProgress, fleet: MigFleet, change: MigChange, why: str) -
         return end(progress, FAILED, why, change)
     stopping = msgspec.structs.replace(change, step="stopping", since=fleet.now, why=why, pods=pods)
     annotations = record(stopping) | {MIG_WANTED_ANNOTATION: None}
-    made = patch(progress.node, f"{why}: its MIG manager is stopped", annotations=annotations)
+    made = patch(progress.node, f"{why}: stopping the MIG manager", annotations=annotations)
     return to(
-        made, node_event(progress.node, f"MIG layout {change.profile}: {why}: its MIG manager is stopped", warning=True)
+        made, node_event(progress.node, f"MIG layout {change.profile}: {why}: stopping the MIG manager", warning=True)
     )
 
 
@@ -116,7 +116,7 @@ def stopping(progress: NodeProgress, change: MigChange) -> NodeStep:
     deletions = tuple(
         DeletePod(pod, f"it may still apply a MIG layout: {change.why}") for pod in there if not pod.terminating
     )
-    return NodeStep(deletions=deletions, waits=f"waits for the MIG manager's pod {there[0].name} to go")
+    return NodeStep(deletions=deletions, waits=f"waiting for MIG manager pod {there[0].name} to terminate")
 
 
 # --- steps
@@ -134,7 +134,7 @@ def next_step(
         return _without_record(progress, fleet)
     if is_to_come(change.since, fleet.now):
         annotations = following(change, change.step, fleet.now)
-        return to(patch(progress.node, "its time begins to count", annotations=annotations))
+        return to(patch(progress.node, "timeout started", annotations=annotations))
     if change.step == "stopping":
         return stopping(progress, change)
     if change.step == "applying":
@@ -142,7 +142,7 @@ def next_step(
     if not is_managed(progress, fleet.spec):
         return end(progress, FAILED, MANAGER_GONE, change)
     if wanted_profile(progress, fleet.spec) != change.profile:
-        return abandon(progress, f"MIG layout {change.profile} is wanted no more")
+        return abandon(progress, f"MIG layout {change.profile} is no longer requested")
     if change.step == "checking":
         return _check(progress, fleet, change, may_empty)
     return _drain(progress, fleet, change, ledger)
@@ -165,20 +165,20 @@ def _without_record(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     node, lost = progress.node, lost_change(progress.node, fleet.now)
     if lost is not None:
         annotations = record(lost) | claim(node, Cordoner.MIG)
-        why = "the record of its change is written anew: its worker may be at it"
+        why = "lost record of the MIG change restored: the worker may be applying it"
         return to(patch(node, why, annotations=annotations, unschedulable=True))
     if is_under_way(node):
         unread = MigChange.begun(progress, wanted_profile(progress, fleet.spec), fleet.now)
-        return end(progress, FAILED, "what was written of its change cannot be read", unread)
+        return end(progress, FAILED, "the record of the MIG change cannot be decoded", unread)
     if is_cordoned_by(node, Cordoner.MIG) or MIG_WANTED_ANNOTATION in node.annotations:
-        return to(given_back(node, "the record of its change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
+        return to(given_back(node, "the record of the MIG change is gone", {}, {MIG_WANTED_ANNOTATION: None}))
     return _idle(progress, fleet)
 
 
 def _idle(progress: NodeProgress, fleet: MigFleet) -> NodeStep:
     profile = wanted_profile(progress, fleet.spec)
     if not profile and progress.node.labels.get(MIG_STATE_LABEL) == FAILED:
-        return to(patch(progress.node, "what failed is wanted no more", labels=state_label(None)))
+        return to(patch(progress.node, "what failed is no longer requested", labels=state_label(None)))
     if not profile or not is_managed(progress, fleet.spec):
         return NodeStep()
     known = result_now(progress, profile)
@@ -206,11 +206,11 @@ def _begin(progress: NodeProgress, fleet: MigFleet, profile: str) -> NodeStep:
 
 def _not_yet(progress: NodeProgress, fleet: MigFleet) -> str:
     if not progress.node.ready:
-        return "it is NotReady"
+        return "node is NotReady"
     if progress.node.name in fleet.busy:
-        return "a driver upgrade is under way there"
+        return "a driver upgrade is in progress on the node"
     if progress.untolerated:
-        return f"operands that are paused for it would not come back: {progress.untolerated}"
+        return f"paused operands would not come back: {progress.untolerated}"
     if progress.operands[Operand.MIG_MANAGER].state != "ready":
         return "its MIG manager is not ready"
     driver = progress.pod_of(Operand.DRIVER)
@@ -228,14 +228,14 @@ def _check(progress: NodeProgress, fleet: MigFleet, change: MigChange, may_empty
     if result is None:
         until = deadline(change.since, fleet.spec.apply_timeout_seconds)
         if is_over(until, fleet.now):
-            return end(progress, FAILED, "its MIG worker does not answer", change)
-        return NodeStep(waits="waits for its MIG worker", until=until)
+            return end(progress, FAILED, "the MIG worker does not respond", change)
+        return NodeStep(waits="waiting for the MIG worker", until=until)
     if result.error:
         return end(progress, FAILED, result.error)
     if not result.differs:
-        return end(progress, SUCCESS, "the layout is there already")
+        return end(progress, SUCCESS, "the layout is already applied")
     if _is_outdated(progress, fleet, change):
-        return abandon(progress, "the node is not any more as it was when its layout was compared")
+        return abandon(progress, "the node changed since its layout was compared")
     if node.name not in may_empty:
         return NodeStep(
             waits=fleet.no_room, events=(node_event(node, f"MIG layout {change.profile} waits: {fleet.no_room}"),)
@@ -281,7 +281,7 @@ def _users_of_gpus(progress: NodeProgress, fleet: MigFleet, ledger: DisruptionLe
     leaving = request_evictions(pods, fleet.rules, ledger, "MIG change") if pods else EvictionRequest()
     if pods:
         return NodeStep(evictions=leaving.evictions, waits=leaving.describe(len(pods)))
-    return NodeStep(waits=f"waits for the operand's pod {operands[0]} to leave") if operands else None
+    return NodeStep(waits=f"waiting for operand pod {operands[0]} to terminate") if operands else None
 
 
 def _apply(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> NodeStep:
@@ -293,8 +293,8 @@ def _apply(progress: NodeProgress, fleet: MigFleet, change: MigChange) -> NodeSt
     timeout = fleet.spec.apply_timeout_seconds
     until = deadline(change.since, timeout)
     if is_over(until, fleet.now):
-        return stop(progress, fleet, change, f"it was not applied within {timeout} s")
-    return NodeStep(waits="waits for its MIG worker to apply the layout", until=until)
+        return stop(progress, fleet, change, f"not applied within {timeout} s")
+    return NodeStep(waits="waiting for the MIG worker to apply the layout", until=until)
 
 
 # --- the fleet

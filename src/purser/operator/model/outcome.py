@@ -32,15 +32,15 @@ class Gauge(StrEnum):
 
 GAUGE_HELP = {
     Gauge.GPU_NODES: "Nodes with a GPU.",
-    Gauge.RECONCILIATION: "1: everything is ready; 0: not yet; -1: no ClusterPolicy to act on; -2: a round failed.",
-    Gauge.LAST_SUCCESS: "When a round last found everything ready.",
+    Gauge.RECONCILIATION: "1: everything is ready; 0: not yet; -1: no ClusterPolicy to act on; -2: failed.",
+    Gauge.LAST_SUCCESS: "Unix time of the last reconciliation that found everything ready.",
     Gauge.HAS_NFD_LABELS: "Whether a node carries labels of node-feature-discovery.",
-    Gauge.AUTO_UPGRADE: "Whether drivers are upgraded without being asked.",
+    Gauge.AUTO_UPGRADE: "Whether automatic driver upgrades are enabled.",
     Gauge.UPGRADES_IN_PROGRESS: "Nodes whose driver is being upgraded.",
-    Gauge.UPGRADES_DONE: "Nodes with the driver that they should have.",
+    Gauge.UPGRADES_DONE: "Nodes whose driver is up to date.",
     Gauge.UPGRADES_FAILED: "Nodes whose driver upgrade failed.",
-    Gauge.UPGRADES_AVAILABLE: "Free slots: how many more nodes may have their driver upgraded now.",
-    Gauge.UPGRADES_PENDING: "Nodes that wait for their driver upgrade.",
+    Gauge.UPGRADES_AVAILABLE: "Nodes that may start a driver upgrade now.",
+    Gauge.UPGRADES_PENDING: "Nodes waiting for a driver upgrade.",
 }
 
 

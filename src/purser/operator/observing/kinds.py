@@ -58,7 +58,7 @@ async def is_namespace(client: Client, name: str) -> bool:
     except NotFoundError:
         return False
     except KubeError as error:
-        log.warning("A namespace cannot be read, and counts as there", namespace=name, error=str(error))
+        log.warning("Cannot read a namespace, assuming that it exists", namespace=name, error=str(error))
     return True
 
 
@@ -120,7 +120,7 @@ async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock
             await look()
             looked.set()
         except KubeError as error:
-            log.warning("It cannot be told what is installed, and is looked for again", error=str(error))
+            log.warning("Cannot determine what is installed, retrying", error=str(error))
         await clock.sleep(LOOK_S if looked.is_set() else RETRY_S)
 
 
@@ -152,7 +152,7 @@ async def _look(client: Client, resource: Resource[Any], otherwise: bool) -> boo
     try:
         return await is_served(client, resource)
     except KubeError as error:
-        log.warning("It cannot be told whether a kind is served", resource=resource.plural, error=str(error))
+        log.warning("Cannot determine whether a kind is served", resource=resource.plural, error=str(error))
         return otherwise
 
 

@@ -255,10 +255,8 @@ class Observer:
         """Those that cannot be read are told; discovery writes them anew in a while."""
         text = node.metadata.annotations.get(NODE_FACTS_ANNOTATION)
         if text and decode_facts(text) is None:
-            message = (
-                f"What discovery saw of the node does not count: annotation {NODE_FACTS_ANNOTATION} cannot be read"
-            )
-            log.warning("A node's facts do not count", node=node.metadata.name)
+            message = f"ignoring invalid node facts: annotation {NODE_FACTS_ANNOTATION} cannot be read"
+            log.warning("Ignoring invalid node facts", node=node.metadata.name)
             self._client.failures.malformed(NODES, node, message)
 
     async def _takes_node_features(self) -> None:
@@ -281,7 +279,7 @@ class Observer:
                 return await policy_version(self._client)
             except KubeError as error:
                 self._no_version = error
-                log.warning("The API server's version cannot be read and is asked again", error=str(error))
+                log.warning("Cannot read the API server's version, retrying", error=str(error))
                 await self._clock.sleep(1.0)
 
     def _follow(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> asyncio.Event:

@@ -98,4 +98,4 @@ def _decoded(raw: Raw) -> tuple[ClusterPolicy | None, str]:
         return None, str(error)
 
 
-UNDEFINED = f"the cluster has no definition of {KIND}: purser operator crd --apply makes it"
+UNDEFINED = f"there is no CustomResourceDefinition of {KIND}: run purser operator crd --apply"

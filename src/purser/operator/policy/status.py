@@ -96,7 +96,7 @@ class UpgradeStatus(Section, frozen=True, kw_only=True):
     in_progress: int = 0
     """Nodes under way."""
     done: int = 0
-    """Nodes with the driver that they should have."""
+    """Nodes whose driver is up to date."""
     failed: int = 0
     """Nodes that failed."""
     skipped: int = 0

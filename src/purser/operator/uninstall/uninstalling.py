@@ -117,7 +117,7 @@ class _Uninstall:
         self._elector = elector
         self._writer = KubeWriter(client, observer)
         self._say = say
-        self.what_is_left = "nothing is known of the cluster yet"
+        self.what_is_left = "the cluster is not listed yet"
         """In one sentence."""
         self._said: list[str] = []
         self._say_next = 0.0
@@ -152,7 +152,7 @@ class _Uninstall:
 
     def _tell(self, left: list[str]) -> None:
         """What is waited for; not what takes moments, and nothing twice in a row."""
-        who = "this command cleans up" if self._elector.is_leader else "the operator that runs is waited for"
+        who = "this command cleans up" if self._elector.is_leader else "waiting for the running operator"
         self.what_is_left = f"{'; '.join(left)} ({who})"
         if left != self._said and _now() >= self._say_next:
             for line in left:
@@ -193,7 +193,7 @@ class _Uninstall:
                 continue
             try:
                 await self._client.delete(CLUSTER_POLICIES, metadata["name"], uid=metadata["uid"])
-                self._say(f"ClusterPolicy {metadata['name']} was asked to go")
+                self._say(f"ClusterPolicy {metadata['name']}: deletion requested")
             except NotFoundError:
                 log.debug("A policy went by itself", policy=metadata["name"])
 

@@ -3,7 +3,7 @@
 A node's state stands in its label ``nvidia.com/gpu-driver-upgrade-state``; everything else that must outlive a round is
 an annotation beside it, written in the same patch. What each state means, as a rule from top to bottom::
 
-    upgrade-required       another driver is due; it waits for its turn (`budget`)
+    upgrade-required       another driver is due; it queued for upgrade (`budget`)
     cordon-required        it is its turn
     wait-for-jobs-required, pod-deletion-required, drain-required
                            cordoned; pods leave by eviction (`machine`); the old driver is untouched

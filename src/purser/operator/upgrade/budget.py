@@ -102,19 +102,19 @@ def hold(fleet: UpgradeInputs) -> CanaryHold:
     canaries = [each for each in fleet.node_progress if is_managed(each) and is_canary(each, fleet)]
     for each in fleet.isolated:
         if _is_selected(each.node, fleet):
-            return CanaryHold(f"the canary {each.node.name} is left out: {each.why}")
+            return CanaryHold(f"the canary {each.node.name} is excluded from this round: {each.why}")
     given_up = [each for each in canaries if is_resumed(each, fleet) and stale_pod(each) is None and _is_unwell(each)]
     counted = [each for each in canaries if each not in given_up and not (stale_pod(each) and skip_reason(each))]
     if not counted and given_up:
         return CanaryHold()
     if not counted:
-        return CanaryHold("there is no canary node that could go first" if canaries else "no GPU node is a canary")
+        return CanaryHold("no canary node can be upgraded" if canaries else "no GPU node matches canary.nodeSelector")
     unwell = sorted((each.node.name for each in counted if not _has_done_well(each)), key=natural)
     if unwell:
-        return CanaryHold(f"the canary {unwell[0]} has not done well yet")
+        return CanaryHold(f"the canary {unwell[0]} is not healthy yet")
     # A time that is still to come counts as now: it would never run out.
     until = max(min(step_start(each.node) or 0.0, fleet.now) for each in counted) + fleet.policy.canary.soak_seconds
-    return CanaryHold("the canaries are being watched for a while", until) if fleet.now < until else CanaryHold()
+    return CanaryHold("the canaries' soak time is running", until) if fleet.now < until else CanaryHold()
 
 
 def _is_unwell(progress: NodeProgress) -> bool:
@@ -184,13 +184,13 @@ def _is_worse(progress: NodeProgress) -> bool:
 
 
 def halt(fleet: UpgradeInputs) -> str:
-    """Why no further node begins: too many whose new driver does not work. Empty: the upgrade goes on."""
+    """Why no further upgrade starts: too many whose new driver does not work. Empty: the upgrade goes on."""
     bad = {each.node.name for each in regressions(fleet)}
     bad |= {each.node.name for each in fleet.isolated if may_have_failed(each, fleet)}
     if not fleet.policy.halt_after_failures or len(bad) < fleet.policy.halt_after_failures:
         return ""
     names = sorted(bad, key=natural)
-    return f"the new driver does not work on {counted(len(bad), 'node')}: {some(names)}"
+    return f"the new driver fails on {counted(len(bad), 'node')}: {some(names)}"
 
 
 def turn(fleet: UpgradeInputs) -> UpgradeTurn:
@@ -253,5 +253,5 @@ def _reason_to_wait(
     if room <= 0 and not is_unavailable(progress, fleet):
         return fleet.no_room
     if progress.node.name in fleet.busy:  # last: a MIG change may itself wait for the same room
-        return "a MIG change or a reboot is under way there"
+        return "a MIG change or a reboot is in progress on the node"
     return ""

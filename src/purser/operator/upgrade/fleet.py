@@ -111,7 +111,7 @@ def _gauges(fleet: UpgradeInputs, now: UpgradeTurn) -> dict[Gauge, float]:
 def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, counts: Mapping[str, int]) -> str:
     if not fleet.policy.auto_upgrade:
         left = counts["pending"] + counts["skipped"]
-        return f"automatic upgrades are off; {left} nodes keep another driver" if left else ""
+        return f"automatic upgrades are off; {left} nodes have an outdated driver" if left else ""
     parts = [f"halted: {now.halted}"] if now.halted and counts["pending"] else []
     late = sorted(
         {
@@ -121,13 +121,13 @@ def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, co
         }
     )
     if late and not now.halted:
-        parts.append(f"nodes do not begin: {some(late)}")
+        parts.append(f"upgrades blocked: {some(late)}")
     if now.hold.why and now.waiting and not now.halted:
         parts.append(now.hold.why)
     if not parts and now.waiting and not counts["in_progress"]:
-        parts.append(f"nobody begins: {next(iter(now.waiting.values()))}")
+        parts.append(f"no upgrade can start: {next(iter(now.waiting.values()))}")
     parts += _named(_stuck(fleet, planned))
-    parts += _named({name: f"is skipped: {why}" for name, why in now.skipped.items()})
+    parts += _named({name: f"skipped: {why}" for name, why in now.skipped.items()})
     return "; ".join(parts)
 
 

@@ -67,15 +67,15 @@ from purser.operator.wording import counted
 # --- nodes that are NotReady
 
 
-NOT_READY = "it is NotReady"
+NOT_READY = "node is NotReady"
 
 
 def away(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
-    """With its old driver it is given back at once, and waits for its turn anew. Without, it stays where it is; nothing
+    """With its old driver it is given back at once, and queued for upgrade anew. Without, it stays where it is; nothing
     that happens meanwhile is held against its driver, and it keeps its turn for a while (`budget`)."""
     node = progress.node
     if is_untouched(progress):
-        why = f"{NOT_READY}, and its old driver untouched: it is given back, and waits for its turn anew"
+        why = f"{NOT_READY}; its old driver still runs: uncordoned, requeued for upgrade"
         return to(requeue(node, why), node_event(node, why))
     until = not_ready_deadline(node, fleet)
     if until is None:
@@ -96,7 +96,7 @@ def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger
     if stale_pod(progress) is None:
         return _driver_went(progress, fleet)
     if restarts_only(progress):
-        return to(defer(progress, fleet, "by now its driver is only to be restarted: pods may stay"))
+        return to(defer(progress, fleet, "only the driver pod has to restart now: pods may stay"))
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
     if state_of(progress.node) is State.JOBS:
@@ -108,12 +108,12 @@ def _jobs(progress: NodeProgress, fleet: UpgradeInputs, workloads: tuple[NodeWor
     policy = fleet.policy.wait_for_completion
     left = jobs(workloads, policy.pod_selector)
     if not left:
-        return to(enter(progress, State.PODS, fleet.now, "no job is left to wait for"))
+        return to(enter(progress, State.PODS, fleet.now, "all jobs have finished"))
     until = deadline(step_start(progress.node), policy.timeout_seconds)
     if is_over(until, fleet.now):
-        why = f"{counted(len(left), 'job')}: not waited for any longer ({policy.timeout_seconds} s)"
+        why = f"{counted(len(left), 'job')} still running after {policy.timeout_seconds} s, not waiting any longer"
         return to(enter(progress, State.PODS, fleet.now, why), node_event(progress.node, why, warning=True))
-    return NodeStep(waits=f"waits for the job {left[0].namespace}/{left[0].name}", until=until)
+    return NodeStep(waits=f"waiting for job {left[0].namespace}/{left[0].name}", until=until)
 
 
 def _evict(
@@ -131,8 +131,8 @@ def _evict(
     if not is_over(until, fleet.now):
         return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
     if drains:
-        return abort(progress, fleet, f"it was not drained within {section.timeout_seconds} s: {waits}")
-    why = f"GPU pods did not leave within {section.timeout_seconds} s: {waits}"
+        return abort(progress, fleet, f"drain did not finish within {section.timeout_seconds} s: {waits}")
+    why = f"GPU pods did not terminate within {section.timeout_seconds} s: {waits}"
     if policy.drain.enable:
         return to(enter(progress, State.DRAIN, fleet.now, why), node_event(progress.node, why, warning=True))
     return abort(progress, fleet, why)
@@ -146,7 +146,7 @@ def _emptied(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
 def _driver_went(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     """The old driver went by other hands, or is the right one again: what is there has to be valid."""
     state = State.RESTART if progress.pod_of(Operand.DRIVER) is None else State.VALIDATION
-    return to(enter(progress, state, fleet.now, "the old driver is gone already"))
+    return to(enter(progress, state, fleet.now, "the old driver pod is already gone"))
 
 
 # --- all states
@@ -164,7 +164,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
     if state not in UNDER_WAY:
         return _failed(progress, fleet) if state is State.FAILED else _idle(progress, fleet)
     if progress.untolerated and is_untouched(progress):
-        why = f"{progress.untolerated}; its old driver is untouched: it is given back, and waits for its turn anew"
+        why = f"{progress.untolerated}; its old driver still runs: uncordoned, requeued for upgrade"
         return to(requeue(node, why), node_event(node, why, warning=True))
     if state is not State.UNCORDON and (why := daemonset_problem(progress, fleet) or _kept_away(progress)):
         return _stop_clock(progress, why)
@@ -173,7 +173,7 @@ def next_step(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLe
             UPGRADE_STEP_START_ANNOTATION: clock_text(fleet.now),
             UPGRADE_AWAY_SINCE_ANNOTATION: None,
         }
-        return to(patch(node, "its time begins to count", annotations=annotations))
+        return to(patch(node, "timeout started", annotations=annotations))
     if (state in EMPTYING or state is State.RESTART) and not node.unschedulable:
         return to(patch(node, "cordoned for its driver upgrade", annotations=cordoned(node), unschedulable=True))
     return _STEPS[state](progress, fleet, ledger)
@@ -206,8 +206,8 @@ def _idle(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     node, state = progress.node, state_of(progress.node)
     if is_due(progress):
         if state is State.REQUIRED:
-            return NodeStep(waits=trouble_of(node) or "waits for its turn")
-        return to(patch(node, "another driver is due", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+            return NodeStep(waits=trouble_of(node) or "queued for upgrade")
+        return to(patch(node, "driver is outdated", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     is_half_way = is_cordoned_by(node, Cordoner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
     if state is State.REQUIRED or is_half_way:  # the policy went back, or somebody took the state away in the middle
         return to(finish(progress, fleet.now))
@@ -222,12 +222,12 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     if stale_pod(progress) is None:
         if is_valid(progress):
             # Straight to the end: a state in between would count as an upgrade that nobody let begin.
-            return to(finish(progress, fleet.now), node_event(node, "the driver works after all"))
+            return to(finish(progress, fleet.now), node_event(node, "the new driver is ready after all"))
         return NodeStep(waits=trouble_of(node))
     start = step_start(node) if has_clock(node, fleet.now) else None
     again = (start or 0.0) + fleet.policy.retry_after_seconds
     if not reached_target(progress) or fleet.now >= again:
-        return to(patch(node, "it is tried again", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
+        return to(patch(node, "retrying the upgrade", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     return NodeStep(waits=trouble_of(node), until=again)
 
 

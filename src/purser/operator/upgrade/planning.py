@@ -61,8 +61,8 @@ def _why_waiting(progress: NodeProgress, whys: Mapping[str, str]) -> str:
     if progress.node.name in whys:
         return whys[progress.node.name]
     if why := trouble_of(progress.node):
-        return f"it is tried again later: {why}"
-    return "others come first, and what becomes of them takes longer than a plan looks ahead"
+        return f"retried later: {why}"
+    return "queued behind nodes that take longer than this plan covers"
 
 
 def _is_current(progress: NodeProgress) -> bool:
@@ -86,7 +86,7 @@ def plan_lines(plan: UpgradePlan) -> list[str]:
 def _lines(plan: UpgradePlan) -> Iterator[str]:
     yield f"target: {plan.target or 'no driver of the operator'}"
     if plan.off:
-        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this happens by itself"
+        yield "automatic upgrades are off (spec.driver.upgradePolicy.autoUpgrade): none of this is automatic"
     for node in plan.under_way:
         yield from _node(node)
     if not plan.waves and not plan.under_way:
@@ -98,11 +98,11 @@ def _lines(plan: UpgradePlan) -> Iterator[str]:
     yield from _whys("skipped", plan.skipped)
     yield from _whys("waiting", plan.waiting)
     yield from _whys("no driver", plan.unmanaged)
-    yield f"{counted(plan.current, 'node')} {'has' if plan.current == 1 else 'have'} the driver already"
+    yield f"{counted(plan.current, 'node')} {'has' if plan.current == 1 else 'have'} the target driver"
 
 
 def _node(node: PlannedNode) -> Iterator[str]:
-    how = " (its pod is restarted, nobody has to leave)" if node.restart_only else ""
+    how = " (driver pod restart, no pod is evicted)" if node.restart_only else ""
     begun, now = ("under way: ", f", {node.step}: {node.waits}") if node.step else ("  ", "")
     fails = f" WOULD FAIL: {node.fails}" if node.fails else ""
     yield f"{begun}{node.name}: driver {node.version}{how}{now}{fails}"

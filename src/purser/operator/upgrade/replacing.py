@@ -39,7 +39,7 @@ from purser.operator.upgrade.writes import abort, clock_text, defer, enter, fail
 MAX_RESTARTS = 10
 """A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""
 
-OTHER_DRIVER = "the policy wants another driver by now"
+OTHER_DRIVER = "the policy asks for another driver now"
 
 
 def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep:
@@ -48,7 +48,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
     if stale is None:
         return _await_driver(progress, fleet, ledger)
     if keeps_users and not restarts_only(progress):
-        return to(defer(progress, fleet, f"{OTHER_DRIVER}, and its users have to leave"))
+        return to(defer(progress, fleet, f"{OTHER_DRIVER}, and its users have to be evicted"))
     if not reached_target(progress):
         annotations: NodeTexts = {
             UPGRADE_TARGET_ANNOTATION: progress.target,
@@ -68,25 +68,25 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
         return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
     if progress.pool is not None and progress.node.labels.get(POOL_LABEL) != progress.pool.name:
         return to(patch(progress.node, f"driver pool {progress.pool.name}", labels={POOL_LABEL: progress.pool.name}))
-    return NodeStep(deletions=(DeletePod(stale, "driver upgrade"),), waits="waits for its old driver to go")
+    return NodeStep(deletions=(DeletePod(stale, "driver upgrade"),), waits="waiting for the old driver pod")
 
 
 def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
     """The new driver is ready; the operands that need it are to be, too."""
     if stale_pod(progress) is not None:
         if progress.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
-            return NodeStep(waits=f"{OTHER_DRIVER}, and a MIG change is under way there")
+            return NodeStep(waits=f"{OTHER_DRIVER}, and a MIG change is in progress on the node")
         return to(defer(progress, fleet, OTHER_DRIVER))
     if is_valid(progress):
-        return to(enter(progress, State.UNCORDON, fleet.now, "the node is valid"))
+        return to(enter(progress, State.UNCORDON, fleet.now, "validation passed"))
     pod = progress.pod_of(Operand.DRIVER)
     if pod is not None and not pod.ready and pod.restarts > MAX_RESTARTS:
         return fail_upgrade(progress, fleet, f"the new driver was restarted {pod.restarts} times{trouble(progress)}")
     timeout = fleet.policy.validation_timeout_seconds
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
-        return fail_upgrade(progress, fleet, f"it was not valid within {timeout} s{unready(progress)}")
-    return NodeStep(waits=f"waits for its validation{unready(progress)}", until=until)
+        return fail_upgrade(progress, fleet, f"validation did not pass within {timeout} s{unready(progress)}")
+    return NodeStep(waits=f"waiting for validation{unready(progress)}", until=until)
 
 
 def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -94,8 +94,8 @@ def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     timeout = fleet.policy.driver_timeout_seconds
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
-        return abort(progress, fleet, f"its DaemonSet still made the old driver after {timeout} s")
-    return NodeStep(waits="its DaemonSet still makes the old driver", until=until)
+        return abort(progress, fleet, f"its DaemonSet still created the old driver pod after {timeout} s")
+    return NodeStep(waits="its DaemonSet still creates the old driver pod", until=until)
 
 
 def _users_of_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger) -> NodeStep | None:
@@ -106,7 +106,7 @@ def _users_of_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disru
     paused = dependents(Operand.DRIVER)
     operands = sorted(pod.name for pod in progress.pods if pod.operand in paused)
     if operands:
-        return NodeStep(waits=f"waits for the operand's pod {operands[0]} to leave")
+        return NodeStep(waits=f"waiting for operand pod {operands[0]} to terminate")
     workloads = fleet.workloads.get(progress.node.name)
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
@@ -122,13 +122,13 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     if pod is not None and pod.ready:
         return to(enter(progress, State.VALIDATION, fleet.now, "the new driver is ready"))
     if _restart_only_no_longer_valid(progress):
-        why = "the driver that comes is another one: its users have to leave after all"
+        why = "the new driver differs from the loaded one: its users have to be evicted after all"
         return to(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
     leaving = _late_users(progress, fleet, ledger)
     detail = "".join((trouble(progress), *(f"; {each}" for each in leaving.staying[:1])))
     if pod is not None and pod.restarts > MAX_RESTARTS:
         return fail_upgrade(progress, fleet, f"the new driver was restarted {pod.restarts} times{detail}")
-    waits = f"waits for its new driver{detail}"
+    waits = f"waiting for the new driver{detail}"
     if pod is None and UPGRADE_OLD_DRIVER_LEFT_ANNOTATION not in progress.node.annotations:
         return NodeStep(patch=_drivers_clock(progress, fleet), evictions=leaving.evictions, waits=waits)
     timeout = fleet.policy.driver_timeout_seconds
@@ -145,7 +145,7 @@ def _drivers_clock(progress: NodeProgress, fleet: UpgradeInputs) -> PatchNode:
     """The state began before its users left, which may have taken any time."""
     began = clock_text(fleet.now)
     annotations: NodeTexts = {UPGRADE_STEP_START_ANNOTATION: began, UPGRADE_OLD_DRIVER_LEFT_ANNOTATION: began}
-    return patch(progress.node, "the old driver has gone or was told to", annotations=annotations)
+    return patch(progress.node, "the old driver pod is deleted", annotations=annotations)
 
 
 def _restart_only_no_longer_valid(progress: NodeProgress) -> bool:

@@ -44,7 +44,7 @@ class PlannedPod(msgspec.Struct, frozen=True):
 
     namespace: str
     name: str
-    how: Literal["evicted", "waited for", "in the way"]
+    how: Literal["evicted", "waited for", "blocking"]
     why: str = ""
     """Of one that is in the way: why it stays."""
 
@@ -185,7 +185,7 @@ class UpgradeSimulation:
         for pod in gpu_pods(self._workloads.get(name, ())):
             why = rules.forbid(pod) or ledger.try_evict(pod)
             if why:
-                yield PlannedPod(pod.namespace, pod.name, "in the way", why)
+                yield PlannedPod(pod.namespace, pod.name, "blocking", why)
 
 
 def _matters(progress: NodeProgress, fleet: UpgradeInputs) -> bool:

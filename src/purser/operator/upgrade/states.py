@@ -144,7 +144,7 @@ def daemonset_problem(progress: NodeProgress, fleet: UpgradeInputs) -> str:
     if pool is None or pool.daemon_set not in fleet.outdated_daemonsets:
         return ""
     is_there = progress.pod_of(Operand.DRIVER) is not None and stale_pod(progress) is None
-    return "" if is_there else f"its DaemonSet {pool.daemon_set} is not yet as the policy says"
+    return "" if is_there else f"its DaemonSet {pool.daemon_set} does not match the policy yet"
 
 
 def is_untouched(progress: NodeProgress) -> bool:
@@ -162,8 +162,8 @@ def not_ready_deadline(node: NodeView, fleet: UpgradeInputs) -> float | None:
 def skip_reason(progress: NodeProgress) -> str:
     """Why an upgrade does not begin on a node whose turn it is; empty: it may."""
     if progress.node.labels.get(UPGRADE_SKIP_LABEL) == DEPLOY:
-        return f"its label {UPGRADE_SKIP_LABEL} says so"
-    return progress.untolerated if progress.node.ready else "it is NotReady"
+        return f"label {UPGRADE_SKIP_LABEL} is set"
+    return progress.untolerated if progress.node.ready else "node is NotReady"
 
 
 def is_blocked_by_taint(progress: NodeProgress) -> bool:

@@ -96,9 +96,7 @@ def uncordoned(node: NodeView) -> tuple[NodeTexts, bool | None]:
 def finish(progress: NodeProgress, now: float) -> PatchNode:
     """The node has its driver and is given back."""
     marks, unschedulable = uncordoned(progress.node)
-    why = (
-        "the driver is upgraded" if unschedulable is False else "the driver is upgraded; the cordon is somebody else's"
-    )
+    why = "driver upgraded" if unschedulable is False else "driver upgraded; still cordoned, not by Purser"
     gone: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: None, **_request_is_met(progress.node)}
     return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 
@@ -146,7 +144,7 @@ def _request_is_met(node: NodeView) -> NodeTexts:
 # --- failures
 
 
-UNTOLD = "its driver upgrade failed, and the node does not say why any more"
+UNTOLD = "driver upgrade failed; the annotation with the reason is gone"
 
 
 def abort(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
@@ -167,7 +165,7 @@ def trouble_of(node: NodeView) -> str:
     if state is State.FAILED:
         return why
     is_half_way = state is State.REQUIRED and is_cordoned_by(node, Cordoner.UPGRADE)
-    return f"cordoned since its last upgrade failed, it waits for its turn: {why}" if is_half_way else ""
+    return f"cordoned since its last upgrade failed, queued for a retry: {why}" if is_half_way else ""
 
 
 def trouble(progress: NodeProgress) -> str:
@@ -175,7 +173,7 @@ def trouble(progress: NodeProgress) -> str:
     pod = progress.pod_of(Operand.DRIVER)
     if pod is None:
         is_going = any(each.operand == Operand.DRIVER for each in progress.pods)
-        return ": its old pod has not gone" if is_going else ": it has no pod"
+        return ": its old pod is still terminating" if is_going else ": it has no pod"
     return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
 
 

@@ -101,7 +101,7 @@ def test_what_is_not_updated_yet_is_told_apart_from_what_is_not_ready(world: Wor
     (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
     assert (gfd["state"], gfd["desired"], gfd["ready"], gfd["updated"]) == ("progressing", 2, 2, 0)
     assert (world.condition("Ready")["status"], world.condition("Ready")["reason"]) == ("False", "Updating")
-    assert world.condition("Progressing")["message"] == "being updated: gpu-feature-discovery"
+    assert world.condition("Progressing")["message"] == "updating: gpu-feature-discovery"
 
 
 def test_that_something_is_updated_is_no_warning(world: World) -> None:

@@ -59,7 +59,7 @@ def test_p12_a_driver_that_is_too_old_for_a_product_is_not_installed_there(world
     assert world.deployed("floor") == world.deployed("hole") == {}
     told = {each["name"]: each["message"] for each in world.status()["failingNodes"]}
     assert told == {
-        "floor": "driver 570.86.10 is older than 575, which this node needs at least: no support before",
+        "floor": "driver 570.86.10 is older than 575, the minimum for this node: no support before",
         "hole": "driver 570.86.10 is excluded for this node by 570.86",
     }
     assert world.status()["nodes"]["ready"] == 2

@@ -64,7 +64,7 @@ def test_a_failing_driver_on_one_node_leaves_the_others_complete(world: World) -
     (failing,) = world.status()["failingNodes"]
     assert (failing["name"], failing["operand"], failing["reason"]) == ("b", "driver", "CrashLoopBackOff")
     assert world.condition("Degraded")["message"] == "node b: driver: CrashLoopBackOff: it broke"
-    assert world.condition("Ready")["message"].startswith("2 of 3 GPU nodes are complete")
+    assert world.condition("Ready")["message"].startswith("2 of 3 GPU nodes are ready")
 
 
 def test_a_new_node_waits_for_its_driver_and_changes_no_other(world: World) -> None:
@@ -102,7 +102,7 @@ def test_without_gpu_nodes_the_stack_is_ready(world: World) -> None:
         "type": "Ready",
         "status": "True",
         "reason": "NoGPUNodes",
-        "message": "there is no GPU node",
+        "message": "no GPU nodes",
         "lastTransitionTime": "",
         "observedGeneration": 1,
     }

@@ -137,7 +137,7 @@ def test_a_driver_that_does_not_work_halts_the_upgrade_and_resuming_goes_on(worl
     assert world.status()["upgrade"]["halted"]
     degraded = world.condition("Degraded")
     assert degraded["reason"] == "UpgradeHalted"
-    cause = "no further node begins: the new driver does not work on 1 node: a: "
+    cause = "no further upgrade starts: the new driver fails on 1 node: a: "
     assert degraded["message"] == cause + world.nodes["a"].annotations["purser.dev/driver-upgrade-failure"]
     assert world.nodes["a"].labels[STATE] == "upgrade-failed"
     assert len(world.deployed("c")) == 7
@@ -212,7 +212,7 @@ def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dic
     world.settle()
     found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
     told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, and {why}"
-    assert found == ([("MigNotPossible", "mig-manager", told)] if why else [])
+    assert found == ([("MIGUnsupported", "mig-manager", told)] if why else [])
     assert world.condition("Ready")["status"] == "True", "its GPUs work"
 
 

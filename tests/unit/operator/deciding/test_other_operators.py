@@ -115,7 +115,7 @@ def test_an_invalid_policy_names_the_nodes_that_stay_in_the_middle_of_an_upgrade
     world.settle()
     told = world.condition("Degraded")
     assert told["reason"] == "InvalidSpec"
-    assert told["message"].endswith("; in the middle of a change, and cordoned or paused, stay nodes: a")
+    assert told["message"].endswith("; nodes left cordoned or paused in the middle of a change: a")
     assert [name for name, node in world.nodes.items() if node.unschedulable] == ["a"]
 
 

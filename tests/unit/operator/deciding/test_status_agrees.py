@@ -60,7 +60,7 @@ def test_a_node_that_fails_is_counted_as_failing_and_not_as_ready(
     assert [each["name"] for each in status["failingNodes"]] == ["a"]
     assert status["nodes"] == {"total": 2, "ready": 1, "progressing": 0, "failing": 1, "excluded": 0}
     assert (status["state"], world.condition("Ready")["status"]) == ("notReady", "False")
-    assert world.condition("Ready")["message"].startswith("1 of 2 GPU nodes are complete; node a: ")
+    assert world.condition("Ready")["message"].startswith("1 of 2 GPU nodes are ready; node a: ")
     assert world.condition("Degraded")["status"] == "True"
 
 
@@ -69,8 +69,8 @@ def test_of_a_driver_that_is_ruled_out_and_runs_on_nobody_says_that_there_is_non
     rule_out(world)
     world.settle()
     (failing,) = world.status()["failingNodes"]
-    assert failing["reason"] == "NoNewDriver"
-    assert failing["message"].startswith("it keeps the driver that it has, and gets no other: driver 580.1 is excluded")
+    assert failing["reason"] == "DriverVersionBlocked"
+    assert failing["message"].startswith("driver not upgraded: driver 580.1 is excluded")
     assert set(world.pods) == pods
     for pod in world.on("a"):
         if pod.operand == Operand.DRIVER:
@@ -89,15 +89,15 @@ def test_progressing_names_a_node_that_is_on_its_way(world: World) -> None:
 
 
 def test_progressing_says_what_an_upgrade_waits_for_whichever_way_it_is_told(world: World) -> None:
-    why = "node a: pod ml/share has no controller and would not come back (force is off)"
+    why = "node a: pod ml/share has no controller and would not be recreated (force is off)"
     world.workloads["share"] = NodeWorkload(namespace="ml", name="share", uid="share", node="a", uses_gpu=True)
     world.change_policy({"driver": {"version": "600.1", "upgradePolicy": {"maxUnavailable": 1}}})
     for _ in range(6):
         world.round()
         world.tick()
     told = world.condition("Progressing")
-    assert (told["reason"], told["message"]) == ("Updating", f"being updated: driver; {why}")
-    assert world.condition("Ready")["message"] == f"2 of 2 GPU nodes are complete; {told['message']}"
+    assert (told["reason"], told["message"]) == ("Updating", f"updating: driver; {why}")
+    assert world.condition("Ready")["message"] == f"2 of 2 GPU nodes are ready; {told['message']}"
     world.add_node("c")
     world.round()
     world.tick()

@@ -113,7 +113,7 @@ def test_operands_serve_the_pods_that_hold_a_driver(world: World) -> None:
     world.settle()
     assert world.pod("a", Operand.DEVICE_PLUGIN) is not None
     (failing,) = world.status()["failingNodes"]
-    assert (failing["name"], failing["reason"], failing["operand"]) == ("a", "DriverHeld", "driver")
+    assert (failing["name"], failing["reason"], failing["operand"]) == ("a", "DriverInUse", "driver")
     assert "pod ml/train-a uses its GPU" in failing["message"]
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Degraded")["status"] == "True"
@@ -123,7 +123,7 @@ def test_an_excluded_node_tells_which_pod_its_driver_waits_for(world: World) -> 
     train(world)
     exclude(world)
     world.settle()
-    assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverHeld")]
+    assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverInUse")]
     assert {pod.operand for pod in world.on("a")} - {"gpu-discovery"} == {"driver"}
 
 
@@ -176,7 +176,7 @@ def test_a_node_that_blinks_keeps_its_driver_under_its_pods(world: World, remova
     if removal is delete:
         assert blocked_removals(world.snapshot()) == ("node a: pod ml/train-a uses its GPU",)
     else:
-        assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverHeld")]
+        assert [(each["name"], each["reason"]) for each in world.status()["failingNodes"]] == [("a", "DriverInUse")]
     world.set_node("a", ready=True)
     world.settle()
     assert drivers(world) == {"a"}
@@ -186,7 +186,7 @@ def test_a_node_that_blinks_keeps_its_driver_under_its_pods(world: World, remova
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-@pytest.mark.parametrize("fate", ["its pods were asked to go", "it has none", "it is deleted"])
+@pytest.mark.parametrize("fate", ["its pods were asked to terminate", "it has none", "it is deleted"])
 def test_a_node_that_is_away_for_good_holds_nothing_up(world: World, removal: Removal, fate: str) -> None:
     train(world)
     removal(world)
@@ -196,7 +196,7 @@ def test_a_node_that_is_away_for_good_holds_nothing_up(world: World, removal: Re
     else:
         world.set_node("a", ready=False)
         world.workloads.clear()
-        if fate == "its pods were asked to go":
+        if fate == "its pods were asked to terminate":
             train(world, terminating=True)
     world.settle()
     if removal is delete:

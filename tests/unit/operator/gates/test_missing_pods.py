@@ -107,7 +107,7 @@ def test_a_pod_that_does_not_go_is_told_apart(world: World) -> None:
             world._set_pod(pod, terminating=True)
     rounds(world)
     (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
-    assert "its old pod has not gone yet" in gfd["message"]
+    assert "its old pod is still terminating" in gfd["message"]
     world.wait(PATIENCE_S)
     rounds(world)
     assert failing(world) == [("a", "gpu-feature-discovery", "NoPod")]

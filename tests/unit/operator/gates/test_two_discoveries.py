@@ -78,4 +78,4 @@ def test_labels_of_more_fields_tell_of_gpus_just_as_well(world: World) -> None:
     assert {pod.uid for pod in world.on("both")} == pods
     assert world.deployed("new") == world.deployed("both")
     assert world.pod("new", "gpu-discovery") is not None
-    assert world.condition("Ready")["message"] == "3 of 3 GPU nodes are complete"
+    assert world.condition("Ready")["message"] == "3 of 3 GPU nodes are ready"

@@ -54,8 +54,8 @@ def test_people_are_told(world: World) -> None:
     train(world)
     lose(world)
     (failing,) = world.status()["failingNodes"]
-    assert (failing["name"], failing["reason"]) == ("a", "GpusNotSeen")
-    assert failing["message"].startswith("nobody sees its GPUs any more, though pod ml/train uses one")
+    assert (failing["name"], failing["reason"]) == ("a", "GPUsMissing")
+    assert failing["message"].startswith("GPUs no longer detected, but pod ml/train uses one")
     assert world.status()["nodes"] == {"total": 2, "ready": 1, "progressing": 0, "failing": 1, "excluded": 0}
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Degraded")["status"] == "True"
@@ -67,7 +67,7 @@ def test_other_pods_hold_nothing(world: World, more: dict[str, object]) -> None:
     world.workloads["w"] = NodeWorkload(**fields)  # type: ignore[arg-type]
     lose(world)
     assert world.nodes["a"].labels[PRESENT] == "false"
-    assert world.condition("Ready")["message"] == "1 of 1 GPU nodes are complete"
+    assert world.condition("Ready")["message"] == "1 of 1 GPU nodes are ready"
 
 
 def test_as_long_as_pods_are_not_known_nothing_goes(world: World) -> None:

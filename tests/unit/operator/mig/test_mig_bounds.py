@@ -125,10 +125,10 @@ def test_a_change_that_waits_for_its_turn_is_told_of() -> None:
 def test_a_change_that_cannot_begin_is_told_of() -> None:
     node = Node("all-1g.10gb")
     node.change(ready=False)
-    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: it is NotReady"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: node is NotReady"}
     node.change(ready=True)
     node.busy = True
-    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is under way there"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: a driver upgrade is in progress on the node"}
 
 
 def test_a_change_that_waits_for_somebody_is_told_of() -> None:
@@ -136,7 +136,7 @@ def test_a_change_that_waits_for_somebody_is_told_of() -> None:
     node.worker = "away"
     node.run_pod("stays", controller="")
     until(node, "checking")
-    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: waits for its MIG worker"}
+    assert waiting(node.fleet()) == {"a": "MIG layout all-1g.10gb: waiting for the MIG worker"}
     node.worker = "well"
     until(node, "draining")
     assert "pod team/stays has no controller" in waiting(node.fleet())["a"]

@@ -197,7 +197,7 @@ def test_a_budget_holds_its_pods() -> None:
     node.run_pod("db", labels={"app": "db"})
     node.budgets = (Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0),)
     node.run()
-    assert "is held by its disruption budget db" in trouble_of(node.node)
+    assert "is protected by PodDisruptionBudget db" in trouble_of(node.node)
     assert [pod.name for pod in node.workloads] == ["db"]
 
 

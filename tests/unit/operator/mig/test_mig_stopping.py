@@ -41,13 +41,12 @@ def test_the_request_is_withdrawn_and_the_pod_deleted_and_the_node_stays_cordone
     assert pause_of(node.node) is not None
     assert node.state == "pending"
     assert trouble_of(node.node) == (
-        "MIG layout all-1g.10gb: it was not applied within 600 s; "
-        "the node is cordoned until its MIG manager's pod has gone"
+        "MIG layout all-1g.10gb: not applied within 600 s; cordoned until the MIG manager's pod has terminated"
     )
     node.hangs = False
     node.run()
     assert node.state == "failed"
-    assert trouble_of(node.node) == "MIG layout all-1g.10gb: it was not applied within 600 s"
+    assert trouble_of(node.node) == "MIG layout all-1g.10gb: not applied within 600 s"
     assert_given_back(node)
 
 
@@ -96,7 +95,7 @@ def test_an_answer_that_comes_while_it_is_stopped_counts(error: str, state: str)
     node.taken_up_by = ""
     node.round()
     assert node.state == state
-    assert (trouble_of(node.node) == f"MIG layout all-1g.10gb: it was not applied within 600 s: {error}") == bool(error)
+    assert (trouble_of(node.node) == f"MIG layout all-1g.10gb: not applied within 600 s: {error}") == bool(error)
     assert_given_back(node)
 
 

@@ -304,7 +304,7 @@ async def test_without_the_definition_of_policies_nothing_is_ready(tmp_path):
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
             await eventually(lambda: observer._nodes.health.synced)
-            told = "the cluster has no definition of ClusterPolicy: purser operator crd --apply makes it"
+            told = "there is no CustomResourceDefinition of ClusterPolicy: run purser operator crd --apply"
             await eventually(lambda: observer.missing == [f"clusterpolicies.purser.dev ({told})"])
         with pytest.raises(NotFoundError):
             await client.list(CLUSTER_POLICIES)

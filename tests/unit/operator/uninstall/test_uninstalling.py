@@ -92,7 +92,7 @@ async def assert_nothing_is_left(stack):
 async def test_a_running_operator_cleans_up(installed):
     async with installed.operator():
         await installed.ready()
-        assert await remove(installed) == ["ClusterPolicy policy was asked to go"]
+        assert await remove(installed) == ["ClusterPolicy policy: deletion requested"]
         await assert_nothing_is_left(installed)
         installed.cluster.writes.clear()
         await asyncio.sleep(0.3)

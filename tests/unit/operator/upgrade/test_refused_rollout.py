@@ -15,7 +15,7 @@ from purser.operator.upgrade import State, plan
 ALL_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
 OTHER_DRIVER = {"driver": {"version": "600.1.1", "upgradePolicy": ALL_AT_ONCE}}
 OTHER_POD = {"driver": {"upgradePolicy": ALL_AT_ONCE}, "daemonsets": {"tolerations": [{"operator": "Exists"}]}}
-LATE = "is not yet as the policy says"
+LATE = "does not match the policy yet"
 
 
 class Refusing(World):

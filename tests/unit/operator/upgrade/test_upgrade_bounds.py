@@ -51,7 +51,7 @@ def test_a_not_ready_node_is_skipped_and_reported_and_blocks_nobody() -> None:
     assert all_done(cluster, ["n01", "n02", "n03"])
     status = cluster.status()
     assert (status.done, status.skipped, status.pending) == (3, 1, 0)
-    assert "node n00: is skipped: it is NotReady" in status.message
+    assert "node n00: skipped: node is NotReady" in status.message
     cluster.change("n00", ready=True)
     cluster.run(until=lambda: all_done(cluster))
 
@@ -63,8 +63,8 @@ def test_nodes_that_are_away_count_as_unavailable() -> None:
     cluster.run()
     assert set(cluster.states().values()) == {State.REQUIRED}
     assert cluster.status().message == (
-        "nobody begins: no more than 1 GPU nodes may be unavailable (maxUnavailable); "
-        "node n00: is skipped: it is NotReady"
+        "no upgrade can start: no more than 1 GPU nodes may be unavailable (maxUnavailable); "
+        "node n00: skipped: node is NotReady"
     )
     cluster.change("n00", ready=True)
     cluster.run(until=lambda: all_done(cluster))
@@ -126,7 +126,7 @@ def test_a_node_that_stays_away_holds_nobody_up(timeout_s: int) -> None:
     cluster = away_without_a_driver(timeout_s)
     cluster.run(until=lambda: all_done(cluster, ["n01", "n02"]))
     assert cluster.state("n00") is State.RESTART
-    assert "node n00: it is NotReady" in cluster.status().message
+    assert "node n00: node is NotReady" in cluster.status().message
     cluster.run()
     assert cluster.decide().requeue_after_s is None
     cluster.broken.clear()
@@ -200,7 +200,7 @@ def test_where_there_is_no_room_that_is_said_although_a_mig_change_waits_there_t
     assert turn(cluster.fleet()).waiting["n00"] == "no more than 1 GPU nodes may be unavailable (maxUnavailable)"
     assert "(maxUnavailable)" in cluster.status().message
     cluster.policy = UpgradePolicy(max_unavailable=2)
-    assert turn(cluster.fleet()).waiting["n00"] == "a MIG change or a reboot is under way there"
+    assert turn(cluster.fleet()).waiting["n00"] == "a MIG change or a reboot is in progress on the node"
 
 
 def test_a_node_that_failed_before_comes_after_the_others() -> None:
@@ -229,9 +229,9 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     assert list(cluster.states().values()) == [State.FAILED, *[State.REQUIRED] * 3]
     status = cluster.status()
     assert status.halted
-    assert status.message.startswith("halted: the new driver does not work on 1 node: n00")
+    assert status.message.startswith("halted: the new driver fails on 1 node: n00")
     assert (status.failed, status.pending, status.progress) == (1, 3, "0/4")
-    assert status.halt_reason == "the new driver does not work on 1 node: n00"
+    assert status.halt_reason == "the new driver fails on 1 node: n00"
     assert [say.reason for say in advance(cluster.fleet()).events] == ["DriverUpgradeHalted"]
 
 
@@ -293,7 +293,7 @@ def test_another_pools_failure_halts_it_again() -> None:
         "n02": State.FAILED,
         "n03": State.REQUIRED,
     }
-    assert cluster.status().message.startswith("halted: the new driver does not work on 1 node: n02")
+    assert cluster.status().message.startswith("halted: the new driver fails on 1 node: n02")
 
 
 def test_a_canary_that_failed_is_waited_for_no_longer_when_people_say_so() -> None:
@@ -406,7 +406,7 @@ def test_a_canary_that_goes_away_while_it_is_watched_keeps_the_others_from_it() 
     cluster.now += 10_000
     cluster.run()
     assert cluster.state("n00") is State.REQUIRED
-    assert "the canary n02 has not done well yet" in cluster.status().message
+    assert "the canary n02 is not healthy yet" in cluster.status().message
 
 
 def test_a_canary_that_cannot_go_first_is_not_waited_for_as_long_as_another_can() -> None:
@@ -417,7 +417,7 @@ def test_a_canary_that_cannot_go_first_is_not_waited_for_as_long_as_another_can(
 
 @pytest.mark.parametrize(
     ("which", "why"),
-    [((), "no GPU node is a canary"), (("n01",), "there is no canary node that could go first")],
+    [((), "no GPU node matches canary.nodeSelector"), (("n01",), "no canary node can be upgraded")],
     ids=["a selector that selects nothing", "all canaries are away"],
 )
 def test_without_a_canary_nobody_begins(which: tuple[str, ...], why: str) -> None:
@@ -441,7 +441,7 @@ def test_a_budget_is_counted_over_all_nodes_within_one_round() -> None:
     cluster.run(until=lambda: cluster.state("n00") is State.PODS)
     planned = advance(cluster.fleet())
     assert [each.workload.name for each in planned.evictions] == ["w-n00"]
-    assert "pod team/w-n01 is held by its disruption budget w" in cluster.status().message
+    assert "pod team/w-n01 is protected by PodDisruptionBudget w" in cluster.status().message
 
 
 def test_the_status_says_what_is_in_the_way() -> None:
@@ -450,7 +450,7 @@ def test_the_status_says_what_is_in_the_way() -> None:
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.PODS)
     assert cluster.status().message == (
-        "node a: pod team/stays has no controller and would not come back (force is off)"
+        "node a: pod team/stays has no controller and would not be recreated (force is off)"
     )
 
 
@@ -458,7 +458,7 @@ def test_switched_off_the_status_says_what_is_left() -> None:
     cluster = Cluster("a", policy=UpgradePolicy(auto_upgrade=False))
     cluster.release()
     cluster.run()
-    assert "1 nodes keep another driver" in cluster.status().message
+    assert "1 nodes have an outdated driver" in cluster.status().message
     gauges = advance(cluster.fleet()).gauges
     assert gauges["driver_auto_upgrade_enabled"] == 0.0
     assert gauges["nodes_upgrades_pending"] == 1.0

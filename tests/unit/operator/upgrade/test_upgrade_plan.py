@@ -30,7 +30,7 @@ def test_without_a_new_driver_nothing_is_planned() -> None:
     found = plan(cluster.fleet())
     assert not found.waves
     assert found.current == 3
-    assert plan_lines(found) == ["target: p.old", "no node would be upgraded", "3 nodes have the driver already"]
+    assert plan_lines(found) == ["target: p.old", "no node would be upgraded", "3 nodes have the target driver"]
 
 
 def test_a_node_without_any_driver_does_not_count_as_having_it() -> None:
@@ -77,7 +77,7 @@ def test_nodes_begin_as_planned_and_the_planned_pods_leave() -> None:
     evicted = {pod.name for node in nodes.values() for pod in node.pods if pod.how == "evicted"}
     assert evicted == {"w-n00", "w-n01", "w-n06"}
     assert [name for name, node in nodes.items() if node.fails] == ["n07"]
-    assert [(pod.name, pod.how) for pod in nodes["n07"].pods] == [("bare", "in the way")]
+    assert [(pod.name, pod.how) for pod in nodes["n07"].pods] == [("bare", "blocking")]
 
     cluster.policy = msgspec.structs.replace(cluster.policy, retry_after_seconds=10**9)
     assert sorted(order_of(cluster)) == sorted(nodes)
@@ -104,7 +104,7 @@ def test_of_a_driver_that_stays_the_same_nobody_has_to_leave() -> None:
     cluster.release(configuration="old")
     found = plan(cluster.fleet())
     assert [[node.name for node in wave] for wave in found.waves] == [["n00"], ["n01"], ["n02"]]
-    assert plan_lines(found)[2] == "  n00: driver 570 (its pod is restarted, nobody has to leave)"
+    assert plan_lines(found)[2] == "  n00: driver 570 (driver pod restart, no pod is evicted)"
     assert not [node for wave in found.waves for node in wave if node.pods or node.fails]
     assert order_of(cluster) == names(3)
 
@@ -115,8 +115,8 @@ def test_a_pod_that_its_budget_holds_is_named() -> None:
     cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0)
     cluster.release()
     lines = plan_lines(plan(cluster.fleet()))
-    assert "    in the way: pod team/db (is held by its disruption budget db)" in lines
-    assert any(line.startswith("  a: driver 570 WOULD FAIL: GPU pods did not leave within 300 s") for line in lines)
+    assert "    in the way: pod team/db (is protected by PodDisruptionBudget db)" in lines
+    assert any(line.startswith("  a: driver 570 WOULD FAIL: GPU pods did not terminate within 300 s") for line in lines)
     assert "  b: driver 570" in lines
 
 
@@ -207,10 +207,12 @@ def blocked_removals(policy: UpgradePolicy | None = None) -> Cluster:
 def test_a_node_under_way_is_shown_with_its_step_what_it_waits_for_and_the_pods_in_the_way(timeout_s: int) -> None:
     policy = UpgradePolicy(gpu_pod_deletion=PodDeletion(timeout_seconds=timeout_s))
     lines = plan_lines(plan(blocked_removals(policy).fleet()))
-    why = "has no controller and would not come back (force is off)"
+    why = "has no controller and would not be recreated (force is off)"
     (first,) = [line for line in lines if line.startswith("under way: ")]
     assert first.startswith(f"under way: n00: driver 570, pod-deletion-required: pod team/stays {why}")
-    assert first.endswith(f" WOULD FAIL: GPU pods did not leave within 300 s: pod team/stays {why}") == bool(timeout_s)
+    assert first.endswith(f" WOULD FAIL: GPU pods did not terminate within 300 s: pod team/stays {why}") == bool(
+        timeout_s
+    )
     assert lines[lines.index(first) + 1] == f"    in the way: pod team/stays ({why})"
     assert not [line for line in lines if "no node would be upgraded" in line or "waiting: n00" in line]
 
@@ -226,7 +228,7 @@ def test_pods_that_leave_a_node_under_way_are_named_and_it_is_counted_neither_as
         found = plan(cluster.fleet())
         (node,) = found.under_way
         assert (node.name, node.step, node.fails) == ("n00", State.PODS, "")
-        assert node.waits == "waits for 1 pod to leave"
+        assert node.waits == "waiting for 1 pod to terminate"
         assert [(pod.name, pod.how) for pod in node.pods] == [("w", "evicted")]
         assert (found.waiting, found.current) == ({}, 0)
 

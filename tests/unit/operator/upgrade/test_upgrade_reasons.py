@@ -70,15 +70,15 @@ def node_that_is_not_valid(cluster: Cluster) -> None:
 
 
 WAYS = {
-    stubborn_pod: "GPU pods did not leave within 300 s: pod team/stays has no controller",
-    stubborn_pod_despite_a_drain: "it was not drained within 300 s: pod team/stays has no controller",
+    stubborn_pod: "GPU pods did not terminate within 300 s: pod team/stays has no controller",
+    stubborn_pod_despite_a_drain: "drain did not finish within 300 s: pod team/stays has no controller",
     pod_that_comes_late: "the driver was still in use after 300 s: pod team/stays has no controller",
-    daemon_set_that_is_behind: "its DaemonSet still made the old driver after 1800 s",
+    daemon_set_that_is_behind: "its DaemonSet still created the old driver pod after 1800 s",
     driver_that_does_not_come_up: "the new driver was not ready within 1800 s",
     driver_that_restarts: "the new driver was restarted 11 times: no such module",
     driver_that_restarts_during_validation: "the new driver was restarted 11 times: no such module",
     pod_under_which_the_driver_went: "the new driver was not ready within 1800 s; pod team/stays has no controller",
-    node_that_is_not_valid: "it was not valid within 600 s: operator-validator is progressing",
+    node_that_is_not_valid: "validation did not pass within 600 s: operator-validator is progressing",
 }
 
 
@@ -111,7 +111,7 @@ def test_a_failed_node_that_waits_for_another_driver_says_why_it_is_cordoned() -
     cluster.release("newer")
     cluster.round()
     assert (cluster.state("a"), cluster.nodes["a"].unschedulable) == (State.REQUIRED, True)
-    told = "cordoned since its last upgrade failed, it waits for its turn: the new driver was not ready within 1800 s"
+    told = "cordoned since its last upgrade failed, queued for a retry: the new driver was not ready within 1800 s"
     assert trouble_of(cluster.nodes["a"]).startswith(told)
     assert f"node a: {told}" in cluster.status().message
 

@@ -95,7 +95,8 @@ def test_the_driver_stays_as_long_as_a_gpu_pod_does() -> None:
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.FAILED)
     assert cluster.failure("a") == (
-        "GPU pods did not leave within 300 s: pod team/stays has no controller and would not come back (force is off)"
+        "GPU pods did not terminate within 300 s: "
+        "pod team/stays has no controller and would not be recreated (force is off)"
     )
     driver = pod_of(cluster, "a", Operand.DRIVER)
     assert driver is not None
@@ -499,7 +500,7 @@ def test_an_old_driver_that_does_not_go_fails_when_the_new_ones_time_is_up(timeo
     told_to_go = cluster.now
     while cluster.state("a") is State.RESTART:
         round_in_which_no_pod_ends(cluster)
-    assert cluster.failure("a") == "the new driver was not ready within 1800 s: its old pod has not gone"
+    assert cluster.failure("a") == "the new driver was not ready within 1800 s: its old pod is still terminating"
     assert 1800 <= cluster.now - told_to_go < 1830
 
 
@@ -511,7 +512,7 @@ def test_an_old_driver_that_does_not_go_is_named() -> None:
         del cluster.pods[pod.uid]
         if pod.operand == Operand.DRIVER:
             cluster.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
-    assert cluster.status().message == "node a: waits for its new driver: its old pod has not gone"
+    assert cluster.status().message == "node a: waiting for the new driver: its old pod is still terminating"
 
 
 def test_a_failed_node_that_was_not_touched_is_tried_at_once_with_another_driver() -> None:
