@@ -14,7 +14,7 @@ from purser.lab.hollow import HollowNodes
 from purser.lab.hollow.node import FAILING_PODS_ANNOTATION, NOT_READY_ANNOTATION
 from purser.lab.settings import LabSettings
 from purser.operator.policy import CLUSTER_POLICIES
-from tests.lab.operator_witness import Witness
+from tests.lab.upgrade_invariants import UpgradeInvariants
 from tests.tiers import IS_LONG
 
 POLICIES = CLUSTER_POLICIES.raw()
@@ -57,7 +57,7 @@ async def test_an_upgrade_keeps_its_bounds_halts_goes_on_and_ends(quiet_logs):
         await annotate(lab.client, "away-0", NOT_READY_ANNOTATION, "true")
         for number in range(BAD):
             await annotate(lab.client, f"bad-{number}", FAILING_PODS_ANNOTATION, "driver=580.20")
-        witness = Witness(
+        invariants = UpgradeInvariants(
             lab.client,
             parallel=PARALLEL,
             unavailable=UNAVAILABLE,
@@ -65,33 +65,35 @@ async def test_an_upgrade_keeps_its_bounds_halts_goes_on_and_ends(quiet_logs):
             canaries=[f"canary-{number}" for number in range(CANARIES)],
             least_serving=REPLICAS - 1,
         )
-        async with witness:
+        async with invariants:
             await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"driver": {"version": "580.20"}}})
-            target = await halts(lab, witness)
+            target = await halts(lab, invariants)
             await goes_on(lab, target)
             await recovers(lab)
-        assert witness.violations == []
-        assert witness.begun[:CANARIES] and {name.partition("-")[0] for name in witness.begun[:CANARIES]} == {"canary"}
-        assert witness.most["parallel"] == PARALLEL
+        assert invariants.violations == []
+        assert invariants.begun[:CANARIES] and {name.partition("-")[0] for name in invariants.begun[:CANARIES]} == {
+            "canary"
+        }
+        assert invariants.most["parallel"] == PARALLEL
         assert await cordoned(lab.client) == {f"admins-{number}" for number in range(ADMINS)}
 
 
-async def halts(lab, witness):
+async def halts(lab, invariants):
     """The bad nodes stop it; the operator dies twice on the way there. Returns what it led to."""
     for _ in range(2):
-        count = len(witness.begun)
-        await until(lambda count=count: len(witness.begun) > count, "an upgrade begins")
+        count = len(invariants.begun)
+        await until(lambda count=count: len(invariants.begun) > count, "an upgrade begins")
         await lab.kill_operator()
         await lab.start_operator()
     found = await status(lab, lambda found: found["upgrade"]["halted"] and not found["upgrade"]["inProgress"])
-    begun = len(witness.begun)
+    begun = len(invariants.begun)
     assert found["upgrade"]["failed"] == BAD
     assert found["upgrade"]["skipped"] == AWAY
     assert "bad-0" in found["upgrade"]["message"]
     degraded = next(each for each in found["conditions"] if each["type"] == "Degraded")
     assert degraded["status"] == "True"
     await asyncio.sleep(0.5)
-    assert len(witness.begun) == begun
+    assert len(invariants.begun) == begun
     return found["upgrade"]["target"]
 
 

@@ -19,7 +19,7 @@ UNDER_WAY = {
 }
 
 
-class Witness:
+class UpgradeInvariants:
     """``parallel`` and ``unavailable`` are the policy's bounds, ``foreign`` the nodes that somebody else cordoned."""
 
     def __init__(self, client, *, parallel, unavailable, foreign, canaries, least_serving):
