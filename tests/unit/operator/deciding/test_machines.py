@@ -190,13 +190,13 @@ def test_a_mig_change_that_waits_is_told_on_the_policy(world: World) -> None:
     assert world.condition("Progressing")["reason"] == "Settled"
 
 
-UNKNOWN_CARD = "nobody tells whether its GPUs can MIG: if they can, set the label nvidia.com/mig.capable=true"
+UNKNOWN_CARD = "it is unknown whether its GPUs support MIG: if so, set label nvidia.com/mig.capable=true"
 
 
 @pytest.mark.parametrize(
     ("card", "layout", "spec", "why"),
     [
-        pytest.param("1eb8", "all-1g.5gb", {}, "its GPUs cannot MIG", id="a T4"),
+        pytest.param("1eb8", "all-1g.5gb", {}, "its GPUs do not support MIG", id="a T4"),
         pytest.param("1eb8", "all-disabled", {}, "", id="nothing is to be cut"),
         pytest.param("1eb8", "", {}, "", id="no word"),
         pytest.param("1eb8", "all-1g.5gb", {"migManager": {"enabled": False}}, "", id="nobody cuts here"),
@@ -211,7 +211,7 @@ def test_a_layout_that_is_not_possible_is_told(card: str, layout: str, spec: dic
     world.cards["x"] = card
     world.settle()
     found = [(each["reason"], each["operand"], each["message"]) for each in world.status()["failingNodes"]]
-    told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, and {why}"
+    told = f"its label nvidia.com/mig.config asks for MIG layout all-1g.5gb, but {why}"
     assert found == ([("MIGUnsupported", "mig-manager", told)] if why else [])
     assert world.condition("Ready")["status"] == "True", "its GPUs work"
 

@@ -239,7 +239,7 @@ class Fleet(RuleBasedStateMachine):
 
     def is_ready_or_waits_for_people(self, status: Any) -> bool:
         """Nodes that people have cordoned are unavailable: meanwhile others may have to wait for their driver."""
-        waits = bool(self.cordoned) and "nobody begins" in status["upgrade"]["message"]
+        waits = bool(self.cordoned) and "no upgrade can start" in status["upgrade"]["message"]
         return status["state"] == "ready" or waits
 
     @invariant()
