@@ -214,7 +214,7 @@ def test_an_unknown_os_is_named_and_holds_up_no_other_node(world: World) -> None
     world.label("odd", **{"feature.node.kubernetes.io/pci-10de.present": "true"})
     world.settle()
     assert world.deployed("odd") == {}
-    assert "operating system is not known" in world.status()["failingNodes"][0]["message"]
+    assert "unknown operating system" in world.status()["failingNodes"][0]["message"]
     assert world.status()["nodes"]["ready"] == 2
 
 

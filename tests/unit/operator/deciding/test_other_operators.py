@@ -103,7 +103,7 @@ def test_nodes_in_the_middle_of_a_change_are_named_while_another_operator_is_the
     in_the_middle_of_an_upgrade(world)
     world.rivals = ("theirs",)
     world.round()
-    assert "stay nodes: a" in world.condition("Degraded")["message"]
+    assert "in the middle of a change: a" in world.condition("Degraded")["message"]
 
 
 def test_an_invalid_policy_names_the_nodes_that_stay_in_the_middle_of_an_upgrade(world: World) -> None:

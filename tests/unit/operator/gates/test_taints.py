@@ -56,7 +56,7 @@ def test_an_upgrade_passes_over_a_node_whose_taint_keeps_the_new_driver_away(wor
     assert not world.nodes["a"].unschedulable
     (failing,) = world.status()["failingNodes"]
     assert (failing["name"], failing["operand"], failing["reason"]) == ("a", "driver", "Untolerated")
-    assert failing["message"].startswith("it keeps the driver that it has")
+    assert failing["message"].startswith("driver not upgraded")
     assert failing["message"].endswith(REMEDY)
     assert (world.status()["upgrade"]["done"], world.status()["upgrade"]["skipped"]) == (1, 1)
     assert (

@@ -55,7 +55,7 @@ def test_people_are_told(world: World) -> None:
     lose(world)
     (failing,) = world.status()["failingNodes"]
     assert (failing["name"], failing["reason"]) == ("a", "GPUsMissing")
-    assert failing["message"].startswith("GPUs no longer detected, but pod ml/train uses one")
+    assert failing["message"].startswith("GPUs no longer detected, but pod ml/train still uses one")
     assert world.status()["nodes"] == {"total": 2, "ready": 1, "progressing": 0, "failing": 1, "excluded": 0}
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Degraded")["status"] == "True"

@@ -115,7 +115,7 @@ def test_a_pod_that_its_budget_holds_is_named() -> None:
     cluster.budgets["db"] = Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0)
     cluster.release()
     lines = plan_lines(plan(cluster.fleet()))
-    assert "    in the way: pod team/db (is protected by PodDisruptionBudget db)" in lines
+    assert "    blocking: pod team/db (is protected by PodDisruptionBudget db)" in lines
     assert any(line.startswith("  a: driver 570 WOULD FAIL: GPU pods did not terminate within 300 s") for line in lines)
     assert "  b: driver 570" in lines
 
@@ -213,7 +213,7 @@ def test_a_node_under_way_is_shown_with_its_step_what_it_waits_for_and_the_pods_
     assert first.endswith(f" WOULD FAIL: GPU pods did not terminate within 300 s: pod team/stays {why}") == bool(
         timeout_s
     )
-    assert lines[lines.index(first) + 1] == f"    in the way: pod team/stays ({why})"
+    assert lines[lines.index(first) + 1] == f"    blocking: pod team/stays ({why})"
     assert not [line for line in lines if "no node would be upgraded" in line or "waiting: n00" in line]
 
 

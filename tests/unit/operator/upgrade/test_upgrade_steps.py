@@ -196,7 +196,7 @@ def test_a_drain_honours_its_selector_and_gives_up_in_time() -> None:
     cluster.run_pod(workload("web", "a", uses_gpu=False))
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert "not drained within 50 s" in cluster.failure("a")
+    assert "drain did not finish within 50 s" in cluster.failure("a")
     assert {pod.uid for pod in cluster.workloads} == {"bare", "web"}
 
 
@@ -458,7 +458,7 @@ def test_a_daemon_set_that_is_behind_does_not_have_drivers_replaced_for_ever() -
     cluster.applied = "old"
     before = set(cluster.pods)
     cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert "its DaemonSet still made the old driver" in cluster.failure("a")
+    assert "its DaemonSet still created the old driver" in cluster.failure("a")
     assert len([uid for uid in set(cluster.pods) - before if uid.startswith("driver")]) == 1
     assert not cluster.nodes["a"].unschedulable
     cluster.applied = None
