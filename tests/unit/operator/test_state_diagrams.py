@@ -9,12 +9,12 @@ from typing import get_args
 
 import msgspec
 import pytest
-from purser.core.mig_messages import MigRequest, MigResult
-from purser.core.node_annotations import encode
 from tests.unit.operator.upgrade.both_machines import BothMachines
 from tests.unit.operator.upgrade.fleets import START, Cluster, pod_of, workload
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
+from purser.core.node.annotations import encode
+from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator import gates, mig, upgrade
 from purser.operator.gates import gate_patch
 from purser.operator.gates.labels import PAUSES
