@@ -18,10 +18,10 @@ async def test_a_grace_period_of_a_year_ends_preemption_on_a_node_for_an_hour_at
         await eventually(lambda: world.budgets.are_known)
         high = await world.add_pod("high", 8000, priority=9)
         nominated = []
-        for wait_s in (nominations.MAX_GRACE_S / 2, nominations.MAX_GRACE_S / 2 + nominations.STUCK_S):
+        for wait_s in (nominations.MAX_GRACE_S / 2, nominations.MAX_GRACE_S / 2 + nominations.OVERDUE_TERMINATION_S):
             world.clock.ahead_s += wait_s
             await world.filter(high, "n")
-            world.clock.ahead_s += preemptor.ASK_S
+            world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
             await world.extender.retry_refused()
             nominated.append((await world.stored(high)).status.nominated_node_name)
         assert nominated == ["", "n"]

@@ -59,7 +59,7 @@ async def full(world, *nodes):
 
 
 async def look(world):
-    world.clock.ahead_s += preemptor.ASK_S
+    world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
     await world.extender.retry_refused()
 
 

@@ -41,7 +41,7 @@ async def test_a_flood_of_refused_pods_keeps_no_important_one_from_preempting(mo
     async with server() as api, replica(api) as world:
         _, high = await refused_in_a_flood(world)
         await eventually(lambda: world.budgets.are_known)
-        world.clock.ahead_s += preemptor.ASK_S
+        world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
         await world.extender.retry_refused()
         assert (await world.stored(high)).status.nominated_node_name == "n"
 
@@ -73,7 +73,7 @@ async def test_a_pod_on_which_the_search_for_victims_fails_ends_nothing(monkeypa
             return await see_to(self, refused)
 
         monkeypatch.setattr(preemptor.Preemptor, "_see_to", failing)
-        world.clock.ahead_s += preemptor.ASK_S
+        world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
         await world.extender.retry_refused()
         assert (await world.stored(pods[1])).status.nominated_node_name == "n"
 

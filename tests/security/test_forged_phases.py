@@ -70,7 +70,7 @@ async def test_nor_are_its_devices_free_without_its_grant(world, kubelet):
 
 
 async def test_the_agent_tells_the_scheduler_of_it_until_kubelet_lets_go(world, kubelet, monkeypatch):
-    monkeypatch.setattr(disputes, "ENDED_S", 0.3)
+    monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 0.3)
     a, *_ = world.uuids
     async with world.agent() as agent:
         await says_it_has_ended(world, agent, kubelet, a)
@@ -87,12 +87,12 @@ async def is_silent(world):
 
 
 async def test_an_agent_that_was_killed_is_followed_by_one_that_does_not_take_it_back(world, kubelet, monkeypatch):
-    monkeypatch.setattr(disputes, "ENDED_S", 0.1)
+    monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 0.1)
     a, *_ = world.uuids
     async with world.agent() as agent:
         await says_it_has_ended(world, agent, kubelet, a)
         await eventually(world.disputes)
-    monkeypatch.setattr(disputes, "ENDED_S", 600.0)
+    monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 600.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
         await asyncio.sleep(0.5)
@@ -100,7 +100,7 @@ async def test_an_agent_that_was_killed_is_followed_by_one_that_does_not_take_it
 
 
 async def test_pods_that_end_as_they_should_cost_no_write_to_their_node(world, kubelet, api, monkeypatch):
-    monkeypatch.setattr(disputes, "ENDED_S", 0.5)
+    monkeypatch.setattr(disputes, "TEARDOWN_TIMEOUT_S", 0.5)
     async with world.agent() as agent:
         await eventually(agent.ready)
         with node_writes(api) as written:

@@ -138,7 +138,7 @@ async def test_a_loop_that_fails_begins_anew_ever_later_and_ends_when_it_is_canc
 
 
 async def test_what_the_extender_fails_on_takes_no_turn_of_the_rest(monkeypatch):
-    monkeypatch.setattr(extender_module, "RESOLVE_EVERY_S", 0.01)
+    monkeypatch.setattr(extender_module, "RESOLVE_PERIOD_S", 0.01)
     done = []
 
     async def fails():
@@ -458,12 +458,12 @@ async def test_an_emulated_kubelet_goes_on_telling_of_its_node(monkeypatch):
         await asyncio.sleep(0.001)
         return 1 // (len(reported) - 1)
 
-    async def renew():
+    async def renew(*_):
         renewed.append(1)
         return 1 // (len(renewed) - 1)
 
     monkeypatch.setattr(reporter, "_report", report)
-    monkeypatch.setattr(reporter, "_renew", renew)
+    monkeypatch.setattr("purser.lab.kubelet.node.keep_leases", renew)
     reporter.changed()
     async with running(reporter.run()):
         await eventually(lambda: len(reported) > 1 and len(renewed) > 1)

@@ -210,7 +210,7 @@ def test_all_nodes_that_fail_are_found_round_by_round_however_many(seed: int) ->
     for _ in range(12):
         tries = 0
         found, seen = decided(empty(count, suspects=suspects), decide)
-        assert found == 7 and tries <= module.TRIES + 2
+        assert found == 7 and tries <= module.MAX_ISOLATION_ROUNDS + 2
         isolated = {each.node.name for each in seen.isolated}
         assert bad <= isolated
         suspects = tuple(each.node.name for each in sorted(seen.isolated, key=lambda each: each.error is not None))

@@ -7,7 +7,7 @@ from purser.agent.settings import MAX_SLOTS
 from purser.core.kubelet.config import KubeletConfig
 from purser.core.kubelet.report.format import (
     FORMAT,
-    MAX_DEVICES,
+    MAX_REPORTED_DEVICES,
     DeviceGroup,
     KubeletReport,
     ReportError,
@@ -29,14 +29,14 @@ def test_sixteen_cards_with_all_the_slots_that_there_are_can_be_told():
     assert len(known.devices) == 16 * MAX_SLOTS
 
 
-@pytest.mark.parametrize("counts", [(MAX_DEVICES + 1,), (MAX_SLOTS,) * 17, (65_536,)])
+@pytest.mark.parametrize("counts", [(MAX_REPORTED_DEVICES + 1,), (MAX_SLOTS,) * 17, (65_536,)])
 def test_a_report_of_more_devices_is_refused(counts):
     with pytest.raises(ReportError, match="device ids"):
         state_of(report_of(*counts))
 
 
 def test_and_so_are_resources_that_are_too_many_together():
-    report = report_of(MAX_DEVICES)
+    report = report_of(MAX_REPORTED_DEVICES)
     more = {**report.resources, "example.com/nic": ResourceReport((DeviceGroup(None, True, (("nic", "0"),)),))}
     with pytest.raises(ReportError, match="device ids"):
         state_of(msgspec.structs.replace(report, resources=more))

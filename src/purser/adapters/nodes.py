@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.fleet.room import MANY, NodeRoom
+from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
 from purser.core.model import NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
@@ -12,14 +14,8 @@ from purser.kube.objects import Node
 MAX_INVENTORY_BYTES = 256 * 1024
 """As much as the API server lets all annotations of one object have."""
 
-MAX_DEVICES = 256
+MAX_NODE_DEVICES = 256
 """On one node: 32 cards cut into 7 MIG devices each are fewer. One node's number is every node's column."""
-
-MAX_SLOTS = 1000
-"""Of one device."""
-
-MAX_NUMA_NODE = 1023
-"""The largest number that Linux can be built for."""
 
 _inventories = JsonReader(NodeInventory, f"annotation {INVENTORY_ANNOTATION}", max_bytes=MAX_INVENTORY_BYTES)
 
@@ -67,8 +63,8 @@ def _check_inventory(inventory: NodeInventory, node: str) -> None:
 def _problems(inventory: NodeInventory, node: str) -> Iterator[str]:
     if inventory.node != node:
         yield f"is that of node {inventory.node!r}, not of {node!r}"
-    if len(inventory.devices) > MAX_DEVICES:
-        yield f"names {len(inventory.devices)} devices: {MAX_DEVICES} are the most"
+    if len(inventory.devices) > MAX_NODE_DEVICES:
+        yield f"names {len(inventory.devices)} devices: {MAX_NODE_DEVICES} are the most"
     if len({device.uuid for device in inventory.devices}) < len(inventory.devices):
         yield "names one device twice"
     for device in inventory.devices:

@@ -24,7 +24,7 @@ log = structlog.get_logger("purser.agent")
 
 VERSION = 1
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 """Thousands of pods, each with a grant of the largest kind."""
 
 
@@ -56,7 +56,7 @@ class AgentCheckpoint(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-_checkpoints = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_BYTES)
+_checkpoints = JsonReader(AgentCheckpoint, "the checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
 
 
 def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
@@ -65,7 +65,7 @@ def read_checkpoint(path: Path, node: str) -> tuple[BookedPod, ...]:
     Raises `AgentCheckpointError` when it is unreadable, of another version, or another node's.
     """
     try:
-        checkpoint = _checkpoints.read(read_start(path, MAX_BYTES + 1))
+        checkpoint = _checkpoints.read(read_start(path, MAX_CHECKPOINT_BYTES + 1))
     except FileNotFoundError:
         return ()
     except (OSError, UnreadableError) as error:

@@ -29,19 +29,19 @@ from purser.kube.racing import until
 
 log = structlog.get_logger("purser.agent")
 
-SETTLE_S = 0.1
+MIN_COMPARISON_PERIOD_S = 0.1
 """After a reason to look: more often follow at once."""
 
-SWEEP_S = 60.0
+MAX_COMPARISON_PERIOD_S = 60.0
 """Between two looks without any reason."""
 
-ENDED_S = 10.0
+TEARDOWN_TIMEOUT_S = 10.0
 """For how long kubelet may list devices of a pod that has ended, before that is told: it tears the pod down first."""
 
-RETRY_S = 2.0
+KUBELET_RETRY_PERIOD_S = 2.0
 """After kubelet gave no answer."""
 
-MAX_REST_S = 60.0
+MAX_DISPUTE_S = 60.0
 """For how long a card is disputed whose pods are refused again and again, at most."""
 
 MAX_REFUSED = 64
@@ -64,8 +64,8 @@ class _Rest:
     seconds: float = 0.0
 
     def again(self, now: float) -> None:
-        recent = now < self.at + self.seconds + MAX_REST_S
-        self.at, self.seconds = now, min(max(1.0, 2 * self.seconds), MAX_REST_S) if recent else 0.0
+        recent = now < self.at + self.seconds + MAX_DISPUTE_S
+        self.at, self.seconds = now, min(max(1.0, 2 * self.seconds), MAX_DISPUTE_S) if recent else 0.0
 
 
 class DisputeWatch:
@@ -134,12 +134,12 @@ class DisputeWatch:
                 pause = self._pause()
             except KubeletError as error:
                 log.warning("kubelet does not tell what pods hold", error=str(error))
-                pause = RETRY_S
+                pause = KUBELET_RETRY_PERIOD_S
             except Exception as error:  # one odd pod must not end the agent, nor what it tells of the others
-                pause = SWEEP_S
+                pause = MAX_COMPARISON_PERIOD_S
                 self._pods.pods.failures.loop_failed("comparing the books", error, pause)
             await until(self._clock.sleep(pause), self._look.wait())
-            await self._clock.sleep(SETTLE_S)
+            await self._clock.sleep(MIN_COMPARISON_PERIOD_S)
 
     async def look(self) -> None:
         """Compare the books once. Raises `KubeletError`."""
@@ -206,7 +206,7 @@ class DisputeWatch:
     def _on_pod(self, pod: Pod) -> None:
         if is_terminal(pod) and pod.metadata.uid not in self._ended and devices_asked(pod):
             # Of one that ended before the first look the agent before this one may have told: that is not taken back.
-            patience_s = 0.0 if self.told.value is None else ENDED_S
+            patience_s = 0.0 if self.told.value is None else TEARDOWN_TIMEOUT_S
             self._ended[pod.metadata.uid] = self._clock.monotonic() + patience_s
             self._look.set()
         if pod.metadata.uid in self._told_of or (has_started(pod) and self._pods.is_odd(pod)):
@@ -219,7 +219,7 @@ class DisputeWatch:
             pod = store.by_uid(uid)
             if refusal.is_published and now >= refusal.until and (pod is None or is_terminal(pod)):
                 del self._refusals[uid]
-        self._rests = {uuid: rest for uuid, rest in self._rests.items() if now < rest.at + rest.seconds + MAX_REST_S}
+        self._rests = {uuid: rest for uuid, rest in self._rests.items() if now < rest.at + rest.seconds + MAX_DISPUTE_S}
 
     def _pause(self) -> float:
         now = self._clock.monotonic()
@@ -227,8 +227,8 @@ class DisputeWatch:
         ending = [due - now for due in self._ended.values() if due > now]
         told = self.told.value
         if told is not None and any(each.why is HeldReason.ENDED for each in told.held):
-            ending.append(ENDED_S)  # nobody says when kubelet lets go
-        return max(0.0, min([SWEEP_S, *resting, *ending]))
+            ending.append(TEARDOWN_TIMEOUT_S)  # nobody says when kubelet lets go
+        return max(0.0, min([MAX_COMPARISON_PERIOD_S, *resting, *ending]))
 
 
 def cards_of(listed: ListedPod, pod: Pod | None) -> frozenset[str]:

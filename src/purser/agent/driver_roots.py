@@ -8,7 +8,7 @@ import msgspec
 from purser.agent.files import read_start
 from purser.agent.nvml.library import find_library
 
-MAX_BYTES = 64 << 10
+MAX_ROOTS_FILE_BYTES = 64 << 10
 
 
 class DriverPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ def read_place(file: Path | None) -> DriverPlace | None:
     if file is None:
         return None
     try:
-        text = read_start(file, MAX_BYTES).decode(errors="replace")
+        text = read_start(file, MAX_ROOTS_FILE_BYTES).decode(errors="replace")
     except OSError:
         return None
     said = dict(line.strip().partition("=")[::2] for line in text.splitlines())

@@ -42,7 +42,7 @@ EVENT_WAIT_MS = 250
 SCAN_TIMEOUT_S = 60.0
 """An enumeration reads every link of every card, and takes seconds on a machine under load."""
 
-DRIVER_PAUSE_S = 5.0
+DRIVER_RETRY_PERIOD_S = 5.0
 """After the driver refused to wait for events."""
 
 
@@ -228,7 +228,7 @@ class DeviceMonitor:
         return listen
 
     def _pause(self) -> None:
-        until = time.monotonic() + DRIVER_PAUSE_S
+        until = time.monotonic() + DRIVER_RETRY_PERIOD_S
         while not self._stopped and time.monotonic() < until:
             time.sleep(EVENT_WAIT_MS / 1000)
 

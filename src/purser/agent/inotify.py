@@ -16,10 +16,10 @@ _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 NOT_WATCHED = -1
 
-POLL_S = 1.0
+UNWATCHED_POLL_PERIOD_S = 1.0
 """Between two looks where the folder cannot be watched: no inotify, no more watches, or no such folder yet."""
 
-SAFETY_S = 10.0
+WATCHED_POLL_PERIOD_S = 10.0
 """Between two looks where it is watched, in case a watch is lost with a mount."""
 
 
@@ -56,7 +56,9 @@ class FolderWatch:
         if self._watched not in (before, NOT_WATCHED):
             return  # newly watched: what happened before that can only be seen by looking
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(POLL_S if self._watched == NOT_WATCHED else SAFETY_S):
+            async with asyncio.timeout(
+                UNWATCHED_POLL_PERIOD_S if self._watched == NOT_WATCHED else WATCHED_POLL_PERIOD_S
+            ):
                 await self._happened.wait()
         self._happened.clear()
 

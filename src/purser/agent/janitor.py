@@ -16,7 +16,7 @@ from purser.kube.resources import PODS
 
 log = structlog.get_logger("purser.agent")
 
-SWEEP_S = 60.0
+ENDED_PODS_CHECK_PERIOD_S = 60.0
 """Between two looks for pods on the book that are over: they came and went while the informer was cut off, say."""
 
 
@@ -84,7 +84,7 @@ class Janitor:
 
     async def _sweep_forever(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(ENDED_PODS_CHECK_PERIOD_S)
             await self.sweep()
 
     def _look(self, pod: Pod) -> None:

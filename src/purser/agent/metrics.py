@@ -13,10 +13,9 @@ from prometheus_client.registry import Collector
 from purser.agent.book import BookedPod
 from purser.agent.nvml.driver import DeviceReading
 from purser.core.grant.disputes import NodeDisputes
+from purser.core.kubernetes.quantities import MIB
 from purser.core.ledger import UNUSED, Usage
 from purser.core.model import Device, NodeInventory
-
-MIB = 1024 * 1024
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _GRANT_LABELS = ("namespace", "pod", "container", "uuid", "enforcement")

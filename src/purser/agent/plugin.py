@@ -21,7 +21,7 @@ from purser.agent.inventory import Advertised
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics
-from purser.agent.podresources import CHANNEL_OPTIONS, MAX_MESSAGE, KubeletError
+from purser.agent.podresources import CHANNEL_OPTIONS, MAX_GRPC_MESSAGE_BYTES, KubeletError
 from purser.agent.refusals import AllocationRefused, RefusalReason
 from purser.kube.racing import heed_cancellation, until
 
@@ -29,13 +29,13 @@ log = structlog.get_logger("purser.agent")
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
-SELF_CHECK_S = 5.0
+SELF_CHECK_TIMEOUT_S = 5.0
 """How long the plugin's own server may take to answer its first call."""
 
 STOP_GRACE_S = 1.0
 """How long calls in progress may finish when the server stops; kubelet takes a broken call as a refusal."""
 
-_SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_MESSAGE))
+_SERVER_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES))
 
 
 def options() -> api_pb2.DevicePluginOptions:
@@ -203,4 +203,4 @@ async def serve(plugin: DevicePlugin, socket: Path) -> AsyncIterator[None]:
 async def _self_check(socket: Path) -> None:
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS) as channel:
         stub = api_pb2_grpc.DevicePluginStub(channel)
-        await stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=SELF_CHECK_S, wait_for_ready=True)
+        await stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=SELF_CHECK_TIMEOUT_S, wait_for_ready=True)

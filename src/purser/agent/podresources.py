@@ -17,7 +17,7 @@ LIST_TIMEOUT_S = 30.0
 """kubelet answers in milliseconds, also while it waits for the plugin; it may just be restarting. On a node without CPU
 to spare it took more than five seconds: a pod whose call fails is refused for good, and kubelet itself would wait."""
 
-MAX_MESSAGE = 16 * 1024 * 1024
+MAX_GRPC_MESSAGE_BYTES = 16 * 1024 * 1024
 """Bytes: what kubelet's own clients of PodResources take (defaultPodResourcesMaxSize), and more than any plugin is
 told."""
 
@@ -25,7 +25,7 @@ CHANNEL_OPTIONS = (
     *UNIX_SOCKET_OPTIONS,
     # kubelet comes back within seconds; gRPC's own pause between two dials grows to two minutes.
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_GRPC_MESSAGE_BYTES),
 )
 """For every channel to kubelet or to a plugin."""
 

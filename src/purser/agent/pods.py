@@ -35,7 +35,7 @@ UNGRANTED = "it asks for devices and carries no grant"
 FAILED = "the agent failed on it: see its log"
 """The problem of a pod on which the agent itself fails."""
 
-FETCH_S = 3.0
+POD_FETCH_TIMEOUT_S = 3.0
 """How long the API server may take over some pods: kubelet admits nothing else meanwhile."""
 
 
@@ -135,10 +135,12 @@ class NodePods:
         `KubeError`."""
         wanted = tuple(keys)
         try:
-            async with asyncio.timeout(FETCH_S):
+            async with asyncio.timeout(POD_FETCH_TIMEOUT_S):
                 self._fetched = dict(zip(wanted, await asyncio.gather(*map(self._fetch, wanted)), strict=True))
         except TimeoutError as error:
-            raise ApiUnavailableError(f"no answer about pods {', '.join(wanted)} within {FETCH_S:g} s") from error
+            raise ApiUnavailableError(
+                f"no answer about pods {', '.join(wanted)} within {POD_FETCH_TIMEOUT_S:g} s"
+            ) from error
         if any(pod is not None and self._is_by_unknown_key(pod) for pod in self._fetched.values()):
             await self._renew_keys()
         return self._fetched
@@ -150,7 +152,7 @@ class NodePods:
     async def _renew_keys(self) -> None:
         """The watch of the keys may lag as that of the pods may, and a refusal is for good."""
         with suppress(TimeoutError, KubeError):
-            async with asyncio.timeout(FETCH_S):
+            async with asyncio.timeout(POD_FETCH_TIMEOUT_S):
                 await self.key_maps.relist()
 
     async def _fetch(self, key: str) -> Pod | None:

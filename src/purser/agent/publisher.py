@@ -32,24 +32,24 @@ T = TypeVar("T")
 MAX_CONDITION = 1024
 """Characters of its message."""
 
-PAUSE_S = 0.2
+WRITE_PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
 
-KUBELET_FIRST_S = 1.0
+KUBELET_HEAD_START_S = 1.0
 """Before more healthy cards are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
 a card which kubelet does not offer yet is refused for good."""
 
-KUBELET_CALLS_S = 15.0
+KUBELET_LIST_TIMEOUT_S = 15.0
 """And how long kubelet may take to ask for its list at all, as it has yet to of an agent that has just started. It may
 not be there: then the cards are published all the same, and kube-scheduler goes by what kubelet lists."""
 
-LISTING_CAP_S = 10.0
+MAX_LISTING_BACKOFF_S = 10.0
 """Between two tries to list amounts: shares wait for the node meanwhile, and rules that refuse it are soon replaced."""
 
 LEAVING = "its agent was told to stop"
 """Why the cards of a node are not to be had while nobody serves its kubelet."""
 
-TOLD_S = 2.0
+LEAVING_NOTICE_TIMEOUT_S = 2.0
 """How long an agent that leaves waits for the scheduler to be told of it."""
 
 
@@ -81,7 +81,7 @@ class Publisher:
         self._look = asyncio.Event()
         self._is_leaving = False
         self._backoff = Backoff(initial_s=0.5, cap_s=30.0)
-        self._listing_backoff = Backoff(initial_s=0.5, cap_s=LISTING_CAP_S)
+        self._listing_backoff = Backoff(initial_s=0.5, cap_s=MAX_LISTING_BACKOFF_S)
         self._list_from = 0.0
         """Not before, by the monotonic clock: the last listing was refused."""
         self.nodes = Informer(client, NODES, field_selector=f"metadata.name={node}")
@@ -114,9 +114,9 @@ class Publisher:
         self._is_leaving = True
         self._look.set()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TOLD_S):
+            async with asyncio.timeout(LEAVING_NOTICE_TIMEOUT_S):
                 while self._published_healthy():  # noqa: ASYNC110  the store has no event for it
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(WRITE_PAUSE_S)
 
     async def _follow(self, latest: Latest[T]) -> None:
         value = latest.value
@@ -130,7 +130,7 @@ class Publisher:
             self._look.clear()
             if not self._is_leaving and _healthy(self._inventory.value) - self._published_healthy():
                 await self._kubelet_asks()
-                await asyncio.sleep(KUBELET_FIRST_S)
+                await asyncio.sleep(KUBELET_HEAD_START_S)
             try:
                 await self._publish_now()
             except Exception:
@@ -140,7 +140,7 @@ class Publisher:
     async def _kubelet_asks(self) -> None:
         """Return once kubelet listens to this agent's list."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KUBELET_CALLS_S):
+            async with asyncio.timeout(KUBELET_LIST_TIMEOUT_S):
                 while not (connection := self._connection.value).ready:
                     await self._connection.differs(connection)
 
@@ -197,7 +197,7 @@ class Publisher:
             self.problem = ""
             for name, text in changes.items():
                 log.info("published what the node has", node=self._node, annotation=name, bytes=len(text or ""))
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(WRITE_PAUSE_S)
         except KubeError as error:
             delay = self._backoff.next()
             self.problem = f"cannot publish what the node has: {error}"
@@ -224,7 +224,7 @@ class Publisher:
             await self._client.patch_merge(NODES, self._node, {"status": changes}, subresource="status")
             self.untried, self.lists_amounts = "", True
             log.info("listed what the node has", node=self._node, **changes["capacity"])
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(WRITE_PAUSE_S)
         except KubeError as error:
             delay = self._listing_backoff.next()
             self.untried, self.lists_amounts = "", False

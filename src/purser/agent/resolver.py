@@ -21,7 +21,7 @@ from purser.kube.objects import Pod
 
 log = structlog.get_logger("purser.agent")
 
-PAUSE_S = 0.05
+STATUS_POLL_PERIOD_S = 0.05
 """Between two looks; kubelet's status updates reach the API server in tens of milliseconds."""
 
 
@@ -60,7 +60,7 @@ class Resolver:
             refusal, is_final = found
             if is_final or self._clock.monotonic() >= deadline:
                 raise refusal
-            await self._clock.sleep(PAUSE_S)
+            await self._clock.sleep(STATUS_POLL_PERIOD_S)
 
     def remember_refused(self, pod_uid: str) -> None:
         """kubelet never asks again for a pod that it was refused for, though it may list it for a while."""

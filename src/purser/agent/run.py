@@ -47,7 +47,7 @@ COMPONENT = "purser-agent"
 ENFORCEMENT_CHANGED = "EnforcementChanged"
 """Reason of the event on a pod that its node holds to its share otherwise than its grant says."""
 
-SYNC_S = 10.0
+SYNC_TIMEOUT_S = 10.0
 """How long the first registration waits for the API server. After that kubelet learns of the devices all the same:
 running pods need them, and grants can wait."""
 
@@ -150,7 +150,7 @@ class Agent:
     async def _serve_kubelet(self) -> None:
         """Once the book is right and there is something to hand out."""
         try:
-            async with asyncio.timeout(SYNC_S):
+            async with asyncio.timeout(SYNC_TIMEOUT_S):
                 await self._pods.pods.synced()
                 await self._pods.key_maps.synced()
         except TimeoutError:

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from purser.agent.allocation import DeviceList
 from purser.agent.nvml.xids import XidPolicy
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
-
-MAX_SLOTS = 1000
-"""A sanity bound: kubelet sends every free id in each GetPreferredAllocation."""
 
 
 @dataclass(frozen=True, kw_only=True)

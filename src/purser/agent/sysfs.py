@@ -1,4 +1,4 @@
-"""What the kernel says about a PCI device: its NUMA node and the CPUs near it.
+"""What the kernel says about a PCI device: its NUMA node. And how it lists CPUs.
 
 Read from ``<root>/bus/pci/devices/<address>/``; the root is a parameter because the lab's nodes bring their own tree.
 """
@@ -32,14 +32,6 @@ def numa_node(bus_id: str, root: Path = SYSFS_ROOT) -> int | None:
     except ValueError:
         return None
     return node if node >= 0 else None
-
-
-def local_cpus(bus_id: str, root: Path = SYSFS_ROOT) -> frozenset[int]:
-    """The CPUs nearest to a PCI device; empty where the kernel does not say."""
-    try:
-        return parse_cpu_list(_attribute(bus_id, "local_cpulist", root))
-    except ValueError:
-        return frozenset()
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -36,7 +36,7 @@ log = structlog.get_logger("purser.kube")
 WATCH_SECONDS = (300, 600)
 """A watch is asked to end after a random time in this range."""
 
-INACTIVITY_S = 70.0
+WATCH_INACTIVITY_TIMEOUT_S = 70.0
 """A watch without a byte for so long is dead."""
 
 _SHORT_WATCH_S = 1.0  # a watch that ends sooner, without an event, counts as a failure: no hot loop
@@ -74,7 +74,7 @@ class Informer(Generic[T]):
         field_selector: str | None = None,
         clock: Clock | None = None,
         backoff: Backoff | None = None,
-        inactivity_seconds: float = INACTIVITY_S,
+        inactivity_seconds: float = WATCH_INACTIVITY_TIMEOUT_S,
     ):
         self.store: Store[T] = Store()
         self.resource = resource

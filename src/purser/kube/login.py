@@ -15,7 +15,7 @@ from purser.core.decoding import JsonReader, UnreadableError
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConfigError
 
-REREAD_S = 60.0
+CREDENTIAL_REREAD_PERIOD_S = 60.0
 """How long a file's content is believed: service account tokens and kubelet's certificates rotate under our feet.
 
 client-go reads token files again after a minute, too.
@@ -84,9 +84,9 @@ class StoredLogin:
         self._read_at = 0.0
 
     async def login(self, rejected: Login | None = None) -> Login:
-        """The login; files are read again after `REREAD_S`, and at once when the last login was rejected."""
+        """The login. Files are read anew after `CREDENTIAL_REREAD_PERIOD_S`, and when the last login was rejected."""
         now = self._clock.monotonic()
-        if self._current is None or self._current == rejected or now - self._read_at >= REREAD_S:
+        if self._current is None or self._current == rejected or now - self._read_at >= CREDENTIAL_REREAD_PERIOD_S:
             token, certificate, key = (source.read() for source in self._sources)
             self._current = Login(checked_token(self._sources[0].where, token), certificate, key)
             self._read_at = now

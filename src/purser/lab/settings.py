@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from purser.agent.settings import MAX_SLOTS
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.state import KubeletNode
 from purser.lab.controlplane.programs import Programs

@@ -8,8 +8,8 @@ from purser.operator.manifests import projection
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy.crd import definition
 
-LOOK_S = 0.1
-PATIENCE_S = 30.0
+CRD_POLL_PERIOD_S = 0.1
+CRD_SERVED_TIMEOUT_S = 30.0
 """For the API server to serve a new definition."""
 
 
@@ -31,12 +31,12 @@ async def define(client: Client) -> str:
         after = await client.patch_merge(DEFINITIONS, name, wanted)
         did = "updated" if _version(before) != _version(after) else "unchanged"
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(CRD_SERVED_TIMEOUT_S):
             await _established(client, name)
     except TimeoutError:
         why = f"see kubectl describe crd {name}"
         raise KubeError(
-            f"CustomResourceDefinition {name} is {did}, but not served after {PATIENCE_S:g} s: {why}"
+            f"CustomResourceDefinition {name} is {did}, but not served after {CRD_SERVED_TIMEOUT_S:g} s: {why}"
         ) from None
     return f"CustomResourceDefinition {name} {did}"
 
@@ -61,7 +61,7 @@ async def _established(client: Client, name: str) -> None:
     while True:
         if _is_established(await client.get(DEFINITIONS, name)):
             return
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CRD_POLL_PERIOD_S)
 
 
 def _is_established(found: Raw) -> bool:

@@ -33,13 +33,13 @@ from purser.operator.wording import counted, some
 # --- times
 
 
-SKEW_S = 60.0
+MAX_CLOCK_SKEW_S = 60.0
 """By so much the clocks of two operators may differ."""
 
 
 def is_to_come(moment: float, now: float) -> bool:
     """It is later than clocks differ: what is counted from it would never run out."""
-    return moment > now + SKEW_S
+    return moment > now + MAX_CLOCK_SKEW_S
 
 
 def deadline(since: float | None, timeout_s: float) -> float | None:
@@ -55,7 +55,7 @@ def is_over(until: float | None, now: float) -> bool:
 # --- steps
 
 
-ASK_AGAIN_S = 5.0
+EVICTION_RETRY_PERIOD_S = 5.0
 """After which time pods that did not leave are asked again."""
 
 UNKNOWN_PODS = "pods on the node are not listed yet"
@@ -106,7 +106,7 @@ def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -
 
 def ask_again(now: float, until: float | None) -> float:
     """When pods that stay are asked the next time: before the deadline, if there is one."""
-    return now + ASK_AGAIN_S if until is None else min(now + ASK_AGAIN_S, until)
+    return now + EVICTION_RETRY_PERIOD_S if until is None else min(now + EVICTION_RETRY_PERIOD_S, until)
 
 
 def waits_of(steps: Mapping[str, NodeStep]) -> dict[str, str]:

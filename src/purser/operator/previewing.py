@@ -26,10 +26,10 @@ from purser.operator.policy.decoding import is_name
 from purser.operator.policy.fields import Image
 from purser.operator.upgrade import UpgradeInputs, UpgradePlan, is_due, plan
 
-READY_S = 60.0
+SNAPSHOT_TIMEOUT_S = 60.0
 """How long the cluster may take to be listed."""
 
-LOOK_S = 0.1
+PREVIEW_POLL_PERIOD_S = 0.1
 
 DEFAULT_IMAGE = "purser:latest"
 """Where nobody says which image of Purser's to run."""
@@ -110,14 +110,14 @@ async def planned(
 
 async def inspected(observer: Observer, nodes: frozenset[str]) -> Snapshot:
     """A snapshot with all pods of these nodes."""
-    last = asyncio.get_running_loop().time() + READY_S
+    last = asyncio.get_running_loop().time() + SNAPSHOT_TIMEOUT_S
     while True:
         snapshot = await observer.snapshot(lambda _: nodes)
         if nodes <= set(snapshot.workloads):
             return snapshot
         if asyncio.get_running_loop().time() > last:
-            raise PreviewError(f"the API server did not list all pods within {READY_S:g} s: see the log")
-        await asyncio.sleep(LOOK_S)
+            raise PreviewError(f"the API server did not list all pods within {SNAPSHOT_TIMEOUT_S:g} s: see the log")
+        await asyncio.sleep(PREVIEW_POLL_PERIOD_S)
 
 
 def _fleet(snapshot: Snapshot, policy: Policy | None) -> UpgradeInputs:
@@ -163,9 +163,9 @@ async def observing(client: Client, namespace: str, purser_image: str) -> AsyncI
     observer = Observer(client, namespace, purser_image, policies_may_be_unknown=True)
     running = asyncio.create_task(observer.run())
     try:
-        await until(observer.ready_or_refused(), asyncio.sleep(READY_S))
+        await until(observer.ready_or_refused(), asyncio.sleep(SNAPSHOT_TIMEOUT_S))
         if observer.missing:
-            raise PreviewError(f"not listed within {READY_S:g} s: {', '.join(observer.missing)}")
+            raise PreviewError(f"not listed within {SNAPSHOT_TIMEOUT_S:g} s: {', '.join(observer.missing)}")
         yield observer
     finally:
         running.cancel()

@@ -22,7 +22,7 @@ from purser.telemetry import listening, telemetry_app
 log = structlog.get_logger("purser.operator")
 
 COMPONENT = "purser-operator"
-SAY_S = 10.0
+PROGRESS_LOG_PERIOD_S = 10.0
 """Between two words on what is waited for."""
 
 
@@ -72,7 +72,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         async with asyncio.TaskGroup() as group:
             group.create_task(observer.run())
             while observer.missing:
-                await until(observer.ready(), asyncio.sleep(SAY_S))
+                await until(observer.ready(), asyncio.sleep(PROGRESS_LOG_PERIOD_S))
                 if observer.missing:
                     log.warning("Still waiting for initial lists", missing=observer.missing)
             await observer.ready()

@@ -36,7 +36,7 @@ from purser.scheduler.readings import Readings
 from purser.scheduler.reservations import ReservationError, Reservations
 from purser.scheduler.unsettled import BindOutcome, UnsettledBindings
 
-RESOLVE_EVERY_S = 2.0
+RESOLVE_PERIOD_S = 2.0
 
 EVENT_REASON = "Granted"
 

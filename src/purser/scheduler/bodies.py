@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestPayloadError
 
-MIB = 1024 * 1024
+from purser.core.kubernetes.quantities import MIB
+
 RETRY_AFTER_S = 1
 
 

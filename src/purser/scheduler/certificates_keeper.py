@@ -23,8 +23,8 @@ from purser.scheduler.certificates import Material, check, expires_at, is_valid_
 
 log = structlog.get_logger("purser.scheduler")
 
-REFRESH_S = 600.0
-LOOK_S = 15.0
+CERTIFICATE_REFRESH_PERIOD_S = 600.0
+VALIDITY_CHECK_PERIOD_S = 15.0
 """Between two looks whether what is served still holds: a clock that jumped is noticed before the next refresh."""
 
 GIVEN_FILES = ("tls.crt", "tls.key", "ca.crt")
@@ -223,8 +223,8 @@ class CertificateKeeper:
             await self._rest()
 
     async def _rest(self) -> None:
-        for _ in range(int(REFRESH_S / LOOK_S)):
-            await self._clock.sleep(LOOK_S)
+        for _ in range(int(CERTIFICATE_REFRESH_PERIOD_S / VALIDITY_CHECK_PERIOD_S)):
+            await self._clock.sleep(VALIDITY_CHECK_PERIOD_S)
             if not self.is_valid:
                 log.warning("The certificate does not hold any more: the clock was changed, or stood still")
                 return

@@ -29,10 +29,10 @@ from purser.scheduler.metrics import SchedulerMetrics
 
 log = structlog.get_logger("purser.scheduler")
 
-REST_S = 5.0
+INITIAL_CARD_CLOSURE_S = 5.0
 """For how long a card is closed whose pod was rejected, where its agent tells nothing: time enough for its word."""
 
-MAX_REST_S = 60.0
+MAX_CARD_CLOSURE_S = 60.0
 
 _REMEMBERED = 512
 
@@ -49,13 +49,13 @@ class _Breaker:
 
     def is_forgotten(self, now: float) -> bool:
         """Whether the next rejection is a new story."""
-        return now > self.until + MAX_REST_S
+        return now > self.until + MAX_CARD_CLOSURE_S
 
     def next_rest_s(self, now: float) -> float:
         """For how long the card is closed by a rejection now."""
         if now < self.until:
             return self.rest_s
-        return REST_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_REST_S)
+        return INITIAL_CARD_CLOSURE_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_CARD_CLOSURE_S)
 
 
 class DisputeBook:
@@ -133,7 +133,7 @@ class DisputeBook:
         now, breakers = self._clock.monotonic(), self._breakers.setdefault(grant.node, {})
         for uuid in cards:
             before = breakers.get(uuid)
-            rest_s = REST_S if before is None else before.next_rest_s(now)
+            rest_s = INITIAL_CARD_CLOSURE_S if before is None else before.next_rest_s(now)
             breakers[uuid] = _Breaker(key, grant.pod_uid, now + rest_s, rest_s)
         self.retell(grant.node)
 

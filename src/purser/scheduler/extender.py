@@ -40,7 +40,7 @@ from purser.kube import Client, Clock, EventRecorder, Informer, KubeError, Syste
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS, node_ref
 from purser.scheduler.arrivals import Arrivals
-from purser.scheduler.binding import RESOLVE_EVERY_S, Binder, BindError
+from purser.scheduler.binding import RESOLVE_PERIOD_S, Binder, BindError
 from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.early_nominations import EarlyNominations
@@ -161,7 +161,7 @@ class KubeExtender:
                 while True:
                     for name, turn in turns.items():
                         await self._take(name, turn)
-                    await self._clock.sleep(RESOLVE_EVERY_S)
+                    await self._clock.sleep(RESOLVE_PERIOD_S)
         finally:
             await self._gate.close()
 
@@ -170,7 +170,7 @@ class KubeExtender:
         try:
             await turn()
         except Exception as error:
-            self._failures.loop_failed(name, error, RESOLVE_EVERY_S)
+            self._failures.loop_failed(name, error, RESOLVE_PERIOD_S)
 
     async def _follow_leadership(self) -> None:
         is_active = await self._is_active()

@@ -34,7 +34,7 @@ SECRET_FIELD = "key.pem"
 RETIRED_FIELD = "retired.pem"
 """In the Secret: public keys that signed before and still count, PEM, one after another."""
 
-REFRESH_S = 30.0
+KEY_REFRESH_PERIOD_S = 30.0
 """Between two looks at the Secret."""
 
 _ATTEMPTS = 5
@@ -78,11 +78,11 @@ class GrantKeys:
         """Look at the Secret until cancelled; what fails is logged and tried again, with the keys as they are."""
         clock = clock or SystemClock()
         while True:
-            await clock.sleep(REFRESH_S)
+            await clock.sleep(KEY_REFRESH_PERIOD_S)
             try:
                 await self.refresh()
             except (KubeError, SigningKeyError) as error:
-                log.warning("The signing key could not be looked at", error=str(error), retry_in_s=REFRESH_S)
+                log.warning("The signing key could not be looked at", error=str(error), retry_in_s=KEY_REFRESH_PERIOD_S)
 
 
 async def load_or_create_keys(client: Client, namespace: str) -> GrantKeys:

@@ -11,7 +11,7 @@ import structlog
 
 from purser.kube import KubeError
 
-PATIENCE_S = 10.0
+RELIST_TIMEOUT_S = 10.0
 """How long one request waits for the relist: less than kube-scheduler's patience with an extender."""
 
 log = structlog.get_logger("purser.scheduler")
@@ -25,7 +25,10 @@ class LeadershipGate:
     """Lets requests pass while active, the first ones once ``catch_up`` is through."""
 
     def __init__(
-        self, may_bind: Callable[[], bool], catch_up: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S
+        self,
+        may_bind: Callable[[], bool],
+        catch_up: Callable[[], Awaitable[None]],
+        patience_s: float = RELIST_TIMEOUT_S,
     ):
         self._may_bind = may_bind
         self._catch_up = catch_up

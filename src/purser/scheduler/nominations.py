@@ -24,14 +24,14 @@ from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.scheduler.waiting import keep_most_important
 
-HOLD_S = 30.0
+NOMINATION_HOLD_S = 30.0
 """How long a nomination is kept of which the pod itself says nothing: it was just decided, or kube-scheduler took it
 back while it knew less than Purser."""
 
 MAX_GRACE_S = 3600.0
 """A longer grace period, which is for the pod's author to choose, is not waited for: others are asked to go then."""
 
-STUCK_S = 60.0
+OVERDUE_TERMINATION_S = 60.0
 """A pod that is still there so long after its grace period is not counted on to go."""
 
 
@@ -68,7 +68,7 @@ class Nominations:
         if is_terminal(pod):
             return self.remove_pod(pod)
         if asked_to_go:
-            patience = min(pod.metadata.deletion_grace_period_seconds, MAX_GRACE_S) + STUCK_S
+            patience = min(pod.metadata.deletion_grace_period_seconds, MAX_GRACE_S) + OVERDUE_TERMINATION_S
             self._leaving.setdefault(uid, self._clock.monotonic() + patience)
         if pod.spec.node_name or asked_to_go:
             self._nominees.pop(uid, None)
@@ -114,7 +114,9 @@ class Nominations:
     def leaving(self, node: str) -> frozenset[str]:
         """The pods with grants on a node that are about to go: they were asked to, or will be in a moment."""
         now = self._clock.monotonic()
-        told = {uid for each in self._nominees.values() if now < each.decided_at + HOLD_S for uid in each.victims}
+        told = {
+            uid for each in self._nominees.values() if now < each.decided_at + NOMINATION_HOLD_S for uid in each.victims
+        }
         here = (grant.pod_uid for grant in self._fleet.ledger.grants(node))
         return frozenset(uid for uid in here if uid in told or now < self._leaving.get(uid, -math.inf))
 
@@ -183,7 +185,7 @@ class Nominations:
             self._hold(nominee)
 
     def _hold(self, nominee: _Nominee) -> None:
-        until = self._clock.monotonic() + HOLD_S
+        until = self._clock.monotonic() + NOMINATION_HOLD_S
         self._keep(msgspec.structs.replace(nominee, until=until))
 
     def _keep(self, nominee: _Nominee) -> None:

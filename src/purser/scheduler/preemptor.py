@@ -32,7 +32,7 @@ from purser.scheduler.readings import Readings
 from purser.scheduler.victims import TOO_FEW, VictimSearch
 from purser.scheduler.waiting import WaitingPods
 
-ASK_S = 1.0
+PREEMPTION_DELAY_S = 1.0
 """How long kube-scheduler has to preempt by itself: it does so right after it was told that no node fits."""
 
 MAX_SOUGHT = 8
@@ -43,7 +43,7 @@ PREEMPTOR_REASON = "Preempting"
 
 NOT_HELPFUL_REASON = "PreemptionNotHelpful"
 
-WATCH_S = 2.0
+WATCH_LAG_TIMEOUT_S = 2.0
 """How much later than kube-scheduler this replica may hear of a pod. Where kube-scheduler's own count of what nodes
 list refuses the pod, its question about preemption is the first about it. Without an answer it does not ask again."""
 
@@ -139,7 +139,7 @@ class Preemptor:
 
     async def look(self) -> None:
         """Make room for pods for which kube-scheduler has asked nobody to go, the most important first."""
-        due = self._clock.monotonic() - ASK_S
+        due = self._clock.monotonic() - PREEMPTION_DELAY_S
         waiting = [each for each in self._refused.by_importance() if each.at <= due]
         for refused in waiting[:MAX_SOUGHT]:
             if self._budgets.are_known and refused in self._refused:
@@ -178,7 +178,7 @@ class Preemptor:
 
     async def _heard_of(self, request: PodRequest) -> None:
         """kube-scheduler, which waits, may ask about a pod that is gone by now as well."""
-        until = self._clock.monotonic() + WATCH_S
+        until = self._clock.monotonic() + WATCH_LAG_TIMEOUT_S
         if self._cache.pod_by_uid(request.uid) is not None or not await self._is_there(request):
             return
         while self._cache.pod_by_uid(request.uid) is None and self._clock.monotonic() < until:

@@ -8,7 +8,7 @@ from purser.kube.objects import Pod
 from purser.scheduler.eligibility import objection
 from purser.scheduler.pod_reading import PodReading
 
-MOST = 2048
+MAX_READINGS = 2048
 """Pods whose reading is kept: as many as wait in a large burst; a few kB each."""
 
 
@@ -39,7 +39,7 @@ class Readings:
     """The readings of the pods that were asked about last."""
 
     def __init__(self) -> None:
-        self._known: Recent[str, AskedPod] = Recent(MOST)
+        self._known: Recent[str, AskedPod] = Recent(MAX_READINGS)
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod's reading is kept."""

@@ -22,8 +22,8 @@ from purser.scheduler.webhook_configurations import NODES_WEBHOOK, mutating_conf
 
 log = structlog.get_logger("purser.scheduler")
 
-CHECK_S = 60.0
-RETRY_S = 5.0
+CONFIGURATION_CHECK_PERIOD_S = 60.0
+CONFIGURATION_RETRY_PERIOD_S = 5.0
 
 _SELF_SUBJECT_REVIEWS = untyped(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
@@ -91,7 +91,10 @@ class WebhookRegistration:
         while True:
             self._changed.clear()
             is_well = await self.register() and not self._problems
-            await until(self._clock.sleep(CHECK_S if is_well else RETRY_S), self._changed.wait())
+            await until(
+                self._clock.sleep(CONFIGURATION_CHECK_PERIOD_S if is_well else CONFIGURATION_RETRY_PERIOD_S),
+                self._changed.wait(),
+            )
 
     async def _look_after(self, resource: Resource[Raw], wanted: Raw) -> None:
         name = wanted["metadata"]["name"]

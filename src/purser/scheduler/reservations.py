@@ -15,7 +15,7 @@ from purser.core.placement import Evaluator, Refusal, to_grant
 from purser.kube import Clock
 from purser.scheduler.cache import ClusterCache
 
-EARLY_S = 30.0
+EARLY_RESERVATION_TTL_S = 30.0
 """How long an early reservation is kept for a pod that is not bound: kube-scheduler may be busy, or have found another
 reason to let the pod wait."""
 
@@ -71,7 +71,7 @@ class Reservations:
     def reserve_early(self, node: str, request: PodRequest) -> None:
         """For a pod that kube-scheduler has not asked about yet. Raises `ReservationError`."""
         grant, why = self._reserve(node, request)
-        until = self._clock.monotonic() + EARLY_S
+        until = self._clock.monotonic() + EARLY_RESERVATION_TTL_S
         self._early[request.uid] = _Early(request, grant, why, self._cache.fleet.node(node), until)
 
     def early_node(self, request: PodRequest) -> str:

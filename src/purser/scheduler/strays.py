@@ -40,7 +40,7 @@ log = structlog.get_logger("purser.scheduler")
 REASON = "MissedWebhook"
 OTHER_SCHEDULER_REASON = "OtherScheduler"
 NOT_SERVED_REASON = "NotServed"
-PATIENCE_S = 15.0
+CONTROLLER_NOTICE_TIMEOUT_S = 15.0
 """For how long a stray is left alone: its controller must have heard of it. After a restart of the API server that may
 take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
 _FIRST_REST_S = 60.0
@@ -79,7 +79,7 @@ class Strays:
         events: EventRecorder,
         is_active: Callable[[], bool],
         clock: Clock | None = None,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = CONTROLLER_NOTICE_TIMEOUT_S,
         scheduler_name: str = SCHEDULER_NAME,
         adopted: Collection[str] = (),
         hints: Callable[[PodManifest], tuple[str, ...]] = lambda pod: (),

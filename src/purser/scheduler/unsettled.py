@@ -17,7 +17,7 @@ from purser.kube.resources import PODS
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.reservations import Reservations
 
-SETTLE_S = 65.0
+LOST_BINDING_TIMEOUT_S = 65.0
 """For how long a Binding whose answer was lost may still be carried out: its request timeout is 60 s."""
 
 log = structlog.get_logger("purser.scheduler")
@@ -91,7 +91,7 @@ class UnsettledBindings:
     def mark_unsettled(self, grant: Grant) -> None:
         """The grant's Binding may or may not be carried out."""
         if self._cache.ledger.grant(grant.pod_uid) == grant:
-            self._by_uid[grant.pod_uid] = _Unsettled(grant, self._clock.monotonic() + SETTLE_S)
+            self._by_uid[grant.pod_uid] = _Unsettled(grant, self._clock.monotonic() + LOST_BINDING_TIMEOUT_S)
 
     def confirm(self, grant: Grant) -> None:
         """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more.

@@ -22,7 +22,7 @@ from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
-MOST = 1 << 40
+MAX_AMOUNT = 1 << 40
 """Of any amount: sums of a million of them still are 64-bit numbers."""
 MOST_GPUS = 128
 """Of a node, or a pod."""
@@ -128,7 +128,7 @@ class _Row(msgspec.Struct):
         taken.add(name)
         return name
 
-    def whole(self, column: str, most: int = MOST) -> int:
+    def whole(self, column: str, most: int = MAX_AMOUNT) -> int:
         """A whole number, 0 where it is none."""
         text = self.text(column)
         if not _WHOLE.fullmatch(text) or int(text) > most:

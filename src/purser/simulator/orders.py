@@ -96,7 +96,7 @@ def draw_order(workload: Workload, seed: int, load_percent: float) -> Order:
     return Order(f"seed {seed}", seed, np.array(pods, np.int64), draw_ranks(workload, drawn), left_out=left_out)
 
 
-TRIES = 100
+MAX_ORDER_TRIES = 100
 """Pods in a row that ask for too much before the load is taken as reached."""
 
 
@@ -104,7 +104,7 @@ def _sampled(demands: list[int], room: float, drawn: random.Random) -> list[int]
     """Pods from the whole list that together ask for no more than there is room."""
     pods: list[int] = []
     tries = 0
-    while tries < TRIES:
+    while tries < MAX_ORDER_TRIES:
         pod = drawn.randrange(len(demands))
         tries += 1
         if 0 < demands[pod] <= room:

@@ -24,7 +24,7 @@ from purser.core.fleet.room import MANY
 from purser.core.kubernetes.quantities import QuantityError, quantity_mib, quantity_milli
 from purser.core.placement.shape import PodShape
 from purser.simulator.files import read_text
-from purser.simulator.openb import MOST, MOST_GPUS
+from purser.simulator.openb import MAX_AMOUNT, MOST_GPUS
 from purser.simulator.problems import FileProblems, InputError, Problem
 from purser.simulator.workload import PODS_PER_NODE, SLOTS, SimPod, Workload
 
@@ -145,7 +145,7 @@ class _Entry:
         except QuantityError as error:
             self.wrong(self.values[field], f"{field}: {error}")
             return default
-        if not 0 <= value <= MOST:
+        if not 0 <= value <= MAX_AMOUNT:
             self.wrong(self.values[field], f"{field} is {text!r}: give 0 or more, and no more than there can be")
             return default
         return value

@@ -335,7 +335,7 @@ def _health(kubelet, uuid):
 
 
 async def test_kubelet_hears_of_a_recovered_card_before_the_scheduler_does(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.KUBELET_FIRST_S", 2.0)
+    monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 2.0)
     card = world.uuids[0]
     async with world.agent(probe_interval_s=0.02) as agent:
         await eventually(agent.ready)
@@ -450,7 +450,7 @@ async def test_an_agent_that_leaves_tells_the_scheduler_first_and_answers_for_wh
 
 
 async def test_cards_are_to_be_had_again_once_kubelet_has_asked_for_them(world, kubelet, monkeypatch):
-    monkeypatch.setattr("purser.agent.publisher.KUBELET_FIRST_S", 0.0)
+    monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.0)
     async with world.agent() as agent:
         await eventually(agent.ready)
     assert LEAVING in await world.inventory_text()

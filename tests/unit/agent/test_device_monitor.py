@@ -130,7 +130,7 @@ async def test_an_application_error_concerns_no_card():
 
 @pytest.mark.parametrize("error", [DriverError("no events now"), ValueError("a bug")], ids=["refusal", "bug"])
 async def test_a_driver_that_cannot_wait_is_given_a_rest_and_listened_to_again(monkeypatch, error):
-    monkeypatch.setattr("purser.agent.health.DRIVER_PAUSE_S", 0.01)
+    monkeypatch.setattr("purser.agent.health.DRIVER_RETRY_PERIOD_S", 0.01)
     driver = Driver()
     async with monitoring(driver, probe_interval_s=60) as monitor:
         driver.events += [error, XidEvent(uuid=A, xid=79)]

@@ -29,7 +29,7 @@ from purser.kube.objects import Container, ContainerEnvVar, ObjectMeta, Pod, Pod
     ],
 )
 async def test_a_change_in_the_folder_wakes(tmp_path, monkeypatch, change):
-    monkeypatch.setattr(inotify, "SAFETY_S", 3600)
+    monkeypatch.setattr(inotify, "WATCHED_POLL_PERIOD_S", 3600)
     (tmp_path / "old").touch()
     with FolderWatch(tmp_path) as watch:
         waiting = asyncio.create_task(watch.changed())
@@ -39,8 +39,8 @@ async def test_a_change_in_the_folder_wakes(tmp_path, monkeypatch, change):
 
 
 async def test_a_folder_that_is_not_there_yet_is_polled_and_then_watched(tmp_path, monkeypatch):
-    monkeypatch.setattr(inotify, "POLL_S", 0.01)
-    monkeypatch.setattr(inotify, "SAFETY_S", 3600)
+    monkeypatch.setattr(inotify, "UNWATCHED_POLL_PERIOD_S", 0.01)
+    monkeypatch.setattr(inotify, "WATCHED_POLL_PERIOD_S", 3600)
     folder = tmp_path / "later"
     with FolderWatch(folder) as watch:
         await watch.changed()
@@ -53,7 +53,7 @@ async def test_a_folder_that_is_not_there_yet_is_polled_and_then_watched(tmp_pat
 
 
 async def test_without_inotify_the_folder_is_polled(tmp_path, monkeypatch):
-    monkeypatch.setattr(inotify, "POLL_S", 0.01)
+    monkeypatch.setattr(inotify, "UNWATCHED_POLL_PERIOD_S", 0.01)
 
     def refuse(*_, **__):
         raise OSError("no libc")

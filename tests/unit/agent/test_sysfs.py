@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from purser.agent.sysfs import local_cpus, numa_node, parse_cpu_list, pci_address
+from purser.agent.sysfs import numa_node, parse_cpu_list, pci_address
 
 
 def device(root: Path, address: str, **attributes: str) -> None:
@@ -44,14 +44,8 @@ def test_a_numa_node_that_the_kernel_does_not_know_is_none(tmp_path: Path, text:
     assert numa_node("0000:0f:00.0", tmp_path) is None
 
 
-def test_a_device_that_is_not_there_has_neither_numa_node_nor_cpus(tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_has_no_numa_node(tmp_path: Path) -> None:
     assert numa_node("0000:0f:00.0", tmp_path) is None
-    assert local_cpus("0000:0f:00.0", tmp_path) == frozenset()
-
-
-def test_the_nearest_cpus_are_read(tmp_path: Path) -> None:
-    device(tmp_path, "0000:0f:00.0", local_cpulist="0-2,8\n")
-    assert local_cpus("0000:0f:00.0", tmp_path) == {0, 1, 2, 8}
 
 
 @pytest.mark.parametrize(("text", "cpus"), [("", set()), ("5", {5}), ("0-1,4-5\n", {0, 1, 4, 5})])

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.tiers import some
 
-from purser.agent.settings import MAX_SLOTS
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.dialects import RESOURCES
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import GRANT_KEY_CONFIGMAP, GRANT_KEY_SECRET, KUBE_SCHEDULER_LEASE, TLS_SECRET

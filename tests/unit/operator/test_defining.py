@@ -71,7 +71,7 @@ async def test_labels_of_others_stay(cluster: Embedded) -> None:
 
 
 async def test_one_that_is_never_served_is_no_success(cluster: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defining, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(defining, "CRD_SERVED_TIMEOUT_S", 0.3)
     monkeypatch.setattr(defining, "_is_established", lambda _: False)
     with pytest.raises(KubeError, match="kubectl describe crd"):
         await define(cluster.client)

@@ -101,7 +101,7 @@ async def test_a_server_that_cannot_be_reached_or_lets_nobody_in_is_named_with_t
 
 async def assert_told(config, why):
     """Within seconds, and not after the minute that a cluster may take to be listed."""
-    async with asyncio.timeout(previewing.READY_S / 2), Client(config) as client:
+    async with asyncio.timeout(previewing.SNAPSHOT_TIMEOUT_S / 2), Client(config) as client:
         for show in (
             preview(client, NAMESPACE, IMAGE, print),
             planned(client, NAMESPACE, IMAGE),

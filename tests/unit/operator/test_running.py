@@ -396,7 +396,7 @@ async def test_beside_another_operator_nothing_is_written_until_it_has_left(one)
 
 @pytest.mark.gate
 async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_gone(one, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("purser.operator.deciding.reconcile"), "LOOK_ELSEWHERE_S", 0.1)
+    monkeypatch.setattr(importlib.import_module("purser.operator.deciding.reconcile"), "OTHER_NAMESPACE_RETRY_S", 0.1)
     await one.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
     await one.client.patch_merge(CLUSTER_POLICIES, "policy", {"status": {"namespace": "theirs"}}, subresource="status")
     async with one.operator() as port, aiohttp.ClientSession() as session:

@@ -13,7 +13,7 @@ from purser.core.names import GRANT_ANNOTATION
 from purser.kube import ApiUnavailableError, Client, ServerError
 from purser.kube.resources import NODES, PODS
 from purser.scheduler.extender_api import ExtenderBindingArgs
-from purser.scheduler.unsettled import SETTLE_S
+from purser.scheduler.unsettled import LOST_BINDING_TIMEOUT_S
 
 from .extender_world import eventually, replica, server
 
@@ -175,7 +175,7 @@ async def test_a_binding_that_may_still_be_carried_out_keeps_its_share():
         assert "CardInsufficientMemory" in await world.bind(rival, "n1")
         await world.extender._binder.resolve()
         assert world.state_of(pod) is GrantState.RESERVED
-        world.clock.ahead_s = SETTLE_S + 1
+        world.clock.ahead_s = LOST_BINDING_TIMEOUT_S + 1
         await world.extender._binder.resolve()
         assert world.state_of(pod) is None
         assert await world.bind(rival, "n1") == ""

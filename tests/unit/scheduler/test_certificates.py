@@ -19,7 +19,13 @@ from purser.scheduler.certificates import (
     make_serving,
     renewed,
 )
-from purser.scheduler.certificates_keeper import GIVEN_FILES, LOOK_S, CertificateKeeper, FolderStore, MemoryStore
+from purser.scheduler.certificates_keeper import (
+    GIVEN_FILES,
+    VALIDITY_CHECK_PERIOD_S,
+    CertificateKeeper,
+    FolderStore,
+    MemoryStore,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("purser-webhook.purser-system.svc", "127.0.0.1", "::1")
@@ -237,7 +243,7 @@ async def test_a_certificate_that_the_clock_left_behind_is_replaced_before_the_n
         async def sleep(self, seconds):
             await asyncio.sleep(0)
             self.slept += seconds
-            if self.slept == 2 * LOOK_S:
+            if self.slept == 2 * VALIDITY_CHECK_PERIOD_S:
                 self.time = NOW
 
     renewed_again = asyncio.Event()
@@ -255,7 +261,7 @@ async def test_a_certificate_that_the_clock_left_behind_is_replaced_before_the_n
     await asyncio.wait_for(renewed_again.wait(), 5)
     running.cancel()
     assert keeper.is_valid
-    assert changed == [0.0, 2 * LOOK_S]
+    assert changed == [0.0, 2 * VALIDITY_CHECK_PERIOD_S]
 
 
 async def test_run_tries_again_while_the_store_is_away():

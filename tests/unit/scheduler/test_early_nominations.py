@@ -20,7 +20,7 @@ from purser.scheduler import early_nominations
 from purser.scheduler.early_nominations import EarlyNominations
 from purser.scheduler.extender_api import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from purser.scheduler.readings import Readings
-from purser.scheduler.reservations import EARLY_S
+from purser.scheduler.reservations import EARLY_RESERVATION_TTL_S
 
 HALF = 4000
 """MiB of a card of 8000."""
@@ -157,7 +157,7 @@ async def test_what_is_not_used_in_time_is_free_again(world: World) -> None:
     pods = await queue(world, 4)
     await nominated_at_last(world, pods[3])
     assert world.memory_used("a") == 8000
-    world.clock.ahead_s = EARLY_S + 1
+    world.clock.ahead_s = EARLY_RESERVATION_TTL_S + 1
     await world.extender.retry_refused()
     assert world.memory_used("a") == 0
     assert await nominated(world, pods[3]) == "", "nor is anything kept for it"
@@ -244,7 +244,7 @@ async def test_what_another_replica_granted_is_not_taken_back(world: World) -> N
     reserved = world.ledger.grant(pods[2].metadata.uid)
     assert reserved is not None
     await bound_by_another_replica(world, pods[2], reserved)
-    world.clock.ahead_s = EARLY_S + 1
+    world.clock.ahead_s = EARLY_RESERVATION_TTL_S + 1
     await world.extender.retry_refused()
     assert world.ledger.grant(pods[2].metadata.uid) == reserved
 
@@ -333,7 +333,7 @@ async def test_a_name_that_kube_scheduler_takes_back_takes_the_reservation_along
     pods = await queue(world, 3)
     await nominated_at_last(world, pods[2])
     await world.client.patch_merge(PODS, "p2", {"status": {"nominatedNodeName": None}}, "default", subresource="status")
-    await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_S / 2)
+    await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_RESERVATION_TTL_S / 2)
 
 
 async def test_a_pod_that_was_asked_to_go_leaves_its_reservation(world: World) -> None:
@@ -342,7 +342,7 @@ async def test_a_pod_that_was_asked_to_go_leaves_its_reservation(world: World) -
     await nominated_at_last(world, pods[2])
     await world.client.patch_merge(PODS, "p2", {"metadata": {"finalizers": ["example.com/wait"]}}, "default")
     await world.client.delete(PODS, "p2", "default", grace_period_seconds=0)
-    await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_S / 2)
+    await eventually(lambda: world.ledger.grant(pods[2].metadata.uid) is None, within_s=EARLY_RESERVATION_TTL_S / 2)
     assert (await world.stored(pods[2])).metadata.deletion_timestamp
 
 

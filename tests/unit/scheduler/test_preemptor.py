@@ -32,7 +32,7 @@ async def refuse(world, pod, *nodes):
 
 async def look(world):
     """As some seconds after kube-scheduler was told."""
-    world.clock.ahead_s += preemptor.ASK_S
+    world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
     await world.extender.retry_refused()
 
 
@@ -117,7 +117,7 @@ async def test_a_nomination_that_nobody_renews_is_over_some_time():
         high, low = await world.add_pod("high", 3000, priority=10), await world.add_pod("low", 3000)
         world.cache.nominations.nominate(parse(pod_spec(high)), "n", ())
         await refuse(world, low, "n")
-        world.clock.ahead_s += nominations.HOLD_S
+        world.clock.ahead_s += nominations.NOMINATION_HOLD_S
         assert (await world.filter(low, "n")).node_names == ["n"]
 
 
@@ -302,14 +302,14 @@ async def test_a_pod_that_is_stuck_on_its_way_out_is_not_waited_for():
         await refuse(world, high, "n")
         await look(world)
         assert await going(world, other) == set()  # the one that leaves makes room enough
-        world.clock.ahead_s += 30 + nominations.STUCK_S
+        world.clock.ahead_s += 30 + nominations.OVERDUE_TERMINATION_S
         await refuse(world, high, "n")
         await look(world)
         assert await going(world, other) == {"other"}
 
 
 async def test_a_question_about_a_pod_that_is_gone_is_answered_at_once(monkeypatch):
-    monkeypatch.setattr(preemptor, "WATCH_S", 3600.0)
+    monkeypatch.setattr(preemptor, "WATCH_LAG_TIMEOUT_S", 3600.0)
     async with server() as api, replica(api) as world:
         low = await world.add_pod("low", priority=1)
         await full_node(world, "n", low, memory=1000)

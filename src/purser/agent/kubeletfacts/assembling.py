@@ -12,7 +12,7 @@ from purser.core.kubelet.devicemanager.checkpoint import DeviceManagerCheckpoint
 from purser.core.kubelet.devicemanager.holdings import Held, counted
 from purser.core.kubelet.errors import KubeletStartError
 from purser.core.kubelet.machine import Machine
-from purser.core.kubelet.report import MAX_BYTES, aligns, compacted, encode, report_of, size_of
+from purser.core.kubelet.report import MAX_REPORT_BYTES, aligns, compacted, encode, report_of, size_of
 from purser.core.kubelet.state import (
     CpuState,
     DeviceManagerState,
@@ -68,7 +68,7 @@ def assemble(found: Found, allocatable: Allocatable, own: Iterable[Advertised]) 
 def _shortest(node: KubeletNode, state: KubeletState, problems: dict[str, str]) -> Assembled:
     for keep in (_with_topology(state.devices) | {GPU_RESOURCE}, {GPU_RESOURCE}):
         text = encode(report_of(node, compacted(state, keep)))
-        if size_of(text) <= MAX_BYTES:
+        if size_of(text) <= MAX_REPORT_BYTES:
             return Assembled(text, problems)
     problems["devices"] = f"a report of {size_of(text)} bytes is too long to publish: only the configuration is"
     return Assembled(encode(report_of(node)), problems)

@@ -18,7 +18,7 @@ from purser.core.kubelet.config import (
 from purser.core.kubernetes.quantities import QuantityLike, quantity_ceil, quantity_milli
 from purser.yaml_reading import read_yaml
 
-MAX_BYTES = 1024 * 1024
+MAX_KUBELET_CONFIG_BYTES = 1024 * 1024
 """A longer configuration is none."""
 
 _KIND = "KubeletConfiguration"
@@ -72,7 +72,7 @@ def parse_config(text: bytes, version: str) -> KubeletConfig:
 
 def _parse(text: bytes) -> _File:
     try:
-        file = converted(read_yaml(text, "it", max_bytes=MAX_BYTES), _File, "it")
+        file = converted(read_yaml(text, "it", max_bytes=MAX_KUBELET_CONFIG_BYTES), _File, "it")
     except UnreadableError as error:
         raise KubeletConfigError(str(error)) from error
     if file.kind != _KIND:

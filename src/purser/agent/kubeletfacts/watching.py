@@ -20,7 +20,7 @@ from purser.core.kubelet.versions import behaviour, parse_version
 
 log = structlog.get_logger("purser.agent")
 
-SETTLE_S = 0.2
+FILE_CHANGES_PAUSE_S = 0.2
 """After a change: an admission writes several files, and often more follow."""
 
 Seen = tuple[Signature, str, tuple[Advertised, ...]]
@@ -91,7 +91,7 @@ class KubeletFacts:
     async def _read_forever(self) -> None:
         while True:
             await self._look.wait()
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(FILE_CHANGES_PAUSE_S)
             self._look.clear()
             if self._version:
                 await self._read()

@@ -15,7 +15,7 @@ from purser.agent.nvml.library import find_library
 
 SPEC = Path("run/cdi/management.nvidia.com-gpu.yaml")
 """Below the host's root; the toolkit says /var/run, which is a link that only the host itself can follow."""
-TIMEOUT_S = 120.0
+NVIDIA_CTK_TIMEOUT_S = 120.0
 CHROOT = (
     *(sys.executable, "-I", "-S", "-c"),
     "import os, sys; os.chroot(sys.argv[1]); os.chdir('/'); os.execvp(sys.argv[2], sys.argv[2:])",
@@ -78,7 +78,7 @@ def _smi(host_root: Path, place: DriverPlace) -> list[str]:
 
 def _run(command: Sequence[str]) -> None:
     try:
-        subprocess.run([*CHROOT, *command], check=True, capture_output=True, timeout=TIMEOUT_S)
+        subprocess.run([*CHROOT, *command], check=True, capture_output=True, timeout=NVIDIA_CTK_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         told = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
         raise HardwareError(

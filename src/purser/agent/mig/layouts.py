@@ -9,7 +9,7 @@ from purser.agent.mig.hardware import Card, Layout
 from purser.core.decoding import UnreadableError, converted
 from purser.yaml_reading import read_yaml
 
-MAX_BYTES = 1 << 20
+MAX_LAYOUTS_BYTES = 1 << 20
 MAX_DEVICES_OF_A_CARD = 64
 MAX_NAMES = 16
 """So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a card has."""
@@ -52,7 +52,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
 def read_layouts(text: str) -> dict[str, tuple[Entry, ...]]:
     """The layouts of a file by name. Raises `LayoutError`."""
     try:
-        return converted(read_yaml(text, "the layouts", max_bytes=MAX_BYTES), _File, "the layouts").mig_configs
+        return converted(read_yaml(text, "the layouts", max_bytes=MAX_LAYOUTS_BYTES), _File, "the layouts").mig_configs
     except UnreadableError as error:
         raise LayoutError(str(error)) from error
 

@@ -18,8 +18,7 @@ from purser.agent.nvml.driver import (
     RecoveryAction,
     RemappedRows,
 )
-
-MIB = 1 << 20
+from purser.core.kubernetes.quantities import MIB
 
 ARCHITECTURES = {
     2: "kepler",

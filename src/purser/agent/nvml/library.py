@@ -28,7 +28,7 @@ from purser.core.model import Link
 
 LIBRARY = "libnvidia-ml.so.1"
 
-READING_PATIENCE_S = 5.0
+PENDING_READINGS_TIMEOUT_S = 5.0
 """How long opening anew and closing wait for readings under way; one on a dying card may never end."""
 
 LIBRARY_FOLDERS = (
@@ -167,7 +167,7 @@ class LibraryDriver:
     def _no_reading(self) -> Iterator[None]:
         """No reading is under way and none begins. Raises `DriverError` where one does not end."""
         with self._readings:
-            if not self._readings.wait_for(lambda: not self._under_way, READING_PATIENCE_S):
+            if not self._readings.wait_for(lambda: not self._under_way, PENDING_READINGS_TIMEOUT_S):
                 raise DriverError(f"calls on {', '.join(self._under_way)} have not returned: it cannot be opened anew")
             yield
 

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 
 from purser.core.model import Device, DeviceMode
 
+MAX_SLOTS = 1000
+"""Of one device: each is an id that kubelet keeps, and lists."""
+
 _SEPARATOR = "::"
 
 _HAMI = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9]{1,4}", re.ASCII | re.IGNORECASE)

@@ -8,7 +8,7 @@ from purser.core.dialects.selectors import Selectors
 from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
-MAX_DEVICES = 1024
+MAX_DEVICES_ASKED = 1024
 """More devices than any one node has."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.dialects.dialect import MAX_DEVICES, asks_for
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.hami_codec import ContainerDevice, decode_pod_devices, encode_pod_devices
 from purser.core.dialects.nvidia import whole_cards
@@ -80,7 +80,7 @@ def parse_container(container: ContainerSpec, selectors: Selectors, problems: Pr
 
 
 def _count(container: ContainerSpec, problems: Problems) -> int:
-    return amount(container, GPU_RESOURCE, 1, MAX_DEVICES, "a number of GPUs", problems) or 1
+    return amount(container, GPU_RESOURCE, 1, MAX_DEVICES_ASKED, "a number of GPUs", problems) or 1
 
 
 def _percent(container: ContainerSpec, problems: Problems) -> int | None:

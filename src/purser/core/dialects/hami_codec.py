@@ -10,7 +10,7 @@ import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, too_long
 
-MAX_BYTES = 256 * 1024
+MAX_HAMI_ANNOTATION_BYTES = 256 * 1024
 """Of one annotation: the API server lets all of an object's together have no more."""
 
 
@@ -69,7 +69,7 @@ class RegisteredDevice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _registers: JsonReader[tuple[RegisteredDevice, ...]] = JsonReader(
-    tuple[RegisteredDevice, ...], "the register annotation", max_bytes=MAX_BYTES
+    tuple[RegisteredDevice, ...], "the register annotation", max_bytes=MAX_HAMI_ANNOTATION_BYTES
 )
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
@@ -150,8 +150,8 @@ def _decode_legacy(text: str) -> RegisteredDevice:
 
 
 def _check_length(text: str, name: str) -> None:
-    if len(text) > MAX_BYTES:
-        raise CodecError(str(too_long(name, len(text), MAX_BYTES)))
+    if len(text) > MAX_HAMI_ANNOTATION_BYTES:
+        raise CodecError(str(too_long(name, len(text), MAX_HAMI_ANNOTATION_BYTES)))
 
 
 def _integer(field: str, text: str) -> int:

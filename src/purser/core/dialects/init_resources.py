@@ -16,10 +16,10 @@ from purser.core.pod.manifest import ContainerSpec, PodManifest
 InitResources = dict[str, dict[str, str]]
 """By container, what it asks for of each resource."""
 
-MAX_BYTES = 16 * 1024
+MAX_INIT_RESOURCES_BYTES = 16 * 1024
 
 _reader: JsonReader[InitResources] = JsonReader(
-    InitResources, f"annotation {INIT_RESOURCES_ANNOTATION}", max_bytes=MAX_BYTES
+    InitResources, f"annotation {INIT_RESOURCES_ANNOTATION}", max_bytes=MAX_INIT_RESOURCES_BYTES
 )
 
 

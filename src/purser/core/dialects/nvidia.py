@@ -4,7 +4,7 @@ HAMi's webhook makes the same of it: without any share it sets ``nvidia.com/gpuc
 Kubernetes' way to say no GPU, and asks for none.
 """
 
-from purser.core.dialects.dialect import MAX_DEVICES, asks_for
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import amount
 from purser.core.dialects.selectors import Selectors
@@ -23,7 +23,7 @@ def claims(container: ContainerSpec) -> bool:
 
 def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
     """Whole cards."""
-    count = amount(container, GPU_RESOURCE, 1, MAX_DEVICES, "a number of GPUs", problems)
+    count = amount(container, GPU_RESOURCE, 1, MAX_DEVICES_ASKED, "a number of GPUs", problems)
     if count is None:
         return None
     return whole_cards(count, selectors)

@@ -8,11 +8,10 @@ suffixes never appear by themselves: whoever writes ``16Gi`` for a number of MiB
 from decimal import Decimal
 
 from purser.core.dialects.errors import Problems
-from purser.core.kubernetes.quantities import QuantityError, parse_quantity, quantity_ceil
+from purser.core.kubernetes.quantities import MIB, QuantityError, parse_quantity, quantity_ceil
 from purser.core.pod.manifest import ContainerSpec
 
-MIB = 1024 * 1024
-MAX_DEVICE_MEMORY_MIB = MIB
+MAX_DEVICE_MEMORY_MIB = 1 << 20
 """1 TiB on one device is several times what any device has: whoever asks for more wrote bytes."""
 
 

@@ -4,7 +4,7 @@ Volcano puts all containers of a pod on one card; here each container gets its o
 for one card with room for all of it. Volcano counts neither sidecars (before August 2026) nor both resources together.
 """
 
-from purser.core.dialects.dialect import MAX_DEVICES, asks_for
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.nvidia import whole_cards
 from purser.core.dialects.quantities import NotWholeError, amount, memory_mib, whole_number
@@ -49,7 +49,7 @@ def _memory(container: ContainerSpec, problems: Problems) -> DeviceRequest | Non
 
 
 def _number(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
-    count = amount(container, GPU_NUMBER, 1, MAX_DEVICES, "a number of GPUs", problems)
+    count = amount(container, GPU_NUMBER, 1, MAX_DEVICES_ASKED, "a number of GPUs", problems)
     return None if count is None else whole_cards(count, selectors)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from purser.core.model import ContainerGrant
 from purser.core.names import DISPUTES_ANNOTATION
-from purser.core.node.annotations import MAX_BYTES, NodeMessage, encode
+from purser.core.node.annotations import MAX_NODE_MESSAGE_BYTES, NodeMessage, encode
 
 
 class HeldReason(StrEnum):
@@ -109,7 +109,7 @@ def text_of(told: NodeDisputes) -> str:
         closed=tuple(sorted({uuid for each in told.refused for uuid in each.uuids}.union(told.closed))),
     )
     for form in (told, whole_cards, nameless):
-        if len(text := encode(form)) <= MAX_BYTES:
+        if len(text := encode(form)) <= MAX_NODE_MESSAGE_BYTES:
             return text
     return encode(NodeDisputes(told.node, closed=tuple(sorted(cards.union(told.closed)))))
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from purser.core.interconnect.partitions import Bits, Masks, comes_first
 from purser.core.interconnect.topology import Scores
 
-MOST_DEVICES = 8
+MAX_MEMO_DEVICES = 8
 """Beyond that the subsets are too many to take one by one."""
 
 
@@ -79,7 +79,7 @@ class Memo:
         return max(self._worth(mask, sets))
 
 
-_SINGLE_BITS = [1 << place for place in range(MOST_DEVICES)]
+_SINGLE_BITS = [1 << place for place in range(MAX_MEMO_DEVICES)]
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from purser.core.interconnect.partitions import Bits, Masks
 from purser.core.interconnect.topology import Scores
 
-MOST_DEVICES = 16
+MAX_TABLE_DEVICES = 16
 """Beyond that not even all subsets can be held."""
 
 Array = NDArray[np.int32]
@@ -135,7 +135,7 @@ def _first(sets: Array, order: Bits) -> int | None:
 
 
 def _bits(masks: Array) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (masks[:, None] >> np.arange(MOST_DEVICES)) & 1 == 1
+    found: NDArray[np.bool_] = (masks[:, None] >> np.arange(MAX_TABLE_DEVICES)) & 1 == 1
     return found
 
 

@@ -6,6 +6,9 @@ from math import comb
 
 Mask = int
 
+MAX_NUMA_NODE = 1023
+"""The largest number of a NUMA node that Linux can be built for."""
+
 MOST_MASKS = (1 << 12) - 1
 """So many sets of NUMA nodes are looked at, all those of 12 nodes: kubelet itself needs hours for 2^34."""
 

@@ -49,10 +49,10 @@ HOST_LEVEL = frozenset(("ephemeral-storage", "storage"))
 """Of no NUMA node, wherever an exporter puts them."""
 
 ZONE_TYPE = "Node"
-MAX_NODE = 63
+MAX_TOPOLOGY_NUMA_NODE = 63
 """kubelet's masks of NUMA nodes have 64 bits."""
 
-MAX_DEVICES = 16384
+MAX_TOPOLOGY_DEVICES = 16384
 """On one node: more is a mistake."""
 
 _ZONE = re.compile(r"node-([0-9]{1,4})")
@@ -143,8 +143,10 @@ def _numa_zones(zones: Iterable[Zone]) -> Iterator[tuple[int, Zone]]:
         if zone.type != ZONE_TYPE or found is None:
             continue
         number = int(found[1])
-        if number > MAX_NODE or number in seen:
-            raise TopologyError(f"zone {zone.name}: {'named twice' if number in seen else f'above node-{MAX_NODE}'}")
+        if number > MAX_TOPOLOGY_NUMA_NODE or number in seen:
+            raise TopologyError(
+                f"zone {zone.name}: {'named twice' if number in seen else f'above node-{MAX_TOPOLOGY_NUMA_NODE}'}"
+            )
         seen.add(number)
         yield number, zone
 
@@ -237,8 +239,8 @@ def _device_state(counts: Counts) -> DeviceManagerState:
     had."""
     names = {name for of_zone in counts.values() for name in of_zone if "/" in name}
     total = sum(count.capacity for of_zone in counts.values() for name, count in of_zone.items() if name in names)
-    if total > MAX_DEVICES:
-        raise TopologyError(f"{total} devices on one node: {MAX_DEVICES} are the limit")
+    if total > MAX_TOPOLOGY_DEVICES:
+        raise TopologyError(f"{total} devices on one node: {MAX_TOPOLOGY_DEVICES} are the limit")
     return DeviceManagerState({name: _resource(name, counts) for name in sorted(names)})
 
 

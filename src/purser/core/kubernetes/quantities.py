@@ -10,6 +10,9 @@ from decimal import ROUND_CEILING, Context, Decimal
 QuantityLike = str | int | float
 """As quantities stand in objects."""
 
+MIB = 1 << 20
+"""Bytes."""
+
 _SYNTAX = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTPE]i)?")
 _MAX_LENGTH = 64
 MAX_VALUE = (1 << 63) - 1

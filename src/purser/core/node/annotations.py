@@ -6,7 +6,7 @@ import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError
 
-MAX_BYTES = 16 * 1024
+MAX_NODE_MESSAGE_BYTES = 16 * 1024
 """Of one annotation: more is not read."""
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -16,7 +16,7 @@ class NodeMessage(Generic[T]):
     """One kind of message, kept under one annotation."""
 
     def __init__(self, kind: type[T], annotation: str) -> None:
-        self._reader = JsonReader(kind, f"annotation {annotation}", max_bytes=MAX_BYTES)
+        self._reader = JsonReader(kind, f"annotation {annotation}", max_bytes=MAX_NODE_MESSAGE_BYTES)
 
     def read(self, text: str | None) -> T | None:
         """What an annotation says; None where there is none, or none that can be read."""

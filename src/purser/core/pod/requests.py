@@ -9,7 +9,7 @@ from purser.core.kubernetes.quantities import quantity_mib, quantity_milli
 from purser.core.pod.manifest import PodManifest
 from purser.core.pod.phases import largest
 
-MOST = 1 << 30
+MAX_CONTAINER_REQUEST = 1 << 30
 """Millicores, or MiB, that one container counts for: more than any node has, and no sum leaves the arrays' integers."""
 
 
@@ -48,4 +48,4 @@ def _read(amounts: Mapping[str, str]) -> EffectiveRequests:
 
 
 def _bounded(amount: int) -> int:
-    return max(0, min(amount, MOST))
+    return max(0, min(amount, MAX_CONTAINER_REQUEST))

@@ -13,13 +13,13 @@ from purser.lab.conformance.kubelet import ConformanceKubelet, PluginEndpoint, R
 from purser.lab.conformance.podresources import PodResourcesServicer
 from purser.lab.conformance.process import PluginProcess
 from purser.lab.conformance.settings import Settings
-from purser.lab.conformance.wire import POLL_S, CallRefused, ListedDevices, PluginConnection, listens
+from purser.lab.conformance.wire import SOCKET_POLL_PERIOD_S, CallRefused, ListedDevices, PluginConnection, listens
 from purser.lab.conformance.workplace import Workplace
 
 DEFAULT_SIZE = 2
 """Devices of one container: with two, what belongs together shows."""
 
-GRACE_S = 2.0
+PLUGIN_EXIT_TIMEOUT_S = 2.0
 """How long the plugin may take to end once nothing is checked any more."""
 
 _DYING_S = 0.1
@@ -214,7 +214,7 @@ class Subject:
 
     async def _end(self) -> None:
         if self.process is not None:
-            await self.process.end(GRACE_S)
+            await self.process.end(PLUGIN_EXIT_TIMEOUT_S)
         if self._direct is not None:
             await self._direct.close()
         if self._kubelet is not None:
@@ -258,7 +258,7 @@ class Subject:
                 return None
             if time.monotonic() >= deadline:
                 return f"nobody serves {path} any more" if self.process is None else None
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(SOCKET_POLL_PERIOD_S)
             path = self._path()
         return self.process.ended
 

@@ -19,7 +19,7 @@ from purser.lab.conformance.check import CheckFailed, one_line
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
-POLL_S = 0.01
+SOCKET_POLL_PERIOD_S = 0.01
 """Between two looks at a socket that is to appear."""
 
 _CHANNEL_OPTIONS = (
@@ -227,7 +227,7 @@ def listens(path: Path) -> bool:
 async def until_listens(path: Path) -> None:
     """Wait, without a limit, until somebody does."""
     while not listens(path):  # noqa: ASYNC110 - nothing tells when a socket begins to be served
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(SOCKET_POLL_PERIOD_S)
 
 
 def _listing(message: Any) -> ListedDevices:

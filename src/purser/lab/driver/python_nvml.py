@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import pynvml
 
-from purser.agent.nvml.devices import ARCHITECTURES, BRANDS, MIB
+from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
+from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver.state import DriverState, GpuState, NvLinkState, cuda_number, number_of, nvml_version
 
 _POLL_SECONDS = 0.02

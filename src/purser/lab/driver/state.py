@@ -27,9 +27,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from purser.agent.nvml.devices import ARCHITECTURES, BRANDS, MIB
+from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.agent.nvml.nvlinks import PCIE_LEVELS
 from purser.agent.sysfs import pci_address
+from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver.profiles import GpuModel, NodeProfile
 
 _UUIDS = uuid.UUID("5b1f2c5e-6d0a-5f4e-9a63-0d7f8c2e4b11")

@@ -22,7 +22,7 @@ from purser.lab.kubelet.books import Books
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 from purser.lab.kubelet.lease import keep_leases
 
-STATUS_PERIOD_S = 10.0
+STATUS_UPDATE_PERIOD_S = 10.0
 
 _log = structlog.get_logger("purser.lab.kubelet")
 
@@ -130,7 +130,7 @@ class NodeReporter:
     async def _keep_reporting(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(STATUS_PERIOD_S):
+                async with asyncio.timeout(STATUS_UPDATE_PERIOD_S):
                     await self._changed.wait()
             except TimeoutError:
                 pass

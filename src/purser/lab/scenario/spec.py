@@ -11,7 +11,7 @@ from purser.lab.hollow.node import HollowNodes
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import DEFAULT_NODES, DEFAULT_SLOTS, LabSettings, NodeChoice, node_choices
 
-MAX_BYTES = 1024 * 1024
+MAX_SCENARIO_BYTES = 1024 * 1024
 
 
 class ScenarioError(ValueError):
@@ -304,8 +304,8 @@ def read_yaml(path: Path) -> Any:
 def parse_yaml(path: Path, parse: Any) -> Any:
     """A YAML file of no more than a megabyte, parsed. Raises `ScenarioError`."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ScenarioError(f"{path}: larger than {MAX_BYTES} bytes: split it")
+        if path.stat().st_size > MAX_SCENARIO_BYTES:
+            raise ScenarioError(f"{path}: larger than {MAX_SCENARIO_BYTES} bytes: split it")
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error

@@ -15,7 +15,7 @@ from purser.operator.order import Operand
 
 T = TypeVar("T")
 
-TRIES = 24
+MAX_ISOLATION_ROUNDS = 24
 """So often is it decided anew in one round. Where that finds not all of the nodes apart, the rest is left out with
 them, and the next round goes on from there."""
 
@@ -44,7 +44,7 @@ class _Search(Generic[T]):
     def __init__(self, snapshot: Snapshot, decide: Callable[[Snapshot], T]) -> None:
         self._snapshot = snapshot
         self._decide = decide
-        self._tries = TRIES
+        self._tries = MAX_ISOLATION_ROUNDS
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._blamed: dict[str, Exception | None] = {}
         self._ready = {pod.node for pod in snapshot.pods if pod.operand == Operand.DRIVER and pod.ready}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.gates.facts import contradicts_nfd, user_override, was_rebooted
-from purser.operator.gates.progress import PATIENCE_S, REASONS, gate_of, needs
+from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS, gate_of, needs
 from purser.operator.maintenance import is_cordoned_by_purser, is_to_come
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import (
@@ -192,7 +192,7 @@ def _all_are_ready(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:
 
 
 def _pod_deadline_is_over(since: str | None, now: float) -> bool:
-    return now >= (parsed(since) or 0.0) + PATIENCE_S
+    return now >= (parsed(since) or 0.0) + PROGRESS_DEADLINE_S
 
 
 NO_POLICY = "no ClusterPolicy is left"

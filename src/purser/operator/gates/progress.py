@@ -37,7 +37,7 @@ from purser.operator.policy.spec import ClusterPolicySpec
 # --- operands without a pod
 
 
-PATIENCE_S = 600.0
+PROGRESS_DEADLINE_S = 600.0
 """What does not get ready, or gets no pod, for longer counts as failing."""
 NO_POD = "no pod yet; if this lasts, check the node's free resources and the DaemonSet controller"
 NO_CONFIG = (
@@ -103,7 +103,7 @@ def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, 
 def missing_pod_fails_at(node: NodeView, now: float) -> float:
     """When operands without a pod count as failing on a node."""
     since = parsed(node.annotations.get(LET_IN_ANNOTATION))
-    return (now if since is None else since) + PATIENCE_S
+    return (now if since is None else since) + PROGRESS_DEADLINE_S
 
 
 def untolerated_taint(node: NodeView, pods: Iterable[Mapping[str, Any]]) -> Taint | None:
@@ -285,4 +285,4 @@ def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[Operan
 
 def fails_at(pod: OperandPod) -> float:
     """When a pod that is not ready counts as failing."""
-    return (pod.ready_changed or pod.created) + PATIENCE_S
+    return (pod.ready_changed or pod.created) + PROGRESS_DEADLINE_S

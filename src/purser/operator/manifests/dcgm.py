@@ -23,7 +23,7 @@ from purser.operator.policy.sections import DcgmExporterSpec
 from purser.operator.policy.spec import ClusterPolicySpec
 
 SERVICE = "nvidia-dcgm"
-PORT = 5555
+HOSTENGINE_PORT = 5555
 
 
 def render(wanted: RenderInputs) -> list[Rendered]:
@@ -38,7 +38,7 @@ def _service(wanted: RenderInputs) -> Rendered:
         "type": "ClusterIP",
         "internalTrafficPolicy": "Local",
         "selector": {OPERAND_LABEL: Operand.DCGM.value},
-        "ports": [{"name": "dcgm", "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
+        "ports": [{"name": "dcgm", "port": HOSTENGINE_PORT, "targetPort": HOSTENGINE_PORT, "protocol": "TCP"}],
     }
     metadata = {"name": SERVICE, "namespace": wanted.namespace}
     obj = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -47,7 +47,7 @@ def _service(wanted: RenderInputs) -> Rendered:
 
 def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
     section = wanted.policy.spec.dcgm
-    probe = {"tcpSocket": {"port": PORT}, "initialDelaySeconds": 15}
+    probe = {"tcpSocket": {"port": HOSTENGINE_PORT}, "initialDelaySeconds": 15}
     main = container(
         "nvidia-dcgm-ctr",
         reference(DEFAULTS["dcgm"], section),
@@ -55,7 +55,7 @@ def _pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         env={"NVIDIA_VISIBLE_DEVICES": "all"},
         privileged=True,
         more={
-            "ports": [{"name": "dcgm", "containerPort": PORT}],
+            "ports": [{"name": "dcgm", "containerPort": HOSTENGINE_PORT}],
             "livenessProbe": probe,
             "readinessProbe": probe,
         },
@@ -152,7 +152,7 @@ def _variables(spec: ClusterPolicySpec) -> dict[str, str | Raw]:
     section = spec.dcgm_exporter
     labels = ",".join(section.pod_label_allowlist_regex)
     metrics = _METRICS if section.config.name else "dcp-metrics-included.csv"
-    engine = {"DCGM_REMOTE_HOSTENGINE_INFO": f"{SERVICE}:{PORT}"}
+    engine = {"DCGM_REMOTE_HOSTENGINE_INFO": f"{SERVICE}:{HOSTENGINE_PORT}"}
     jobs = section.hpc_job_mapping
     prefix = "DCGM_EXPORTER_KUBERNETES"
     return {

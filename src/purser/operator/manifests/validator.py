@@ -88,7 +88,7 @@ def _checks(spec: ClusterPolicySpec) -> list[ContainerTemplate]:
 
 EXPORTER_ACCOUNT = "purser-node-status-exporter"
 SERVICE = "nvidia-node-status-exporter"
-PORT = 8000
+NODE_STATUS_PORT = 8000
 
 
 def render_node_status_exporter(wanted: RenderInputs) -> list[Rendered]:
@@ -103,7 +103,7 @@ def _service(wanted: RenderInputs) -> Rendered:
     spec = {
         "type": "ClusterIP",
         "selector": {OPERAND_LABEL: Operand.NODE_STATUS_EXPORTER.value},
-        "ports": [{"name": "node-status", "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
+        "ports": [{"name": "node-status", "port": NODE_STATUS_PORT, "targetPort": NODE_STATUS_PORT, "protocol": "TCP"}],
     }
     metadata = {"name": SERVICE, "namespace": wanted.namespace}
     obj = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -122,12 +122,12 @@ def _exporter_pod(wanted: RenderInputs) -> PodTemplate:
         env={
             "NVIDIA_VISIBLE_DEVICES": "void",
             "COMPONENT": "metrics",
-            "METRICS_PORT": str(PORT),
+            "METRICS_PORT": str(NODE_STATUS_PORT),
             "NODE_NAME": NODE_NAME,
             "OPERATOR_NAMESPACE": NAMESPACE,
         },
         mounts=[RUN_NVIDIA, host_root(spec)],
         privileged=True,
-        more={"ports": [{"name": "node-status", "containerPort": PORT}]},
+        more={"ports": [{"name": "node-status", "containerPort": NODE_STATUS_PORT}]},
     )
     return PodTemplate(account=EXPORTER_ACCOUNT, containers=[main], more=host_network(section), labels={"app": SERVICE})

@@ -108,8 +108,8 @@ async def nvidia_objects(client: Client) -> list[dict[str, Any]]:
 # --- kinds that come and go
 
 
-RETRY_S = 1.0
-LOOK_S = 60.0
+KIND_RETRY_PERIOD_S = 1.0
+KIND_POLL_PERIOD_S = 60.0
 """How often it is looked whether a definition is installed: one small request, whatever there is of the kind."""
 
 
@@ -121,7 +121,7 @@ async def look_again_and_again(look: Callable[[], Awaitable[None]], clock: Clock
             looked.set()
         except KubeError as error:
             log.warning("Cannot determine what is installed, retrying", error=str(error))
-        await clock.sleep(LOOK_S if looked.is_set() else RETRY_S)
+        await clock.sleep(KIND_POLL_PERIOD_S if looked.is_set() else KIND_RETRY_PERIOD_S)
 
 
 async def follow_if_served(
@@ -139,10 +139,10 @@ async def follow_if_served(
                 await _end(running)
                 running = None
             if served and not informer.health.synced:
-                await until(informer.synced(), clock.sleep(LOOK_S))
+                await until(informer.synced(), clock.sleep(KIND_POLL_PERIOD_S))
             if informer.health.synced or not served:
                 note(served)
-                await clock.sleep(LOOK_S)
+                await clock.sleep(KIND_POLL_PERIOD_S)
     finally:
         if running is not None:
             await _end(running)

@@ -47,11 +47,11 @@ from purser.operator.policy.active import UNDEFINED, namespace_of_operator
 
 log = structlog.get_logger("purser.operator")
 
-LIST_S = 60.0
+KIND_LIST_TIMEOUT_S = 60.0
 """How long it may take to list a resource anew."""
-SEEN_S = 5.0
+WRITE_EFFECT_TIMEOUT_S = 5.0
 """How long the effects of writes are waited for: watches are behind by milliseconds where all is well."""
-LOOK_S = 0.1
+OBSERVER_POLL_PERIOD_S = 0.1
 VERSION = "the server's version"
 NODE_FEATURES = "whether node-feature-discovery takes objects"
 
@@ -147,7 +147,7 @@ class Observer:
                 if error is not None and (what == VERSION or isinstance(error, UnauthorizedError | ForbiddenError)):
                     server, message = self._client.config.server, str(error)
                     raise KubeError(message if server in message else f"{server}: {message}") from error
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(OBSERVER_POLL_PERIOD_S)
 
     async def run(self) -> Never:
         """Follow the cluster until cancelled."""
@@ -174,7 +174,7 @@ class Observer:
 
     async def snapshot(self, inspect: Inspect) -> Snapshot:
         """What there is now, with the effects of all writes of this process. Raises `KubeError`."""
-        await self._list_anew(await self._expectations.overdue(SEEN_S))
+        await self._list_anew(await self._expectations.overdue(WRITE_EFFECT_TIMEOUT_S))
         seen = self._seen()
         if other_namespace := await self._other_namespace(seen):
             return msgspec.structs.replace(seen, other_namespace=other_namespace)
@@ -267,11 +267,13 @@ class Observer:
 
     async def _list_anew(self, resources: Collection[str]) -> None:
         try:
-            async with asyncio.timeout(LIST_S):
+            async with asyncio.timeout(KIND_LIST_TIMEOUT_S):
                 for called in resources:
                     await self._informers[called].relist()
         except TimeoutError:
-            raise ApiUnavailableError(f"{', '.join(sorted(resources))} were not listed within {LIST_S:g} s") from None
+            raise ApiUnavailableError(
+                f"{', '.join(sorted(resources))} were not listed within {KIND_LIST_TIMEOUT_S:g} s"
+            ) from None
 
     async def _find_policy_version(self) -> str:
         while True:

@@ -32,7 +32,7 @@ _GPU_PREFIXES = (
 )
 """Of whoever gives NVIDIA's GPUs to pods: where the policy rolls out no device plugin, another one may do so."""
 _ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
-MAX_MESSAGE = 500
+MAX_CONDITION_MESSAGE = 500
 """Of what a container left behind when it ended: more does not fit into a status."""
 
 
@@ -217,7 +217,7 @@ def _container_trouble(status: ContainerStatus) -> tuple[str, str]:
 
 
 def _ending(ended: ContainerStateTerminated) -> str:
-    said = " ".join(ended.message.split())[:MAX_MESSAGE]
+    said = " ".join(ended.message.split())[:MAX_CONDITION_MESSAGE]
     return f"exit code {ended.exit_code}{f': {said}' if said else ''}"
 
 

@@ -12,7 +12,7 @@ from purser.operator.model import NodeWorkload
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.observing.views import workload_view
 
-PATIENCE_S = 10.0
+POD_LIST_TIMEOUT_S = 10.0
 """How long a round waits for a list of all pods: then it goes on, and another one comes when the list is there."""
 
 
@@ -52,7 +52,7 @@ class Workloads:
         self._wanted, self._listing, self._known = wanted, self._listing & wanted, self._known & wanted
         await self._changed()
         if has_new:
-            await until(self._until(lambda: self._wanted <= self._known), asyncio.sleep(PATIENCE_S))
+            await until(self._until(lambda: self._wanted <= self._known), asyncio.sleep(POD_LIST_TIMEOUT_S))
         return {node: self._of(node) for node in sorted(self._known)}
 
     async def _follow(self) -> Never:

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubernetes.selectors import PATTERN
 from purser.operator.names import GROUP, KIND, PLURAL, VERSION
-from purser.operator.policy.decoding import DRIVER_VERSION, MAX_PROFILES, MAX_SLOTS, MOVING_LABELS
+from purser.operator.policy.decoding import DRIVER_VERSION, MAX_PROFILES, MOVING_LABELS
 from purser.operator.policy.spec import ClusterPolicySpec
 from purser.operator.policy.status import ClusterPolicyStatus
 

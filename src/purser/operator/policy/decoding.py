@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubernetes.selectors import SelectorError, parse
 from purser.operator.names import MIG_STATE_LABEL, POOL_LABEL, RUNTIME_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
@@ -15,7 +16,6 @@ from purser.operator.policy.driver import DriverSpec, UpgradePolicy
 from purser.operator.policy.fields import EnvVar
 from purser.operator.policy.spec import ClusterPolicy, ClusterPolicySpec
 
-MAX_SLOTS = 1000
 MAX_PROFILES = 100
 """Also of requirements."""
 

@@ -77,7 +77,7 @@ def _stays(pod: Pod, namespace: str) -> bool:
 # --- what a release leaves
 
 
-LOOK_S = 0.5
+CLEAN_UP_POLL_PERIOD_S = 0.5
 _PARTS = "app.kubernetes.io/name=purser,app.kubernetes.io/component in (agent,scheduler,operator)"
 
 Say = Callable[[str], None]
@@ -111,7 +111,7 @@ async def _parts_gone(client: Client, namespace: str, timeout_s: float) -> None:
                 names = [pod.metadata.name for pod in (await client.list(PODS, namespace, label_selector=_PARTS)).items]
                 if not names:
                     return
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(CLEAN_UP_POLL_PERIOD_S)
     except TimeoutError:
         raise KubeError(f"after {timeout_s:g} s still there: pods {some(names)}") from None
 

@@ -58,8 +58,8 @@ log = structlog.get_logger("purser.operator")
 
 COMPONENT = "purser-uninstall"
 DEFINITION = f"{PLURAL}.{GROUP}"
-LOOK_S = 0.2
-SAY_S = 5.0
+UNINSTALL_POLL_PERIOD_S = 0.2
+UNINSTALL_MESSAGE_PERIOD_S = 5.0
 """Between two words on what is waited for."""
 
 Say = Callable[[str], None]
@@ -126,11 +126,11 @@ class _Uninstall:
     async def run(self) -> bool:
         """True, once nothing is left."""
         await self._observer.ready_or_refused()
-        self._say_next = _now() + SAY_S
+        self._say_next = _now() + UNINSTALL_MESSAGE_PERIOD_S
         while True:
             if await self._round():
                 return True
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(UNINSTALL_POLL_PERIOD_S)
 
     async def _round(self) -> bool:
         """Whether nothing is left; if something is, some of it is removed now where this process leads."""
@@ -157,7 +157,7 @@ class _Uninstall:
         if left != self._said and _now() >= self._say_next:
             for line in left:
                 self._say(f"waiting for {line}")
-            self._said, self._say_next = left, _now() + SAY_S
+            self._said, self._say_next = left, _now() + UNINSTALL_MESSAGE_PERIOD_S
 
     def _tell_refusals(self, result: Result) -> None:
         for failure in result.failures:

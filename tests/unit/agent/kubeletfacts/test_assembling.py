@@ -10,7 +10,7 @@ from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, T
 from purser.core.kubelet.devicemanager.checkpoint import DeviceManagerCheckpoint
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.memorymanager import start as start_memory
-from purser.core.kubelet.report import MAX_BYTES, ReportError, decode, node_of, state_of
+from purser.core.kubelet.report import MAX_REPORT_BYTES, ReportError, decode, node_of, state_of
 from purser.core.kubelet.state import Allocation, CpuState, KubeletNode, KubeletState, PluginDevice
 
 GPU, NIC, FPGA = "nvidia.com/gpu", "example.com/nic", "example.com/fpga"
@@ -134,7 +134,7 @@ def test_ten_thousand_named_devices_lose_their_names_before_the_text_is_too_long
     big = found(devices=DeviceManagerCheckpoint({}, {NIC: tuple(names), GPU: ("GPU-a::0",)}))
     assembled = assemble(big, {NIC: names}, OWN)
     assert assembled.problems == {}
-    assert len(assembled.text) < MAX_BYTES
+    assert len(assembled.text) < MAX_REPORT_BYTES
     resources = state_of(decode(assembled.text)).devices.resources
     on_node_1 = [device for device in resources[NIC].devices.values() if device.numa_nodes == (1,)]
     assert (len(resources[NIC].devices), len(on_node_1)) == (10_000, 5_000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.kubeletfacts.configfile import MAX_BYTES, KubeletConfigError, parse_config
+from purser.agent.kubeletfacts.configfile import MAX_KUBELET_CONFIG_BYTES, KubeletConfigError, parse_config
 from purser.core.kubelet.config import (
     CpuOptions,
     CpuPolicy,
@@ -76,7 +76,7 @@ def test_one_reserved_cpu_is_a_number_in_yaml():
         (b"\xff\xfe\x00", "."),
         (b"kind: KubeletConfiguration\nx: 2001-99-99", "month"),
         (b"- " * 200_000, "."),
-        (b"#" * (MAX_BYTES + 1), "more than"),
+        (b"#" * (MAX_KUBELET_CONFIG_BYTES + 1), "more than"),
         (b"kind: KubeletConfiguration\ncpuManagerPolicy: dynamic", "cpuManagerPolicy: unknown value 'dynamic'"),
         (b"kind: KubeletConfiguration\ncpuManagerPolicy: [static]", "cpuManagerPolicy"),
         (b"kind: KubeletConfiguration\ntopologyManagerPolicyOptions: {a: b}", "PolicyOptions.a: no such option"),

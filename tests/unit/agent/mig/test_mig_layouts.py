@@ -4,7 +4,7 @@ import pytest
 from tests.unit.agent.mig.fake_gpus import A100
 
 from purser.agent.mig import Card, Layout, LayoutError
-from purser.agent.mig.layouts import MAX_BYTES, read_layouts, wanted
+from purser.agent.mig.layouts import MAX_LAYOUTS_BYTES, read_layouts, wanted
 
 TEXT = """
 version: v1
@@ -80,7 +80,7 @@ def test_cards_without_mig_may_be_without() -> None:
         "version: v1\nmig-configs: {a: [{devices: some, mig-enabled: true}]}",
         "version: v1\nmig-configs: {a: [{devices: [-1], mig-enabled: true}]}",
         "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1000000000}}]}",
-        "x" * (MAX_BYTES + 1),
+        "x" * (MAX_LAYOUTS_BYTES + 1),
     ],
     ids=["empty", "a list", "no YAML", "another version", "devices", "a negative index", "too many", "too long"],
 )

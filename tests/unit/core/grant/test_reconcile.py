@@ -17,7 +17,7 @@ from purser.core.grant.reconcile import (
 )
 from purser.core.ledger import Ledger, LedgerError, pod_usage
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
-from purser.core.node.annotations import MAX_BYTES
+from purser.core.node.annotations import MAX_NODE_MESSAGE_BYTES
 
 NODE = "n"
 DEVICES = {uuid: Device(uuid, index, "T4", 1000, slots=3) for index, uuid in enumerate("abc")}
@@ -129,7 +129,7 @@ def test_what_is_told_can_be_read_however_many_pods_it_is_of(count):
         for n in range(count)
     )
     text = text_of(NodeDisputes(NODE, held))
-    assert len(text) <= MAX_BYTES
+    assert len(text) <= MAX_NODE_MESSAGE_BYTES
     told = read_disputes(text, NODE)
     assert frozenset(told.closed).union(*(each.cards for each in told.held)) == frozenset("abc"[: min(count, 3)])
 

@@ -25,7 +25,7 @@ from purser.core.kubelet.hints import Hint
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.pod import KubeletContainer, KubeletPod, QosClass
 from purser.core.kubelet.report import (
-    MAX_BYTES,
+    MAX_REPORT_BYTES,
     ReportError,
     check_coherence,
     decode,
@@ -197,11 +197,11 @@ def test_cpus_may_be_in_as_many_parts_as_can_be_searched(parts, message) -> None
 
 def test_a_text_longer_than_an_annotation_may_be_is_not_read() -> None:
     text = encode(report_of(node(machine(0))))
-    decode(text + " " * (MAX_BYTES - len(text)))
+    decode(text + " " * (MAX_REPORT_BYTES - len(text)))
     with pytest.raises(ReportError, match="bytes"):
-        decode(text + " " * (MAX_BYTES - len(text) + 1))
+        decode(text + " " * (MAX_REPORT_BYTES - len(text) + 1))
     with pytest.raises(ReportError, match="bytes"):
-        decode(text + "\u00e9" * (MAX_BYTES // 2))
+        decode(text + "\u00e9" * (MAX_REPORT_BYTES // 2))
 
 
 # Whatever passes can be predicted

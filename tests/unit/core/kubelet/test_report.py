@@ -17,7 +17,7 @@ from purser.core.kubelet.config import (
 )
 from purser.core.kubelet.machine import Cpu, Machine, NumaNode
 from purser.core.kubelet.report import (
-    MAX_BYTES,
+    MAX_REPORT_BYTES,
     KubeletReport,
     ReportError,
     aligns,
@@ -187,8 +187,8 @@ def test_ten_thousand_devices_fit_by_far():
     resource = PluginResource(devices, frozenset(names), is_listed=True)
     state = KubeletState(DeviceManagerState({"example.com/fpga": resource}, held))
     node = KubeletNode(KubeletConfig(topology_policy=TopologyPolicy.RESTRICTED), Machine())
-    assert len(encode(report_of(node, state))) > 2 * MAX_BYTES
-    assert len(encode(report_of(node, compacted(state)))) < MAX_BYTES
+    assert len(encode(report_of(node, state))) > 2 * MAX_REPORT_BYTES
+    assert len(encode(report_of(node, compacted(state)))) < MAX_REPORT_BYTES
 
 
 def test_a_common_node_has_a_short_report():
@@ -248,7 +248,7 @@ def text_with(**changes) -> str:
         pytest.param("[]", "no kubelet report", id="a list"),
         pytest.param(b"\xff", "no kubelet report", id="no UTF-8"),
         pytest.param("[" * 100_000, "no kubelet report", id="deep"),
-        pytest.param(" " * (MAX_BYTES + 1), f"more than {MAX_BYTES}", id="too long"),
+        pytest.param(" " * (MAX_REPORT_BYTES + 1), f"more than {MAX_REPORT_BYTES}", id="too long"),
         pytest.param(text_with(format=2), "format 2, known is 1", id="of the future"),
         pytest.param(text_with(version="newest"), "no kubelet version", id="no version"),
         pytest.param(text_with(config={"topology_policy": "strict"}), "no kubelet report", id="unknown policy"),

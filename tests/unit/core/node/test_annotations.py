@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.core.node.annotations import MAX_BYTES, encode
+from purser.core.node.annotations import MAX_NODE_MESSAGE_BYTES, encode
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 
@@ -14,6 +14,6 @@ def test_what_is_written_is_read_back() -> None:
     assert decode_result(encode(MigResult("x", "7", "in use"))) == MigResult("x", "7", "in use")
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"gpus": 3}', "{}" + " " * MAX_BYTES])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"gpus": 3}', "{}" + " " * MAX_NODE_MESSAGE_BYTES])
 def test_what_cannot_be_read_counts_as_not_there(text: str | None) -> None:
     assert decode_facts(text) is None

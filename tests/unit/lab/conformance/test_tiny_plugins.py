@@ -58,7 +58,7 @@ SLOW_FAULTS = {
 
 @pytest.fixture(autouse=True)
 def kubelet_is_quick(monkeypatch):
-    monkeypatch.setattr("purser.lab.conformance.checks.restart.AWAY_S", 0.02)
+    monkeypatch.setattr("purser.lab.conformance.checks.restart.KUBELET_DOWNTIME_S", 0.02)
 
 
 def command(*arguments):

@@ -2,7 +2,7 @@ import asyncio
 
 from tests.unit.kube.servers import ManualClock
 
-from purser.lab.controllers.scheduling.queue import FLUSH_AFTER_S, MAX_BACKOFF_S, SchedulingQueue
+from purser.lab.controllers.scheduling.queue import MAX_BACKOFF_S, UNSCHEDULABLE_FLUSH_PERIOD_S, SchedulingQueue
 
 
 def queue_of(*uids, priorities=None):
@@ -57,7 +57,7 @@ async def test_resting_are_those_that_were_tried_and_are_not_due():
     assert queue.resting() == 1
     await refused(queue, 1)
     assert queue.resting() == 2
-    clock.advance(FLUSH_AFTER_S)
+    clock.advance(UNSCHEDULABLE_FLUSH_PERIOD_S)
     assert queue.resting() == 0
     queue.remove("a")
     assert await refused(queue, 1) == ["b"]

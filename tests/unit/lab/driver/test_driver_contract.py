@@ -17,7 +17,6 @@ from purser.agent.nvml import (
     XidEvent,
 )
 from purser.agent.nvml.driver import Ecc
-from purser.agent.sysfs import local_cpus
 from purser.core.model import Link, PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver, profiles
 
@@ -65,7 +64,6 @@ def test_every_fact_of_a_profile_is_read_back(create: Create, opened: Open, kind
         assert [link.peer for link in gpu.links] == [uuid for uuid in node.uuids if uuid != gpu.uuid]
         expected = [profile.level_between(index, other) for other in range(len(gpus)) if other != index]
         assert [link.pcie for link in gpu.links] == expected
-        assert local_cpus(gpu.pci_bus_id, node.sysfs_root)
 
 
 def nvlinks(driver: Driver) -> list[list[int]]:

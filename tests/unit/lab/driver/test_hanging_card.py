@@ -38,7 +38,7 @@ def hung(
     node: SimulatedDriver, opened: Callable[[SimulatedDriver], Driver], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Driver]:
     """A driver with a reading of its first card under way."""
-    monkeypatch.setattr(library, "READING_PATIENCE_S", 0.01)
+    monkeypatch.setattr(library, "PENDING_READINGS_TIMEOUT_S", 0.01)
     driver = opened(node)
     assert isinstance(driver, library.LibraryDriver)
     driver.scan()

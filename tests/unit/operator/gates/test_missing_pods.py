@@ -5,7 +5,7 @@ from tests.unit.operator.world import World
 
 from purser.core.kubernetes.taints import Taint
 from purser.core.kubernetes.times import parsed
-from purser.operator.gates.progress import PATIENCE_S, untolerated_taint
+from purser.operator.gates.progress import PROGRESS_DEADLINE_S, untolerated_taint
 from purser.operator.model import NodeView, PatchNode
 from purser.operator.names import LET_IN_ANNOTATION
 from purser.operator.order import Operand
@@ -46,7 +46,7 @@ def test_an_operand_without_a_pod_fails_after_a_while(world: World) -> None:
     rounds(world)
     assert failing(world) == []
     soon = world.round().requeue_after_s
-    assert soon is not None and PATIENCE_S - 60 < soon <= PATIENCE_S
+    assert soon is not None and PROGRESS_DEADLINE_S - 60 < soon <= PROGRESS_DEADLINE_S
     world.wait(soon)
     rounds(world)
     assert failing(world) == [("a", "driver", "NoPod")]
@@ -61,7 +61,7 @@ def test_a_time_that_is_none_or_is_still_to_come_begins_anew(world: World, writt
     rounds(world)
     world.annotate("a", LET_IN_ANNOTATION, written)
     rounds(world)
-    world.wait(PATIENCE_S)
+    world.wait(PROGRESS_DEADLINE_S)
     rounds(world)
     assert failing(world) == [("a", "driver", "NoPod")]
 
@@ -69,7 +69,7 @@ def test_a_time_that_is_none_or_is_still_to_come_begins_anew(world: World, writt
 def test_a_pod_that_goes_late_is_not_one_that_never_came(world: World) -> None:
     """Long after an operand was let in its pod is replaced: for a moment there is none, and nothing fails."""
     world.settle()
-    world.wait(10 * PATIENCE_S)
+    world.wait(10 * PROGRESS_DEADLINE_S)
     pod = world.pod("a", Operand.GFD)
     assert pod is not None
     del world.pods[pod.uid]
@@ -83,7 +83,7 @@ def test_a_pod_that_goes_late_is_not_one_that_never_came(world: World) -> None:
 def test_on_a_node_that_fails_for_long_a_pod_that_goes_is_not_one_that_never_came_either(world: World) -> None:
     world.troubles["a", Operand.DCGM_EXPORTER.value] = "CrashLoopBackOff"
     rounds_of_all(world)
-    world.wait(2 * PATIENCE_S)
+    world.wait(2 * PROGRESS_DEADLINE_S)
     rounds_of_all(world)
     assert failing(world) == [("a", "dcgm-exporter", "CrashLoopBackOff")]
     pod = world.pod("a", Operand.GFD)
@@ -108,7 +108,7 @@ def test_a_pod_that_does_not_go_is_told_apart(world: World) -> None:
     rounds(world)
     (gfd,) = [each for each in world.status()["operands"] if each["name"] == "gpu-feature-discovery"]
     assert "its old pod is still terminating" in gfd["message"]
-    world.wait(PATIENCE_S)
+    world.wait(PROGRESS_DEADLINE_S)
     rounds(world)
     assert failing(world) == [("a", "gpu-feature-discovery", "NoPod")]
 

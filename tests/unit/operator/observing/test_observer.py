@@ -164,7 +164,7 @@ async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, 
 
 
 async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkeypatch):
-    monkeypatch.setattr(module, "SEEN_S", 0.05)
+    monkeypatch.setattr(module, "WRITE_EFFECT_TIMEOUT_S", 0.05)
     await create_node(cluster.client, node("a"))
     await eventually(lambda: observer._nodes.store.get("a"))
     observer._nodes._apply = lambda event: None  # a watch that says nothing any more
@@ -176,7 +176,7 @@ async def test_what_is_not_seen_in_time_is_listed_anew(cluster, observer, monkey
 
 async def test_another_operators_policy_of_the_same_name_does_not_answer_for_ours(cluster, observer, monkeypatch):
     """Both call their kind ``clusterpolicies``, and `purser operator import` keeps the name."""
-    monkeypatch.setattr(module, "SEEN_S", 0.05)
+    monkeypatch.setattr(module, "WRITE_EFFECT_TIMEOUT_S", 0.05)
     await cluster.client.create(CLUSTER_POLICIES, {"metadata": {"name": "cluster-policy"}, "spec": {}})
     await eventually(lambda: observer._policies.store.get("cluster-policy"))
     observer._policies._apply = lambda event: None  # a watch that says nothing any more
@@ -199,7 +199,7 @@ async def test_what_another_leader_wrote_is_seen_after_a_refresh(cluster, observ
 
 
 async def test_monitors_are_followed_from_when_their_definitions_are_installed(cluster, monkeypatch):
-    monkeypatch.setattr(kinds, "LOOK_S", 0.05)
+    monkeypatch.setattr(kinds, "KIND_POLL_PERIOD_S", 0.05)
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
         with running(observer.run()):
@@ -215,7 +215,7 @@ async def test_monitors_are_followed_from_when_their_definitions_are_installed(c
 
 
 async def test_another_operators_policies_are_seen_from_when_they_can_be_there(cluster, monkeypatch):
-    monkeypatch.setattr(kinds, "LOOK_S", 0.05)
+    monkeypatch.setattr(kinds, "KIND_POLL_PERIOD_S", 0.05)
     rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
     async with Client(cluster.config) as client:
         observer = Observer(client, NAMESPACE, IMAGE)
@@ -249,7 +249,7 @@ async def test_an_operator_that_starts_beside_another_knows_it_before_its_first_
 
 async def test_a_kind_that_is_served_but_not_listed_is_missing_until_it_is_or_is_not_served(cluster, monkeypatch):
     """Rights may lack: beside another operator that it may not see, the operator does nothing."""
-    monkeypatch.setattr(kinds, "LOOK_S", 0.05)
+    monkeypatch.setattr(kinds, "KIND_POLL_PERIOD_S", 0.05)
     rivals = definition("nvidia.com", "clusterpolicies", "ClusterPolicy", "Cluster")
     await cluster.client.create(DEFINITIONS, rivals)
     await eventually(lambda: is_served(cluster.client, RIVALS))

@@ -143,7 +143,7 @@ async def test_a_pod_that_comes_or_becomes_ready_is_seen(cluster, observer):
 
 
 async def test_pods_that_cannot_be_listed_fail_no_round_and_bring_one_when_they_can(cluster, observer, monkeypatch):
-    monkeypatch.setattr(workloads, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(workloads, "POD_LIST_TIMEOUT_S", 0.05)
     cluster.reads.are_refused = True
     changes = []
     observer.on_change(lambda: changes.append(1))

@@ -237,7 +237,7 @@ async def test_what_does_not_go_in_time_is_named(installed):
 
 @pytest.mark.gate
 async def test_what_is_waited_for_is_said(installed, monkeypatch):
-    monkeypatch.setattr(uninstalling, "SAY_S", 0.1)
+    monkeypatch.setattr(uninstalling, "UNINSTALL_MESSAGE_PERIOD_S", 0.1)
     async with installed.operator():
         await installed.ready()
     await installed.client.patch_merge(CLUSTER_POLICIES, "policy", {"metadata": {"finalizers": ["foreign.io/keep"]}})
@@ -255,7 +255,7 @@ async def test_what_is_waited_for_is_said(installed, monkeypatch):
 @pytest.mark.gate
 @pytest.mark.parametrize("runs", [True, False], ids=["an operator runs", "no operator runs"])
 async def test_a_pod_that_uses_a_gpu_is_waited_for_named_and_not_ended(installed, runs, monkeypatch):
-    monkeypatch.setattr(uninstalling, "SAY_S", 0.1)
+    monkeypatch.setattr(uninstalling, "UNINSTALL_MESSAGE_PERIOD_S", 0.1)
     said = []
     async with AsyncExitStack() as operators:
         async with installed.operator("first"):

@@ -63,7 +63,7 @@ def _exact_among(scores: Scores, ask: Ask) -> tuple[int, ...]:
 
 
 def _values(scores: Scores, size: int) -> Values:
-    if len(scores) <= memo.MOST_DEVICES:
+    if len(scores) <= memo.MAX_MEMO_DEVICES:
         return memo.memo_of(scores, size)
     # Only here, for large nodes: importing numpy takes 16 MiB and 0.1 s.
     from purser.core.interconnect import table

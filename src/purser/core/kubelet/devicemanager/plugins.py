@@ -20,7 +20,7 @@ from purser.core.kubelet.state import (
     PluginResource,
 )
 
-GRACE_S = 300.0
+ENDPOINT_STOP_GRACE_PERIOD_S = 300.0
 """How long a resource without a plugin keeps its devices (as unhealthy ones) before kubelet forgets it."""
 
 
@@ -78,7 +78,7 @@ def stop(state: DeviceManagerState, resource: str, now: float) -> DeviceManagerS
 def capacity(state: DeviceManagerState, now: float) -> tuple[DeviceManagerState, Capacity]:
     """What the node has; forgets those resources whose plugin stayed away for longer than the grace."""
     for name, known in state.resources.items():
-        if known.is_listed and known.stopped_at is not None and now - known.stopped_at > GRACE_S:
+        if known.is_listed and known.stopped_at is not None and now - known.stopped_at > ENDPOINT_STOP_GRACE_PERIOD_S:
             state = _forgotten(state, name, known)
     listed = {name: known for name, known in state.resources.items() if known.is_listed}
     gone = dict.fromkeys(sorted(state.removed), 0)

@@ -14,13 +14,10 @@ import msgspec
 from purser.core.decoding import JsonReader, UnreadableError
 from purser.core.kubelet.errors import CheckpointError
 from purser.core.kubelet.gotext import MAX_STATE_BYTES, fnv1a_32, go_json
-from purser.core.kubelet.masks import Mask, mask_of, nodes_of
+from purser.core.kubelet.masks import MAX_NUMA_NODE, Mask, mask_of, nodes_of
 from purser.core.kubelet.state import MemoryBlock, MemoryNode, MemoryState, MemoryTable
 
 FILE_NAME = "memory_manager_state"
-
-MAX_NODE = 1023
-"""The largest NUMA node number that Linux can be built for."""
 
 V = TypeVar("V")
 NodeNumbers = list[int] | None
@@ -146,8 +143,8 @@ def _blocks(file: _File) -> dict[tuple[str, str], tuple[MemoryBlock, ...]]:
 def _mask(numbers: Iterable[int]) -> Mask:
     numbers = tuple(numbers)
     for number in numbers:
-        if not 0 <= number <= MAX_NODE:
-            raise CheckpointError(f"{FILE_NAME} names NUMA node {number}: they go from 0 to {MAX_NODE}")
+        if not 0 <= number <= MAX_NUMA_NODE:
+            raise CheckpointError(f"{FILE_NAME} names NUMA node {number}: they go from 0 to {MAX_NUMA_NODE}")
     return mask_of(numbers)
 
 

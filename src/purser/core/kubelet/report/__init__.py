@@ -11,12 +11,20 @@ and since when a plugin has been gone.
 
 from purser.core.kubelet.report.coherence import check_coherence
 from purser.core.kubelet.report.compaction import compacted
-from purser.core.kubelet.report.format import MAX_BYTES, KubeletReport, ReportError, aligns, decode, encode, size_of
+from purser.core.kubelet.report.format import (
+    MAX_REPORT_BYTES,
+    KubeletReport,
+    ReportError,
+    aligns,
+    decode,
+    encode,
+    size_of,
+)
 from purser.core.kubelet.report.reading import node_of, state_of
 from purser.core.kubelet.report.writing import report_of
 
 __all__ = [
-    "MAX_BYTES",
+    "MAX_REPORT_BYTES",
     "KubeletReport",
     "ReportError",
     "aligns",

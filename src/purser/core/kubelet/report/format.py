@@ -13,16 +13,12 @@ from purser.core.names import KUBELET_ANNOTATION
 FORMAT = 1
 """Of the text. A reader refuses what it does not know: predicting by half of a report is worse than by none."""
 
-MAX_BYTES = 128 * 1024
+MAX_REPORT_BYTES = 128 * 1024
 """Of the text: half of what the API server lets all annotations of one object have. What is longer is not read."""
 
-MAX_DEVICES = 16384
+MAX_REPORTED_DEVICES = 16384
 """In all of a report: 16 cards with as many slots as an agent gives out, which is 1000 each. A longer one is a mistake,
 and must not cost a scheduler its memory, nor each of its decisions the time."""
-
-
-MAX_NODE = 1023
-"""The largest NUMA node number that Linux can be built for."""
 
 
 class ReportError(ValueError):
@@ -132,7 +128,7 @@ def size_of(text: str) -> int:
     return len(text.encode(errors="replace"))
 
 
-_reader = JsonReader(KubeletReport, f"annotation {KUBELET_ANNOTATION}", max_bytes=MAX_BYTES)
+_reader = JsonReader(KubeletReport, f"annotation {KUBELET_ANNOTATION}", max_bytes=MAX_REPORT_BYTES)
 
 
 def decode(text: str | bytes) -> KubeletReport:

@@ -9,10 +9,9 @@ from purser.core.decoding import brief
 from purser.core.kubelet.cpuset import MAX_CPU, cpus_of, parse_cpuset
 from purser.core.kubelet.devicemanager.holdings import per_numa
 from purser.core.kubelet.machine import Cpu, Machine
-from purser.core.kubelet.masks import Mask, mask_of
+from purser.core.kubelet.masks import MAX_NUMA_NODE, Mask, mask_of
 from purser.core.kubelet.report.format import (
-    MAX_DEVICES,
-    MAX_NODE,
+    MAX_REPORTED_DEVICES,
     CpuGroup,
     KubeletReport,
     MachineReport,
@@ -145,7 +144,7 @@ class _Budget:
     """How many ids may still be expanded."""
 
     def __init__(self) -> None:
-        self._left = MAX_DEVICES
+        self._left = MAX_REPORTED_DEVICES
 
     def expand(self, ids: IdList) -> tuple[str, ...]:
         """The ids of a list. Raises ValueError when there are too many."""
@@ -159,8 +158,8 @@ def _mask(numbers: Iterable[int]) -> Mask:
 
 
 def _node_number(number: int) -> int:
-    if not 0 <= number <= MAX_NODE:
-        raise ReportError(f"NUMA node {number} in a kubelet report: they go from 0 to {MAX_NODE}")
+    if not 0 <= number <= MAX_NUMA_NODE:
+        raise ReportError(f"NUMA node {number} in a kubelet report: they go from 0 to {MAX_NUMA_NODE}")
     return number
 
 

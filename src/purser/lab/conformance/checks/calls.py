@@ -11,22 +11,22 @@ from purser.lab.conformance.check import Check
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import allocate_request
 
-ROUNDS = 10
+CANCELLED_ROUNDS = 10
 STREAMS = 16
-SHORT_S = 0.001
+CANCELLED_CALL_TIMEOUT_S = 0.001
 
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 async def _cancelled(subject: Subject) -> None:
     ids = await subject.pick()
-    for round_ in range(ROUNDS):
+    for round_ in range(CANCELLED_ROUNDS):
         calls = [
             subject.plugin.start("Allocate", allocate_request(ids)),
             subject.plugin.start("GetDevicePluginOptions", api_pb2.Empty()),
             subject.plugin.start("ListAndWatch", api_pb2.Empty()),
         ]
-        await asyncio.sleep(SHORT_S * round_)
+        await asyncio.sleep(CANCELLED_CALL_TIMEOUT_S * round_)
         for call in calls:
             call.cancel()
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
@@ -36,11 +36,11 @@ async def _cancelled(subject: Subject) -> None:
 
 async def _deadline(subject: Subject) -> None:
     ids = await subject.pick()
-    for _ in range(ROUNDS):
+    for _ in range(CANCELLED_ROUNDS):
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await subject.plugin.start("Allocate", allocate_request(ids), SHORT_S)
+            await subject.plugin.start("Allocate", allocate_request(ids), CANCELLED_CALL_TIMEOUT_S)
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await subject.plugin.start("ListAndWatch", api_pb2.Empty(), SHORT_S).read()
+            await subject.plugin.start("ListAndWatch", api_pb2.Empty(), CANCELLED_CALL_TIMEOUT_S).read()
     await _works(subject)
 
 

@@ -9,7 +9,7 @@ from purser.lab.conformance.wire import CallRefused, allocate_request, preferred
 MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
 """What a Go client takes in one message unless told otherwise, and kubelet does not."""
 
-MANY = 10_000
+MANY_DEVICES = 10_000
 _LONG_ID = "x" * 1024
 
 
@@ -27,11 +27,13 @@ async def _list_size(subject: Subject) -> str:
 
 
 async def _many_ids(subject: Subject) -> str:
-    ids = [*await subject.healthy(), *(f"purser-conformance-{number:05}" for number in range(MANY))][:MANY]
+    ids = [*await subject.healthy(), *(f"purser-conformance-{number:05}" for number in range(MANY_DEVICES))][
+        :MANY_DEVICES
+    ]
     said = [await _try(subject, "Allocate", allocate_request(ids))]
     if (await subject.plugin.options()).get_preferred_allocation_available:
         said.append(await _try(subject, "GetPreferredAllocation", preferred_request((ids, 1, ()))))
-    return f"{MANY} ids: {', '.join(said)}"
+    return f"{MANY_DEVICES} ids: {', '.join(said)}"
 
 
 async def _oversized(subject: Subject) -> str:
@@ -53,6 +55,8 @@ async def _try(subject: Subject, method: str, request: Any) -> str:
 
 CHECKS = (
     Check("limits-list", "Its list fits into kubelet's message limit of 4 MiB.", _list_size, ("list",)),
-    Check("limits-many-ids", f"Calls with {MANY} ids are answered or refused in time.", _many_ids, ("allocate",)),
+    Check(
+        "limits-many-ids", f"Calls with {MANY_DEVICES} ids are answered or refused in time.", _many_ids, ("allocate",)
+    ),
     Check("limits-oversized", "A request above the limit does it no harm.", _oversized, ("allocate",)),
 )

@@ -8,10 +8,10 @@ from purser.lab.conformance.check import Check, CheckFailed
 from purser.lab.conformance.subject import Subject
 from purser.lab.conformance.wire import listens
 
-AWAY_S = 0.2
+KUBELET_DOWNTIME_S = 0.2
 """How long kubelet is away; real ones take a second or more."""
 
-ROUNDS = 3
+RESTART_ROUNDS = 3
 
 
 async def _after_restart(subject: Subject) -> str:
@@ -19,7 +19,7 @@ async def _after_restart(subject: Subject) -> str:
 
 
 async def _again_and_again(subject: Subject) -> str:
-    took = [await _restart(subject) for _ in range(ROUNDS)]
+    took = [await _restart(subject) for _ in range(RESTART_ROUNDS)]
     return "; ".join(took)
 
 
@@ -69,7 +69,7 @@ async def _restart(subject: Subject, *, empty: bool = True, at_once: bool = Fals
     await kubelet.stop()
     if empty:
         kubelet.empty_folder()
-    await asyncio.sleep(0 if at_once else AWAY_S)
+    await asyncio.sleep(0 if at_once else KUBELET_DOWNTIME_S)
     started = time.monotonic()
     await kubelet.start()
     try:
@@ -96,7 +96,7 @@ _NEEDS = ("register", "reregister")
 
 CHECKS = (
     Check("reregister", "It registers again when kubelet restarts.", _after_restart, ("register",)),
-    Check("reregister-repeated", f"It does so {ROUNDS} times in a row.", _again_and_again, _NEEDS),
+    Check("reregister-repeated", f"It does so {RESTART_ROUNDS} times in a row.", _again_and_again, _NEEDS),
     Check("reregister-twice-at-once", "It does so when kubelet restarts twice at once.", _twice_at_once, _NEEDS),
     Check("reregister-refused", "It tries again when kubelet refuses its registration.", _after_refusal, _NEEDS),
     Check("reregister-socket-kept", "It does so when only kubelet's socket is another one.", _socket_kept, _NEEDS),

@@ -9,7 +9,7 @@ from purser.kube.racing import until
 
 INITIAL_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 10.0
-FLUSH_AFTER_S = 300.0
+UNSCHEDULABLE_FLUSH_PERIOD_S = 300.0
 """Pods that no event woke are tried again after this long (``podMaxInUnschedulablePodsDuration``)."""
 
 
@@ -72,14 +72,14 @@ class SchedulingQueue:
         if is_error or mark != self._moves:
             self._waiting[uid] = self._clock.monotonic() + self._backoff(uid)
         else:
-            self._unschedulable[uid] = self._clock.monotonic() + FLUSH_AFTER_S
+            self._unschedulable[uid] = self._clock.monotonic() + UNSCHEDULABLE_FLUSH_PERIOD_S
         self._changed.set()
 
     def move_all(self) -> None:
         """Something changed in the cluster that may let waiting pods in."""
         self._moves += 1
         for uid, flush_at in self._unschedulable.items():
-            since = flush_at - FLUSH_AFTER_S
+            since = flush_at - UNSCHEDULABLE_FLUSH_PERIOD_S
             self._waiting[uid] = since + self._backoff(uid)
         self._unschedulable = {}
         self._changed.set()

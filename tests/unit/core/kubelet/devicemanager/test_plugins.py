@@ -11,7 +11,7 @@ from purser.core.kubelet.devicemanager import (
     stop,
     update,
 )
-from purser.core.kubelet.devicemanager.plugins import GRACE_S
+from purser.core.kubelet.devicemanager.plugins import ENDPOINT_STOP_GRACE_PERIOD_S
 from purser.core.kubelet.state import Allocation, DeviceManagerState, PluginDevice, PluginOptions
 
 from .parts import GPU, gpus, having, unwell
@@ -48,11 +48,11 @@ def test_an_id_that_is_listed_twice_is_in_both_sets_when_its_health_differs() ->
 
 def test_during_the_grace_a_resource_without_its_plugin_keeps_its_capacity() -> None:
     state = stop(having(gpus(0, 0)), GPU, now=100.0)
-    assert said(state, 100.0 + GRACE_S) == Capacity({GPU: 2}, {GPU: 0}, ())
+    assert said(state, 100.0 + ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({GPU: 2}, {GPU: 0}, ())
 
 
 def test_after_the_grace_the_resource_is_said_to_be_zero_and_forgotten() -> None:
-    state, after = capacity(stop(having(gpus(0, 0)), GPU, now=100.0), 100.5 + GRACE_S)
+    state, after = capacity(stop(having(gpus(0, 0)), GPU, now=100.0), 100.5 + ENDPOINT_STOP_GRACE_PERIOD_S)
     assert after == Capacity({GPU: 0}, {GPU: 0}, (GPU,))
     assert not is_device_resource(state, GPU)
     assert allocatable(state) == registered(state) == {}
@@ -61,15 +61,15 @@ def test_after_the_grace_the_resource_is_said_to_be_zero_and_forgotten() -> None
 
 def test_a_plugin_that_comes_back_within_the_grace_has_healthy_devices_with_its_first_list() -> None:
     state = register(stop(having(gpus(0, 0)), GPU, now=0.0), GPU, PluginOptions())
-    assert said(state, 2 * GRACE_S) == Capacity({GPU: 2}, {GPU: 0}, ())
-    assert said(update(state, GPU, gpus(0)), 2 * GRACE_S) == Capacity({GPU: 1}, {GPU: 1}, ())
+    assert said(state, 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({GPU: 2}, {GPU: 0}, ())
+    assert said(update(state, GPU, gpus(0)), 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({GPU: 1}, {GPU: 1}, ())
 
 
 def test_a_plugin_that_comes_back_after_the_grace_starts_anew() -> None:
-    state, _ = capacity(stop(having(gpus(0, 0)), GPU, now=0.0), 2 * GRACE_S)
+    state, _ = capacity(stop(having(gpus(0, 0)), GPU, now=0.0), 2 * ENDPOINT_STOP_GRACE_PERIOD_S)
     state = register(state, GPU, PluginOptions())
-    assert said(state, 2 * GRACE_S) == Capacity({}, {}, ())
-    assert said(update(state, GPU, gpus(0)), 2 * GRACE_S) == Capacity({GPU: 1}, {GPU: 1}, ())
+    assert said(state, 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({}, {}, ())
+    assert said(update(state, GPU, gpus(0)), 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({GPU: 1}, {GPU: 1}, ())
 
 
 def test_the_end_of_a_plugin_that_nobody_knows_changes_nothing() -> None:
@@ -78,12 +78,12 @@ def test_the_end_of_a_plugin_that_nobody_knows_changes_nothing() -> None:
 
 def test_a_plugin_that_stops_before_its_first_list_is_never_said_to_be_gone() -> None:
     state = stop(register(DeviceManagerState(), GPU, PluginOptions()), GPU, now=0.0)
-    assert said(state, 2 * GRACE_S) == Capacity({}, {}, ())
+    assert said(state, 2 * ENDPOINT_STOP_GRACE_PERIOD_S) == Capacity({}, {}, ())
 
 
 def test_a_resource_that_somebody_holds_stays_one_of_devices_when_it_is_forgotten() -> None:
     held = {("uid", "c"): {GPU: Allocation({0: ("gpu0",)})}}
-    state, _ = capacity(restore(held, [GPU], now=0.0), 2 * GRACE_S)
+    state, _ = capacity(restore(held, [GPU], now=0.0), 2 * ENDPOINT_STOP_GRACE_PERIOD_S)
     assert is_device_resource(state, GPU)
 
 
@@ -93,7 +93,7 @@ def test_after_a_restart_resources_have_no_devices_until_their_plugin_is_back() 
     assert said(state, 50.0) == Capacity({GPU: 0}, {GPU: 0}, ())
     assert state.allocated == {GPU: {"gpu0"}}
     assert said(having(gpus(0, 0), state=state), 10_000.0) == Capacity({GPU: 2}, {GPU: 2}, ())
-    assert said(state, 50.5 + GRACE_S).removed == (GPU,)
+    assert said(state, 50.5 + ENDPOINT_STOP_GRACE_PERIOD_S).removed == (GPU,)
 
 
 def test_all_devices_can_be_unhealthy() -> None:
