@@ -251,7 +251,7 @@ def client_without_server():
 
 
 async def test_what_one_part_of_the_agent_fails_on_ends_no_other(monkeypatch, quick, tmp_path):
-    settings = AgentSettings(node_name="n", state_dir=tmp_path, metrics_host="127.0.0.1", metrics_port=0)
+    settings = AgentSettings(node_name="n", state_dir=tmp_path, metrics_address="127.0.0.1", metrics_port=0)
     async with client_without_server() as client:
         agent = Agent(settings, client, Driver(), SimpleNamespace(), Said(), None)
         parts = {"registration": Odd(), "facts": Odd()}

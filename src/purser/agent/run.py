@@ -123,7 +123,7 @@ class Agent:
     async def run(self, reload: asyncio.Event, on_port: Callable[[int], None]) -> None:
         """Run everything until cancelled."""
         app = telemetry_app(self._metrics.registry, self._problems)
-        async with listening(app, self._settings.metrics_host, self._settings.metrics_port) as port:
+        async with listening(app, self._settings.metrics_address, self._settings.metrics_port) as port:
             on_port(port)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._monitor.run(reload))

@@ -1,69 +1,141 @@
-"""What an agent can be told. One frozen value, made by whoever starts the agent (command line, lab, test)."""
+"""What an agent can be told. One frozen value, made by whoever starts the agent (command line, lab, test).
 
-from dataclasses import dataclass, field
+Options are as `purser.options` has them.
+"""
+
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 from purser.agent.allocation import DeviceList
-from purser.agent.nvml.xids import XidPolicy
+from purser.agent.nvml.xids import DISABLE_VARIABLE, ENABLE_VARIABLE, XidPolicy
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
+from purser.options import (
+    DRIVER_LIBRARY,
+    DRIVER_ROOT_FILE,
+    DRIVER_ROOTS,
+    HOST_ROOT,
+    METRICS_ADDRESS,
+    METRICS_PORT,
+    NODE_NAME,
+    SYSFS_ROOT,
+    Option,
+    Variables,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
     """Settings of one agent, which serves one node."""
 
-    node_name: str
-    """The node's name in Kubernetes (downward API: spec.nodeName)."""
+    node_name: Annotated[str, NODE_NAME]
+    """By the downward API: spec.nodeName."""
 
-    namespace: str = DEFAULT_NAMESPACE
-    """Where the scheduler keeps the ConfigMap with its public keys."""
+    namespace: Annotated[str, Option("Where the scheduler keeps its public keys.")] = DEFAULT_NAMESPACE
 
-    mode: DeviceMode = DeviceMode.SHARED
+    mode: Annotated[
+        DeviceMode,
+        Option(
+            "shared: each card has slots; whole: one container per card.",
+            value="agent.mode",
+            words=(DeviceMode.SHARED, DeviceMode.WHOLE),
+        ),
+    ] = DeviceMode.SHARED
     """``shared``: each card is `slots` of kubelet's devices; ``whole``: each card is one."""
 
-    slots: int = 10
-    """How many containers may share a card. Ten as in HAMi's chart: enough for small services, and each slot more makes
-    kubelet's lists longer."""
+    slots: Annotated[
+        int,
+        Option(
+            "How many containers may share a card.",
+            value="agent.slots",
+            minimum=1,
+            maximum=MAX_SLOTS,
+            type_checks=True,
+        ),
+    ] = 10
+    """Ten as in HAMi's chart: enough for small services, and each slot more makes kubelet's lists longer."""
 
-    device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
-    """kubelet's folder with kubelet.sock; the plugin's own socket goes there too."""
+    device_plugin_dir: Annotated[Path, Option("kubelet's folder with kubelet.sock.")] = Path(
+        "/var/lib/kubelet/device-plugins"
+    )
+    """The plugin's own socket goes there too."""
 
-    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    """kubelet's PodResources API."""
+    pod_resources_socket: Annotated[Path, Option("kubelet's PodResources API.")] = Path(
+        "/var/lib/kubelet/pod-resources/kubelet.sock"
+    )
 
-    kubelet_dir: Path = Path("/var/lib/kubelet")
-    """kubelet's root folder, where its managers keep their state files. Only read."""
+    kubelet_dir: Annotated[Path, Option("kubelet's root folder, with its state files.", value="agent.kubeletDir")] = (
+        Path("/var/lib/kubelet")
+    )
+    """Only read."""
 
-    kubelet_config: Path | None = None
-    """kubelet's configuration file; None: config.yaml in `kubelet_dir`, where kubeadm puts it."""
+    kubelet_config: Annotated[
+        Path | None,
+        Option("kubelet's configuration file; default: config.yaml in its root folder.", value="agent.kubeletConfig"),
+    ] = None
+    """None: where kubeadm puts it."""
 
-    sysfs_root: Path = Path("/sys")
-    """Where sysfs is mounted: CPUs, NUMA nodes and memory as kubelet finds them."""
+    state_dir: Annotated[Path, Option("Where the agent keeps its checkpoint.")] = Path("/var/lib/purser")
+    """Not `device_plugin_dir`: kubelet 1.20 deletes every file in it when it starts."""
 
-    state_dir: Path = Path("/var/lib/purser")
-    """The agent's checkpoint. Not `device_plugin_dir`: kubelet 1.20 deletes every file in it when it starts."""
+    host_root: Annotated[Path, HOST_ROOT] = Path("/")
 
-    host_root: Path = Path("/")
-    """Where the host's file system is mounted in the agent's container."""
+    driver_library: Annotated[Path | None, DRIVER_LIBRARY] = None
 
-    hami_core_dir: Path = Path("/usr/local/vgpu")
-    """On the host: HAMi-core's libvgpu.so and ld.so.preload. Shares are enforced only where both files are."""
+    driver_roots: Annotated[tuple[Path, ...], DRIVER_ROOTS] = ()
+
+    driver_root_file: Annotated[Path | None, DRIVER_ROOT_FILE] = None
+
+    sysfs_root: Annotated[Path, SYSFS_ROOT] = Path("/sys")
+    """CPUs, NUMA nodes and memory as kubelet finds them."""
+
+    hami_core_dir: Annotated[
+        Path,
+        Option(
+            "Folder on the host with HAMi-core's libvgpu.so and ld.so.preload; without them limits are advisory.",
+            value="agent.hamiCoreDir",
+        ),
+    ] = Path("/usr/local/vgpu")
 
     hami_lock_dir: Path = Path("/tmp/vgpulock")
     """On the host: HAMi-core's node-wide lock folder, mounted into every container that it limits."""
 
-    pass_device_specs: bool = False
-    """Name /dev/nvidia* to kubelet as well. Needed where the NVIDIA container runtime does not add them, and against
-    containers that lose their GPUs on ``systemctl daemon-reload``."""
+    pass_device_specs: Annotated[
+        bool,
+        Option(
+            "Name /dev/nvidia* to kubelet as well, for runtimes that do not add them.", value="agent.passDeviceSpecs"
+        ),
+    ] = False
+    """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
 
-    device_list: DeviceList = DeviceList.VARIABLE
-    """How it is told which devices a container gets. All but ``envvar`` are out of pods' reach, and want a node that is
-    set up for them: NVIDIA's container toolkit for ``volume-mounts``, its CDI specification for the two of CDI."""
+    device_list: Annotated[
+        DeviceList,
+        Option(
+            "How the container runtime is told which devices a container gets: envvar, or what no pod can replace as "
+            "well: volume-mounts (the container toolkit has to accept them), cdi-annotations or cdi-cri (the runtime "
+            "needs the toolkit's CDI specification).",
+            name="device-list-strategy",
+            value="agent.deviceListStrategy",
+        ),
+    ] = DeviceList.VARIABLE
+    """All but ``envvar`` are out of pods' reach, and want a node that is set up for them."""
 
-    xid_policy: XidPolicy = field(default_factory=XidPolicy)
-    """Which Xid errors make a card unhealthy."""
+    metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
+
+    metrics_port: Annotated[int, replace(METRICS_PORT, value="agent.metricsPort")] = 9440
+
+    xid_policy: Annotated[
+        XidPolicy,
+        Variables(
+            "Which Xid errors make a card unhealthy, as NVIDIA's device plugin is told: the first names those that are "
+            "not watched, the second those that are whatever the first says; all, or a comma list.",
+            (DISABLE_VARIABLE, ENABLE_VARIABLE),
+            XidPolicy.from_environment,
+        ),
+    ] = field(default_factory=XidPolicy)
+    """In the words of NVIDIA's device plugin."""
 
     probe_interval_s: float = 10.0
     """Between two probes of every card. Recovery takes three good ones, so half a minute."""
@@ -91,12 +163,6 @@ class AgentSettings:
 
     retry_cap_s: float = 30.0
     """Longest pause between two tries to register."""
-
-    metrics_host: str = "0.0.0.0"
-    """Where /metrics, /healthz and /readyz listen."""
-
-    metrics_port: int = 9440
-    """0 picks a free port."""
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later. Raises ValueError."""

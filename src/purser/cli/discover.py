@@ -1,11 +1,8 @@
 """`purser discover`: tells the operator what kind of node this is."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from purser.cli.options import Context, Kubeconfig, LogLevelOption, NodeName
+from purser.cli.options import Context, HostRoot, Kubeconfig, LogLevelOption, NodeName, SysfsRoot
 from purser.cli.serving import LogLevel
 
 HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
@@ -22,8 +19,8 @@ def discover(
     node_name: NodeName,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    host_root: Annotated[Path, typer.Option(help="Where the host's file system is mounted.")] = Path("/"),
-    sysfs_root: Annotated[Path, typer.Option(help="Where sysfs is mounted.")] = Path("/sys"),
+    host_root: HostRoot = Path("/"),
+    sysfs_root: SysfsRoot = Path("/sys"),
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run until it is told to stop."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purser.cli.options import Context, DriverRootFile, DriverRoots, Kubeconfig, LogLevelOption, NodeName
+from purser.cli.options import Context, DriverLibrary, DriverRootFile, DriverRoots, Kubeconfig, LogLevelOption, NodeName
 from purser.cli.serving import LogLevel
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def mig_worker(
     config: Annotated[Path, typer.Option(help="File with the layouts, in mig-parted's form.")],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    driver_library: Annotated[Path | None, typer.Option(help="The NVML library, when it is no usual place.")] = None,
+    driver_library: DriverLibrary = None,
     driver_root: DriverRoots = None,
     driver_root_file: DriverRootFile = None,
     host_root: Annotated[

@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purser.cli.options import Context, Kubeconfig, LogLevelOption, MetricsAddress, MetricsPort
+from purser.cli.from_settings import settings_command
+from purser.cli.options import Context, Kubeconfig, LogLevelOption
 from purser.cli.output import FAILED, MISUSED, DocumentFormat, dump, fail
 from purser.cli.serving import LogLevel
-from purser.core.names import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from purser.kube import Client
+    from purser.operator.settings import OperatorSettings
 
 HELP = """Roll out a GPU stack as a ClusterPolicy says: driver, toolkit, device plugin, monitoring, MIG.
 
@@ -33,25 +34,20 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Namespace = Annotated[str, typer.Option(help="Where the operands and the operator's lease are.")]
-Image = Annotated[
-    str | None,
-    typer.Option(
-        help="Purser's image, for what runs of it on nodes; default: purser:latest, for previews as in the cluster.",
-        envvar="PURSER_IMAGE",
-    ),
-]
+
+def settings_type() -> type:
+    """Whose options the commands have."""
+    from purser.operator.settings import OperatorSettings
+
+    return OperatorSettings
 
 
-@app.command("run")
+@settings_command(app, "run", settings_type)
 def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    image: Image = None,
-    identity: Annotated[str, typer.Option(help="Among replicas; default: this machine's name and a random end.")] = "",
-    metrics_address: MetricsAddress = "0.0.0.0",
-    metrics_port: MetricsPort = 9402,
+    *,
+    settings: "OperatorSettings",
     dry_run: Annotated[bool, typer.Option(help="Show what one round would write, and write nothing.")] = False,
     policy: Annotated[Path | None, typer.Option(help="With --dry-run: as if this ClusterPolicy were applied.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -64,28 +60,22 @@ def run(
     Example: purser operator run --dry-run --policy policy.yaml
     """
     import asyncio
+    from dataclasses import replace
 
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
     from purser.operator.previewing import DEFAULT_IMAGE, preview
     from purser.operator.running import run as run_operator
-    from purser.operator.settings import OperatorSettings
     from purser.operator.wording import counted
 
     if policy is not None and not dry_run:
         fail("--policy goes with --dry-run: policies to act on are applied to the cluster", MISUSED)
     if dry_run:
-        wanted = _read(policy) if policy is not None else None
-        count = _ask(kubeconfig, context, lambda client: preview(client, namespace, image, print, wanted))
+        wanted, image = _read(policy) if policy is not None else None, settings.purser_image or None
+        count = _ask(kubeconfig, context, lambda client: preview(client, settings.namespace, image, print, wanted))
         print(counted(count, "write") if count else "nothing to write")
         return
-    settings = OperatorSettings(
-        purser_image=image or DEFAULT_IMAGE,
-        namespace=namespace,
-        identity=identity,
-        metrics_address=metrics_address,
-        metrics_port=metrics_port,
-    )
+    settings = replace(settings, purser_image=settings.purser_image or DEFAULT_IMAGE)
     configure_logs(log_level)
 
     async def main(stop: asyncio.Event) -> None:
@@ -94,13 +84,13 @@ def run(
     serve(main)
 
 
-@app.command("plan")
+@settings_command(app, "plan", settings_type, only=frozenset({"namespace", "image"}))
 def plan(
     policy: Annotated[Path | None, typer.Option(help="As if this ClusterPolicy were applied.")] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    image: Image = None,
+    *,
+    settings: "OperatorSettings",
     output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
 ) -> None:
     """Print what an upgrade of drivers would do: which nodes when, which pods leave, what is left out and why.
@@ -118,6 +108,7 @@ def plan(
     from purser.operator.upgrade import plan_lines
 
     wanted = _read(policy) if policy is not None else None
+    namespace, image = settings.namespace, settings.purser_image or None
     found = _ask(kubeconfig, context, lambda client: planned(client, namespace, image, wanted))
     if output is DocumentFormat.TEXT:
         print("\n".join(plan_lines(found)))
@@ -184,11 +175,12 @@ def crd(
         dump(definition(), DocumentFormat.YAML)
 
 
-@app.command("uninstall")
+@settings_command(app, "uninstall", settings_type, only=frozenset({"namespace"}))
 def uninstall(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    namespace: Namespace = DEFAULT_NAMESPACE,
+    *,
+    settings: "OperatorSettings",
     crd: Annotated[bool, typer.Option(help="Remove the CustomResourceDefinition, too.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300.0,
     dry_run: Annotated[bool, typer.Option(help="Show everything that would go, and remove nothing.")] = False,
@@ -213,6 +205,7 @@ def uninstall(
     from purser.operator.uninstall import uninstall as remove
     from purser.operator.wording import counted
 
+    namespace = settings.namespace
     if dry_run:
         count = _ask(kubeconfig, context, lambda client: preview_uninstall(client, namespace, print, definition=crd))
         print(counted(count, "write") if count else "nothing to remove")

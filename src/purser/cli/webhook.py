@@ -1,11 +1,14 @@
 """`purser webhook`: the webhook configurations, for clusters without the Helm chart."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from purser.cli.scheduler import FailurePolicy, WebhookService, WebhookUrl, failure_policy, webhook_target
-from purser.core.names import DEFAULT_NAMESPACE
+from purser.cli.from_settings import settings_command
+from purser.cli.scheduler import settings_type
+
+if TYPE_CHECKING:
+    from purser.scheduler.settings import SchedulerSettings
 
 app = typer.Typer(
     name="webhook",
@@ -21,13 +24,13 @@ def webhook() -> None:
     """What the API server must be told of Purser's webhook."""
 
 
-@app.command("manifest")
-def manifest(
-    namespace: Annotated[str, typer.Option(help="Where Purser's scheduler runs.")] = DEFAULT_NAMESPACE,
-    webhook_service: WebhookService = None,
-    webhook_url: WebhookUrl = None,
-    webhook_failure_policy: FailurePolicy = "Ignore",
-) -> None:
+@settings_command(
+    app,
+    "manifest",
+    settings_type,
+    only=frozenset({"namespace", "webhook-service", "webhook-url", "webhook-failure-policy"}),
+)
+def manifest(settings: "SchedulerSettings") -> None:
     """Print both webhook configurations; the scheduler enters the CA of its certificate once they are applied.
 
     Give the same options as to `purser scheduler`. What holds the accounts of agents to their own nodes is not among
@@ -37,11 +40,10 @@ def manifest(
 
     Example: purser webhook manifest --webhook-url 127.0.0.1:8443 | kubectl apply -f -
     """
-    from purser.scheduler.settings import WebhookSettings
     from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
     from purser.yaml_text import yaml_text
 
-    target = webhook_target(namespace, webhook_service, webhook_url)
-    settings = WebhookSettings(target, failure_policy(webhook_failure_policy))
-    found = (mutating_configuration(settings, target), validating_configuration(settings, target))
+    webhook = settings.webhook
+    assert webhook is not None, "nothing here turns it off"
+    found = (mutating_configuration(webhook, webhook.target), validating_configuration(webhook, webhook.target))
     print("---\n".join(yaml_text(each) for each in found), end="")

@@ -202,7 +202,7 @@ class EmulatedNode:
             slots=self._settings.slots,
             probe_interval_s=self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,
-            metrics_host="127.0.0.1",
+            metrics_address="127.0.0.1",
             metrics_port=0,
         )
         for path in (settings.state_dir, settings.host_root):

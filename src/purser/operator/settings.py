@@ -1,8 +1,10 @@
-"""What can be set of the operator, and why each default is what it is."""
+"""What can be set of the operator, and why each default is what it is. Options are as `purser.options` has them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from purser.core.names import DEFAULT_NAMESPACE
+from purser.options import METRICS_ADDRESS, METRICS_PORT, Option
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,21 @@ class LeaseSettings:
 class OperatorSettings:
     """Everything about one operator process."""
 
-    purser_image: str
-    """What runs on nodes of Purser's own: its agent, discovery, and MIG worker."""
-    namespace: str = DEFAULT_NAMESPACE
-    """Where operands and the lease are."""
-    identity: str = ""
-    """Of this process among its replicas. Empty: this machine's name, which is a pod's own, and a random end."""
-    metrics_address: str = "0.0.0.0"
-    metrics_port: int = 9402
-    """Plain HTTP: metrics and health. 0: any free port."""
+    namespace: Annotated[str, Option("Where the operands and the operator's lease are.")] = DEFAULT_NAMESPACE
+    purser_image: Annotated[
+        str,
+        Option(
+            "Purser's image, for what runs of it on nodes; default: purser:latest, for previews as in the cluster.",
+            name="image",
+            environment="PURSER_IMAGE",
+        ),
+    ] = ""
+    """Its agent, discovery, and MIG worker."""
+    identity: Annotated[str, Option("Among replicas; default: this machine's name and a random end.")] = ""
+    """A machine's name is a pod's own."""
+    metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
+    metrics_port: Annotated[int, replace(METRICS_PORT, value="operator.metricsPort")] = 9402
+    """Plain HTTP: metrics and health, nothing else."""
     rounds_apart_s: float = 0.5
     """Between the ends of rounds and the starts of others: what changes meanwhile is looked at once."""
     lease: LeaseSettings = LeaseSettings()

@@ -1,13 +1,19 @@
-"""What can be set of the scheduler, and why each default is what it is."""
+"""What can be set of the scheduler, and why each default is what it is. Options are as `purser.options` has them."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
 
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
 from purser.core.placement.policy import Policy
+from purser.core.policy_words import canonical_node_policy, gpu_policies
+from purser.options import METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
 
 DEVICE_NAMESPACES = ("kube-system",)
 """Only an administrator writes there."""
+
+WEBHOOK_SERVICE = "purser-webhook"
 
 
 @dataclass(frozen=True)
@@ -15,8 +21,14 @@ class ServiceTarget:
     """The webhook behind a Service, as in a cluster."""
 
     namespace: str
+    """Empty: Purser's own."""
     name: str
     port: int = 443
+
+    @classmethod
+    def parse(cls, text: str) -> "ServiceTarget":
+        """Of ``NAMESPACE/NAME``. Raises ValueError."""
+        return cls(*_pair(text))
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,14 @@ class UrlTarget:
     port: int = 0
     """0: the port that the server listens on."""
 
+    @classmethod
+    def parse(cls, text: str) -> "UrlTarget":
+        """Of ``HOST`` or ``HOST:PORT``. Raises ValueError."""
+        parts = urlsplit(f"//{text}")
+        if not parts.hostname or parts.netloc != text:
+            raise ValueError("there is no host, or more than host and port")
+        return cls(parts.hostname, parts.port or 0)
+
 
 @dataclass(frozen=True)
 class LeaseTarget:
@@ -35,27 +55,61 @@ class LeaseTarget:
     namespace: str
     name: str
 
+    @classmethod
+    def parse(cls, text: str) -> "LeaseTarget":
+        """Of ``NAMESPACE/NAME``. Raises ValueError."""
+        return cls(*_pair(text))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise ValueError("namespace or name is missing")
+    return namespace, name
+
 
 @dataclass(frozen=True)
 class ServerSettings:
     """Where the scheduler listens, and whom it answers. Port 0: any free port, for tests and the lab."""
 
-    webhook_address: str = "0.0.0.0"
-    webhook_port: int = 8443
-    webhook_client_ca_file: Path | None = None
-    """Where set, the webhook answers only clients with a certificate by this CA: API servers told to show one."""
-    certificate_folder: Path | None = None
-    """Where set, ``tls.crt``, ``tls.key`` and ``ca.crt`` in it are what webhook and extender serve, and somebody else
-    renews them. Else the scheduler makes its own."""
-    webhook_client_names: tuple[str, ...] = ()
-    """Where set, of these only those with one of these common names."""
-    extender_address: str = "127.0.0.1"
-    """kube-scheduler runs in the same pod. Any other than a loopback address needs the CA below."""
-    extender_port: int = 8444
-    extender_client_ca_file: Path | None = None
-    """Where set, the extender answers only clients with a certificate by this CA."""
-    metrics_address: str = "0.0.0.0"
-    metrics_port: int = 9401
+    webhook_address: Annotated[str, Option("Address of the webhook.")] = "0.0.0.0"
+    webhook_port: Annotated[int, Option("Port of the webhook; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)] = (
+        8443
+    )
+    certificate_folder: Annotated[
+        Path | None,
+        Option(
+            "Serve the certificate in this folder (tls.crt, tls.key and ca.crt, which somebody else renews); "
+            "default: one of its own making."
+        ),
+    ] = None
+    """Webhook and extender serve it."""
+    webhook_client_ca_file: Annotated[
+        Path | None, Option("Have the webhook answer only clients with a certificate by this CA.")
+    ] = None
+    """API servers show one where they are told to."""
+    webhook_client_names: Annotated[
+        tuple[str, ...],
+        Option(
+            "Common name of the clients of that CA that are answered; default: all of them.",
+            name="webhook-client-name",
+            metavar="NAME",
+            value="webhook.clientCA.names",
+            repeated=True,
+        ),
+    ] = ()
+    extender_address: Annotated[
+        str, Option("Address of the extender; other than loopback needs --extender-client-ca-file.")
+    ] = "127.0.0.1"
+    """kube-scheduler runs in the same pod."""
+    extender_port: Annotated[int, Option("Port of the extender; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)] = (
+        8444
+    )
+    extender_client_ca_file: Annotated[
+        Path | None, Option("Have the extender answer only clients with a certificate by this CA.")
+    ] = None
+    metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
+    metrics_port: Annotated[int, replace(METRICS_PORT, value="scheduler.metricsPort")] = 9401
     """Plain HTTP: metrics and health, nothing else."""
 
 
@@ -63,17 +117,53 @@ class ServerSettings:
 class WebhookSettings:
     """How the API server is to ask the webhook."""
 
-    target: ServiceTarget | UrlTarget = field(
-        default_factory=lambda: ServiceTarget(DEFAULT_NAMESPACE, "purser-webhook")
-    )
-    failure_policy: str = "Ignore"
+    target: Annotated[
+        ServiceTarget | UrlTarget,
+        Option(
+            "The Service before the webhook; default: purser-webhook in --namespace.",
+            name="webhook-service",
+            metavar="NAMESPACE/NAME",
+            read=ServiceTarget.parse,
+            form="NAMESPACE/NAME",
+            skips_empty=True,
+        ),
+        Option(
+            "Where the API server reaches the webhook without a Service.",
+            name="webhook-url",
+            metavar="HOST[:PORT]",
+            read=UrlTarget.parse,
+            form="HOST or HOST:PORT, an IPv6 address in brackets",
+        ),
+    ] = ServiceTarget("", WEBHOOK_SERVICE)
+    failure_policy: Annotated[
+        str,
+        Option(
+            "Ignore: pods are admitted while Purser is away; Fail: they are refused.",
+            name="webhook-failure-policy",
+            value="webhook.failurePolicy",
+            words=("Ignore", "Fail"),
+        ),
+    ] = "Ignore"
     """``Ignore`` keeps a cluster without Purser usable: a GPU pod that slips through gets none. ``Fail`` refuses it."""
     timeout_seconds: int = 5
-    device_namespaces: tuple[str, ...] = DEVICE_NAMESPACES
-    """Where pods may name NVIDIA's devices without asking for GPUs, as exporters and NVIDIA's own operands do; Purser's
-    namespace is one as well."""
-    scheduler_user: str = ""
-    """The user whose Bindings may carry grants. Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
+    scheduler_user: Annotated[
+        str,
+        Option(
+            "User whose Bindings may carry grants; default: asked of the API server.", name="webhook-scheduler-user"
+        ),
+    ] = ""
+    """Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
+    device_namespaces: Annotated[
+        tuple[str, ...],
+        Option(
+            "Namespace whose pods may name NVIDIA's devices without asking for GPUs; empty: none.",
+            name="device-namespace",
+            value="webhook.deviceNamespaces",
+            repeated=True,
+            skips_empty=True,
+        ),
+    ] = DEVICE_NAMESPACES
+    """As exporters and NVIDIA's own operands do; Purser's namespace is one as well."""
 
     def target_at(self, port: int) -> ServiceTarget | UrlTarget:
         """The target, where the server listens on this port."""
@@ -81,23 +171,76 @@ class WebhookSettings:
         return replace(target, port=port) if isinstance(target, UrlTarget) and target.port == 0 else target
 
 
+POLICY_OPTIONS = {
+    "node": Option(
+        "Which node, where a pod does not say: random, binpack, spread, best-fit, dot-product, packing, "
+        "clustering, fragmentation or purser, or up to four with weights: fragmentation=3,spread=1.",
+        name="node-policy",
+        value="scheduler.nodePolicy",
+        read=canonical_node_policy,
+    ),
+    "gpu": Option(
+        "Which of a node's GPUs, where a pod does not say: binpack, spread, mutex, numa, topology-aware or a comma "
+        "chain of these; or random, best-fit, fragmentation or purser, alone or with mutex.",
+        name="gpu-policy",
+        value="scheduler.gpuPolicy",
+        read=gpu_policies,
+    ),
+    "authority": Option(
+        "shared: kube-scheduler's scores count too; exclusive: best node only.", value="scheduler.authority"
+    ),
+    "nodes_to_score": Option(
+        "How many of the nodes that fit a pod kube-scheduler scores, the best ones; 0: all, as always for pods that "
+        "say which nodes they would rather have.",
+        value="scheduler.nodesToScore",
+        minimum=0,
+    ),
+}
+
+
 @dataclass(frozen=True)
 class SchedulerSettings:
     """Everything about one scheduler process."""
 
-    namespace: str = DEFAULT_NAMESPACE
-    """Where Purser's own Secrets and ConfigMaps are."""
+    namespace: Annotated[str, Option("Where the scheduler runs, and keeps its Secrets and ConfigMaps.")] = (
+        DEFAULT_NAMESPACE
+    )
     scheduler_name: str = SCHEDULER_NAME
     """The kube-scheduler profile that asks this extender."""
-    adopted_scheduler_names: tuple[str, ...] = ()
-    """Other schedulers' names whose GPU pods are Purser's to place, such as ``volcano`` and ``hami-scheduler``. None by
-    default: that scheduler may be at work in the cluster."""
-    policy: Policy = field(default_factory=Policy)
+    server: Annotated[ServerSettings, Group()] = field(default_factory=ServerSettings)
+    policy: Annotated[Policy, Group(parts=POLICY_OPTIONS)] = field(default_factory=Policy)
     """Where pods say nothing themselves."""
-    server: ServerSettings = field(default_factory=ServerSettings)
-    webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
+    follow_lease: Annotated[
+        LeaseTarget | None,
+        Option(
+            "kube-scheduler's Lease: bind only while the one beside this process holds it.",
+            metavar="NAMESPACE/NAME",
+            read=LeaseTarget.parse,
+            form="NAMESPACE/NAME",
+        ),
+    ] = None
+    """None: always, for one replica."""
+    webhook: Annotated[
+        WebhookSettings | None, Group(switch=Option("Keep the CA in the webhook configurations up to date."))
+    ] = field(default_factory=WebhookSettings)
     """None: no webhook configuration is looked after; the paths are served all the same."""
-    follow_lease: LeaseTarget | None = None
-    """kube-scheduler's lease: pods are bound only while its holder runs on this host. None: always, for one replica."""
+    adopted_scheduler_names: Annotated[
+        tuple[str, ...],
+        Option(
+            "schedulerName whose GPU pods are Purser's too, such as volcano.",
+            name="adopt-scheduler-name",
+            value="scheduler.adoptSchedulerNames",
+            repeated=True,
+            skips_empty=True,
+        ),
+    ] = ()
+    """None by default: that scheduler may be at work in the cluster."""
     host_name: str = ""
     """What kube-scheduler's identity starts with where it runs beside this process. Empty: this machine's name."""
+
+    def __post_init__(self) -> None:
+        """A Service without a namespace is in Purser's own."""
+        webhook = self.webhook
+        if webhook is not None and isinstance(webhook.target, ServiceTarget) and not webhook.target.namespace:
+            target = replace(webhook.target, namespace=self.namespace)
+            object.__setattr__(self, "webhook", replace(webhook, target=target))

@@ -113,7 +113,7 @@ class World:
             "pod_resources_socket": folder / "pod-resources" / "kubelet.sock",
             "state_dir": folder / "state",
             "host_root": folder / "host",
-            "metrics_host": "127.0.0.1",
+            "metrics_address": "127.0.0.1",
             "metrics_port": 0,
             "slots": 4,
             "probe_interval_s": 0.1,

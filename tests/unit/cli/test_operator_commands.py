@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.unit.operator.embedded import NAMESPACE, eventually
+from tests.unit.operator.embedded import eventually
 from tests.unit.operator.stack import POLICY, stack
 from typer.testing import CliRunner
 
@@ -277,16 +277,3 @@ async def test_discovery_writes_what_the_node_is(cluster, tmp_path):
     finally:
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
-
-
-def test_the_options_default_to_the_settings():
-    import inspect
-
-    from purser.cli.operator import run
-    from purser.operator.settings import OperatorSettings
-
-    options = {name: each.default for name, each in inspect.signature(run).parameters.items()}
-    settings = OperatorSettings("image")
-    for name in ("namespace", "identity", "metrics_address", "metrics_port"):
-        assert options[name] == getattr(settings, name), name
-    assert options["namespace"] == NAMESPACE

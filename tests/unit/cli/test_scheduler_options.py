@@ -1,9 +1,18 @@
 """What `purser scheduler` makes of its options."""
 
-import pytest
-import typer
+from typing import Any
 
-from purser.cli.scheduler import _host_and_port, _policy
+import pytest
+from typer.testing import CliRunner
+
+from purser.cli import app
+from purser.options import settings_from, settings_of
+from purser.scheduler.settings import LeaseTarget, SchedulerSettings, ServiceTarget, UrlTarget
+
+
+def told(**options: Any) -> SchedulerSettings:
+    nothing = dict.fromkeys(each.name for each in settings_of(SchedulerSettings))
+    return settings_from(SchedulerSettings, nothing | {n.replace("_", "-"): v for n, v in options.items()}, {})
 
 
 @pytest.mark.parametrize(
@@ -16,21 +25,19 @@ from purser.cli.scheduler import _host_and_port, _policy
     ],
 )
 def test_a_webhooks_address_has_a_host_and_perhaps_a_port(text: str, host: str, port: int) -> None:
-    assert _host_and_port("--webhook-url", text) == (host, port)
+    assert UrlTarget.parse(text) == UrlTarget(host, port)
 
 
 @pytest.mark.parametrize("text", ["", ":8443", "host:port", "host:99999", "::1", "[::1", "host/path", "https://host"])
-def test_what_is_no_address_is_refused_with_the_option_and_the_fix(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(typer.Exit) as ended:
-        _host_and_port("--webhook-url", text)
-    assert ended.value.exit_code == 2
-    assert "--webhook-url is " + text + ": give HOST" in capsys.readouterr().err
+def test_what_is_no_address_is_refused_with_the_option_and_the_fix(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^--webhook-url is .*: give HOST or HOST:PORT, an IPv6 address in brackets$"):
+        told(webhook_url=text)
 
 
 def test_policies_are_read_as_in_pods_annotations() -> None:
-    read = _policy("fragmentation = 3, spread", "mutex, topology", "exclusive", 0)
+    read = told(
+        node_policy="fragmentation = 3, spread", gpu_policy="mutex, topology", authority="exclusive", nodes_to_score=0
+    ).policy
     assert read.node == "fragmentation=3,spread=1"
     assert (read.gpu, read.authority) == (("mutex", "topology-aware"), "exclusive")
     assert read.nodes_to_score == 0
@@ -39,16 +46,40 @@ def test_policies_are_read_as_in_pods_annotations() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("best", "binpack", "shared"), "--node-policy: no policy for nodes is called 'best': there are best-fit, "),
-        (("spread=x", "binpack", "shared"), "--node-policy: the weight of policy 'spread' is 'x'"),
-        (("spread", "purser,numa", "shared"), "--gpu-policy: policy 'purser' for GPUs stands beside 'numa'"),
-        (("spread", "binpack", "none"), "--authority is none: give shared or exclusive"),
+        (["--node-policy=best"], "--node-policy: no policy for nodes is called 'best': there are best-fit, "),
+        (["--node-policy=spread=x"], "--node-policy: the weight of policy 'spread' is 'x'"),
+        (["--gpu-policy=purser,numa"], "--gpu-policy: policy 'purser' for GPUs stands beside 'numa'"),
+        (["--authority=none"], "--authority is none: give shared or exclusive"),
+        (["--follow-lease=purser"], "--follow-lease is purser: give NAMESPACE/NAME"),
+        (["--webhook-failure-policy=ignore"], "--webhook-failure-policy is ignore: give Ignore or Fail"),
+        (["--webhook-service=a/b", "--webhook-url=c"], "--webhook-service and --webhook-url exclude each other"),
     ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
 )
-def test_policies_without_sense_are_refused_with_the_option(
-    options: tuple[str, str, str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(typer.Exit) as ended:
-        _policy(*options, 0)
-    assert ended.value.exit_code == 2
-    assert says in capsys.readouterr().err
+def test_options_without_sense_are_refused_as_misuse(options: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["scheduler", *options])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"purser: {says}")
+
+
+def test_what_is_not_told_is_as_the_settings_have_it() -> None:
+    assert told() == SchedulerSettings()
+    assert told(webhook=False, webhook_url="", authority="shared") == SchedulerSettings(webhook=None)
+
+
+def test_the_webhooks_service_is_in_pursers_namespace_unless_it_says_another() -> None:
+    def target(**options: str) -> object:
+        webhook = told(namespace="gpus", **options).webhook
+        return webhook and webhook.target
+
+    assert target() == target(webhook_service="") == ServiceTarget("gpus", "purser-webhook")
+    assert target(webhook_service="other/hook") == ServiceTarget("other", "hook")
+    assert told(follow_lease="a/b").follow_lease == LeaseTarget("a", "b")
+
+
+def test_an_empty_name_says_that_there_are_none_but_of_clients_it_is_a_name() -> None:
+    settings = told(device_namespace=[""], adopt_scheduler_name=["", "volcano"], webhook_client_name=[""])
+    assert settings.webhook
+    assert settings.webhook.device_namespaces == ()
+    assert settings.adopted_scheduler_names == ("volcano",)
+    assert settings.server.webhook_client_names == ("",)

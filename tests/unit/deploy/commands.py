@@ -14,6 +14,8 @@ def assert_parses(args: list[str]) -> None:
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]  # type: ignore[attr-defined]
     assert not hasattr(command, "commands"), f"{args[0]} is no command"
+    # Options made from settings are there once the command is called.
+    command = command.make_context("purser", [], resilient_parsing=True).command  # type: ignore[assignment]
     flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
     given = {found.group() if (found := re.match(r"--[a-z-]+", argument)) else argument for argument in rest}
     assert given <= flags, f"{args} has {given - flags}, which the command does not know"

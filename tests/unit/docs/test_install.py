@@ -8,12 +8,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-import typer.main
 import yaml
 
-from purser.cli import app
 from purser.core.grant.disputes import read_disputes
 from purser.core.model import Enforcement
+from purser.options import settings_of
+from purser.scheduler.settings import SchedulerSettings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "install.md").read_text()
@@ -56,8 +56,7 @@ def test_paths_of_other_distributions_are_values_that_the_chart_takes() -> None:
 
 
 def test_every_option_of_the_scheduler_that_the_page_names_is_there() -> None:
-    command = typer.main.get_command(app).commands["scheduler"]  # type: ignore[attr-defined]
-    known = {option for each in command.params for option in each.opts}
+    known = {each.flag for each in settings_of(SchedulerSettings)}
     named = set(re.findall(r"--(?:webhook|extender)-[a-z-]+", PAGE))
     assert named
     assert named <= known

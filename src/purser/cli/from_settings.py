@@ -1,0 +1,111 @@
+"""Commands whose options are those of a settings type: `purser.options` said on the command line."""
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from purser.cli.output import MISUSED, fail
+from purser.options import REQUIRED, Option, default_text
+
+if TYPE_CHECKING:
+    from purser.options import OptionField
+
+
+def settings_command(
+    app: typer.Typer,
+    name: str,
+    settings_type: Callable[[], type],
+    *,
+    help: str | None = None,
+    only: frozenset[str] | None = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command whose function takes settings, as its parameter ``settings``, and options of its own.
+
+    ``settings_type`` tells their type, and is called once the command is: until then its room is not imported, so that
+    ``purser --help`` stays quick. ``only``: names of the options that the command has, of those of the type.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        @cache
+        def whole() -> Any:
+            alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+            alone.command(name, help=help)(_with_options(function, settings_type(), only))
+            return typer.main.get_command(alone)
+
+        class Command(TyperCommand):
+            def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+                return whole().make_context(info_name, args, parent, **extra)
+
+        def nothing() -> None:
+            """Only stands for the command until it is called."""
+
+        app.command(name, cls=Command, help=help or inspect.getdoc(function))(nothing)
+        return function
+
+    return add
+
+
+def option(of: Option) -> Any:
+    """The same for typer, which makes its name of the parameter's."""
+    return typer.Option(
+        help=f"{of.help} May be repeated." if of.repeated else of.help,
+        metavar=of.metavar or None,
+        envvar=of.environment or None,
+        min=None if of.type_checks else of.minimum,
+        max=None if of.type_checks else of.maximum,
+    )
+
+
+def _with_options(function: Callable[..., None], kind: type, only: frozenset[str] | None) -> Callable[..., None]:
+    """The function, called with settings made of the options that stand in the place of its parameter."""
+    from purser.options import Variables, settings_from, settings_of
+
+    asked = [each for each in settings_of(kind) if not isinstance(each.option, Variables)]
+    shown = [each for each in asked if only is None or each.name in only]
+
+    def command(**options: Any) -> None:
+        given = {each.name: options.pop(_parameter_name(each), None) for each in asked}
+        try:
+            settings: Any = settings_from(kind, given, os.environ)
+        except ValueError as error:
+            fail(str(error), MISUSED)
+        function(settings=settings, **options)
+
+    def parameters() -> Iterator[inspect.Parameter]:
+        for each in inspect.signature(function, eval_str=False).parameters.values():
+            if each.name == "settings":
+                yield from map(_parameter, shown)
+            else:
+                yield each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+    found = list(parameters())
+    command.__doc__ = function.__doc__
+    command.__annotations__ = {each.name: each.annotation for each in found}
+    command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter_name(setting: "OptionField") -> str:
+    return setting.name.replace("-", "_")
+
+
+def _parameter(setting: "OptionField") -> inspect.Parameter:
+    of = setting.option
+    assert isinstance(of, Option)
+    kind, default = setting.kind, setting.default
+    if of.repeated:
+        (element, *_) = setting.kind.__args__
+        kind, default = list[element], list(default) or None  # type: ignore[valid-type]
+    elif of.read is not None or setting.words:
+        kind, default = str, default if default is REQUIRED else default_text(default) or None
+    return inspect.Parameter(
+        _parameter_name(setting),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is REQUIRED else default,
+        annotation=Annotated[kind | None if default is None else kind, option(of)],
+    )

@@ -1,0 +1,82 @@
+"""Options of the servers are those of their settings types."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from purser.agent.nvml.xids import XidPolicy
+from purser.agent.settings import AgentSettings
+from purser.cli import app
+from purser.operator.settings import OperatorSettings
+from purser.options import Option, OptionField, Variables, default_text, settings_from, settings_of
+from purser.scheduler.settings import SchedulerSettings
+
+SERVERS = {("agent",): AgentSettings, ("scheduler",): SchedulerSettings, ("operator", "run"): OperatorSettings}
+
+
+def options(command: tuple[str, ...]) -> dict[str, Any]:
+    found: Any = typer.main.get_command(app)
+    for word in command:
+        found = found.commands[word]
+    asked = found.make_context("purser", [], resilient_parsing=True)
+    return {option: each for each in asked.command.params for option in each.opts}
+
+
+@pytest.mark.parametrize("command", SERVERS, ids=" ".join)
+def test_a_command_has_every_option_of_its_settings_with_its_default_and_sentence(command: tuple[str, ...]) -> None:
+    shown = options(command)
+    asked = [each for each in settings_of(SERVERS[command]) if isinstance(each.option, Option)]
+    assert len(asked) >= 5
+    for each in asked:
+        option = shown[each.flag]
+        assert option.help.startswith(each.option.help)
+        assert default_text(option.default) == default_text(each.default), each.flag
+        assert option.envvar == (each.option.environment or None)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", SERVERS.values(), ids=lambda kind: kind.__name__)
+def test_an_option_that_is_told_its_default_changes_nothing(kind: type) -> None:
+    """Each default can be typed, and is read as the settings have it."""
+    needed = {"node-name": "n"}
+    found = [each for each in settings_of(kind) if not isinstance(each.option, Variables)]
+
+    def given(each: OptionField) -> object:
+        text = default_text(each.default)
+        return text if (each.words or each.option.read) and text else None  # type: ignore[union-attr]
+
+    nothing = {each.name: needed.get(each.name) for each in found}
+    defaults = {each.name: given(each) or nothing[each.name] for each in found}
+    assert settings_from(kind, nothing, {}) == settings_from(kind, defaults, {})
+
+
+def test_the_words_of_an_enumeration_are_values_of_the_settings() -> None:
+    nothing = dict.fromkeys(each.name for each in settings_of(AgentSettings))
+    given = nothing | {"node-name": "n", "device-list-strategy": "cdi-cri"}
+    read = settings_from(AgentSettings, given, {"DP_DISABLE_HEALTHCHECKS": "79"})
+    assert read == AgentSettings(node_name="n", device_list=read.device_list, xid_policy=XidPolicy(disabled={79}))  # type: ignore[arg-type]
+    assert read.device_list.name == "CDI_CRI"
+
+
+def test_two_options_never_have_one_name() -> None:
+    for kind in SERVERS.values():
+        names = [each.name for each in settings_of(kind)]
+        assert len(set(names)) == len(names)
+
+
+def test_the_list_of_commands_imports_no_server() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from purser.cli import app; "
+        "CliRunner().invoke(app, ['--help']); print(*(name for name in sys.modules if name.startswith('purser.')))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert {"purser.scheduler", "purser.agent", "purser.operator", "purser.core.placement"} & set(found) == set()
+
+
+def test_an_option_that_is_left_out_of_a_command_is_refused() -> None:
+    done = CliRunner().invoke(app, ["operator", "plan", "--identity=me"])
+    assert done.exit_code == 2
+    assert "--identity" in done.output
