@@ -172,7 +172,7 @@ def test_a_policy_that_leaves_waits_for_a_node_that_it_fails_on() -> None:
         for _ in range(12):
             world.round()
             world.tick()
-        assert "node n2: Purser failed on it" in world.condition("Ready")["message"]
+        assert "node n2: internal error, node left unchanged" in world.condition("Ready")["message"]
         assert world.pod("n2", "driver") is not None
         assert world.pod("n1", "driver") is None
     world.settle()
