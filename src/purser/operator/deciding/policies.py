@@ -113,8 +113,8 @@ def other_namespace(snapshot: Snapshot) -> str:
     """That the policies are another operator's, in one sentence with what to do."""
     there = snapshot.other_namespace
     return (
-        f"the ClusterPolicy is that of the operator in namespace {there},"
-        f" and nothing is done from {snapshot.namespace}:"
+        f"the ClusterPolicy belongs to the operator in namespace {there},"
+        f" and the one in {snapshot.namespace} does nothing:"
         f" give --namespace {there}, or remove that one (purser operator uninstall --namespace {there})"
     )
 
