@@ -1,16 +1,20 @@
-"""Writes what follows from the servers' settings types: docs/options.md, and the Helm values' sentences and bounds.
+"""Writes what follows from the servers' settings types: docs/options.md, and what the chart says of its values.
 
     python scripts/generate_options.py [REPOSITORY]
 
-Of values.schema.json the values that are options are written anew: description, words and bounds. What else a value
-must be, such as a pattern, is said in that file itself, as are values that are no options.
+Of the chart's values those that are options are written anew: in values.schema.json description, words and bounds, in
+values.yaml the comment. All else is said in these files themselves: patterns, defaults (a test compares them with the
+servers'), and values that are no options.
 """
 
 import json
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from purser.agent.settings import AgentSettings
 from purser.cli.options import Context, Kubeconfig, LogLevelOption
@@ -20,6 +24,8 @@ from purser.scheduler.settings import SchedulerSettings
 
 REPOSITORY = Path(__file__).parents[1]
 SCHEMA = Path("deploy/helm/purser/values.schema.json")
+VALUES = Path("deploy/helm/purser/values.yaml")
+VALUES_WIDTH = 150
 PAGE = Path("docs/options.md")
 SERVERS: dict[str, type] = {
     "purser agent": AgentSettings,
@@ -41,14 +47,15 @@ ALL_HAVE = {"--kubeconfig": Kubeconfig, "--context": Context, "--log-level": Log
 
 
 def main(repository: Path) -> None:
-    """Write both."""
+    """Write all of it."""
     for path, text in written(repository).items():
         (repository / path).write_text(text)
 
 
 def written(repository: Path) -> dict[Path, str]:
-    """By path in the repository, whose schema says what is no option's."""
-    return {SCHEMA: schema((repository / SCHEMA).read_text()), PAGE: page()}
+    """By path in the repository, whose chart says what is no option's."""
+    made = {SCHEMA: schema, VALUES: values}
+    return {path: make((repository / path).read_text()) for path, make in made.items()} | {PAGE: page()}
 
 
 def page() -> str:
@@ -65,11 +72,47 @@ def page() -> str:
 def schema(text: str) -> str:
     """The chart's schema, with what options say about values."""
     whole = json.loads(text)
+    for each, option in _in_the_chart():
+        _describe(_value(whole, option.value), each, option)
+    return _schema_text(whole) + "\n"
+
+
+def values(text: str) -> str:
+    """The chart's values, with what options say about them as comments."""
+    lines = text.splitlines()
+    root = yaml.compose(text)
+    found = {_line(root, option.value.split(".")): _sentence(each, option) for each, option in _in_the_chart()}
+    for line, sentence in sorted(found.items(), reverse=True):
+        start, indent = line, lines[line][: -len(lines[line].lstrip())]
+        while lines[start - 1].lstrip().startswith("#"):
+            start -= 1
+        lines[start:line] = [
+            f"{indent}# {each}" for each in textwrap.wrap(sentence, VALUES_WIDTH - len(indent), break_on_hyphens=False)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _in_the_chart() -> Iterator[tuple[OptionField, Option]]:
     for kind in SERVERS.values():
         for each in settings_of(kind):
             if isinstance(each.option, Option) and each.option.value:
-                _describe(_value(whole, each.option.value), each, each.option)
-    return _schema_text(whole) + "\n"
+                yield each, each.option
+
+
+def _line(node: yaml.Node | None, path: Sequence[str]) -> int:
+    """Where the key stands, from 0."""
+    assert isinstance(node, yaml.MappingNode)
+    key, below = next((key, value) for key, value in node.value if key.value == path[0])
+    return _line(below, path[1:]) if path[1:] else int(key.start_mark.line)
+
+
+def _sentence(field: OptionField, option: Option) -> str:
+    """A container's port is a number that its Service and probes know."""
+    return option.help.replace("; 0: any free one", "") if _is_port(field) else option.help
+
+
+def _is_port(field: OptionField) -> bool:
+    return field.path[-1].endswith("_port")
 
 
 def _value(whole: dict[str, Any], name: str) -> dict[str, Any]:
@@ -79,16 +122,14 @@ def _value(whole: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _describe(value: dict[str, Any], setting: OptionField, option: Option) -> None:
-    port = setting.path[-1].endswith("_port")
-    # A container's port is a number that its Service and probes know.
-    value["description"] = option.help.replace("; 0: any free one", "") if port else option.help
-    if setting.words:
-        value["enum"] = list(setting.words)
-    elif setting.kind is bool:
+def _describe(value: dict[str, Any], field: OptionField, option: Option) -> None:
+    value["description"] = _sentence(field, option)
+    if field.words:
+        value["enum"] = list(field.words)
+    elif field.kind is bool:
         value["type"] = "boolean"
-    elif setting.kind is int:
-        bounds = {"minimum": 1 if port else option.minimum, "maximum": option.maximum}
+    elif field.kind is int:
+        bounds = {"minimum": 1 if _is_port(field) else option.minimum, "maximum": option.maximum}
         value |= {"type": "integer"} | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
@@ -110,24 +151,24 @@ def _properties_text(properties: dict[str, Any], indent: str) -> str:
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
-def _row(setting: OptionField) -> tuple[str, ...]:
-    of = setting.option
+def _row(field: OptionField) -> tuple[str, ...]:
+    of = field.option
     if isinstance(of, Variables):
         return "", "", ", ".join(f"`${name}`" for name in of.names), of.help
-    flag = f"{setting.flag}`, `--no-{setting.name}" if setting.kind is bool else setting.flag
-    default = default_text(setting.default)
+    flag = f"{field.flag}`, `--no-{field.name}" if field.kind is bool else field.flag
+    default = default_text(field.default)
     told = [of.value, f"${of.environment}" if of.environment else ""]
     return (
         f"`{flag}`",
         f"`{default}`" if default else "",
         ", ".join(f"`{each}`" for each in told if each),
-        _what(setting, of),
+        _what(field, of),
     )
 
 
-def _what(setting: OptionField, option: Option) -> str:
-    if setting.words:
-        return f"{option.help} One of {', '.join(f'`{word}`' for word in setting.words)}."
+def _what(field: OptionField, option: Option) -> str:
+    if field.words:
+        return f"{option.help} One of {', '.join(f'`{word}`' for word in field.words)}."
     if option.minimum is not None and option.maximum is not None:
         return f"{option.help} From {option.minimum} to {option.maximum}."
     return option.help

@@ -66,16 +66,18 @@ class AgentSettings:
         "/var/lib/kubelet/pod-resources/kubelet.sock"
     )
 
-    kubelet_dir: Annotated[Path, Option("kubelet's root folder, with its state files.", value="agent.kubeletDir")] = (
-        Path("/var/lib/kubelet")
-    )
+    kubelet_dir: Annotated[
+        Path, Option("kubelet's root folder (its --root-dir), with its state files.", value="agent.kubeletDir")
+    ] = Path("/var/lib/kubelet")
     """Only read."""
 
     kubelet_config: Annotated[
         Path | None,
-        Option("kubelet's configuration file; default: config.yaml in its root folder.", value="agent.kubeletConfig"),
+        Option(
+            "kubelet's configuration file; default: config.yaml in its root folder, where kubeadm puts it.",
+            value="agent.kubeletConfig",
+        ),
     ] = None
-    """None: where kubeadm puts it."""
 
     state_dir: Annotated[Path, Option("Where the agent keeps its checkpoint.")] = Path("/var/lib/purser")
     """Not `device_plugin_dir`: kubelet 1.20 deletes every file in it when it starts."""
@@ -113,14 +115,13 @@ class AgentSettings:
     device_list: Annotated[
         DeviceList,
         Option(
-            "How the container runtime is told which devices a container gets: envvar, or what no pod can replace as "
-            "well: volume-mounts (the container toolkit has to accept them), cdi-annotations or cdi-cri (the runtime "
-            "needs the toolkit's CDI specification).",
+            "How the container runtime is told which GPUs a container gets. envvar: a variable, which a pod can "
+            "replace. Out of pods' reach are volume-mounts (the container toolkit has to accept them), "
+            "cdi-annotations and cdi-cri (the runtime needs the toolkit's CDI specification).",
             name="device-list-strategy",
             value="agent.deviceListStrategy",
         ),
     ] = DeviceList.VARIABLE
-    """All but ``envvar`` are out of pods' reach, and want a node that is set up for them."""
 
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
 
@@ -129,8 +130,8 @@ class AgentSettings:
     xid_policy: Annotated[
         XidPolicy,
         Variables(
-            "Which Xid errors make a card unhealthy, as NVIDIA's device plugin is told: the first names those that are "
-            "not watched, the second those that are whatever the first says; all, or a comma list.",
+            "Which Xid errors make a card unhealthy, as NVIDIA's device plugin is told: the first names those that "
+            "are not watched, the second those that are whatever the first says; all, or a comma list.",
             (DISABLE_VARIABLE, ENABLE_VARIABLE),
             XidPolicy.from_environment,
         ),

@@ -91,7 +91,7 @@ class ServerSettings:
     webhook_client_names: Annotated[
         tuple[str, ...],
         Option(
-            "Common name of the clients of that CA that are answered; default: all of them.",
+            "Common name of a client that the webhook answers; default: all with a certificate by its CA.",
             name="webhook-client-name",
             metavar="NAME",
             value="webhook.clientCA.names",
@@ -138,7 +138,7 @@ class WebhookSettings:
     failure_policy: Annotated[
         str,
         Option(
-            "Ignore: pods are admitted while Purser is away; Fail: they are refused.",
+            "Ignore: while Purser is away pods are admitted, without GPUs; Fail: they are refused.",
             name="webhook-failure-policy",
             value="webhook.failurePolicy",
             words=("Ignore", "Fail"),
@@ -156,14 +156,15 @@ class WebhookSettings:
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(
-            "Namespace whose pods may name NVIDIA's devices without asking for GPUs; empty: none.",
+            "Namespace whose pods may name NVIDIA's devices without asking for GPUs, as exporters do; users must not "
+            "be able to make pods there. Empty: none.",
             name="device-namespace",
             value="webhook.deviceNamespaces",
             repeated=True,
             skips_empty=True,
         ),
     ] = DEVICE_NAMESPACES
-    """As exporters and NVIDIA's own operands do; Purser's namespace is one as well."""
+    """Purser's namespace is one as well."""
 
     def target_at(self, port: int) -> ServiceTarget | UrlTarget:
         """The target, where the server listens on this port."""
@@ -173,8 +174,8 @@ class WebhookSettings:
 
 POLICY_OPTIONS = {
     "node": Option(
-        "Which node, where a pod does not say: random, binpack, spread, best-fit, dot-product, packing, "
-        "clustering, fragmentation or purser, or up to four with weights: fragmentation=3,spread=1.",
+        "Which node, where a pod does not say: random, binpack, spread, best-fit, dot-product, packing, clustering, "
+        "fragmentation or purser, or up to four with weights: fragmentation=3,spread=1.",
         name="node-policy",
         value="scheduler.nodePolicy",
         read=canonical_node_policy,
@@ -190,8 +191,8 @@ POLICY_OPTIONS = {
         "shared: kube-scheduler's scores count too; exclusive: best node only.", value="scheduler.authority"
     ),
     "nodes_to_score": Option(
-        "How many of the nodes that fit a pod kube-scheduler scores, the best ones; 0: all, as always for pods that "
-        "say which nodes they would rather have.",
+        "How many of the nodes that fit a pod kube-scheduler scores, the best ones; 0: all. Pods that prefer some "
+        "nodes have all of them scored anyway.",
         value="scheduler.nodesToScore",
         minimum=0,
     ),
@@ -227,14 +228,13 @@ class SchedulerSettings:
     adopted_scheduler_names: Annotated[
         tuple[str, ...],
         Option(
-            "schedulerName whose GPU pods are Purser's too, such as volcano.",
+            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places; that one must not.",
             name="adopt-scheduler-name",
             value="scheduler.adoptSchedulerNames",
             repeated=True,
             skips_empty=True,
         ),
     ] = ()
-    """None by default: that scheduler may be at work in the cluster."""
     host_name: str = ""
     """What kube-scheduler's identity starts with where it runs beside this process. Empty: this machine's name."""
 

@@ -31,9 +31,9 @@ def written() -> dict[Path, str]:
     return dict(module.written(ROOT))
 
 
-def test_schema_and_page_are_what_the_settings_make() -> None:
+def test_values_schema_and_page_are_what_the_settings_make() -> None:
     files = written()
-    assert len(files) == 2
+    assert len(files) == 3
     for path, text in files.items():
         assert (ROOT / path).read_text() == text, "run scripts/generate_options.py"
 
