@@ -116,7 +116,7 @@ def settings_of(kind: type, at: tuple[str, ...] = ()) -> Iterator[OptionField]:
 
 
 def settings_from(kind: type[T], given: Mapping[str, Any], environment: Mapping[str, str]) -> T:
-    """The settings for what was given, by name of the option; None: it was not given.
+    """The settings for what was given, by name of the option; None, or no entry: it was not given.
 
     Raises ValueError, with the option, for what is none of its words or cannot be read.
     """
@@ -128,7 +128,7 @@ def settings_from(kind: type[T], given: Mapping[str, Any], environment: Mapping[
             continue
         if isinstance(each.option, Variables):
             told[each.path] = each.option.read(environment)
-        elif (value := given[each.name]) is not None and not (value == "" and each.option.skips_empty):
+        elif (value := given.get(each.name)) is not None and not (value == "" and each.option.skips_empty):
             if each.path in told:
                 raise ValueError(f"{by[each.path].flag} and {each.flag} exclude each other")
             told[each.path], by[each.path] = _read(each, each.option, value), each

@@ -4,16 +4,13 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from purser.cli.output import MISUSED, fail
-from purser.options import REQUIRED, Option, default_text
-
-if TYPE_CHECKING:
-    from purser.options import OptionField
+from purser.options import REQUIRED, Option, OptionField, default_text, settings_from, settings_of
 
 
 def settings_command(
@@ -63,13 +60,11 @@ def option(of: Option) -> Any:
 
 def _with_options(function: Callable[..., None], kind: type, only: frozenset[str] | None) -> Callable[..., None]:
     """The function, called with settings made of the options that stand in the place of its parameter."""
-    from purser.options import Variables, settings_from, settings_of
-
-    asked = [each for each in settings_of(kind) if not isinstance(each.option, Variables)]
+    asked = (each for each in settings_of(kind) if isinstance(each.option, Option))
     shown = [each for each in asked if only is None or each.name in only]
 
     def command(**options: Any) -> None:
-        given = {each.name: options.pop(_parameter_name(each), None) for each in asked}
+        given = {each.name: options.pop(_parameter_name(each)) for each in shown}
         try:
             settings: Any = settings_from(kind, given, os.environ)
         except ValueError as error:
@@ -77,7 +72,7 @@ def _with_options(function: Callable[..., None], kind: type, only: frozenset[str
         function(settings=settings, **options)
 
     def parameters() -> Iterator[inspect.Parameter]:
-        for each in inspect.signature(function, eval_str=False).parameters.values():
+        for each in inspect.signature(function).parameters.values():
             if each.name == "settings":
                 yield from map(_parameter, shown)
             else:
@@ -90,21 +85,21 @@ def _with_options(function: Callable[..., None], kind: type, only: frozenset[str
     return command
 
 
-def _parameter_name(setting: "OptionField") -> str:
-    return setting.name.replace("-", "_")
+def _parameter_name(field: OptionField) -> str:
+    return field.name.replace("-", "_")
 
 
-def _parameter(setting: "OptionField") -> inspect.Parameter:
-    of = setting.option
+def _parameter(field: OptionField) -> inspect.Parameter:
+    of = field.option
     assert isinstance(of, Option)
-    kind, default = setting.kind, setting.default
+    kind, default = field.kind, field.default
     if of.repeated:
-        (element, *_) = setting.kind.__args__
+        (element, *_) = field.kind.__args__
         kind, default = list[element], list(default) or None  # type: ignore[valid-type]
-    elif of.read is not None or setting.words:
+    elif of.read is not None or field.words:
         kind, default = str, default if default is REQUIRED else default_text(default) or None
     return inspect.Parameter(
-        _parameter_name(setting),
+        _parameter_name(field),
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if default is REQUIRED else default,
         annotation=Annotated[kind | None if default is None else kind, option(of)],

@@ -12,7 +12,7 @@ from purser.agent.nvml.xids import XidPolicy
 from purser.agent.settings import AgentSettings
 from purser.cli import app
 from purser.operator.settings import OperatorSettings
-from purser.options import Option, OptionField, Variables, default_text, settings_from, settings_of
+from purser.options import Option, default_text, settings_from, settings_of
 from purser.scheduler.settings import SchedulerSettings
 
 SERVERS = {("agent",): AgentSettings, ("scheduler",): SchedulerSettings, ("operator", "run"): OperatorSettings}
@@ -42,20 +42,16 @@ def test_a_command_has_every_option_of_its_settings_with_its_default_and_sentenc
 def test_an_option_that_is_told_its_default_changes_nothing(kind: type) -> None:
     """Each default can be typed, and is read as the settings have it."""
     needed = {"node-name": "n"}
-    found = [each for each in settings_of(kind) if not isinstance(each.option, Variables)]
-
-    def given(each: OptionField) -> object:
-        text = default_text(each.default)
-        return text if (each.words or each.option.read) and text else None  # type: ignore[union-attr]
-
-    nothing = {each.name: needed.get(each.name) for each in found}
-    defaults = {each.name: given(each) or nothing[each.name] for each in found}
-    assert settings_from(kind, nothing, {}) == settings_from(kind, defaults, {})
+    typed = {
+        each.name: text
+        for each in settings_of(kind)
+        if isinstance(each.option, Option) and (each.words or each.option.read) and (text := default_text(each.default))
+    }
+    assert settings_from(kind, needed, {}) == settings_from(kind, needed | typed, {})
 
 
 def test_the_words_of_an_enumeration_are_values_of_the_settings() -> None:
-    nothing = dict.fromkeys(each.name for each in settings_of(AgentSettings))
-    given = nothing | {"node-name": "n", "device-list-strategy": "cdi-cri"}
+    given = {"node-name": "n", "device-list-strategy": "cdi-cri"}
     read = settings_from(AgentSettings, given, {"DP_DISABLE_HEALTHCHECKS": "79"})
     assert read == AgentSettings(node_name="n", device_list=read.device_list, xid_policy=XidPolicy(disabled={79}))  # type: ignore[arg-type]
     assert read.device_list.name == "CDI_CRI"

@@ -6,13 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from purser.cli import app
-from purser.options import settings_from, settings_of
+from purser.options import settings_from
 from purser.scheduler.settings import LeaseTarget, SchedulerSettings, ServiceTarget, UrlTarget
 
 
 def told(**options: Any) -> SchedulerSettings:
-    nothing = dict.fromkeys(each.name for each in settings_of(SchedulerSettings))
-    return settings_from(SchedulerSettings, nothing | {n.replace("_", "-"): v for n, v in options.items()}, {})
+    return settings_from(SchedulerSettings, {name.replace("_", "-"): each for name, each in options.items()}, {})
 
 
 @pytest.mark.parametrize(
