@@ -12,6 +12,7 @@ import structlog
 from purser.adapters.nodes import InventoryError, inventory_of
 from purser.agent.disputes import DisputeWatch
 from purser.agent.latest import Latest
+from purser.agent.reasons import AgentReason
 from purser.agent.registration import KubeletConnection
 from purser.core.grant.disputes import NodeDisputes, sentence, text_of
 from purser.core.model import NodeInventory
@@ -241,7 +242,12 @@ class Publisher:
         now = timestamp(self._clock.now())
         entry: dict[str, Any] = {"type": DISPUTED_CONDITION, "$patch": "delete"}
         if text:
-            entry = {"type": DISPUTED_CONDITION, "status": "True", "reason": "BooksDisagree", "message": text}
+            entry = {
+                "type": DISPUTED_CONDITION,
+                "status": "True",
+                "reason": AgentReason.BOOKS_DISAGREE,
+                "message": text,
+            }
             entry |= {"lastHeartbeatTime": now} | ({} if there else {"lastTransitionTime": now})
         patch = {"status": {"conditions": [entry]}}
         try:

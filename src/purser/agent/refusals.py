@@ -1,33 +1,69 @@
 """Why the agent refuses, as values: reasons are shared by events, metrics and gRPC errors."""
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from purser.core.grant.disputes import RefusedPod
+from purser.core.kubernetes.reasons import ExplainedReason
 
 
-class RefusalReason(StrEnum):
-    """Stable strings."""
+class RefusalReason(ExplainedReason):
+    """Of the event on a pod that the agent refused, and of the metric; kubelet rejects the pod."""
 
-    NO_GRANT = "NoGrant"
-    """The pod under admission has no grant that counts."""
-    GONE = "PodGone"
-    """The pod under admission was deleted meanwhile."""
-    AMBIGUOUS = "AmbiguousPod"
-    """It cannot be told which of several pods kubelet asks for."""
-    MISMATCH = "DevicesDifferFromGrant"
-    """kubelet's ids are not on the devices that were granted."""
-    OVERCOMMIT = "DeviceOvercommitted"
-    """The grant is more than what is left of a device."""
-    STRANGER = "DeviceHeldByOtherPod"
-    """A pod without a grant holds the device."""
-    UNHEALTHY = "DeviceUnhealthy"
-    MALFORMED = "MalformedRequest"
-    """A call that no kubelet makes."""
-    KUBELET = "KubeletUnavailable"
-    """kubelet's PodResources API does not answer."""
-    HOST = "HostNotWritable"
-    """A folder that the container needs cannot be made on the host."""
+    NO_GRANT = (
+        "NoGrant",
+        "Pod",
+        "The pod has no grant that counts, or it did not arrive within three seconds.",
+        "Do what the message says: as a rule, create the pod again while the webhook can be reached.",
+    )
+    GONE = "PodGone", "Pod", "The pod was deleted before kubelet took it."
+    AMBIGUOUS = (
+        "AmbiguousPod",
+        "Pod",
+        "kubelet asks for devices for one of several pods, and nothing tells which.",
+        "Create the pod again.",
+    )
+    MISMATCH = (
+        "DevicesDifferFromGrant",
+        "Pod",
+        "kubelet chose device ids of other GPUs than those granted.",
+        "Create the pod again; with a static CPU or topology manager policy see docs/kubelet.md.",
+    )
+    OVERCOMMIT = (
+        "DeviceOvercommitted",
+        "Pod",
+        "Other pods hold so much of the GPU that the grant does not fit any more.",
+        "Create the pod again; end the pods that the message names if they are stuck.",
+    )
+    STRANGER = (
+        "DeviceHeldByOtherPod",
+        "Pod",
+        "A pod without a grant holds the GPU.",
+        "End the pod that the message names.",
+    )
+    UNHEALTHY = (
+        "DeviceUnhealthy",
+        "Pod",
+        "The GPU failed after it was granted.",
+        "Create the pod again; the failed GPU gets no new pods.",
+    )
+    MALFORMED = (
+        "MalformedRequest",
+        "Pod",
+        "The device plugin got a call that no kubelet makes.",
+        "Find out which process calls the plugin's socket.",
+    )
+    KUBELET = (
+        "KubeletUnavailable",
+        "Pod",
+        "kubelet's PodResources API does not answer.",
+        "Check kubelet, and the agent's option --pod-resources-socket.",
+    )
+    HOST = (
+        "HostNotWritable",
+        "Pod",
+        "A folder that the container needs cannot be created on the node.",
+        "Make the folder that the message names writable.",
+    )
 
 
 class AllocationRefused(Exception):

@@ -26,6 +26,7 @@ from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
 from purser.agent.publisher import Publisher
+from purser.agent.reasons import AgentReason
 from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistration
 from purser.agent.resolver import Resolver
@@ -43,9 +44,6 @@ from purser.telemetry import listening, telemetry_app
 log = structlog.get_logger("purser.agent")
 
 COMPONENT = "purser-agent"
-
-ENFORCEMENT_CHANGED = "EnforcementChanged"
-"""Reason of the event on a pod that its node holds to its share otherwise than its grant says."""
 
 SYNC_TIMEOUT_S = 10.0
 """How long the first registration waits for the API server. After that kubelet learns of the devices all the same:
@@ -228,11 +226,15 @@ class Agent:
             for held in told.held:
                 pod = self._pods.get(held.key)
                 if held.cards and held.why is not HeldReason.ENDED and held.uid not in known and pod is not None:
-                    self._recorder.event(ref_of(PODS, pod), "HoldsWithoutGrant", _holding(held), type="Warning")
+                    self._recorder.event(
+                        ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, _holding(held), type="Warning"
+                    )
             if text := sentence(told):
-                self._recorder.event(about, "GpuDisputed", text, type="Warning")
+                self._recorder.event(about, AgentReason.GPU_DISPUTED, text, type="Warning")
             elif sentence(before):
-                self._recorder.event(about, "GpuDisputeSettled", "All records of the node's GPUs agree again")
+                self._recorder.event(
+                    about, AgentReason.GPU_DISPUTE_SETTLED, "All records of the node's GPUs agree again"
+                )
             before = told
 
     def _on_refused(self, refusal: AllocationRefused) -> None:
@@ -241,19 +243,21 @@ class Agent:
         for key in refusal.pods:
             pod = self._pods.asked_about(key)
             if pod is not None:
-                self._recorder.event(ref_of(PODS, pod), refusal.reason.value, refusal.message, type="Warning")
+                self._recorder.event(ref_of(PODS, pod), refusal.reason, refusal.message, type="Warning")
 
     def _on_changed(self, pod: Pod, message: str) -> None:
-        self._recorder.event(ref_of(PODS, pod), ENFORCEMENT_CHANGED, message, type="Warning")
+        self._recorder.event(ref_of(PODS, pod), AgentReason.ENFORCEMENT_CHANGED, message, type="Warning")
 
     def _on_health(self, uuid: str, health: DeviceHealth) -> None:
         about = node_ref(self._settings.node_name)
         index = next((str(gpu.index) for gpu in self._monitor.gpus if gpu.uuid == uuid), "")
         gpu = f"GPU {index} ({uuid})" if index else f"GPU {uuid}"
         if health.healthy:
-            self._recorder.event(about, "GpuRecovered", f"{gpu} is healthy again")
+            self._recorder.event(about, AgentReason.GPU_RECOVERED, f"{gpu} is healthy again")
         else:
-            self._recorder.event(about, "GpuUnhealthy", f"{gpu} is unhealthy: {health.cause}", type="Warning")
+            self._recorder.event(
+                about, AgentReason.GPU_UNHEALTHY, f"{gpu} is unhealthy: {health.cause}", type="Warning"
+            )
 
 
 def _holding(held: HeldPod) -> str:

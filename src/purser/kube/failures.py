@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
 from purser.core.decoding import brief
+from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.recent import Recent
 from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
@@ -22,19 +23,33 @@ from purser.kube.resources import NODES, Resource, key_of_ref, node_ref, ref_of
 
 log = structlog.get_logger("purser.kube")
 
-UNREADABLE = "Unreadable"
-"""Reason of the event on an object, or an annotation of it, that makes no sense."""
-
-UNTRUSTED = "UntrustedGrant"
-"""Reason of the event on a pod whose grant is none of the scheduler's."""
-
-FAILED = "HandlingFailed"
-"""Reason of the event on an object that a part of Purser failed on, unexpectedly."""
-
 RESTART_S, RESTART_CAP_S = 1.0, 60.0
 """Pauses before what failed as a whole is begun anew: each twice the last."""
 
 _REMEMBERED = 4096
+
+
+class FailureReason(ExplainedReason):
+    """Of the events on objects that Purser goes on without."""
+
+    UNREADABLE = (
+        "Unreadable",
+        "any object",
+        "The object or one of Purser's annotations on it is malformed and is left out.",
+        "Correct what the message names.",
+    )
+    UNTRUSTED = (
+        "UntrustedGrant",
+        "Pod",
+        "The grant on the pod was not written by the scheduler, or was changed; it gives the pod nothing.",
+        "Create the pod again.",
+    )
+    FAILED = (
+        "HandlingFailed",
+        "any object",
+        "Purser failed on this object, which is a bug, and goes on with the others.",
+        "Report it with the log line; look at what is unusual about the object.",
+    )
 
 
 class _Speaker(Protocol):
@@ -103,20 +118,22 @@ class ObjectFailures:
         about = obj if isinstance(obj, ObjectReference) else ref_of(resource, obj)
         log.error("Handling an object failed", resource=resource.plural, object=key_of_ref(about), exc_info=error)
         what = brief(f"{type(error).__name__}: {error}")
-        self._tell(about, FAILED, f"Purser failed on this object and goes on without it: {what}")
+        self._tell(about, FailureReason.FAILED, f"Purser failed on this object and goes on without it: {what}")
 
     def unreadable(self, resource: Resource[Any], about: ObjectReference | None, problem: str) -> None:
         """An object does not fit its type and is left out; ``about``: what is known of it."""
         self._count.labels(resource.plural, "read").inc()
         log.error("An object cannot be read and is left out", resource=resource.plural, error=problem)
         if about is not None and about.name:
-            self._tell(about, UNREADABLE, f"Purser leaves this object out: {brief(problem)}")
+            self._tell(about, FailureReason.UNREADABLE, f"Purser leaves this object out: {brief(problem)}")
 
-    def malformed(self, resource: Resource[Any], obj: Any, problem: str, reason: str = UNREADABLE) -> None:
+    def malformed(
+        self, resource: Resource[Any], obj: Any, problem: str, reason: FailureReason = FailureReason.UNREADABLE
+    ) -> None:
         """Something that was written into the object makes no sense; the caller has logged it."""
         self._tell(obj if isinstance(obj, ObjectReference) else ref_of(resource, obj), reason, problem)
 
-    def _tell(self, about: ObjectReference, reason: str, message: str) -> None:
+    def _tell(self, about: ObjectReference, reason: FailureReason, message: str) -> None:
         if self._events is None or not self._speaks():
             return
         about = node_ref(about.name) if about.kind == NODES.kind else replace(about, resource_version="")

@@ -28,6 +28,7 @@ from purser.operator.model import (
 )
 from purser.operator.names import CORDONED_BY_ANNOTATION, DEPLOY, UPGRADE_DRAIN_SKIP_LABEL
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy
+from purser.operator.reasons import OperatorReason
 from purser.operator.wording import counted, some
 
 # --- times
@@ -99,7 +100,7 @@ def to(made: PatchNode | None, *events: EmitEvent) -> NodeStep:
     return NodeStep(patch=made, events=events)
 
 
-def event(reason: str, node: NodeView, message: str, *, warning: bool = False) -> EmitEvent:
+def event(reason: OperatorReason, node: NodeView, message: str, *, warning: bool = False) -> EmitEvent:
     """An event on a node."""
     return EmitEvent("Node", node.name, node.uid, reason, message, warning)
 

@@ -33,12 +33,11 @@ from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.readings import Readings
+from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.reservations import ReservationError, Reservations
 from purser.scheduler.unsettled import BindOutcome, UnsettledBindings
 
 RESOLVE_PERIOD_S = 2.0
-
-EVENT_REASON = "Granted"
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -123,7 +122,7 @@ class Binder:
         if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
             return None  # the earlier attempt had succeeded
         await self._post_grant(args, pod, grant)
-        self._events.event(ref_of(PODS, pod), EVENT_REASON, _sentence(self._cache, grant, why))
+        self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, _sentence(self._cache, grant, why))
         return None
 
     async def _wait_for_leadership(self) -> None:

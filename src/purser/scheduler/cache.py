@@ -24,7 +24,7 @@ from purser.core.ledger import Ledger
 from purser.core.model import DeviceMode, Grant, GrantState
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.kube import Clock, Informer, SystemClock, key_of
-from purser.kube.failures import UNTRUSTED
+from purser.kube.failures import FailureReason
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.resources import NODES, PODS, node_ref
@@ -282,7 +282,7 @@ class ClusterCache:
             log.warning("A pod's grant does not count", pod=key_of(pod), node=pod.spec.node_name, error=problem)
             if self._pods is not None:
                 told = f"The grant in the pod's annotations does not count: {problem}"
-                self._pods.failures.malformed(PODS, pod, told, UNTRUSTED)
+                self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
 
     def _note_ungranted(self, pod: Pod) -> None:
         """Somebody else bound it: a reservation of ours cannot come true any more."""

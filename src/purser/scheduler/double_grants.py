@@ -22,10 +22,10 @@ from purser.kube.resources import NODES, PODS, key_of, node_ref, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.reasons import SchedulerReason
 
 log = structlog.get_logger("purser.scheduler")
 
-REASON = "GrantedTwice"
 _INACTIVE_S = 5.0
 
 
@@ -104,7 +104,7 @@ class DoubleGrants:
             self._metrics.granted_twice()
             log.warning("A card was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
             todo = f"it is deleted, and {owner.kind} {owner.name} recreates it" if owner else "delete and recreate it"
-            self._events.event(ref_of(PODS, pod), REASON, f"{what}: {todo}", type="Warning")
+            self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {todo}", type="Warning")
         if owner is None:
             return
         meta = pod.metadata

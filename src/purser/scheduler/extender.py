@@ -58,6 +58,7 @@ from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.preemptor import Preemptor
+from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.requeue_hints import RequeueHints
 from purser.scheduler.reservations import Reservations
 
@@ -380,7 +381,7 @@ class KubeExtender:
     def _tell_of_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:
             message = f"No new pods are given cards in dispute: {text}"
-            self._events.event(node_ref(node), "GpuDisputed", message, "Warning")
+            self._events.event(node_ref(node), SchedulerReason.GPU_DISPUTED, message, "Warning")
 
     def _count(self, refusals: Iterable[Refusal]) -> None:
         nodes_by_reason: Counter[str] = Counter()

@@ -29,6 +29,7 @@ from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import MetaPod, MetaVictims
 from purser.scheduler.readings import Readings
+from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.victims import TOO_FEW, VictimSearch
 from purser.scheduler.waiting import WaitingPods
 
@@ -37,11 +38,6 @@ PREEMPTION_DELAY_S = 1.0
 
 MAX_SOUGHT = 8
 """In one look: on thousands of nodes each takes some seconds."""
-
-VICTIM_REASON = "Preempted"
-PREEMPTOR_REASON = "Preempting"
-
-NOT_HELPFUL_REASON = "PreemptionNotHelpful"
 
 WATCH_LAG_TIMEOUT_S = 2.0
 """How much later than kube-scheduler this replica may hear of a pod. Where kube-scheduler's own count of what nodes
@@ -242,7 +238,7 @@ class Preemptor:
 
     def _tell(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
         self._told.forget(request.uid)
-        self._events.event(ref_of(PODS, pod), PREEMPTOR_REASON, _sentence(chosen, request.namespace))
+        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _sentence(chosen, request.namespace))
         victims = [victim.key for victim in chosen.pods]
         log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
 
@@ -287,7 +283,7 @@ class Preemptor:
             return False
         if victim_pod is not None:
             message = f"Preempted by pod {pod.metadata.uid} on node {node}"
-            self._events.event(ref_of(PODS, victim_pod), VICTIM_REASON, message)
+            self._events.event(ref_of(PODS, victim_pod), SchedulerReason.PREEMPTED, message)
         return True
 
     def _tell_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
@@ -296,7 +292,7 @@ class Preemptor:
         if TOO_FEW not in why_not or self._told.get(uid) == message:
             return
         self._told.put(uid, message)
-        self._events.event(ref_of(PODS, pod), NOT_HELPFUL_REASON, message)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTION_NOT_HELPFUL, message)
 
 
 def _not_available(why_not: Mapping[str, int]) -> str:

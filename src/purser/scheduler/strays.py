@@ -34,12 +34,10 @@ from purser.kube.objects import DEFAULT_SCHEDULER, Namespace, OwnerReference, Po
 from purser.kube.pods import controller_of
 from purser.kube.resources import PODS, key_of, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
+from purser.scheduler.reasons import SchedulerReason
 
 log = structlog.get_logger("purser.scheduler")
 
-REASON = "MissedWebhook"
-OTHER_SCHEDULER_REASON = "OtherScheduler"
-NOT_SERVED_REASON = "NotServed"
 CONTROLLER_NOTICE_TIMEOUT_S = 15.0
 """For how long a stray is left alone: its controller must have heard of it. After a restart of the API server that may
 take ten seconds, and for a pod that is gone by then a controller waits five minutes before it makes another."""
@@ -124,16 +122,16 @@ class Strays:
         """Whether the webhook would have given it another scheduler."""
         return pod.spec.scheduler_name in self._changed_names and self._waits_for_devices(pod)
 
-    def _message(self, pod: Pod) -> tuple[str, str] | None:
+    def _message(self, pod: Pod) -> tuple[SchedulerReason, str] | None:
         """Reason and message of an event that a pod should have, and has not had."""
         if pod.metadata.uid in self._told:
             return None
         if pod.spec.scheduler_name in (self._own_name, *self._changed_names):
             hints = self._hints(pod_spec(pod)) if self._waits(pod) else ()
-            return (NOT_SERVED_REASON, _sentence(hints)) if hints else None
+            return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
         if not self._waits_for_devices(pod):
             return None
-        return OTHER_SCHEDULER_REASON, _OTHERS.format(pod.spec.scheduler_name[:63])
+        return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
         return self._waits(pod) and asks_for_devices(pod_spec(pod))
@@ -161,7 +159,7 @@ class Strays:
             return
         owner = controller_of(pod)
         if owner is None:
-            self._tell(pod, REASON, _MISSED)
+            self._tell(pod, SchedulerReason.MISSED_WEBHOOK, _MISSED)
         elif wait_s := self._wait_s(pod, owner):
             self._queue.add_after(key, wait_s)
         else:
@@ -181,7 +179,7 @@ class Strays:
     async def _delete(self, pod: Pod, owner: OwnerReference) -> None:
         self._events.event(
             ref_of(PODS, pod),
-            REASON,
+            SchedulerReason.MISSED_WEBHOOK,
             f"The pod was created while Purser's webhook could not be reached, so that no scheduler can give it a GPU: "
             f"it is deleted, and {owner.kind} {owner.name} recreates it",
             type="Warning",
@@ -195,7 +193,7 @@ class Strays:
         except (NotFoundError, ConflictError):  # one that was bound meanwhile stays
             log.debug("It was gone or changed already", pod=key_of(pod))
 
-    def _tell(self, pod: Pod, reason: str, message: str) -> None:
+    def _tell(self, pod: Pod, reason: SchedulerReason, message: str) -> None:
         if pod.metadata.uid in self._told:
             return
         self._told.add(pod.metadata.uid)

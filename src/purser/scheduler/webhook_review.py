@@ -1,12 +1,12 @@
 """AdmissionReview v1: what the API server asks a webhook, and how it is answered."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from purser.core.decoding import JsonReader, UnreadableError, brief
+from purser.core.kubernetes.reasons import ExplainedReason
 from purser.scheduler.bodies import WEBHOOK_BODIES
 
 API_VERSION = "admission.k8s.io/v1"
@@ -67,26 +67,91 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
-class Why(StrEnum):
-    """Why a webhook decided as it did: the ``reason`` label of its metric."""
+class Why(ExplainedReason):
+    """Why a webhook decided as it did: the ``reason`` label of its metric, and of its log lines."""
 
-    NOT_A_POD = "not-a-pod"
-    MIRROR_POD = "mirror-pod"
-    NO_GPU = "no-gpu"
-    OTHER_SCHEDULER = "other-scheduler"
-    ADMITTED = "admitted"
-    BAD_REQUEST = "bad-request"
-    PRIVILEGED_SHARE = "privileged-share"
-    NODE_PRESET = "node-preset"
-    FORGED_GRANT = "forged-grant"
-    FORGED_RECORD = "forged-record"
-    CHANGED_GRANT = "changed-grant"
-    NOT_MUTATED = "not-mutated"
-    WEBHOOK_IGNORED = "webhook-ignored"
-    NOT_ITS_NODE = "not-its-node"
-    DEVICES_UNASKED = "devices-unasked"
-    WIDENED_SHARE = "widened-share"
-    NO_ROOM_FOR_GRANT = "no-room-for-grant"
+    NOT_A_POD = "not-a-pod", "other object", "The object is none that the webhook decides on."
+    MIRROR_POD = "mirror-pod", "Pod", "kubelet shows a static pod, which runs whatever anybody decides."
+    NO_GPU = "no-gpu", "Pod", "The pod asks for no GPU."
+    OTHER_SCHEDULER = (
+        "other-scheduler",
+        "Pod",
+        "The pod names another scheduler and is left to it.",
+        "Drop schedulerName, or have Purser adopt that name, if Purser is to place it.",
+    )
+    ADMITTED = "admitted", "Pod", "Nothing stands against it."
+    BAD_REQUEST = (
+        "bad-request",
+        "Pod",
+        "What the pod asks for cannot be read.",
+        "Correct the resource or annotation that the message names.",
+    )
+    PRIVILEGED_SHARE = (
+        "privileged-share",
+        "Pod",
+        "A privileged container asks for a share of a GPU, though it sees all GPUs of its node.",
+        "Drop privileged, or ask for whole GPUs.",
+    )
+    NODE_PRESET = (
+        "node-preset",
+        "Pod",
+        "The pod sets spec.nodeName, which skips the scheduler.",
+        "Use a node selector or node affinity.",
+    )
+    FORGED_GRANT = (
+        "forged-grant",
+        "Pod",
+        "A new pod carries a grant, which only a Binding may bring.",
+        "Remove the annotations that the message names.",
+    )
+    FORGED_RECORD = (
+        "forged-record",
+        "Pod",
+        "A new pod carries another system's record of a placement.",
+        "Remove the annotations that the message names.",
+    )
+    CHANGED_GRANT = (
+        "changed-grant",
+        "Pod",
+        "The update changes a grant, or takes the pod out of the webhook's reach.",
+        "Leave Purser's annotations and labels as they are.",
+    )
+    NOT_MUTATED = (
+        "not-mutated",
+        "Pod",
+        "The pod lacks what the mutating webhook sets.",
+        "Create the pod again; if it recurs, look for a webhook that undoes it.",
+    )
+    WEBHOOK_IGNORED = (
+        "webhook-ignored",
+        "Pod",
+        "A label keeps the webhook away from a pod that asks for GPUs.",
+        "Create the pod without that label.",
+    )
+    NOT_ITS_NODE = (
+        "not-its-node",
+        "Node",
+        "An account of one node writes what it may not write, or on another node.",
+        "See docs/security.md; if nobody tries, look for the agent's wrong account.",
+    )
+    DEVICES_UNASKED = (
+        "devices-unasked",
+        "Pod",
+        "The pod's spec reaches GPUs that it does not ask for.",
+        "Remove what the message names, or have the administrator trust the namespace.",
+    )
+    WIDENED_SHARE = (
+        "widened-share",
+        "Pod",
+        "The pod's spec would undo the limits of its share.",
+        "Remove what the message names.",
+    )
+    NO_ROOM_FOR_GRANT = (
+        "no-room-for-grant",
+        "Pod",
+        "The pod's own annotations leave no room for its grant.",
+        "Keep the data in a ConfigMap.",
+    )
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ from purser.core.dialects.unserved import unserved_words
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler.strays import NOT_SERVED_REASON, OTHER_SCHEDULER_REASON, REASON, Strays, Waves
+from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.strays import Strays, Waves
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")
 SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}
@@ -44,7 +45,7 @@ class World:
 
     async def told(self, name: str) -> list[str]:
         found = await self.client.list(EVENTS, "default", field_selector=f"involvedObject.name={name}")
-        return [event.message for event in found.items if event.reason == REASON]
+        return [event.message for event in found.items if event.reason == SchedulerReason.MISSED_WEBHOOK]
 
 
 async def eventually(probe, timeout_s: float = 60) -> None:
@@ -211,7 +212,7 @@ async def test_whoever_names_another_scheduler_is_told_once_that_it_gives_no_gpu
 
     async def told() -> list[str]:
         found = await world.client.list(EVENTS, "default", field_selector="involvedObject.name=theirs")
-        return [event.message for event in found.items if event.reason == OTHER_SCHEDULER_REASON]
+        return [event.message for event in found.items if event.reason == SchedulerReason.OTHER_SCHEDULER]
 
     await eventually(told)
     (message,) = await told()
@@ -240,7 +241,7 @@ async def test_words_that_nobody_serves_are_told_on_the_pod_of_whoever_made_it(w
         for name, words in (("adopted", "offers volcano.sh/vgpu-number"), ("beside", "offers aliyun.com/gpu-mem")):
             await eventually(lambda name=name: told(name))
             [(reason, message)] = await told(name)
-            assert reason == NOT_SERVED_REASON
+            assert reason == SchedulerReason.NOT_SERVED
             assert words in message
             assert message.count("nvidia.com/gpumem (MiB)") == 1
         assert [await told(name) for name in ("theirs", "offered", "bound")] == [[], [], []]

@@ -4,26 +4,42 @@ Nothing of it is there while all books agree, which is nearly always.
 """
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 
 import msgspec
 
+from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.model import ContainerGrant
 from purser.core.names import DISPUTES_ANNOTATION
 from purser.core.node.annotations import MAX_NODE_MESSAGE_BYTES, NodeMessage, encode
 
 
-class HeldReason(StrEnum):
-    """Why what a pod holds has to be told."""
+class HeldReason(ExplainedReason):
+    """Why what a pod holds has to be told, in the annotation of its node."""
 
-    GRANT_MISSING = "grant-missing"
-    """Its grant was taken off its annotations."""
-    GRANT_UNTRUSTED = "grant-untrusted"
-    """What its annotations say does not count (any more)."""
-    STRANGER = "stranger"
-    """It never had a grant of Purser's: another plugin served it."""
-    ENDED = "ended"
-    """Its status says that it has ended, which others than kubelet can write, and kubelet lists devices for it."""
+    GRANT_MISSING = (
+        "grant-missing",
+        "Pod",
+        "The pod's grant was taken off its annotations.",
+        "Create the pod again.",
+    )
+    GRANT_UNTRUSTED = (
+        "grant-untrusted",
+        "Pod",
+        "The pod's grant was changed, or the key that signed it was revoked.",
+        "Create the pod again.",
+    )
+    STRANGER = (
+        "stranger",
+        "Pod",
+        "The pod never had a grant: another device plugin served it.",
+        "End the pod.",
+    )
+    ENDED = (
+        "ended",
+        "Pod",
+        "The pod's status says that it has ended, and kubelet still lists devices for it.",
+        "Wait a moment; if it lasts, look at the containers on the node.",
+    )
 
 
 class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,36 +2,116 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 
 import msgspec
 
+from purser.core.kubernetes.reasons import ExplainedReason
 
-class Reason(StrEnum):
-    """HAMi's words, so that its users and their alerts keep reading what they know."""
 
-    NOT_HEALTHY = "CardNotHealth"
-    CORDONED = "CardCordoned"
-    DISPUTED = "CardDisputed"
-    """HAMi has no word for it: the node's books do not agree on who holds the card."""
-    TYPE_MISMATCH = "CardTypeMismatch"
-    NUMA_NOT_FIT = "NumaNotFit"
-    UUID_MISMATCH = "CardUuidMismatch"
-    SLOTS_EXHAUSTED = "CardTimeSlicingExhausted"
-    EXCLUSIVE_CONFLICT = "ExclusiveDeviceAllocateConflict"
-    QUOTA_NOT_FIT = "ResourceQuotaNotFit"
-    INSUFFICIENT_MEMORY = "CardInsufficientMemory"
-    INSUFFICIENT_CORES = "CardInsufficientCore"
-    CORES_EXHAUSTED = "CardComputeUnitsExhausted"
-    TOO_FEW_CARDS = "AllocatedCardsInsufficientRequest"
-    NO_DEVICES = "NodeInsufficientDevice"
-    UNREGISTERED = "node unregistered"
-    KUBELET_WOULD_REJECT = "KubeletWouldReject"
-    """HAMi has no word for it: its pods end on the node."""
-    KUBELET_ADMISSION_PENDING = "KubeletAdmissionPending"
-    """Pods are on their way to it; for a second or so."""
-    NOMINATED = "NodeNominated"
-    """What is free of it is for pods of higher or equal priority that were nominated to it."""
+class Reason(ExplainedReason):
+    """HAMi's words, so that its users and their alerts keep reading what they know; where it has none, Purser's."""
+
+    NOT_HEALTHY = "CardNotHealth", "GPU", "The GPU is unhealthy.", "See event GpuUnhealthy on the node."
+    CORDONED = (
+        "CardCordoned",
+        "GPU",
+        "The GPU is closed to new pods by its node's configuration.",
+        "Open it again there, if it is to take pods.",
+    )
+    DISPUTED = (
+        "CardDisputed",
+        "GPU",
+        "Records differ on who holds the GPU.",
+        "End the pods that condition PurserGpuDisputed of the node names.",
+    )
+    TYPE_MISMATCH = (
+        "CardTypeMismatch",
+        "GPU",
+        "The GPU's model or mode is none that the pod's annotations allow.",
+        "Allow more models, or add a node that has one of them.",
+    )
+    NUMA_NOT_FIT = (
+        "NumaNotFit",
+        "GPU",
+        "The pod binds its GPUs to one NUMA node, and none has enough that fit.",
+        "Drop the NUMA binding, or ask for fewer GPUs.",
+    )
+    UUID_MISMATCH = (
+        "CardUuidMismatch",
+        "GPU",
+        "The pod's annotations exclude the GPU by its UUID.",
+        "Change the UUIDs in the pod's annotations.",
+    )
+    SLOTS_EXHAUSTED = (
+        "CardTimeSlicingExhausted",
+        "GPU",
+        "All slots of the GPU are taken.",
+        "Wait, or raise agent.slots.",
+    )
+    EXCLUSIVE_CONFLICT = (
+        "ExclusiveDeviceAllocateConflict",
+        "GPU",
+        "The pod wants the GPU alone and others use it, or another pod holds it alone.",
+        "Wait until these pods end.",
+    )
+    QUOTA_NOT_FIT = (
+        "ResourceQuotaNotFit",
+        "GPU",
+        "The pod would exceed its namespace's ResourceQuota on this GPU.",
+        "Raise the quota, or ask for less.",
+    )
+    INSUFFICIENT_MEMORY = (
+        "CardInsufficientMemory",
+        "GPU",
+        "Too little of the GPU's memory is free.",
+        "Ask for less memory, or wait.",
+    )
+    INSUFFICIENT_CORES = (
+        "CardInsufficientCore",
+        "GPU",
+        "Too little of the GPU's compute is free.",
+        "Ask for fewer cores, or wait.",
+    )
+    CORES_EXHAUSTED = (
+        "CardComputeUnitsExhausted",
+        "GPU",
+        "All of the GPU's compute is taken, so a pod that names no cores cannot join.",
+        "Wait until a pod on it ends.",
+    )
+    TOO_FEW_CARDS = (
+        "AllocatedCardsInsufficientRequest",
+        "GPU",
+        "The GPU would do, but the node has too few such GPUs for the container.",
+        "Ask for fewer GPUs per container, or wait.",
+    )
+    NO_DEVICES = (
+        "NodeInsufficientDevice",
+        "Node",
+        "The node has fewer GPUs than the container asks for.",
+        "Ask for fewer GPUs per container.",
+    )
+    UNREGISTERED = (
+        "node unregistered",
+        "Node",
+        "The node has no inventory: no agent runs on it, or the agent has not written one.",
+        "Look at the log of the node's agent.",
+    )
+    KUBELET_WOULD_REJECT = (
+        "KubeletWouldReject",
+        "Node",
+        "The GPUs fit, but the node's kubelet would reject the pod, as by its topology manager policy.",
+        "Read the detail in the message; see docs/kubelet.md.",
+    )
+    KUBELET_ADMISSION_PENDING = (
+        "KubeletAdmissionPending",
+        "Node",
+        "What the node's kubelet would say is open until pods bound a moment ago have arrived there.",
+    )
+    NOMINATED = (
+        "NodeNominated",
+        "Node",
+        "What is free is kept for pods of the same or higher priority that were nominated to the node.",
+    )
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):

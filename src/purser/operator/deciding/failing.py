@@ -4,19 +4,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from purser.operator.gates import can_gpus_mig, removal_blocker
 from purser.operator.mig import trouble_of
-from purser.operator.model import UNTOLERATED, IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
+from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
 from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import is_blocked_by_taint
 from purser.operator.upgrade import trouble_of as upgrade_trouble_of
 from purser.operator.wording import some
 
-LAYOUT_REASONS = ("MigChangeFailed", "MIGUnsupported")
+LAYOUT_REASONS = (OperatorReason.MIG_CHANGE_FAILED, OperatorReason.MIG_UNSUPPORTED)
 """The node's GPUs are not cut as somebody asked: they work, and the node may be complete all the same."""
-
-HANDLING_FAILED = "HandlingFailed"
-"""A part of Purser failed on the node."""
 
 _UNCUT = ("", "all-disabled")
 """Layouts that every GPU has."""
@@ -44,7 +42,7 @@ def failing_nodes(
 def failing_isolated(nodes: Iterable[IsolatedNode]) -> Iterator[FailingNode]:
     """Those that a part of Purser failed on, GPU nodes or not: that cannot be told."""
     for each in nodes:
-        yield FailingNode(name=each.node.name, reason=HANDLING_FAILED, message=each.why)
+        yield FailingNode(name=each.node.name, reason=OperatorReason.HANDLING_FAILED, message=each.why)
 
 
 def sentence(failing: FailingNode) -> str:
@@ -57,37 +55,45 @@ def _blockers(progress: NodeProgress, refused: Mapping[ObjectKey, str]) -> Itera
     """What keeps the operator from doing with a node what it would."""
     name, removal = progress.node.name, progress.driver_removal
     if message := refused.get(ObjectKey.of_node(name)):
-        yield FailingNode(name=name, reason="WriteRefused", message=message)
+        yield FailingNode(name=name, reason=OperatorReason.WRITE_REFUSED, message=message)
     if progress.presence.users:
         using = some(progress.presence.users, "pod", named=1)
         message = f"GPUs no longer detected, but pod {using} still uses one: its operands stay until no pod does"
-        yield FailingNode(name=name, reason="GPUsMissing", message=message)
+        yield FailingNode(name=name, reason=OperatorReason.GPUS_MISSING, message=message)
     if removal is not None and removal.stays and removal.users:
         message = f"driver removal blocked: {removal_blocker(removal)}; pods are not evicted for it"
-        yield FailingNode(name=name, operand=Operand.DRIVER, reason="DriverInUse", message=message)
+        yield FailingNode(name=name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_IN_USE, message=message)
 
 
 def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: bool) -> Iterator[FailingNode]:
     node = progress.node
     if progress.obstacle and progress.pod_of(Operand.DRIVER) is None:
-        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="NoDriver", message=progress.obstacle)
+        yield FailingNode(
+            name=node.name, operand=Operand.DRIVER, reason=OperatorReason.NO_DRIVER, message=progress.obstacle
+        )
     elif progress.obstacle:
         message = f"driver not upgraded: {progress.obstacle}"
-        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="DriverVersionBlocked", message=message)
+        yield FailingNode(
+            name=node.name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_VERSION_BLOCKED, message=message
+        )
     if message := upgrade_trouble_of(node):
-        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason="UpgradeFailed", message=message)
+        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=OperatorReason.UPGRADE_FAILED, message=message)
     if not node.ready:
-        yield FailingNode(name=node.name, reason="NodeNotReady", message="kubelet does not report Ready")
+        yield FailingNode(name=node.name, reason=OperatorReason.NODE_NOT_READY, message="kubelet does not report Ready")
     if upgrades_drivers and is_blocked_by_taint(progress):
         message = f"driver not upgraded: {progress.untolerated}"
-        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=UNTOLERATED, message=message)
+        yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=OperatorReason.UNTOLERATED, message=message)
     for operand, on_node in progress.operands.items():
         if on_node.state == "failing":
             yield FailingNode(name=node.name, operand=operand, reason=on_node.reason, message=on_node.message)
     if message := trouble_of(node):
-        yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MigChangeFailed", message=message)
+        yield FailingNode(
+            name=node.name, operand=Operand.MIG_MANAGER, reason=OperatorReason.MIG_CHANGE_FAILED, message=message
+        )
     if has_mig_manager and (message := _impossible_layout(progress)):
-        yield FailingNode(name=node.name, operand=Operand.MIG_MANAGER, reason="MIGUnsupported", message=message)
+        yield FailingNode(
+            name=node.name, operand=Operand.MIG_MANAGER, reason=OperatorReason.MIG_UNSUPPORTED, message=message
+        )
 
 
 def _impossible_layout(progress: NodeProgress) -> str:

@@ -20,6 +20,7 @@ from purser.operator.policy.active import (
     old_status,
     uid_of,
 )
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import is_under_way as upgrade_is_under_way
 from purser.operator.wording import natural, some
 
@@ -59,7 +60,7 @@ def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicySt
     """Of a policy that is not the active one."""
     message = f"ClusterPolicy {active} is older and active: delete one of them"
     old, generation = old_status(raw), generation_of(raw)
-    ready = condition(READY, False, "Ignored", message, old=old, generation=generation, now=snapshot.now)
+    ready = condition(READY, False, OperatorReason.IGNORED, message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
         state="ignored", namespace=snapshot.namespace, observed_generation=generation, conditions=(ready,)
     )
@@ -68,7 +69,7 @@ def ignored_status(snapshot: Snapshot, raw: Raw, active: str) -> ClusterPolicySt
 def leaving_status(snapshot: Snapshot, raw: Raw, message: str) -> ClusterPolicyStatus:
     """Of a policy that was asked to go: what it waits for."""
     old, generation = old_status(raw), generation_of(raw)
-    ready = condition(READY, False, "Leaving", message, old=old, generation=generation, now=snapshot.now)
+    ready = condition(READY, False, OperatorReason.LEAVING, message, old=old, generation=generation, now=snapshot.now)
     return ClusterPolicyStatus(
         state="notReady", namespace=snapshot.namespace, observed_generation=generation, conditions=(ready,)
     )
@@ -96,7 +97,7 @@ def owners_of(objects: dict[ObjectKey, Raw]) -> frozenset[str]:
 def invalid_status(snapshot: Snapshot, raw: Raw, problem: str) -> ClusterPolicyStatus:
     """Of an active policy that cannot be read: everything stays as it was, and the rest of the status, too."""
     message = f"{problem}. Nothing changes until this is fixed{_interrupted_nodes(snapshot)}"
-    return _stopped(snapshot, raw, "InvalidSpec", message)
+    return _stopped(snapshot, raw, OperatorReason.INVALID_SPEC, message)
 
 
 def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
@@ -106,7 +107,7 @@ def rivals_status(snapshot: Snapshot, raw: Raw) -> ClusterPolicyStatus:
         f"another operator manages these nodes: nothing is written while there is {names}"
         f" (kubectl delete clusterpolicies.nvidia.com {names}){_interrupted_nodes(snapshot)}"
     )
-    return _stopped(snapshot, raw, "AnotherOperator", message)
+    return _stopped(snapshot, raw, OperatorReason.ANOTHER_OPERATOR, message)
 
 
 def other_namespace(snapshot: Snapshot) -> str:
@@ -131,7 +132,7 @@ def _interrupted_nodes(snapshot: Snapshot) -> str:
     return f"; nodes left cordoned or paused in the middle of a change: {some(sorted(names, key=natural))}"
 
 
-def _stopped(snapshot: Snapshot, raw: Raw, reason: str, message: str) -> ClusterPolicyStatus:
+def _stopped(snapshot: Snapshot, raw: Raw, reason: OperatorReason, message: str) -> ClusterPolicyStatus:
     """Nothing is decided for now; what is known of operands and nodes stays as it was found last."""
     old, generation = old_status(raw), generation_of(raw)
     states = ((READY, False), (PROGRESSING, False), (DEGRADED, True))

@@ -65,6 +65,7 @@ from purser.operator.model import (
 from purser.operator.names import OPENED_BOOT_ANNOTATION, POOL_LABEL, RESUME_UPGRADE_ANNOTATION
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.active import UNDEFINED, Chosen, choose, has_finalizer, name_of, old_status, uid_of
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import UpgradeInputs, blocks_mig, unavailable, upgrade_status
 from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
@@ -298,7 +299,7 @@ def _soonest(view: RoundView, upgrades: PlannedChanges, migs: PlannedChanges) ->
     times = [each.presence.gone_at - now for each in view.node_progress if each.presence.gone_at is not None]
     for progress in view.node_progress:
         times += [fails_at(pod) - now for pod in progress.pods if not pod.ready and fails_at(pod) > now]
-        if any(each.reason == "NoPod" and each.state != "failing" for each in progress.operands.values()):
+        if any(each.reason == OperatorReason.NO_POD and each.state != "failing" for each in progress.operands.values()):
             times.append(missing_fails_at(progress.node, now) - now)
     times += [each for each in (upgrades.requeue_after_s, migs.requeue_after_s) if each is not None]
     return max(1.0, min(times)) if times else None
@@ -330,7 +331,11 @@ def _other_operator(snapshot: Snapshot, chosen: Chosen) -> RoundOutcome:
     raw, *_ = (each for each in (chosen.raw, *chosen.leaving) if each is not None)
     message = other_namespace(snapshot)
     return RoundOutcome(
-        events=(EmitEvent("ClusterPolicy", name_of(raw), uid_of(raw), "AnotherNamespace", message, warning=True),),
+        events=(
+            EmitEvent(
+                "ClusterPolicy", name_of(raw), uid_of(raw), OperatorReason.ANOTHER_NAMESPACE, message, warning=True
+            ),
+        ),
         gauges={Gauge.RECONCILIATION: Reconciliation.NOT_READY},
         requeue_after_s=OTHER_NAMESPACE_RETRY_S,
         blocked=message,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.core.kubernetes.times import spelled
-from purser.operator.deciding.failing import HANDLING_FAILED, LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
+from purser.operator.deciding.failing import LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
 from purser.operator.gates import REASONS, has_nfd, is_unseen, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
@@ -21,6 +21,7 @@ from purser.operator.policy.status import (
     PoolStatus,
     UpgradeStatus,
 )
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade import is_blocked_by_taint
 from purser.operator.wording import natural, some
 
@@ -33,7 +34,14 @@ DEGRADED = "Degraded"
 
 
 def condition(
-    kind: str, holds: bool, reason: str, message: str, *, old: ClusterPolicyStatus, generation: int, now: float
+    kind: str,
+    holds: bool,
+    reason: OperatorReason,
+    message: str,
+    *,
+    old: ClusterPolicyStatus,
+    generation: int,
+    now: float,
 ) -> Condition:
     """A condition; its time is that of the old one, if its status is the same."""
     status = "True" if holds else "False"
@@ -58,7 +66,7 @@ def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 
 NodeState = Literal["ready", "progressing", "failing", "excluded"]
-ROLLING = ("Updating", "Upgrading")
+ROLLING = (OperatorReason.UPDATING, OperatorReason.UPGRADING)
 """Reasons of Progressing under which operands are ready, but not all of them those that the policy asks for."""
 
 
@@ -139,14 +147,15 @@ def _ready(
 ) -> Condition:
     wanted = counts.total - counts.excluded
     if not wanted:
-        return _condition(snapshot, policy, READY, True, "NoGPUNodes", "no GPU nodes")
+        return _condition(snapshot, policy, READY, True, OperatorReason.NO_GPU_NODES, "no GPU nodes")
     message = f"{counts.ready} of {wanted} GPU nodes are ready"
-    if counts.ready == wanted and progressing.reason in ROLLING:
-        return _condition(snapshot, policy, READY, False, progressing.reason, f"{message}; {progressing.message}")
+    rolling = next((each for each in ROLLING if each == progressing.reason), None)
+    if counts.ready == wanted and rolling is not None:
+        return _condition(snapshot, policy, READY, False, rolling, f"{message}; {progressing.message}")
     if counts.ready == wanted:
-        return _condition(snapshot, policy, READY, True, "OperandsReady", message)
+        return _condition(snapshot, policy, READY, True, OperatorReason.OPERANDS_READY, message)
     first = sentence(failing[0]) if failing else next(_unfinished(node_progress), "")
-    return _condition(snapshot, policy, READY, False, "OperandsNotReady", f"{message}; {first}")
+    return _condition(snapshot, policy, READY, False, OperatorReason.OPERANDS_NOT_READY, f"{message}; {first}")
 
 
 def _unfinished(node_progress: Sequence[NodeProgress]) -> Iterator[str]:
@@ -170,22 +179,24 @@ def _progressing(
     on_their_way = [each for each in node_progress if states[each.node.name] == "progressing"]
     if first := next(_unfinished(on_their_way), ""):
         message = _with_upgrade(first, upgrade) if upgrade.in_progress else first
-        return _condition(snapshot, policy, PROGRESSING, True, "NodesProgressing", message)
+        return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.NODES_PROGRESSING, message)
     outdated = sorted(_outdated(node_progress, policy.spec.driver.upgrade_policy.auto_upgrade and not upgrade.halted))
     unseen = sorted(name for name, obj in snapshot.daemon_sets.items() if is_unseen(obj))
     if outdated:
         message = f"updating: {', '.join(outdated)}"
         message = _with_upgrade(message, upgrade) if Operand.DRIVER in outdated else message
-        return _condition(snapshot, policy, PROGRESSING, True, "Updating", message)
+        return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.UPDATING, message)
     if unseen:
-        return _condition(snapshot, policy, PROGRESSING, True, "Updating", f"not rolled out yet: {', '.join(unseen)}")
+        return _condition(
+            snapshot, policy, PROGRESSING, True, OperatorReason.UPDATING, f"not rolled out yet: {', '.join(unseen)}"
+        )
     if upgrade.in_progress and not upgrade.halted:
         message = _with_upgrade(f"driver upgrades in progress: {upgrade.in_progress}", upgrade)
-        return _condition(snapshot, policy, PROGRESSING, True, "Upgrading", message)
+        return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.UPGRADING, message)
     if mig_waits:
         message = some([f"node {name}: {mig_waits[name]}" for name in sorted(mig_waits, key=natural)], "node", named=1)
-        return _condition(snapshot, policy, PROGRESSING, True, "MigChange", message)
-    return _condition(snapshot, policy, PROGRESSING, False, "Settled", "")
+        return _condition(snapshot, policy, PROGRESSING, True, OperatorReason.MIG_CHANGE, message)
+    return _condition(snapshot, policy, PROGRESSING, False, OperatorReason.SETTLED, "")
 
 
 def _with_upgrade(message: str, upgrade: UpgradeStatus) -> str:
@@ -216,21 +227,21 @@ def _degraded(
     snapshot: Snapshot, policy: ClusterPolicy, failing: Sequence[FailingNode], upgrade: UpgradeStatus
 ) -> Condition:
     if upgrade.halted:
-        first = next((each.message for each in failing if each.reason == "UpgradeFailed"), "")
+        first = next((each.message for each in failing if each.reason == OperatorReason.UPGRADE_FAILED), "")
         message = ": ".join(filter(None, (f"no further upgrade starts: {upgrade.halt_reason}", first)))
-        return _condition(snapshot, policy, DEGRADED, True, "UpgradeHalted", message)
+        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.UPGRADE_HALTED, message)
     if snapshot.refusals:
         refused = sorted(snapshot.refusals, key=lambda each: (each.key, each.why))
         message = some([f"{each.key}: {each.why}" for each in refused], "write", named=1)
-        return _condition(snapshot, policy, DEGRADED, True, "WritesRefused", message)
+        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.WRITES_REFUSED, message)
     if failing:
         message = some([sentence(each) for each in failing], "node", named=1)
-        return _condition(snapshot, policy, DEGRADED, True, "NodesFailing", message)
-    return _condition(snapshot, policy, DEGRADED, False, "NoFailures", "")
+        return _condition(snapshot, policy, DEGRADED, True, OperatorReason.NODES_FAILING, message)
+    return _condition(snapshot, policy, DEGRADED, False, OperatorReason.NO_FAILURES, "")
 
 
 def _condition(
-    snapshot: Snapshot, policy: ClusterPolicy, kind: str, holds: bool, reason: str, message: str
+    snapshot: Snapshot, policy: ClusterPolicy, kind: str, holds: bool, reason: OperatorReason, message: str
 ) -> Condition:
     generation = policy.metadata.generation
     return condition(kind, holds, reason, message, old=policy.status, generation=generation, now=snapshot.now)
@@ -243,7 +254,9 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
     states = Counter(on_node.state for _, on_node in found)
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
-    updated = sum(not on_node.outdated and on_node.reason not in (*REASONS, "NoDriver") for on_node in there)
+    updated = sum(
+        not on_node.outdated and on_node.reason not in (*REASONS, OperatorReason.NO_DRIVER) for on_node in there
+    )
     state: Literal["waiting", "progressing", "ready", "failing"] = "progressing"
     if states["failing"]:
         state = "failing"
@@ -306,7 +319,7 @@ def events_of(
     uids = {progress.node.name: progress.node.uid for progress in node_progress}
     for failing in status.failing_nodes:
         # That a node is left out is told by whoever makes the rounds, as of each object that Purser fails on.
-        if failing.reason != HANDLING_FAILED and (failing.name, failing.reason) not in known:
+        if failing.reason != OperatorReason.HANDLING_FAILED and (failing.name, failing.reason) not in known:
             yield EmitEvent("Node", failing.name, uids[failing.name], failing.reason, sentence(failing), warning=True)
 
 

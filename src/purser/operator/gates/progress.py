@@ -10,7 +10,6 @@ from purser.core.kubernetes.taints import KEEPING_AWAY, PodToleration, Taint
 from purser.core.kubernetes.times import parsed
 from purser.operator.gates.facts import is_mig_capable, user_override
 from purser.operator.model import (
-    UNTOLERATED,
     DriverRemoval,
     NodeAssignment,
     NodeProgress,
@@ -33,6 +32,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand, prerequisites
 from purser.operator.policy.spec import ClusterPolicySpec
+from purser.operator.reasons import OperatorReason
 
 # --- operands without a pod
 
@@ -45,7 +45,7 @@ NO_CONFIG = (
     " certConfig names"
 )
 STILL_GOING = "its old pod is still terminating"
-REASONS = ("NoPod", UNTOLERATED)
+REASONS = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)
 
 _PASSING = "node.kubernetes.io/"
 """Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
@@ -88,14 +88,14 @@ def without_pod(progress: NodeProgress, operand: Operand, manifests: Manifests, 
     taint = untolerated_taint(progress.node, manifests.pods.get(operand.value, ()))
     if taint is not None:
         message = f"pods do not tolerate {_to_be_mended(taint)}"
-        return OperandOnNode(operand=operand, state="failing", reason=UNTOLERATED, message=message)
+        return OperandOnNode(operand=operand, state="failing", reason=OperatorReason.UNTOLERATED, message=message)
     still = any(pod.operand == operand for pod in progress.pods)
     awaits = operand is Operand.DRIVER and progress.pool is not None and not progress.driver_template.hash
     message = NO_CONFIG if awaits else NO_POD
     return OperandOnNode(
         operand=operand,
         state="failing" if now >= missing_pod_fails_at(progress.node, now) else "progressing",
-        reason="NoPod",
+        reason=OperatorReason.NO_POD,
         message=STILL_GOING if still else message,
     )
 
@@ -228,7 +228,7 @@ def _operands(
     own = tuple(each for each in here if not user_override(progress.node, each))
     for operand in here:
         if progress.excluded or operand not in own:
-            found[operand] = OperandOnNode(operand=operand, state="excluded", reason="Excluded")
+            found[operand] = OperandOnNode(operand=operand, state="excluded", reason=OperatorReason.EXCLUDED)
             continue
         lacking = [each for each in own if each in needs(own)[operand] and found[each].state != "ready"]
         found[operand] = _on_node(progress, operand, lacking, manifests, now)
@@ -247,7 +247,7 @@ def _on_node(
     label = gate_of(progress.node, operand)
     pod = progress.pod_of(operand)
     if label.startswith("paused-for-"):
-        return OperandOnNode(operand=operand, state="paused", reason="Paused", message=label)
+        return OperandOnNode(operand=operand, state="paused", reason=OperatorReason.PAUSED, message=label)
     if label != DEPLOY:
         return _without_label(progress, operand, lacking)
     if pod is None:
@@ -261,23 +261,27 @@ def _on_node(
 
 def _without_label(progress: NodeProgress, operand: Operand, lacking: list[Operand]) -> OperandOnNode:
     if operand is Operand.DRIVER and progress.obstacle:
-        return OperandOnNode(operand=operand, state="failing", reason="NoDriver", message=progress.obstacle)
+        return OperandOnNode(
+            operand=operand, state="failing", reason=OperatorReason.NO_DRIVER, message=progress.obstacle
+        )
     if operand is Operand.DRIVER and progress.waits:
-        return OperandOnNode(operand=operand, state="waiting", reason="ModelUnknown", message=progress.waits)
+        return OperandOnNode(
+            operand=operand, state="waiting", reason=OperatorReason.MODEL_UNKNOWN, message=progress.waits
+        )
     message = f"waiting for {', '.join(lacking)}" if lacking else "starting"
     if progress.driver_removal is not None:
         message = "waiting for the removal of the former driver"
-    return OperandOnNode(operand=operand, state="waiting", reason="Waiting", message=message)
+    return OperandOnNode(operand=operand, state="waiting", reason=OperatorReason.WAITING, message=message)
 
 
 def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:
     if pod.ready:
         if pod.operand == Operand.VALIDATOR and progress.validation_is_stale:
-            return "progressing", "ValidationOutdated", "its driver is newer than its validation"
+            return "progressing", OperatorReason.VALIDATION_OUTDATED, "its driver is newer than its validation"
         return "ready", "", ""
     if not progress.node.ready:
-        return "failing", "NodeNotReady", "the node is not ready"
-    reason_and_message = (pod.trouble or "NotReady", pod.message or "its pod is not ready")
+        return "failing", OperatorReason.NODE_NOT_READY, "the node is not ready"
+    reason_and_message = (pod.trouble or OperatorReason.NOT_READY, pod.message or "its pod is not ready")
     if pod.trouble in IMAGE_TROUBLES or (pod.trouble and pod.restarts >= MANY_RESTARTS):
         return "failing", *reason_and_message
     return "failing" if now >= fails_at(pod) else "progressing", *reason_and_message

@@ -18,6 +18,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.sections import MigManagerSpec
+from purser.operator.reasons import OperatorReason
 
 PENDING, SUCCESS, FAILED = "pending", "success", "failed"
 """Values of the label ``nvidia.com/mig.config.state``."""
@@ -163,7 +164,7 @@ def lost_change(node: NodeView, now: float) -> MigChange | None:
 # --- what is written
 
 
-node_event = partial(event, "MigChange")
+node_event = partial(event, OperatorReason.MIG_CHANGE)
 
 
 def state_label(state: str | None) -> NodeTexts:

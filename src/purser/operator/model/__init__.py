@@ -28,7 +28,6 @@ from purser.operator.model.outcome import (
     patched,
 )
 from purser.operator.model.progress import (
-    UNTOLERATED,
     Distribution,
     DriverRemoval,
     NodeAssignment,
@@ -60,7 +59,6 @@ from purser.operator.model.snapshot import (
 __all__ = [
     "GAUGE_HELP",
     "GAUGE_PREFIX",
-    "UNTOLERATED",
     "Action",
     "Adopt",
     "AppliedObject",

@@ -8,6 +8,7 @@ import msgspec
 from purser.operator.model.snapshot import NodeView, OperandPod, Raw
 from purser.operator.order import Operand
 from purser.operator.policy.spec import ClusterPolicy
+from purser.operator.reasons import OperatorReason
 
 OperandState = Literal["waiting", "paused", "progressing", "ready", "failing", "excluded"]
 """Waiting: for a prerequisite; paused: for an upgrade or a MIG change; excluded: by a label of the user."""
@@ -15,10 +16,6 @@ OperandState = Literal["waiting", "paused", "progressing", "ready", "failing", "
 Runtime = Literal["containerd", "crio", "docker"]
 Distribution = Literal["", "k3s", "rke2", "k0s", "microk8s"]
 """Of Kubernetes, where its files are elsewhere than usual."""
-
-
-UNTOLERATED = "Untolerated"
-"""`OperandOnNode.reason` of an operand whose pod does not come because of a taint of the node."""
 
 
 class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +180,7 @@ class NodeProgress(NodeAssignment, frozen=True, kw_only=True):
     @property
     def kept_away_by_taint(self) -> str:
         """The first operand whose pod a taint of the node keeps away, and what to do; empty: there is none."""
-        found = (each for each in self.operands.values() if each.reason == UNTOLERATED)
+        found = (each for each in self.operands.values() if each.reason == OperatorReason.UNTOLERATED)
         return next((f"{each.operand}: {each.message}" for each in found), "")
 
     @property

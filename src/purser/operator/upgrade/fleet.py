@@ -7,6 +7,7 @@ import msgspec
 from purser.operator.maintenance import DisruptionLedger, planned_changes_of, waits_of
 from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
 from purser.operator.policy.status import UpgradeStatus
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade.budget import UpgradeTurn, fleet_target, turn
 from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
@@ -20,7 +21,7 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_of,
 )
-from purser.operator.upgrade.writes import EVENT_REASON, release, trouble_of
+from purser.operator.upgrade.writes import release, trouble_of
 from purser.operator.wording import natural, some
 
 
@@ -72,7 +73,12 @@ def _news_of_policy(fleet: UpgradeInputs, now: UpgradeTurn) -> tuple[EmitEvent, 
     name, uid = fleet.policy_ref
     return (
         EmitEvent(
-            "ClusterPolicy", name, uid, f"{EVENT_REASON}Halted", f"the driver upgrade is halted: {now.halted}", True
+            "ClusterPolicy",
+            name,
+            uid,
+            OperatorReason.DRIVER_UPGRADE_HALTED,
+            f"the driver upgrade is halted: {now.halted}",
+            True,
         ),
     )
 

@@ -18,10 +18,10 @@ from purser.operator.names import (
     UPGRADE_WAIT_START_ANNOTATION,
 )
 from purser.operator.order import Operand
+from purser.operator.reasons import OperatorReason
 from purser.operator.upgrade.states import REQUESTED, State, UpgradeInputs, restarts_only, state_of
 
-EVENT_REASON = "DriverUpgrade"
-node_event = partial(event, EVENT_REASON)
+node_event = partial(event, OperatorReason.DRIVER_UPGRADE)
 
 PROGRESS: NodeTexts = dict.fromkeys(
     (

@@ -1,0 +1,157 @@
+"""Reasons of the operator's events and conditions, of nodes that fail, and of operands on nodes."""
+
+from purser.core.kubernetes.reasons import ExplainedReason
+
+
+class OperatorReason(ExplainedReason):
+    """What the operator tells on nodes and in a ClusterPolicy's status. Of an operand whose pod fails for a reason that
+    kubelet knows, such as CrashLoopBackOff, kubelet's word is told."""
+
+    # --- conditions of a ClusterPolicy
+
+    NO_GPU_NODES = "NoGPUNodes", "ClusterPolicy", "Ready: the cluster has no GPU nodes."
+    OPERANDS_READY = "OperandsReady", "ClusterPolicy", "Ready: all GPU nodes have all operands."
+    OPERANDS_NOT_READY = (
+        "OperandsNotReady",
+        "ClusterPolicy",
+        "Not ready: some GPU nodes are not complete; the message names the first.",
+        "Look at status.failingNodes; nodes that are not there need only time.",
+    )
+    NODES_PROGRESSING = "NodesProgressing", "ClusterPolicy", "Operands are starting on nodes."
+    UPDATING = "Updating", "ClusterPolicy", "Operands are ready, and some are being replaced by new versions."
+    UPGRADING = "Upgrading", "ClusterPolicy", "Drivers are being upgraded, node by node."
+    MIG_CHANGE = "MigChange", "ClusterPolicy, Node", "A MIG layout is being changed; on a node, one step of it."
+    SETTLED = "Settled", "ClusterPolicy", "Nothing is under way."
+    UPGRADE_HALTED = (
+        "UpgradeHalted",
+        "ClusterPolicy",
+        "Degraded: too many driver upgrades failed, and no further one starts.",
+        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/operator.md).",
+    )
+    WRITES_REFUSED = (
+        "WritesRefused",
+        "ClusterPolicy",
+        "Degraded: the API server refuses writes of the operator.",
+        "Change the admission policy, webhook or quota that the message names.",
+    )
+    NODES_FAILING = (
+        "NodesFailing",
+        "ClusterPolicy",
+        "Degraded: nodes do not get ready by themselves.",
+        "Look at status.failingNodes.",
+    )
+    NO_FAILURES = "NoFailures", "ClusterPolicy", "No node fails."
+    IGNORED = (
+        "Ignored",
+        "ClusterPolicy",
+        "Another ClusterPolicy is older and counts.",
+        "Delete one of the two.",
+    )
+    LEAVING = "Leaving", "ClusterPolicy", "The policy is being deleted, and waits until what it made is removed."
+    INVALID_SPEC = (
+        "InvalidSpec",
+        "ClusterPolicy",
+        "The policy's spec cannot be used, and nothing changes.",
+        "Correct the field that the message names.",
+    )
+    ANOTHER_OPERATOR = (
+        "AnotherOperator",
+        "ClusterPolicy",
+        "NVIDIA's operator manages the nodes, and nothing is written.",
+        "Remove one of the two operators.",
+    )
+    ANOTHER_NAMESPACE = (
+        "AnotherNamespace",
+        "ClusterPolicy",
+        "The policy belongs to a Purser operator in another namespace.",
+        "Remove one of the two operators.",
+    )
+
+    # --- driver upgrades
+
+    DRIVER_UPGRADE = "DriverUpgrade", "Node", "A step of the node's driver upgrade; as a warning, what is in its way."
+    DRIVER_UPGRADE_HALTED = (
+        "DriverUpgradeHalted",
+        "ClusterPolicy",
+        "Too many driver upgrades failed, and no further one starts.",
+        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/operator.md).",
+    )
+
+    # --- nodes that fail
+
+    HANDLING_FAILED = (
+        "HandlingFailed",
+        "Node",
+        "The operator failed on the node, which is a bug, and goes on with the others.",
+        "Report it with the log line; look at what is unusual about the node.",
+    )
+    WRITE_REFUSED = (
+        "WriteRefused",
+        "Node",
+        "The API server refuses what the operator writes on the node.",
+        "Change the admission policy or webhook that the message names.",
+    )
+    GPUS_MISSING = (
+        "GPUsMissing",
+        "Node",
+        "The node's GPUs are no longer detected, and pods still use one.",
+        "End the pods that the message names, or look why the GPUs went.",
+    )
+    DRIVER_IN_USE = (
+        "DriverInUse",
+        "Node",
+        "The driver is to be removed, and pods use its GPUs; they are not evicted for that.",
+        "End the pods that the message names.",
+    )
+    NO_DRIVER = (
+        "NoDriver",
+        "Node",
+        "No driver fits the node, as the message says.",
+        "Change spec.driver, or the node's operating system.",
+    )
+    DRIVER_VERSION_BLOCKED = (
+        "DriverVersionBlocked",
+        "Node",
+        "The node keeps its driver because no new one fits it.",
+        "Change spec.driver, or the node's operating system.",
+    )
+    UPGRADE_FAILED = (
+        "UpgradeFailed",
+        "Node",
+        "The node's driver upgrade failed; the node stays cordoned.",
+        "Look at the log of the node's driver pod.",
+    )
+    NODE_NOT_READY = "NodeNotReady", "Node", "kubelet does not report Ready.", "Look at the node's kubelet."
+    MIG_CHANGE_FAILED = (
+        "MigChangeFailed",
+        "Node",
+        "The change of the node's MIG layout failed.",
+        "Look at the log of the node's MIG manager; set the label nvidia.com/mig.config again.",
+    )
+    MIG_UNSUPPORTED = (
+        "MIGUnsupported",
+        "Node",
+        "The node's label asks for a MIG layout that its GPUs do not support.",
+        "Remove the label nvidia.com/mig.config, or choose another layout.",
+    )
+
+    # --- operands on nodes
+
+    UNTOLERATED = (
+        "Untolerated",
+        "Node",
+        "A taint of the node keeps the operand's pod away.",
+        "Add the taint to spec.daemonsets.tolerations, or remove it.",
+    )
+    NO_POD = (
+        "NoPod",
+        "Node",
+        "The operand has no pod on the node.",
+        "Check the node's free resources, and the DaemonSet's events.",
+    )
+    NOT_READY = "NotReady", "Node", "The operand's pod does not get ready.", "Look at the log of the pod."
+    MODEL_UNKNOWN = "ModelUnknown", "Node", "The driver waits until the model of the node's GPUs is known."
+    VALIDATION_OUTDATED = "ValidationOutdated", "Node", "The node's driver is newer than its validation."
+    WAITING = "Waiting", "Node", "The operand waits for others that it needs."
+    PAUSED = "Paused", "Node", "The operand is stopped for a driver upgrade or a MIG change."
+    EXCLUDED = "Excluded", "Node", "A label that people set keeps the operand off the node."

@@ -1,0 +1,56 @@
+"""Reasons of the scheduler's events."""
+
+from purser.core.kubernetes.reasons import ExplainedReason
+
+
+class SchedulerReason(ExplainedReason):
+    """What the scheduler tells on pods and nodes."""
+
+    GRANTED = "Granted", "Pod", "The scheduler bound the pod and granted it the GPUs named in the message."
+    PREEMPTING = (
+        "Preempting",
+        "Pod",
+        "Pods of lower priority are evicted to make room for this pod on the node named in the message.",
+    )
+    PREEMPTED = (
+        "Preempted",
+        "Pod",
+        "The pod is evicted to make room for a pod of higher priority.",
+        "Give the pod a higher priority if it must not be evicted.",
+    )
+    PREEMPTION_NOT_HELPFUL = (
+        "PreemptionNotHelpful",
+        "Pod",
+        "The pod fits no node even if all pods of lower priority were evicted.",
+        "Ask for less, add GPUs, or wait for pods of the same or higher priority to end.",
+    )
+    MISSED_WEBHOOK = (
+        "MissedWebhook",
+        "Pod",
+        "The pod was created while the webhook could not be reached, so the default scheduler cannot place it.",
+        "Create the pod again; pods of controllers are deleted and recreated without you.",
+    )
+    OTHER_SCHEDULER = (
+        "OtherScheduler",
+        "Pod",
+        "The pod asks for GPUs and names another scheduler, which did not place it within 15 seconds.",
+        "Create it again without schedulerName, or have Purser adopt that name.",
+    )
+    NOT_SERVED = (
+        "NotServed",
+        "Pod",
+        "The pod asks for a resource that no node offers.",
+        "Write the resource that the message names instead.",
+    )
+    GRANTED_TWICE = (
+        "GrantedTwice",
+        "Pod",
+        "The pod was granted what another pod already runs with, as can happen when the leader changes.",
+        "Create the pod again; pods of controllers are replaced once kubelet rejects them.",
+    )
+    GPU_DISPUTED = (
+        "GpuDisputed",
+        "Node",
+        "The scheduler closed GPUs of the node to new grants because records differ on who holds them.",
+        "End the pods that the message names.",
+    )
