@@ -58,7 +58,7 @@ class AgentMetrics:
         )
         self.kubelet_restarts = Counter(
             "purser_agent_kubelet_restarts",
-            "How often kubelet's socket was found to be another one.",
+            "Restarts of kubelet that were seen.",
             registry=self.registry,
         )
 
@@ -89,7 +89,7 @@ class _NodeCollector(Collector):
         )
         yield _gauge(
             "purser_agent_book_violations",
-            "Devices that are overcommitted on the agent's book, which only restarts with bad books can cause.",
+            "GPUs that are overcommitted in the agent's ledger; anything but 0 is worth an alert.",
             snapshot.violations,
         )
         yield _disputes(snapshot.disputes)
@@ -131,7 +131,9 @@ def _devices(devices: Iterable[Device]) -> Iterator[Metric]:
     for device in devices:
         info.add_metric([device.uuid, str(device.index), device.model, device.pci_bus_id, device.mode.value], 1)
     yield info
-    healthy = GaugeMetricFamily("purser_device_healthy", "1 while a device can take work.", labels=["uuid", "reason"])
+    healthy = GaugeMetricFamily(
+        "purser_device_healthy", "1 while a GPU takes pods; reason: why not.", labels=["uuid", "reason"]
+    )
     for device in devices:
         healthy.add_metric([device.uuid, device.unhealthy_reason], int(device.healthy))
     yield healthy
@@ -175,7 +177,7 @@ def _readings(readings: dict[str, DeviceReading]) -> Iterator[Metric]:
 
 def _uncorrected(readings: dict[str, DeviceReading]) -> CounterMetricFamily:
     family = CounterMetricFamily(
-        "purser_device_ecc_uncorrected_errors", "Since the driver was loaded.", labels=["uuid"]
+        "purser_device_ecc_uncorrected_errors", "Uncorrected ECC errors since the driver was loaded.", labels=["uuid"]
     )
     for uuid, reading in sorted(readings.items()):
         if reading.ecc is not None and reading.ecc.uncorrected is not None:

@@ -68,7 +68,7 @@ class ObjectFailures:
         )
         self._loops = Counter(
             "purser_loop_failures",
-            "How often a loop of Purser's failed unexpectedly and was begun anew, by loop.",
+            "How often a background loop failed unexpectedly and was restarted.",
             ["loop"],
             registry=None,
         )

@@ -118,7 +118,7 @@ class OperatorReason(ExplainedReason):
     UPGRADE_FAILED = (
         "UpgradeFailed",
         "Node",
-        "The node's driver upgrade failed; the node stays cordoned.",
+        "The node's driver upgrade failed; if the old driver was gone already, the node stays cordoned.",
         "Look at the log of the node's driver pod.",
     )
     NODE_NOT_READY = "NodeNotReady", "Node", "kubelet does not report Ready.", "Look at the node's kubelet."

@@ -36,7 +36,7 @@ class SchedulerMetrics:
         registry = self.registry = CollectorRegistry()
         self._latency = Histogram(
             "purser_scheduler_request_seconds",
-            "Time to answer a request, decoding and encoding included.",
+            "Time to answer kube-scheduler or the API server, decoding and encoding included.",
             ["verb", "outcome"],
             buckets=_LATENCY_BUCKETS_S,
             registry=registry,
@@ -50,7 +50,7 @@ class SchedulerMetrics:
         )
         self._admissions = Counter(
             "purser_scheduler_webhook_decisions",
-            "Decisions of the webhook by why they were made.",
+            "Decisions of the webhooks (mutate, validate, warn for workloads), and why.",
             ["webhook", "decision", "reason"],
             registry=registry,
         )
@@ -68,19 +68,19 @@ class SchedulerMetrics:
         )
         self._nominations = Counter(
             "purser_scheduler_nominations",
-            "Pods for which a node was chosen before kube-scheduler asked, by what became of the write.",
+            "Pods for which a node was chosen before kube-scheduler asked: written, or failed.",
             ["outcome"],
             registry=registry,
         )
         self._grants = Gauge(
             "purser_scheduler_grants",
-            "Grants on the book by how far they have come.",
+            "Grants in the ledger by state.",
             ["state"],
             registry=registry,
         )
         self._disputed = Gauge(
             "purser_scheduler_disputed_cards",
-            "Cards that take no new grants until their node's books agree.",
+            "GPUs that take no new grants until the records of who holds them agree.",
             registry=registry,
         )
         self._rejected = Counter(
@@ -90,7 +90,7 @@ class SchedulerMetrics:
         )
         self._doubles = Counter(
             "purser_scheduler_granted_twice",
-            "Pods that were granted what another pod runs with already, as can happen at a change of leaders.",
+            "Pods that were granted what another pod already runs with, as can happen when the leader changes.",
             registry=registry,
         )
         self._configurations = Gauge(
@@ -99,7 +99,7 @@ class SchedulerMetrics:
             ["configuration", "state"],
             registry=registry,
         )
-        Info("purser_scheduler_build", "Which Purser this is.", registry=registry).info({"version": __version__})
+        Info("purser_scheduler_build", "Version of Purser.", registry=registry).info({"version": __version__})
 
     def answered(self, verb: str, outcome: str, seconds: float) -> None:
         """A request was answered: ``ok``, with an ``error`` inside, as ``bad-request``, not at all (``failed``), or not

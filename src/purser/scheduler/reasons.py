@@ -46,7 +46,7 @@ class SchedulerReason(ExplainedReason):
         "GrantedTwice",
         "Pod",
         "The pod was granted what another pod already runs with, as can happen when the leader changes.",
-        "Create the pod again; pods of controllers are replaced once kubelet rejects them.",
+        "Create the pod again; pods of controllers are deleted and recreated without you.",
     )
     GPU_DISPUTED = (
         "GpuDisputed",

@@ -52,7 +52,7 @@ class KubeletFacts:
         self._found: Found | None = None
         self._failed = Gauge(
             "purser_agent_kubelet_facts_missing",
-            "Whether a part of what kubelet does could not be read, so that the scheduler predicts without it.",
+            "1 for a part of kubelet's configuration or state that cannot be read: it is not predicted.",
             ["part"],
             registry=registry,
         )

@@ -15,8 +15,7 @@ class Reason(ExplainedReason):
     CORDONED = (
         "CardCordoned",
         "GPU",
-        "The GPU is closed to new pods by its node's configuration.",
-        "Open it again there, if it is to take pods.",
+        "The node's inventory says that the GPU is cordoned.",
     )
     DISPUTED = (
         "CardDisputed",

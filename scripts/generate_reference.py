@@ -1,0 +1,510 @@
+"""Writes the reference pages that follow from the code: docs/reasons.md, docs/metrics.md and docs/annotations.md.
+
+    python scripts/generate_reference.py [REPOSITORY]
+
+Reasons come from the enums of `purser.core.kubernetes.reasons.ExplainedReason`, metrics from the registries of the
+servers, annotations, labels and resources from the table here, whose names are the code's. A test compares the pages
+with what is made here, and looks whether a name is missing.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from purser.agent.kubeletfacts.watching import KubeletFacts
+from purser.agent.metrics import AgentMetrics, NodeSnapshot
+from purser.agent.reasons import AgentReason
+from purser.agent.refusals import RefusalReason
+from purser.agent.settings import AgentSettings
+from purser.core import names
+from purser.core.dialects import hami, policies, selectors, volcano
+from purser.core.grant.disputes import HeldReason
+from purser.core.kubernetes.reasons import ExplainedReason
+from purser.core.placement.reasons import Reason
+from purser.kube.failures import FailureReason, ObjectFailures
+from purser.operator import names as operator_names
+from purser.operator.metrics import OperatorMetrics
+from purser.operator.model import Gauge
+from purser.operator.reasons import OperatorReason
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.webhook_review import Why
+
+REPOSITORY = Path(__file__).parents[1]
+MARK = "<!-- Made by scripts/generate_reference.py from src/purser: change it there. -->\n\n"
+
+REASONS_HEAD = """\
+# Reasons
+
+Every reason of Purser's events, conditions and refusals: the word that `kubectl describe` shows, what happened, and
+what to do (empty: nothing). [Events, conditions and metrics](observability.md) says where to look.
+
+"""
+REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
+    (SchedulerReason, "The scheduler's events", "Beside them kube-scheduler's own `FailedScheduling`."),
+    (AgentReason, "The agent's events and condition", "On its node, and on the node's pods."),
+    (
+        RefusalReason,
+        "The agent refuses a pod",
+        "kubelet rejects the pod (`UnexpectedAdmissionError`), and an event of the agent says why; the metric"
+        " `purser_agent_refusals_total` counts them. A controller replaces the pod; one without stays `Failed`.",
+    ),
+    (
+        Reason,
+        "A GPU or a node does not take a pod",
+        "In the log of the scheduler, and in the metric `purser_scheduler_filter_refusals_total`; a pod's"
+        " [condition and event](pods.md#why-a-pod-waits) say the same in a sentence.",
+    ),
+    (
+        Why,
+        "Decisions of the webhook",
+        "Label `reason` of the metric `purser_scheduler_webhook_decisions_total`; who creates a pod that is denied"
+        " gets the message.",
+    ),
+    (
+        OperatorReason,
+        "The operator's events and conditions",
+        "On nodes, and in the status of the ClusterPolicy ([what it tells](operator.md#status)). Where the pod of an"
+        " operand fails, kubelet's reason is told, such as `CrashLoopBackOff`.",
+    ),
+    (FailureReason, "Events of all parts", "On objects that Purser goes on without."),
+    (
+        HeldReason,
+        "Why a pod is in an agent's dispute",
+        "In the node's annotation `purser.dev/disputes` ([books](books.md)).",
+    ),
+)
+
+METRICS_HEAD = """\
+# Metrics
+
+Every metric that Purser's servers export. [Events, conditions and metrics](observability.md#prometheus) says how
+Prometheus finds them. A histogram has `_bucket`, `_sum` and `_count`.
+
+"""
+
+
+_NOBODY: Any = None
+"""For what is asked only when servers run."""
+
+NAMES_HEAD = """\
+# Annotations, labels and resources
+
+What Purser reads and writes on objects of the cluster, beside their specs. Only what people write is for you to set;
+the rest is how the parts of Purser, and NVIDIA's, talk to each other: leave it alone.
+
+"""
+Name = tuple[str, str, str, str, str]
+"""Name, object, who writes it, who reads it, and what it means."""
+
+PEOPLE, WEBHOOK, SCHEDULER, AGENT, OPERATOR = "people", "webhook", "scheduler", "agent", "operator"
+PLACING = f"{WEBHOOK}, {SCHEDULER}"
+UPGRADES = "NVIDIA's name; memory of a driver upgrade: "
+NAMES: dict[str, tuple[Name, ...]] = {
+    "Resources": (
+        (
+            names.GPU_RESOURCE,
+            "container",
+            PEOPLE,
+            "all",
+            "How many GPUs, or slots of GPUs; the only one that kubelet hands out.",
+        ),
+        (hami.GPUMEM, "container", PEOPLE, PLACING, "MiB of memory on each GPU."),
+        (hami.GPUMEM_PERCENTAGE, "container", PEOPLE, PLACING, "Percent of each GPU's memory."),
+        (hami.GPUCORES, "container", PEOPLE, PLACING, "Percent of each GPU's compute; 100: the GPU alone."),
+        (
+            hami.PRIORITY,
+            "container",
+            PEOPLE,
+            f"{PLACING}, HAMi-core",
+            "Rank of the container's kernels; 0 is the highest.",
+        ),
+        (volcano.GPU_MEMORY, "container", PEOPLE, PLACING, "Volcano's word for MiB of one GPU."),
+        (volcano.GPU_NUMBER, "container", PEOPLE, PLACING, "Volcano's word for whole GPUs."),
+    ),
+    "Annotations and labels of pods that people set": (
+        (
+            names.NODE_POLICY_ANNOTATION,
+            "Pod",
+            PEOPLE,
+            PLACING,
+            "Annotation: which node is best ([policies](pods.md#policies)).",
+        ),
+        (names.GPU_POLICY_ANNOTATION, "Pod", PEOPLE, PLACING, "Annotation: which of a node's GPUs are best."),
+        (policies.HAMI_NODE_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the node policy."),
+        (policies.HAMI_GPU_POLICY, "Pod", PEOPLE, PLACING, "Annotation: HAMi's name for the GPU policy."),
+        (
+            policies.HAMI_WEIGHTS,
+            "Pod",
+            PEOPLE,
+            PLACING,
+            "Annotation: weights of slots, cores and memory in HAMi's scores.",
+        ),
+        (
+            selectors.USE_GPUTYPE,
+            "Pod",
+            PEOPLE,
+            PLACING,
+            "Annotation: only GPUs whose model contains one of these words.",
+        ),
+        (
+            selectors.NOUSE_GPUTYPE,
+            "Pod",
+            PEOPLE,
+            PLACING,
+            "Annotation: no GPUs whose model contains one of these words.",
+        ),
+        (selectors.USE_GPUUUID, "Pod", PEOPLE, PLACING, "Annotation: only these GPUs."),
+        (selectors.NOUSE_GPUUUID, "Pod", PEOPLE, PLACING, "Annotation: none of these GPUs."),
+        (selectors.NUMA_BIND, "Pod", PEOPLE, PLACING, "Annotation: all GPUs of a container from one NUMA node."),
+        (selectors.VGPU_MODE, "Pod", PEOPLE, PLACING, "Annotation: the mode that the GPUs must be in."),
+        *(
+            (each, "Pod, Namespace", PEOPLE, PLACING, "Label: `ignore` keeps the webhook away.")
+            for each in names.WEBHOOK_LABELS
+        ),
+        (
+            names.INIT_RESOURCES_ANNOTATION,
+            "Pod",
+            "webhook of older releases",
+            SCHEDULER,
+            "Annotation: what init containers ask for.",
+        ),
+        (
+            operator_names.UPGRADE_DRAIN_SKIP_LABEL,
+            "Pod",
+            PEOPLE,
+            OPERATOR,
+            "Label: the pod is not drained for a driver upgrade.",
+        ),
+    ),
+    "Annotations that Purser writes on pods": (
+        (
+            names.GRANT_ANNOTATION,
+            "Pod",
+            SCHEDULER,
+            f"{SCHEDULER}, {AGENT}",
+            "The grant: which GPUs each container holds.",
+        ),
+        (
+            names.GRANT_SIGNATURE_ANNOTATION,
+            "Pod",
+            SCHEDULER,
+            f"{SCHEDULER}, {AGENT}",
+            "Ed25519 signature over the grant.",
+        ),
+        (
+            names.ROOM_ANNOTATION,
+            "Pod",
+            SCHEDULER,
+            "kube-scheduler",
+            "When a refused pod was found to fit; wakes kube-scheduler.",
+        ),
+        (hami.VGPU_NODE, "Pod", SCHEDULER, "HAMi's tools", "The grant's node."),
+        (hami.DEVICES_ALLOCATED, "Pod", SCHEDULER, "HAMi's tools", "The grant's GPUs."),
+        (volcano.GPU_INDEX, "Pod", SCHEDULER, "Volcano's tools", "The index of the grant's GPU."),
+    ),
+    "Annotations of nodes": (
+        (names.INVENTORY_ANNOTATION, "Node", AGENT, SCHEDULER, "The node's GPUs."),
+        (names.KUBELET_ANNOTATION, "Node", AGENT, SCHEDULER, "How kubelet is configured and what it has given away."),
+        (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "Where [books disagree](books.md), only while they do."),
+        (names.NODE_FACTS_ANNOTATION, "Node", "discovery", OPERATOR, "GPUs by PCI id, system and kernel."),
+        (names.MIG_WANTED_ANNOTATION, "Node", OPERATOR, "MIG worker", "The MIG layout that the node is to have."),
+        (names.MIG_RESULT_ANNOTATION, "Node", "MIG worker", OPERATOR, "What became of the last MIG layout."),
+        (operator_names.MIG_STEP_ANNOTATION, "Node", OPERATOR, OPERATOR, "Step of a MIG change under way."),
+        (
+            operator_names.GPU_MISSING_SINCE_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            "Since when the node's GPUs are not detected.",
+        ),
+        (operator_names.OPENED_BOOT_ANNOTATION, "Node", OPERATOR, OPERATOR, "The boot for which operands were let in."),
+        (operator_names.LET_IN_ANNOTATION, "Node", OPERATOR, OPERATOR, "When an operand was last let in."),
+        (
+            operator_names.CORDONED_BY_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            "The cordon is Purser's: `driver-upgrade` or `mig-change`.",
+        ),
+        (
+            operator_names.UPGRADE_STEP_START_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            "When the present step of a driver upgrade began.",
+        ),
+        (
+            operator_names.UPGRADE_TARGET_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            "Which template the driver upgrade leads to.",
+        ),
+        (
+            operator_names.UPGRADE_FAILURE_ANNOTATION,
+            "Node",
+            OPERATOR,
+            "people, operator",
+            "Why the driver upgrade failed.",
+        ),
+        (
+            operator_names.UPGRADE_RESTART_ONLY_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            "The driver's pod is restarted without unloading the driver.",
+        ),
+        (operator_names.UPGRADE_OLD_DRIVER_LEFT_ANNOTATION, "Node", OPERATOR, OPERATOR, "The old driver has left."),
+        (
+            operator_names.UPGRADE_AWAY_SINCE_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            "Since when the node is away in an upgrade.",
+        ),
+        (
+            operator_names.UPGRADE_INITIAL_CORDON_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            f"{UPGRADES}the node was cordoned before it.",
+        ),
+        (
+            operator_names.UPGRADE_WAIT_START_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            f"{UPGRADES}since when it waits for pods.",
+        ),
+        (
+            operator_names.UPGRADE_VALIDATION_START_ANNOTATION,
+            "Node",
+            OPERATOR,
+            OPERATOR,
+            f"{UPGRADES}since when it waits for validation.",
+        ),
+        (
+            operator_names.UPGRADE_REQUESTED_ANNOTATION,
+            "Node",
+            PEOPLE,
+            OPERATOR,
+            "NVIDIA's name: upgrade the node's driver now.",
+        ),
+    ),
+    "Labels of nodes": (
+        (operator_names.DEPLOY_OPERANDS_LABEL, "Node", PEOPLE, OPERATOR, "`false` takes all operands away."),
+        (
+            f"{operator_names.DEPLOY_PREFIX}<operand>",
+            "Node",
+            "operator, people",
+            "DaemonSets",
+            "`true` where the operand runs; `false` by people keeps it away.",
+        ),
+        (operator_names.GPU_PRESENT_LABEL, "Node", OPERATOR, "DaemonSets", "The node has GPUs."),
+        (
+            operator_names.POOL_LABEL,
+            "Node, DaemonSet",
+            OPERATOR,
+            "DaemonSets",
+            "Nodes of equal system, kernel and driver profile.",
+        ),
+        (operator_names.RUNTIME_LABEL, "Node, DaemonSet", OPERATOR, "DaemonSets", "The node's container runtime."),
+        (
+            operator_names.UPGRADE_STATE_LABEL,
+            "Node",
+            OPERATOR,
+            "operator, people",
+            "NVIDIA's name: state of the driver upgrade.",
+        ),
+        (
+            operator_names.UPGRADE_SKIP_LABEL,
+            "Node",
+            PEOPLE,
+            OPERATOR,
+            "NVIDIA's name: `true` leaves the node's driver alone.",
+        ),
+        (
+            operator_names.MIG_CONFIG_LABEL,
+            "Node",
+            PEOPLE,
+            OPERATOR,
+            "NVIDIA's name: the MIG layout that the node is to have.",
+        ),
+        (operator_names.MIG_STATE_LABEL, "Node", OPERATOR, PEOPLE, "NVIDIA's name: `pending`, `success` or `failed`."),
+        (
+            operator_names.MIG_CAPABLE_LABEL,
+            "Node",
+            "GPU feature discovery, people",
+            OPERATOR,
+            "NVIDIA's name: the GPUs support MIG.",
+        ),
+        (
+            operator_names.GPU_PRODUCT_LABEL,
+            "Node",
+            "GPU feature discovery",
+            OPERATOR,
+            "NVIDIA's name: the GPUs' model.",
+        ),
+        *(
+            (each, "Node", "node-feature-discovery", OPERATOR, "The node has a PCI device of NVIDIA's.")
+            for each in operator_names.NFD_GPU_LABELS
+        ),
+        (operator_names.NFD_OS_ID_LABEL, "Node", "node-feature-discovery", OPERATOR, "Operating system."),
+        (operator_names.NFD_OS_VERSION_LABEL, "Node", "node-feature-discovery", OPERATOR, "Its version."),
+        (operator_names.NFD_KERNEL_LABEL, "Node", "node-feature-discovery", OPERATOR, "Kernel."),
+    ),
+    "On other objects": (
+        (
+            operator_names.RESUME_UPGRADE_ANNOTATION,
+            "ClusterPolicy",
+            PEOPLE,
+            OPERATOR,
+            "Annotation: a [halted upgrade](operator.md#driver-upgrades) goes on.",
+        ),
+        (
+            operator_names.FINALIZER,
+            "ClusterPolicy",
+            OPERATOR,
+            OPERATOR,
+            "Finalizer: what the policy made is removed first.",
+        ),
+        (
+            operator_names.MANAGED_BY_LABEL,
+            "all of the operator's",
+            OPERATOR,
+            OPERATOR,
+            f"Label: `{operator_names.FIELD_MANAGER}` on all that it owns.",
+        ),
+        (
+            operator_names.OPERAND_LABEL,
+            "all of the operator's",
+            OPERATOR,
+            OPERATOR,
+            "Label: which operand it belongs to.",
+        ),
+        (
+            operator_names.APPLIED_HASH_ANNOTATION,
+            "all of the operator's",
+            OPERATOR,
+            OPERATOR,
+            "Annotation: hash of what was applied.",
+        ),
+        (operator_names.TEMPLATE_LABEL, "DaemonSet, Pod", OPERATOR, OPERATOR, "Label: hash of the pod's template."),
+        (
+            operator_names.DRIVER_CONFIG_LABEL,
+            "Pod",
+            OPERATOR,
+            OPERATOR,
+            "Label: digest of what the driver is loaded from.",
+        ),
+        (names.ROTATE_ANNOTATION, "Secret", PEOPLE, SCHEDULER, "Annotation: [make a new signing key](security.md)."),
+    ),
+}
+
+
+def main(repository: Path) -> None:
+    """Write all of it."""
+    for path, text in written().items():
+        (repository / path).write_text(text)
+
+
+def written() -> dict[Path, str]:
+    """The pages, by path in the repository."""
+    return {
+        Path("docs/reasons.md"): reasons(),
+        Path("docs/metrics.md"): metrics(),
+        Path("docs/annotations.md"): annotations(),
+    }
+
+
+def reasons() -> str:
+    """A table for each enum."""
+    head = ("reason", "on", "what happened", "what to do")
+    tables = [
+        f"## {title}\n\n{told}\n\n"
+        + table(head, ((f"`{each}`", each.about, linked(each.happened), linked(each.remedy)) for each in kind))
+        for kind, title, told in REASONS
+    ]
+    return MARK + REASONS_HEAD + "\n".join(tables)
+
+
+def metrics() -> str:
+    """A table for each server, and one for what they have in common."""
+    tables = [
+        f"## {title}\n\n{told}\n\n" + table(("metric", "type", "labels", "what"), sorted(map(_metric, families)))
+        for title, told, families in _servers()
+    ]
+    return MARK + METRICS_HEAD + "\n".join(tables)
+
+
+def annotations() -> str:
+    """A table for each kind of object."""
+    head = ("name", "on", "written by", "read by", "what")
+    tables = [
+        f"## {title}\n\n" + table(head, ((f"`{name}`", *rest) for name, *rest in rows)) for title, rows in NAMES.items()
+    ]
+    return MARK + NAMES_HEAD + "\n".join(tables)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """In Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"|{''.join(f' {cell} |' if cell else ' |' for cell in line)}\n" for line in lines)
+
+
+def linked(sentence: str) -> str:
+    """With links to the pages that it names, and code as code."""
+    return re.sub(r"docs/([a-z-]+\.md)", r"[\1](\1)", sentence)
+
+
+def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:
+    agent = AgentMetrics()
+    agent.watch(lambda: NodeSnapshot(None, {}, {}, (), 0, registered=False, streams=0))
+    KubeletFacts(AgentSettings(node_name="any"), _NOBODY, _NOBODY, agent.registry)
+    operator = OperatorMetrics()
+    gauges = operator._gauges
+    gauges.values = dict.fromkeys(Gauge, 0.0)
+    gauges.operands = {("", ""): 0.0}
+    shared = CollectorRegistry()
+    ObjectFailures().report_to(shared, _NOBODY)
+    yield (
+        "The agent",
+        "Port 9440 of `purser-agent`. `purser_device_info` names each GPU's UUID.",
+        _families(agent.registry),
+    )
+    yield "The scheduler", "Port 9401 of `purser-scheduler`.", _families(SchedulerMetrics().registry)
+    yield (
+        "The operator",
+        "Port 9402 of `purser-operator`. Gauges are the leader's: other replicas have none. `gpu_operator_...` is as in"
+        " NVIDIA's operator.",
+        _families(operator.registry),
+    )
+    yield "All three", "Anything but 0 of stage `handle`, or of a loop, is a bug: please report it.", _families(shared)
+
+
+def _families(registry: CollectorRegistry) -> list[Any]:
+    """Metrics and families alike have names, types, labels and helps, which clients keep to themselves."""
+    found: list[Any] = []
+    for collector in registry._collector_to_names:
+        found += [collector] if hasattr(collector, "_documentation") else collector.collect()
+    return found
+
+
+def _metric(each: Any) -> tuple[str, ...]:
+    is_family = isinstance(each, Metric)
+    kind = each.type if is_family else each._type
+    name = each.name if is_family else each._name
+    text = each.documentation if is_family else each._documentation
+    labels = ["version"] if kind == "info" else list(each._labelnames)
+    ending = {"counter": "_total", "info": "_info"}.get(kind, "")
+    return f"`{name}{ending}`", kind, ", ".join(f"`{label}`" for label in labels), linked(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY)

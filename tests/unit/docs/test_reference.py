@@ -1,0 +1,135 @@
+"""The reference pages are what scripts/generate_reference.py makes of the code, and no name is missing."""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import purser.core.names
+import purser.operator.names
+from purser.core.dialects import RESOURCES, hami, policies, selectors
+from purser.core.kubernetes.reasons import ExplainedReason
+
+ROOT = Path(__file__).parents[3]
+SOURCE = ROOT / "src/purser"
+ROOMS = ("scheduler", "agent", "operator", "kube")
+
+
+def load() -> Any:
+    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "scripts/generate_reference.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+REFERENCE = load()
+
+
+def test_the_pages_are_what_the_script_makes() -> None:
+    pages = REFERENCE.written()
+    assert len(pages) == 3
+    for path, text in pages.items():
+        assert (ROOT / path).read_text() == text, "run scripts/generate_reference.py"
+
+
+# --- reasons
+
+
+def test_every_enum_of_reasons_is_on_the_page() -> None:
+    assert {kind for kind, _, _ in REFERENCE.REASONS} == set(ExplainedReason.__subclasses__())
+
+
+def test_every_reason_is_explained_in_a_sentence() -> None:
+    reasons = [each for kind, _, _ in REFERENCE.REASONS for each in kind]
+    assert len(reasons) > 100
+    for each in reasons:
+        assert each.about
+        assert re.fullmatch(r"[A-Za-z].*\.", each.happened)
+        assert not each.remedy or re.fullmatch(r"[A-Z].*[.)]", each.remedy)
+
+
+CARRIED = {
+    "reason",
+    "refusal.reason",
+    "event.reason",
+    "now.reason",
+    "failing.reason",
+    "on_node.reason",
+    "rolling",
+    "held.why",
+}
+"""What hands on a reason that was given elsewhere."""
+PLACE = {"event": 1, "malformed": 3, "EmitEvent": 3, "node_event": None, "condition": 2, "_condition": 4, "_stopped": 2}
+"""Where the calls that tell a reason have it; `event` is a recorder's where it has a message as well."""
+BY_NAME = {"FailingNode", "OperandOnNode", "Condition"}
+
+
+def told(tree: ast.AST) -> Iterator[ast.expr]:
+    """What is given as a reason."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        yield from (each.value for each in call.keywords if each.arg == "reason" and name in {*PLACE, *BY_NAME})
+        place = PLACE.get(name)
+        if place is not None and len(call.args) > max(place, 2):
+            yield call.args[place]
+        if name == "partial" and ast.unparse(call.args[0]) == "event":
+            yield call.args[1]
+
+
+def strangers(text: str) -> list[str]:
+    """What is told in the text as a reason, and is no member of a table."""
+    members = {f"{kind.__name__}.{each.name}" for kind, _, _ in REFERENCE.REASONS for each in kind}
+    return [word for each in told(ast.parse(text)) if (word := ast.unparse(each)) not in members | CARRIED]
+
+
+def test_no_event_or_condition_has_a_reason_that_is_not_in_a_table() -> None:
+    files = {path: path.read_text() for room in ROOMS for path in (SOURCE / room).rglob("*.py")}
+    assert sum(len(list(told(ast.parse(text)))) for text in files.values()) > 50
+    found = {path: strangers(text) for path, text in files.items()}
+    assert {path: words for path, words in found.items() if words} == {}
+
+
+def test_a_literal_would_be_found() -> None:
+    assert strangers('self._events.event(about, "Granted", message)') == ["'Granted'"]
+    assert strangers('EmitEvent("Node", name, uid, f"{A}Halted", message)') == ["f'{A}Halted'"]
+    assert strangers('FailingNode(name=name, reason="Gone")') == ["'Gone'"]
+    assert strangers("self._events.event(about, SchedulerReason.GRANTED, message)") == []
+
+
+# --- metrics
+
+
+def test_every_metric_in_the_code_is_on_the_page() -> None:
+    page = REFERENCE.metrics()
+    text = "".join(path.read_text() for room in ROOMS for path in (SOURCE / room).rglob("*.py"))
+    names = set(re.findall(r'"(purser_(?:agent|scheduler|operator|device|grant|object|loop)_[a-z_]+)"', text))
+    assert len(names) > 40
+    assert {name for name in names if not re.search(rf"`{name}(_total|_info)?`", page)} == set()
+
+
+# --- annotations, labels, resources
+
+
+def test_every_annotation_label_and_resource_in_the_code_is_on_the_page() -> None:
+    listed = {row[0] for rows in REFERENCE.NAMES.values() for row in rows}
+    modules = (purser.core.names, purser.operator.names)
+    names = {
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if name.endswith(("_ANNOTATION", "_LABEL", "FINALIZER")) and isinstance(value, str)
+    }
+    assert len(names) > 40
+    others = {value for name, value in {**vars(selectors), **vars(policies)}.items() if _is_key(name, value)}
+    assert len(others) > 8
+    assert names | others | set(RESOURCES) | {hami.VGPU_NODE, hami.DEVICES_ALLOCATED} <= listed
+
+
+def _is_key(name: str, value: Any) -> bool:
+    return name.isupper() and isinstance(value, str) and "/" in value
