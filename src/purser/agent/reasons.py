@@ -10,7 +10,7 @@ class AgentReason(ExplainedReason):
         "GpuUnhealthy",
         "Node",
         "A GPU failed: the driver reported the Xid, or did not answer the call, that the message names.",
-        "Look the Xid up in NVIDIA's documentation; reset the GPU or restart the node.",
+        "Reset the GPU or restart the node, unless GpuRecovered follows.",
     )
     GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed is healthy again and takes pods."
     GPU_DISPUTED = (

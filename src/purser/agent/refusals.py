@@ -7,7 +7,8 @@ from purser.core.kubernetes.reasons import ExplainedReason
 
 
 class RefusalReason(ExplainedReason):
-    """Of the event on a pod that the agent refused, and of the metric; kubelet rejects the pod."""
+    """Of the event on a pod that the agent refused, and of the metric; kubelet rejects the pod.
+    Where no pod is known there is the metric alone."""
 
     NO_GRANT = (
         "NoGrant",
@@ -20,7 +21,7 @@ class RefusalReason(ExplainedReason):
         "AmbiguousPod",
         "Pod",
         "kubelet asks for devices for one of several pods, and nothing tells which.",
-        "Create the pod again.",
+        "Delete those of the pods that kubelet has rejected.",
     )
     MISMATCH = (
         "DevicesDifferFromGrant",
@@ -48,13 +49,13 @@ class RefusalReason(ExplainedReason):
     )
     MALFORMED = (
         "MalformedRequest",
-        "Pod",
+        "metric",
         "The device plugin got a call that no kubelet makes.",
         "Find out which process calls the plugin's socket.",
     )
     KUBELET = (
         "KubeletUnavailable",
-        "Pod",
+        "metric",
         "kubelet's PodResources API does not answer.",
         "Check kubelet, and the agent's option --pod-resources-socket.",
     )

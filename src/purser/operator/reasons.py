@@ -106,7 +106,7 @@ class OperatorReason(ExplainedReason):
     NO_DRIVER = (
         "NoDriver",
         "Node",
-        "No driver fits the node, as the message says.",
+        "No driver that the policy allows fits the node, or its operating system is unknown.",
         "Change spec.driver, or the node's operating system.",
     )
     DRIVER_VERSION_BLOCKED = (
@@ -131,8 +131,8 @@ class OperatorReason(ExplainedReason):
     MIG_UNSUPPORTED = (
         "MIGUnsupported",
         "Node",
-        "The node's label asks for a MIG layout that its GPUs do not support.",
-        "Remove the label nvidia.com/mig.config, or choose another layout.",
+        "The node's label asks for a MIG layout, and its GPUs do not support MIG, or nobody knows whether they do.",
+        "Remove the label nvidia.com/mig.config, or set nvidia.com/mig.capable=true where they do.",
     )
 
     # --- operands on nodes

@@ -86,8 +86,8 @@ class Reason(ExplainedReason):
     NO_DEVICES = (
         "NodeInsufficientDevice",
         "Node",
-        "The node has fewer GPUs than the container asks for.",
-        "Ask for fewer GPUs per container.",
+        "The node's inventory has no GPUs.",
+        "Look at the log of the node's agent.",
     )
     UNREGISTERED = (
         "node unregistered",
