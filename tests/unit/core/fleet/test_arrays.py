@@ -11,7 +11,7 @@ from tests.unit.core.placement.policies import fleets
 
 from purser.core.fleet import node_state
 from purser.core.fleet.arrays import KINDS, FleetArrays
-from purser.core.fleet.facts import CORDONED, FleetNodeFacts, GpuFacts, Take
+from purser.core.fleet.facts import ABSENT, CORDONED, FleetNodeFacts, GpuFacts, Take
 from purser.core.fleet.live import links_of, node_facts
 from purser.core.ledger import Usage
 from purser.core.model import Device, Link, NodeInventory, PcieLevel
@@ -53,7 +53,8 @@ def node_contents(fleet: FleetArrays, row: int) -> dict[str, object]:
     known["models"] = [fleet.models[number] for number in fleet.gpu_model[:count, row]]
     known["model"] = fleet.models[fleet.node_model[row]] if fleet.node_model[row] >= 0 else None
     known["kinds"] = fleet.pods_of_kind[:, row].tolist()
-    known["no more GPUs"] = not any(getattr(fleet, field)[count:, row].any() for field in PER_GPU)
+    beyond = {field: ABSENT if field == "closed" else 0 for field in PER_GPU}
+    known["no more GPUs"] = all((getattr(fleet, field)[count:, row] == value).all() for field, value in beyond.items())
     return known
 
 
