@@ -124,6 +124,16 @@ async def mend(lab, cluster):
         lab.start_agent(name)
     wanted = {name: 10 * len(node.driver.uuids) for name, node in lab.nodes.items()}
     await eventually(cluster, "every node offers all of its slots", lambda: offered(cluster, wanted))
+    # kubelet hears of a card that is back before the scheduler does.
+    await eventually(cluster, "every node reports all of its cards", lambda: reported(lab, cluster))
+
+
+async def reported(lab, cluster):
+    """Whether the inventory of each node has all of its cards."""
+    inventories = [inventory_of(node) for node in (await cluster.client.list(NODES)).items]
+    found = {each.node: {device.uuid for device in each.devices} for each in inventories if each is not None}
+    assert found == {name: set(node.driver.uuids) for name, node in lab.nodes.items()}, found
+    return True
 
 
 async def offered(cluster, wanted):
