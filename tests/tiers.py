@@ -22,7 +22,13 @@ class Tier(IntEnum):
     SOAK = 2
 
 
-TIER = Tier[os.environ.get("PURSER_TIER", "fast").upper()]
+def _chosen(name: str) -> Tier:
+    if name.upper() not in Tier.__members__:
+        raise SystemExit(f"PURSER_TIER is {name!r}: say fast, gate or soak")
+    return Tier[name.upper()]
+
+
+TIER = _chosen(os.environ.get("PURSER_TIER") or "fast")
 IS_LONG = TIER >= Tier.GATE
 """Whether more time may be taken than the fast tier has: more nodes, more kills, more seeds."""
 
