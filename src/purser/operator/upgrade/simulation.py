@@ -82,26 +82,26 @@ class UpgradeSimulation:
         self._now = fleet.now
         self._slots = policy.max_parallel_upgrades or len(fleet.node_progress)
         self._workloads = dict(fleet.workloads)
-        self._standings = {each.node.name: each for each in fleet.node_progress if _matters(each, fleet)}
-        line = [each for each in fleet.node_progress if each.node.name not in self._standings and is_due(each)]
+        self._progress = {each.node.name: each for each in fleet.node_progress if _matters(each, fleet)}
+        line = [each for each in fleet.node_progress if each.node.name not in self._progress and is_due(each)]
         self._line = sorted(line, key=lambda each: order(each, fleet), reverse=True)
         self._pods: dict[str, dict[str, PlannedPod]] = {}
         self.waves: list[list[str]] = []
 
     def fleet(self) -> UpgradeInputs:
         """How it looks now, with those who could be next."""
-        waiting = sum(self._could_begin(each) for each in self._standings.values())
+        waiting = sum(self._could_begin(each) for each in self._progress.values())
         while self._line and waiting < self._slots + LOOKAHEAD_NODES:
             following = self._line.pop()
-            self._standings[following.node.name] = following
+            self._progress[following.node.name] = following
             waiting += self._could_begin(following)
         return msgspec.structs.replace(
-            self._base, now=self._now, node_progress=tuple(self._standings.values()), workloads=self._workloads
+            self._base, now=self._now, node_progress=tuple(self._progress.values()), workloads=self._workloads
         )
 
     def whole_fleet(self) -> UpgradeInputs:
         """How it looks now, with the whole line."""
-        return msgspec.structs.replace(self.fleet(), node_progress=(*self._standings.values(), *self._line))
+        return msgspec.structs.replace(self.fleet(), node_progress=(*self._progress.values(), *self._line))
 
     def run(self) -> None:
         """Until nothing happens any more."""
@@ -120,7 +120,7 @@ class UpgradeSimulation:
     def planned_node(self, name: str, doing: str = "") -> PlannedNode:
         """What happened on a node. ``doing``: of one that was under way when the plan began."""
         before = next(each for each in self._base.node_progress if each.node.name == name)
-        after = self._standings[name].node if name in self._standings else None  # none: it is done
+        after = self._progress[name].node if name in self._progress else None  # none: it is done
         failed = after is not None and state_of(after) is State.FAILED
         left = self._blocking_pods(name) if after is not None and (failed or is_under_way(after)) else ()
         return PlannedNode(
@@ -143,27 +143,27 @@ class UpgradeSimulation:
 
     def _apply(self, fleet: UpgradeInputs, planned: PlannedChanges) -> bool:
         """Do what was decided, and what a cluster would do then. Whether anything changed."""
-        before = (dict(self._standings), dict(self._workloads))
+        before = (dict(self._progress), dict(self._workloads))
         for name, patch in planned.patches.items():
-            progress = self._standings[name]
-            self._standings[name] = msgspec.structs.replace(progress, node=patched(progress.node, patch))
+            progress = self._progress[name]
+            self._progress[name] = msgspec.structs.replace(progress, node=patched(progress.node, patch))
         for deletion in planned.deletions:
-            progress = self._standings[deletion.pod.node]
+            progress = self._progress[deletion.pod.node]
             pods = tuple(pod for pod in progress.pods if pod.uid != deletion.pod.uid)
-            self._standings[deletion.pod.node] = msgspec.structs.replace(progress, pods=pods)
+            self._progress[deletion.pod.node] = msgspec.structs.replace(progress, pods=pods)
         for eviction in planned.evictions:
             self._leaves(eviction.workload, "evicted")
-        for name, progress in list(self._standings.items()):
+        for name, progress in list(self._progress.items()):
             state = state_of(progress.node)
             if state is State.JOBS:
                 for pod in jobs(self._workloads.get(name, ()), fleet.policy.wait_for_completion.pod_selector):
                     self._leaves(pod, "waited for")
             if state in UNDER_WAY:
                 self._end_those_that_go(name)
-                self._standings[name] = _settled(progress, self._now)
-            elif name in planned.patches and not _matters(self._standings[name], fleet) and not is_due(progress):
-                del self._standings[name]  # done
-        return before != (self._standings, self._workloads)
+                self._progress[name] = _settled(progress, self._now)
+            elif name in planned.patches and not _matters(self._progress[name], fleet) and not is_due(progress):
+                del self._progress[name]  # done
+        return before != (self._progress, self._workloads)
 
     def _leaves(self, pod: NodeWorkload, how: Literal["evicted", "waited for"]) -> None:
         self._ends(pod)

@@ -1,4 +1,4 @@
-"""The states of a node's driver upgrade, and what is read off a node and its standing."""
+"""The states of a node's driver upgrade, and what is read off a node and its progress."""
 
 import math
 from enum import StrEnum
@@ -64,7 +64,7 @@ class UpgradeInputs(NodeWork, frozen=True, kw_only=True):
     held: frozenset[str] = frozenset()
     """Nodes that a MIG change is emptying or cutting: not available, whoever lifts their cordon."""
     isolated: tuple[IsolatedNode, ...] = ()
-    """Nodes that are not among the standings, because something fails on them: what they may be counts all the same."""
+    """Nodes without progress here, because something fails on them: what they may be counts all the same."""
     outdated_daemonsets: frozenset[str] = frozenset()
     """Drivers' DaemonSets that are not live as the policy says, or not seen so by their controller: what they would
     make in place of a driver that goes is the same one again, or nothing."""

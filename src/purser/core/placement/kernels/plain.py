@@ -149,10 +149,7 @@ def fragment_scores(
         by_gpu[gpu, node] = _gains(then, cpu_after[node], model[node], before[node], mix, steps)
         gpus[fit], scores[fit] = by_gpu.argmax(axis=0)[fit], by_gpu.max(axis=0)[fit]
         return scores, gpus
-    then = left.take(fit, axis=1)
-    if gpu_count:
-        chosen = np.where(takes.take(fit, axis=1), then, 1 << 40).argsort(axis=0, kind="stable")[:gpu_count]
-        np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
+    then = _smallest_taken(left, after, takes, fit, gpu_count)
     scores[fit] = _gains(then, cpu_after[fit], model[fit], before[fit], mix, steps)
     return scores, gpus
 
@@ -164,6 +161,15 @@ def different(left: Ints, after: Ints, takes: npt.NDArray[np.bool_]) -> npt.NDAr
     for place in range(len(key) - 1):
         found[place + 1 :] &= key[place + 1 :] != key[place]
     return found
+
+
+def _smallest_taken(left: Ints, after: Ints, takes: npt.NDArray[np.bool_], fit: Ints, gpu_count: int) -> Ints:
+    """What is left of these nodes' GPUs once the pod has its several, of those that take it the ones with the least."""
+    then = left.take(fit, axis=1)
+    if gpu_count:
+        chosen = np.where(takes.take(fit, axis=1), then, _NOT_LEFT).argsort(axis=0, kind="stable")[:gpu_count]
+        np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
+    return then
 
 
 def _gains(left: Ints, cpu: Ints, model: Ints, before: Floats, mix: MixTables, steps: Floats) -> Floats:
@@ -229,9 +235,6 @@ def loss_scores(
         most = by_gpu.max(axis=0)
         gpus[fit], scores[fit] = np.where(by_gpu == most, left, _NOT_LEFT).argmin(axis=0)[fit], most[fit]
         return scores, gpus
-    then = left.take(fit, axis=1)
-    if gpu_count:
-        chosen = np.where(takes.take(fit, axis=1), then, _NOT_LEFT).argsort(axis=0, kind="stable")[:gpu_count]
-        np.put_along_axis(then, chosen, np.take_along_axis(after.take(fit, axis=1), chosen, axis=0), axis=0)
+    then = _smallest_taken(left, after, takes, fit, gpu_count)
     scores[fit] = quantised(before[fit] - losses(then, cpu_after[fit], model[fit], mix, prices), steps)
     return scores, gpus

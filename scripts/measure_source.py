@@ -1,7 +1,7 @@
 """Measures how hard the source is to enter, of one checkout or of two side by side.
 
     git worktree add --detach /tmp/before 8f6b910
-    python scripts/measure_house.py /tmp/before . --seconds test:412:148 -o table
+    python scripts/measure_source.py /tmp/before . --seconds test:412:148 -o table
 
 Sizes are of src/purser without generated code. Imports are of Purser's own modules. The way of one pod is what runs for
 a request in steady state (scripts/trace_pod.py): of the process that runs this, Python and packages serve both trees.
