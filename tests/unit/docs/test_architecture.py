@@ -5,8 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src/purser"
-TREE = (ROOT / "docs/architecture.md").read_text().split("```")[1]
-DRAWN = frozenset(re.findall(r"[a-z_]+(?:/|\.py)", TREE.partition("src/purser/")[2]))
+TREE = (ROOT / "docs/architecture.md").read_text().partition("```\nsrc/purser/\n")[2].partition("```")[0]
+DRAWN = frozenset(re.findall(r"[a-z_]+(?:/|\.py)", TREE))
 
 
 def packages(folder):
