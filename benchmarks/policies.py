@@ -1,4 +1,4 @@
-"""Purser's policy beside FGD and all the others, on the published traces: what docs/policies.md says, as markdown.
+"""Purser's policy beside FGD and all the others, on the published traces: the tables of docs/policy-results.md.
 
     python benchmarks/policies.py --traces DIR [--workloads default gpuspec33 ...] [--jobs 2]
 
@@ -90,7 +90,7 @@ def replays(traces: Path, workload: str, jobs: int) -> Iterator[Run]:
 
 def purser_table(runs: dict[str, list[Run]]) -> Iterator[str]:
     """Lines of markdown. What is worse than under FGD is bold."""
-    columns = ("workload", "seed", "FGD", "told", "learnt", "failed 8-GPU pods", "B, C", "to B", "to C")
+    columns = ("workload", "seed", "FGD", "given", "learned", "failed 8-GPU pods", "B, C", "to B", "to C")
     yield f"| {' | '.join(columns)} |"
     yield "|" + "---|" * len(columns)
     for workload, found in runs.items():

@@ -69,8 +69,8 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (
         OperatorReason,
         "The operator's events and conditions",
-        "On nodes, and in the status of the ClusterPolicy ([what it tells](operator.md#status)). Where the pod of an"
-        " operand fails, kubelet's reason is told, such as `CrashLoopBackOff`.",
+        "On nodes, and in the [status of the ClusterPolicy](operator-reference.md#status). If the pod of an operand"
+        " fails, the reason is kubelet's, such as `CrashLoopBackOff`.",
     ),
     (FailureReason, "Events of all parts", "On objects that Purser goes on without."),
     (
@@ -365,7 +365,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "ClusterPolicy",
             PEOPLE,
             OPERATOR,
-            "Annotation: a [halted upgrade](operator.md#driver-upgrades) goes on.",
+            "Annotation: a [halted upgrade](driver-upgrades.md#resume-a-halted-upgrade) goes on.",
         ),
         (
             operator_names.FINALIZER,
@@ -403,7 +403,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             OPERATOR,
             "Label: digest of what the driver is loaded from.",
         ),
-        (names.ROTATE_ANNOTATION, "Secret", PEOPLE, SCHEDULER, "Annotation: [make a new signing key](security.md)."),
+        (names.ROTATE_ANNOTATION, "Secret", PEOPLE, SCHEDULER, "Annotation: [make a new signing key](keys.md#rotate)."),
     ),
 }
 

@@ -21,13 +21,14 @@ from purser.lab.driver.compile import compiled_library
 from .chart_release import ROOT, Release
 from .kubernetes import BUSYBOX_IMAGE, RealCluster, machine, releases
 
-PAGE = ROOT / "docs" / "install.md"
+PAGES = [ROOT / "docs" / name for name in ("install.md", "upgrade.md")]
 REGISTRY = "registry.test"
 
 
 def commands(heading: str) -> list[str]:
-    """The commands of the first block of a section of the page, with the registry's name put in."""
-    section = re.split(r"^#+ ", PAGE.read_text().partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    """The commands of the first block of a section of the pages, with the registry's name put in."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    section = re.split(r"^#+ ", text.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     block = section.partition("```console\n")[2].partition("```")[0]
     found = [line.removeprefix("$ ").partition("   #")[0] for line in block.splitlines() if line.startswith("$ ")]
     assert found, f"there are no commands under {heading}"
@@ -52,7 +53,7 @@ def follow(release: Release, heading: str, *options: str) -> None:
             case ["sleep", seconds]:
                 time.sleep(int(seconds))
             case _:
-                raise LookupError(f"{PAGE.name}: nobody knows how to follow: {command}")
+                raise LookupError(f"{heading}: nobody knows how to follow: {command}")
 
 
 def why_not() -> str | None:

@@ -1,4 +1,4 @@
-"""Who may do what: as docs/security.md says, and as the manifests give it."""
+"""Who may do what: as docs/rights.md says, and as the manifests give it."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from purser.operator.manifests.rbac import ACCOUNTS
 from tests.unit.deploy.test_helm_chart import render
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "rights.md"
 VALUES: tuple[dict[str, Any], ...] = ({}, {"operator": {"enabled": True}})
 
 

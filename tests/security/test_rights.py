@@ -1,4 +1,4 @@
-"""The manifests give the rights and open the ports that docs/security.md lists, and no others."""
+"""The manifests give the rights and open the ports that docs/rights.md lists, and no others."""
 
 import re
 from typing import Any

@@ -26,7 +26,7 @@ class OperatorReason(ExplainedReason):
         "UpgradeHalted",
         "ClusterPolicy",
         "Degraded: too many driver upgrades failed, and no further one starts.",
-        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/operator.md).",
+        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/driver-upgrades.md).",
     )
     WRITES_REFUSED = (
         "WritesRefused",
@@ -74,7 +74,7 @@ class OperatorReason(ExplainedReason):
         "DriverUpgradeHalted",
         "ClusterPolicy",
         "Too many driver upgrades failed, and no further one starts.",
-        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/operator.md).",
+        "Find the cause on a failed node, then set purser.dev/resume-upgrade (docs/driver-upgrades.md).",
     )
 
     # --- nodes that fail

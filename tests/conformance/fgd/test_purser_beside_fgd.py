@@ -1,6 +1,6 @@
 """On the published orders Purser's policy is better than FGD, told the mix of pods as FGD is, or learning it.
 
-Without PURSER_TIER=soak only one seed of some workloads is replayed. The table is in docs/policies.md.
+Without PURSER_TIER=soak only one seed of some workloads is replayed. The table is in docs/policy-results.md.
 """
 
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""docs/install.md against the chart and the code: values with their defaults, options, and words of grants."""
+"""The pages on installing, hardening and upgrading against the chart and the code: values, options, words of grants."""
 
 import json
 import re
@@ -16,7 +16,9 @@ from purser.options import settings_of
 from purser.scheduler.settings import SchedulerSettings
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "install.md").read_text()
+PAGE, HARDENING, UPGRADING = (
+    (ROOT / "docs" / name).read_text() for name in ("install.md", "hardening.md", "upgrade.md")
+)
 VALUES: dict[str, Any] = yaml.safe_load((ROOT / "deploy/helm/purser/values.yaml").read_text())
 
 
@@ -36,9 +38,9 @@ def test_a_value_to_decide_is_the_charts_with_its_default(name: str, default: ob
     assert found == default
 
 
-def test_every_value_that_the_page_sets_is_one_of_the_charts() -> None:
+def test_every_value_that_the_pages_set_is_one_of_the_charts() -> None:
     sections = "|".join(VALUES)
-    for name in set(re.findall(rf"`((?:{sections})\.[A-Za-z.]+)", PAGE)):
+    for name in set(re.findall(rf"`((?:{sections})\.[A-Za-z.]+)", PAGE + HARDENING)):
         found: Any = VALUES
         for part in name.split("."):
             if found == {}:  # its content is checked elsewhere
@@ -55,16 +57,16 @@ def test_paths_of_other_distributions_are_values_that_the_chart_takes() -> None:
         jsonschema.validate({"agent": dict(zip(("kubeletDir", "kubeletConfig"), paths, strict=False))}, schema)
 
 
-def test_every_option_of_the_scheduler_that_the_page_names_is_there() -> None:
+def test_every_option_of_the_scheduler_that_the_pages_name_is_there() -> None:
     known = {each.flag for each in settings_of(SchedulerSettings)}
-    named = set(re.findall(r"--(?:webhook|extender)-[a-z-]+", PAGE))
+    named = set(re.findall(r"--(?:webhook|extender)-[a-z-]+", PAGE + HARDENING))
     assert named
     assert named <= known
 
 
 def test_the_order_of_an_upgrade_names_words_that_older_agents_lack() -> None:
     """What it rests on: a report with one word that is not known counts for nothing."""
-    section = PAGE.partition("## Upgrade")[2].partition("\n## ")[0]
+    section = UPGRADING.partition("## While versions are mixed")[2].partition("\n## ")[0]
     assert all(f"`{word}`" in section for word in (Enforcement.HAMI_CORE_MEMORY, Enforcement.HAMI_CORE_ADVISORY))
     held = '{"namespace": "a", "pod": "b", "uid": "c", "why": "%s"}'
     assert read_disputes(f'{{"node": "n", "held": [{held % "stranger"}]}}', "n") is not None

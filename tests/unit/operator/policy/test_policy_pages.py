@@ -13,7 +13,8 @@ from purser.operator.policy import ClusterPolicySpec
 from purser.operator.policy.crd import schema_of
 
 ROOT = Path(__file__).parents[4]
-OPERATOR = (ROOT / "docs" / "operator.md").read_text()
+PAGES = ("operator.md", "operator-reference.md", "operator-design.md", "driver-upgrades.md")
+OPERATOR = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
 MIGRATING = (ROOT / "docs" / "migrating-from-gpu-operator.md").read_text()
 SOURCE = "".join(path.read_text() for path in (ROOT / "src" / "purser" / "operator").rglob("*.py"))
 
