@@ -15,7 +15,7 @@ from purser.kube.config import ClusterConfig
 from purser.kube.resources import NODES
 from purser.lab.cluster import Lab
 from purser.lab.nodes import UNCUT
-from purser.lab.screen import show
+from purser.lab.screen import show, surroundings
 from purser.lab.settings import LabSettings, node_choices
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.uninstall import uninstall
@@ -34,7 +34,7 @@ async def lab(quiet_logs):
 
 async def test_a_nodes_agent_runs_where_the_operators_device_plugin_does(lab):
     screen = io.StringIO()
-    show(lab, 1.0, Console(file=screen, width=200))
+    show(lab, 1.0, Console(file=screen, width=200), surroundings())
     assert "METRICS PORT" not in screen.getvalue(), "nothing runs on the nodes yet"
     assert f"of the operator on port {lab.operator_metrics_port}" in screen.getvalue()
     assert screen.getvalue().index("clusterpolicies.purser.dev --watch") < screen.getvalue().index("get gpus")

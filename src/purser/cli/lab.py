@@ -126,7 +126,7 @@ def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asynci
 
         from purser.kube.racing import until
         from purser.lab.cluster import Lab
-        from purser.lab.screen import show
+        from purser.lab.screen import show, surroundings
 
         start = time.monotonic()
         async with Lab(settings, progress.doing) as running:
@@ -135,7 +135,7 @@ def _showing(settings: "LabSettings", progress: "Progress") -> "Callable[[asynci
             if not stop.is_set():
                 # In a file or a pipe nothing is gained by cutting lines.
                 console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-                show(running, time.monotonic() - start, console)
+                show(running, time.monotonic() - start, console, surroundings())
                 await stop.wait()
 
     return main

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -19,18 +20,37 @@ _KINDS = {
     DriverKind.PYTHON: "in Python, for no C compiler is at hand",
 }
 
-_EXAMPLE = Path("examples/share.yaml")
-"""In a checkout; a wheel has no examples."""
-
-_POLICY = Path("examples/clusterpolicy.yaml")
-"""Likewise; for a lab with the operator."""
+_EXAMPLE, _POLICY = "share.yaml", "clusterpolicy.yaml"
+"""What is applied first, and first where the operator runs."""
 
 _NAME = "gpus"
 _ANY_POLICY = f'{{"apiVersion": "{GROUP}/{VERSION}", "kind": "{KIND}", "metadata": {{"name": "{_NAME}"}}}}'
 _POLICIES = f"{PLURAL}.{GROUP}"
 
 
-def show(lab: Lab, seconds: float, console: Console) -> None:
+@dataclass(frozen=True)
+class Surroundings:
+    """What another terminal on this machine has for the commands that the screen proposes."""
+
+    purser: str
+    """How it calls Purser's command."""
+    examples: Path | None
+    """The examples of a checkout; a wheel has none."""
+    kubectl: bool
+
+
+def surroundings() -> Surroundings:
+    """Of this process."""
+    here = str(Path(sys.executable).with_name("purser"))
+    examples = Path("examples").absolute()
+    return Surroundings(
+        purser="purser" if shutil.which("purser") == here else here,  # `make lab` puts nothing on anybody's PATH
+        examples=examples if (examples / _EXAMPLE).exists() else None,
+        kubectl=shutil.which("kubectl") is not None,
+    )
+
+
+def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> None:
     """Print the screen for a lab that is ready."""
     kinds = sorted({_KINDS[node.driver.kind] for node in lab.nodes.values()})
     nodes = f"{len(lab.nodes)} node{'' if len(lab.nodes) == 1 else 's'}"
@@ -43,25 +63,29 @@ def show(lab: Lab, seconds: float, console: Console) -> None:
     _print(console, "In another terminal:")
     _print(console, f"  export KUBECONFIG={lab.kubeconfig}")
     if lab.settings.operator:
-        _print(console, *_first_with_operator())
-    if _EXAMPLE.exists():
-        _print(console, f"  kubectl apply -f {_EXAMPLE.absolute()}")
-    _print(console, f"  {_purser()} get gpus")
+        _print(console, *_first_with_operator(around))
+    if around.examples:
+        _print(console, f"  kubectl apply -f {around.examples / _EXAMPLE}")
+    _print(console, f"  {around.purser} get gpus")
     if lab.settings.operator:
         _print(
-            console, f"  {_purser()} operator uninstall --dry-run   # all that would go, and what that waits for", ""
+            console,
+            f"  {around.purser} operator uninstall --dry-run   # all that would go, and what that waits for",
+            "",
         )
     else:
         _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
-    if shutil.which("kubectl") is None:
+    if not around.kubectl:
         _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
     _print(console, "Ctrl-C ends the lab and removes it.")
 
 
-def _first_with_operator() -> list[str]:
+def _first_with_operator(around: Surroundings) -> list[str]:
     """Agents, and with them GPUs, come with a policy only."""
     apply = (
-        f"kubectl apply -f {_POLICY.absolute()}" if _POLICY.exists() else f"echo '{_ANY_POLICY}' | kubectl apply -f -"
+        f"kubectl apply -f {around.examples / _POLICY}"
+        if around.examples
+        else f"echo '{_ANY_POLICY}' | kubectl apply -f -"
     )
     upgrade = '{"spec": {"driver": {"version": "590.10"}}}'
     return [
@@ -70,12 +94,6 @@ def _first_with_operator() -> list[str]:
         f"  kubectl patch {_POLICIES} {_NAME} --type merge --patch '{upgrade}'   # a driver upgrade, node by node",
         f"  kubectl describe {_POLICIES} {_NAME}   # how far it is, and what was done when",
     ]
-
-
-def _purser() -> str:
-    """How another terminal calls this command: `make lab` puts nothing on anybody's PATH."""
-    here = str(Path(sys.executable).with_name("purser"))
-    return "purser" if shutil.which("purser") == here else here
 
 
 def _control_plane(lab: Lab) -> list[str]:

@@ -1,0 +1,36 @@
+"""The pictures in docs/pictures are what scripts draw of the code, and pages show them."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("script", ["draw_lab"])
+def test_a_picture_is_what_the_script_draws(script: str) -> None:
+    module = load(script)
+    assert (ROOT / module.PICTURE).read_text() == module.drawn(), f"run scripts/{script}.py"
+
+
+def test_every_picture_is_on_a_page_and_loads_nothing() -> None:
+    shown = {
+        name
+        for page in ROOT.glob("docs/*.md")
+        for name in re.findall(r"!\[[^]]+\]\(pictures/(.+?)\)", page.read_text())
+    }
+    pictures = sorted(ROOT.glob("docs/pictures/*.svg"))
+    assert shown == {path.name for path in pictures}
+    assert [path.name for path in pictures if re.search(r"url\([^#]|(href|src)=.https?:", path.read_text())] == []
