@@ -29,7 +29,7 @@ from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import Evaluator, Policy, kernels, rank
+from purser.core.placement import Evaluator, PolicySettings, kernels, rank
 from purser.core.placement.warmup import warm_up
 from purser.kube import Client, ClusterConfig, EventRecorder
 from purser.scheduler.arrivals import Arrivals
@@ -209,7 +209,7 @@ async def run(nodes: int, pods: int) -> None:
                 client,
                 NoKeys(),  # type: ignore[arg-type]
                 with_history(),
-                Policy(),
+                PolicySettings(),
                 SchedulerMetrics(),
                 EventRecorder(client, "bench", "bench"),
             )

@@ -57,9 +57,9 @@ from purser.core.placement import kernels
 from purser.core.placement.mix import LearnedMix, Mix
 from purser.core.placement.place import DeviceAssignment, decide
 from purser.core.placement.policies import Setting, policy
-from purser.core.placement.policy import Policy
 from purser.core.placement.shape import PodShape, shape_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place
+from purser.core.policy_settings import PolicySettings
 from purser.simulator import demo
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import draw_order, read_order
@@ -88,7 +88,7 @@ ARRIVED_BEFORE = 8_000
 UNSEEN_EVERY = 40
 LOOPED = 1_000
 """Nodes for the loop in Python."""
-BINPACK = Policy(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
+BINPACK = PolicySettings(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
 
 
 VARIABLE = "PURSER_KERNELS"

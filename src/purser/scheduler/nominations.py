@@ -18,7 +18,7 @@ from purser.core.fleet import Fleet
 from purser.core.ledger import UNUSED, Usage, pod_usage
 from purser.core.model import PodRequest
 from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import Placement, Policy, place, to_grant
+from purser.core.placement import Placement, PolicySettings, place, to_grant
 from purser.kube.clock import Clock
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -124,7 +124,7 @@ class Nominations:
         """Whether a pod was asked to go, be it stuck."""
         return uid in self._leaving
 
-    def held(self, node: str, request: PodRequest, policy: Policy) -> Mapping[str, Usage]:
+    def held(self, node: str, request: PodRequest, policy: PolicySettings) -> Mapping[str, Usage]:
         """What is kept of a node's devices, by uuid, for nominated pods that this one has to yield to.
 
         They are placed on the node as it will be once everybody has left it who is leaving it; one that does not even

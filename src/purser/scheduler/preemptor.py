@@ -18,7 +18,7 @@ from purser.adapters.pods import ref_of_request
 from purser.core.dialects import DialectError
 from purser.core.grant.quota import Room
 from purser.core.model import PodRequest
-from purser.core.placement import Policy, Refusal
+from purser.core.placement import PolicySettings, Refusal
 from purser.core.placement.preemption import Occupant, Victims
 from purser.core.recent import Recent
 from purser.kube import Client, Clock, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
@@ -65,7 +65,7 @@ class Preemptor:
         self,
         cache: ClusterCache,
         client: Client,
-        policy: Policy,
+        policy: PolicySettings,
         budgets: Budgets,
         events: EventRecorder,
         clock: Clock,

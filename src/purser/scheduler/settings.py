@@ -6,7 +6,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
-from purser.core.placement.policy import Policy
+from purser.core.policy_settings import PolicySettings
 from purser.core.policy_words import canonical_node_policy, gpu_policies
 from purser.options import METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
 
@@ -209,7 +209,7 @@ class SchedulerSettings:
     scheduler_name: str = SCHEDULER_NAME
     """The kube-scheduler profile that asks this extender."""
     server: Annotated[ServerSettings, Group()] = field(default_factory=ServerSettings)
-    policy: Annotated[Policy, Group(parts=POLICY_OPTIONS)] = field(default_factory=Policy)
+    policy: Annotated[PolicySettings, Group(parts=POLICY_OPTIONS)] = field(default_factory=PolicySettings)
     """Where pods say nothing themselves."""
     follow_lease: Annotated[
         LeaseTarget | None,

@@ -8,7 +8,7 @@ import msgspec
 from purser.core.grant.quota import UNLIMITED, Room
 from purser.core.kubernetes.times import parsed
 from purser.core.model import PodRequest
-from purser.core.placement import Placement, Policy, Refusal, place
+from purser.core.placement import Placement, PolicySettings, Refusal, place
 from purser.core.placement.preemption import DisruptionRule, Occupant, Victims, cheapest, least
 from purser.kube.objects import Pod
 from purser.scheduler.cache import ClusterCache
@@ -38,7 +38,7 @@ class VictimSearch:
     def __init__(
         self,
         cache: ClusterCache,
-        policy: Policy,
+        policy: PolicySettings,
         rules: Callable[[], Sequence[DisruptionRule]],
         is_early: Callable[[str], bool],
     ) -> None:

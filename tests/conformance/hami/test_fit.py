@@ -17,9 +17,9 @@ from purser.core.model import (
     NodeInventory,
     PodRequest,
 )
-from purser.core.placement import Placement, Policy, Refusal, place
+from purser.core.placement import Placement, PolicySettings, Refusal, place
 
-SPREAD = Policy(gpu=(GpuPolicy.SPREAD,))
+SPREAD = PolicySettings(gpu=(GpuPolicy.SPREAD,))
 """HAMi's default, which its tables assume; Purser's own is binpack."""
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 import aiohttp
 
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
-from purser.core.placement.policy import Authority, Policy
+from purser.core.policy_settings import Authority, PolicySettings
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
 from purser.kube.informer import Informer
@@ -94,7 +94,7 @@ async def cluster(
         session = await stack.enter_async_context(aiohttp.ClientSession())
         caches, port = _listen_in(stack), asyncio.get_running_loop().create_future()
         spawn = (await stack.enter_async_context(_tasks())).create_task
-        settings = _settings(Policy(node, gpu, Authority.EXCLUSIVE))
+        settings = _settings(PolicySettings(node, gpu, Authority.EXCLUSIVE))
         spawn(
             purser_scheduler.run(
                 settings,
@@ -127,7 +127,7 @@ async def _bring_webhooks(client: Client, webhook: WebhookSettings, addresses: A
     await client.apply(VALIDATING_WEBHOOKS, validating_configuration(webhook, target), force=True)
 
 
-def _settings(policy: Policy) -> SchedulerSettings:
+def _settings(policy: PolicySettings) -> SchedulerSettings:
     server = ServerSettings(_LOCALHOST, 0, extender_port=0, metrics_address=_LOCALHOST, metrics_port=0)
     webhook = WebhookSettings(target=UrlTarget(_LOCALHOST), scheduler_user=_SCHEDULER_USER)
     return SchedulerSettings(policy=policy, server=server, webhook=webhook)

@@ -22,7 +22,7 @@ from purser.core.model import (
     NodePolicy,
 )
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, SCHEDULER_NAME
-from purser.core.placement import Policy
+from purser.core.placement import PolicySettings
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
@@ -38,7 +38,7 @@ from purser.scheduler.quotas import RESOURCE_QUOTAS
 
 PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
-BINPACK = Policy(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
+BINPACK = PolicySettings(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
 
 
 class Clock(SystemClock):
@@ -55,7 +55,12 @@ class World:
     """One scheduler replica and the cluster around it."""
 
     def __init__(
-        self, api: ApiServer, client: Client, keys: GrantKeys, may_bind: Callable[[], bool], policy: Policy = BINPACK
+        self,
+        api: ApiServer,
+        client: Client,
+        keys: GrantKeys,
+        may_bind: Callable[[], bool],
+        policy: PolicySettings = BINPACK,
     ) -> None:
         self.api, self.client, self.keys = api, client, keys
         self.metrics, self.clock = SchedulerMetrics(), Clock()
@@ -168,7 +173,7 @@ async def replica(
     api: ApiServer,
     client_class: type[Client] = Client,
     may_bind: Callable[[], bool] = lambda: True,
-    policy: Policy = BINPACK,
+    policy: PolicySettings = BINPACK,
 ) -> AsyncIterator[World]:
     """A scheduler process, from start to its sudden end."""
     async with _client(api, client_class) as client:

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from purser.core.model import GpuPolicy, NodePolicy
-from purser.core.placement import Authority, Policy
+from purser.core.placement import Authority, PolicySettings
 from purser.kube.resources import NODES
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.extender import KubeExtender
@@ -17,7 +17,7 @@ NODE, GPU = "purser.dev/node-policy", "purser.dev/gpu-policy"
 
 
 @contextlib.asynccontextmanager
-async def world_under(policy: Policy):
+async def world_under(policy: PolicySettings):
     async with server() as api, replica(api) as world:
         arrivals = Arrivals("purser-scheduler")
         arrivals.attach(world.pods)
@@ -35,7 +35,7 @@ async def best_of(world: World, pod, *names: str) -> set[str]:
 
 
 async def test_the_default_packs_shares_and_says_why_in_an_event():
-    async with world_under(Policy()) as world:
+    async with world_under(PolicySettings()) as world:
         for name in ("a", "b"):
             await world.add_node(name, cards=2)
         assert await world.bind(await world.add_pod("first", 2000), "b") == ""
@@ -62,7 +62,7 @@ async def test_the_default_packs_shares_and_says_why_in_an_event():
     ],
 )
 async def test_a_pod_names_its_own_policy_for_nodes(words: str, best: set[str]):
-    async with world_under(Policy()) as world:
+    async with world_under(PolicySettings()) as world:
         await world.add_node("idle", cards=1)
         await world.add_node("used", cards=1)
         assert await world.bind(await world.add_pod("before", 4000), "used") == ""
@@ -73,7 +73,7 @@ async def test_a_pod_names_its_own_policy_for_nodes(words: str, best: set[str]):
     ("words", "card"), [("binpack", "n-0"), ("spread", "n-1"), ("best-fit", "n-0"), ("mutex,best-fit", "n-1")]
 )
 async def test_a_pod_names_its_own_policy_for_cards(words: str, card: str):
-    async with world_under(Policy()) as world:
+    async with world_under(PolicySettings()) as world:
         await world.add_node("n", cards=2)
         first = await world.add_pod("first", 2000, annotations={"nvidia.com/use-gpuuuid": "n-0"})
         assert await world.bind(first, "n") == ""
@@ -84,7 +84,7 @@ async def test_a_pod_names_its_own_policy_for_cards(words: str, card: str):
 
 async def test_a_node_that_seems_to_lack_cpu_comes_last_and_is_not_refused():
     """kube-scheduler has filtered by CPU, and knows of pods that have gone before any watch tells."""
-    policy = Policy(NodePolicy.BEST_FIT, (GpuPolicy.BEST_FIT,), Authority.SHARED)
+    policy = PolicySettings(NodePolicy.BEST_FIT, (GpuPolicy.BEST_FIT,), Authority.SHARED)
     async with world_under(policy) as world:
         for name, cpu in (("small", "1"), ("large", "64")):
             await world.add_node(name)
@@ -101,7 +101,7 @@ async def test_a_node_that_seems_to_lack_cpu_comes_last_and_is_not_refused():
 
 
 async def test_every_stage_of_an_answer_is_measured():
-    async with world_under(Policy()) as world:
+    async with world_under(PolicySettings()) as world:
         await world.add_node("n")
         await best_of(world, await world.add_pod("p"), "n")
         exposition = world.metrics.exposition().decode()

@@ -7,7 +7,7 @@ from types import FrameType
 from unittest.mock import patch
 
 import purser
-from purser.core.placement import Policy, kernels
+from purser.core.placement import PolicySettings, kernels
 from purser.core.placement.kernels import plain
 from purser.scheduler.extender_api import ExtenderArgs
 
@@ -37,7 +37,7 @@ async def test_a_filter_comes_past_few_files_and_all_of_them_are_listed_in_its_o
                 seen.append(name)
 
     with patch.object(kernels, "used", plain):
-        async with server() as api, replica(api, policy=Policy()) as world:
+        async with server() as api, replica(api, policy=PolicySettings()) as world:
             world.arrivals.attach(world.pods)
             for name in "abc":
                 await world.add_node(name, cards=8)

@@ -4,8 +4,8 @@ What a pod comes past, in this order. All nodes at once, on the fleet as arrays,
 begins at `table`: `evaluate` (a pod on many nodes), `shape` (its size, and what that finds of the fleet), `verdicts`
 (which nodes it fits, and why not the others), `kernels.rule` (whether a GPU takes a container: the one rule), `table`
 (scores by shape, renewed where rows changed), `policies` (which node and GPUs are best), `kernels` (their loops, in
-numpy and in numba), `policy` (the operator's choices, and the scores that kube-scheduler is told), `reasons` and
-`explain` (why none fits). `mix` and `fragments`: what pods are typical, and what is of no use to them.
+numpy and in numba), `ranking` (the scores that kube-scheduler is told), `reasons` and `explain` (why none fits).
+`mix` and `fragments`: what pods are typical, and what is of no use to them.
 
 One node, for bind, and where arrays do not tell enough: `place` (the same rule of each device, the choice, the grant),
 `order` and `preference` (which device is preferred), `choice` (which set is taken), `kubelet` (a choice that the node's
@@ -20,8 +20,9 @@ follows from them, but for the mix, which is learnt from arrivals.
 from purser.core.placement.evaluate import Evaluator
 from purser.core.placement.explain import explain
 from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of, to_grant
-from purser.core.placement.policy import MAX_SCORE, Authority, Evaluation, Policy, best, foremost, rank
+from purser.core.placement.ranking import MAX_SCORE, Evaluation, best, foremost, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
+from purser.core.policy_settings import Authority, PolicySettings
 
 __all__ = [
     "MAX_SCORE",
@@ -32,7 +33,7 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "Placement",
-    "Policy",
+    "PolicySettings",
     "Reason",
     "Refusal",
     "best",

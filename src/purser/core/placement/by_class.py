@@ -12,8 +12,8 @@ from purser.core.grant.quota import Room
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.model import PodRequest
 from purser.core.placement.place import DeviceAssignment
-from purser.core.placement.policy import Policy
 from purser.core.placement.reasons import Refusal
+from purser.core.policy_settings import PolicySettings
 from purser.core.recent import recall
 
 Verdict = DeviceAssignment | Refusal
@@ -47,7 +47,7 @@ class VerdictCache:
         return verdicts
 
 
-def asked_shape(fleet: Fleet, request: PodRequest, policy: Policy, left: Room) -> object:
+def asked_shape(fleet: Fleet, request: PodRequest, policy: PolicySettings, left: Room) -> object:
     """All that a verdict depends on beside the node's state."""
     shape = (request.containers, policy.gpu_policy(request), request.weights, left)
     if not fleet.has_kubelets:

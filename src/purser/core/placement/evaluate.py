@@ -27,12 +27,13 @@ from purser.core.placement.place import Placement, decide, place
 from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
-from purser.core.placement.policy import DEFAULT_POLICY, Evaluation, Policy
 from purser.core.placement.preference import ArrayPreference
+from purser.core.placement.ranking import Evaluation
 from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
 from purser.core.placement.verdicts import Quota, VerdictKey, Verdicts
+from purser.core.policy_settings import DEFAULT_POLICIES, PolicySettings
 from purser.core.policy_words import ARRAY_WORDS
 from purser.core.recent import recall
 
@@ -65,7 +66,7 @@ class _Question:
 class Evaluator:
     """Judges pods on one fleet. What was computed is kept, and renewed where the fleet changed."""
 
-    def __init__(self, fleet: Fleet, policy: Policy = DEFAULT_POLICY, mix: MixSource | None = None) -> None:
+    def __init__(self, fleet: Fleet, policy: PolicySettings = DEFAULT_POLICIES, mix: MixSource | None = None) -> None:
         self.policy = policy
         self._fleet = fleet
         self._live = LiveArrays(fleet)

@@ -38,9 +38,9 @@ from purser.core.placement.kernels import rule
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
 from purser.core.placement.order import Candidate, device_score, memory_needed_mib, numa_nodes, order_key
-from purser.core.placement.policy import DEFAULT_POLICY, Policy
 from purser.core.placement.reasons import Reason, Refusal, dispute_detail
 from purser.core.placement.shape import PodShape, container_shape
+from purser.core.policy_settings import DEFAULT_POLICIES, PolicySettings
 
 Positions = tuple[int, ...]
 
@@ -71,7 +71,7 @@ class Preference(Protocol):
 def place(
     node: NodeState,
     request: PodRequest,
-    policy: Policy = DEFAULT_POLICY,
+    policy: PolicySettings = DEFAULT_POLICIES,
     left: Room = UNLIMITED,
     preference: Preference | None = None,
 ) -> Placement | Refusal:
@@ -105,7 +105,11 @@ def _part(part: ContainerGrant, hold: LibraryHold, inventory: NodeInventory) -> 
 
 
 def decide(
-    node: NodeState, request: PodRequest, policy: Policy, left: Room = UNLIMITED, preference: Preference | None = None
+    node: NodeState,
+    request: PodRequest,
+    policy: PolicySettings,
+    left: Room = UNLIMITED,
+    preference: Preference | None = None,
 ) -> DeviceAssignment | Refusal:
     """The verdict on a node's state; a refusal also tells whether an empty node would have taken the pod."""
     verdict = _decide(node, request, policy, left, preference)
@@ -122,7 +126,7 @@ def _is_used(node: NodeState) -> bool:
 
 
 def _decide(
-    node: NodeState, request: PodRequest, policy: Policy, left: Room, preference: Preference | None
+    node: NodeState, request: PodRequest, policy: PolicySettings, left: Room, preference: Preference | None
 ) -> DeviceAssignment | Refusal:
     def choose(narrowed: PodRequest) -> DeviceAssignment | Refusal:
         return _choose(node, narrowed, policy, left, preference)
@@ -146,7 +150,7 @@ def _uuids(part: ContainerGrant) -> tuple[str, ...]:
 
 
 def _choose(
-    node: NodeState, request: PodRequest, policy: Policy, left: Room, preference: Preference | None
+    node: NodeState, request: PodRequest, policy: PolicySettings, left: Room, preference: Preference | None
 ) -> DeviceAssignment | Refusal:
     if not node.devices:
         return Refusal(((Reason.NO_DEVICES, 1),), container=request.containers[0].name if request.containers else "")

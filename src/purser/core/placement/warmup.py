@@ -16,7 +16,7 @@ from purser.core.model import (
 )
 from purser.core.placement.evaluate import Evaluator
 from purser.core.placement.mix import LearnedMix
-from purser.core.placement.policy import Policy
+from purser.core.policy_settings import PolicySettings
 
 _COMPILED = ((NodePolicy.PURSER, GpuPolicy.PURSER), (NodePolicy.FRAGMENTATION, GpuPolicy.FRAGMENTATION))
 """The policies that have kernels of their own; pods may name either."""
@@ -27,7 +27,7 @@ def warm_up() -> None:
     fleet = Fleet()
     fleet.set_inventory(NodeInventory("node", tuple(Device(f"GPU-{i}", i, "T4", 16384, slots=10) for i in range(2))))
     for node, gpu in _COMPILED:
-        evaluator = Evaluator(fleet, Policy(node, (gpu,)), LearnedMix())
+        evaluator = Evaluator(fleet, PolicySettings(node, (gpu,)), LearnedMix())
         for count, percent in ((1, 50), (2, 100)):
             devices = DeviceRequest(count, memory_percent=percent)
             request = PodRequest("", "", "", (ContainerRequest("", ContainerKind.APP, devices),))

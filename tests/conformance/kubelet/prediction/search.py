@@ -11,7 +11,7 @@ from purser.core.kubelet.state import KubeletState
 from purser.core.model import ContainerGrant, ContainerRequest, DeviceShare, Grant, PodRequest
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, place, to_grant
-from purser.core.placement.policy import Policy
+from purser.core.policy_settings import PolicySettings
 
 from .agent import Coming, admitted, taken_in
 from .node import LiveNode
@@ -32,7 +32,7 @@ def keeps_all_promises(live: LiveNode, order: Sequence[Coming], new: Coming) -> 
     return taken_in(live.node, live.truth, others, active)[1] <= taken
 
 
-def any_grant(live: LiveNode, request: PodRequest, policy: Policy) -> Grant | None:
+def any_grant(live: LiveNode, request: PodRequest, policy: PolicySettings) -> Grant | None:
     """A grant of cards that have room, with which kubelet takes the pod whatever the order; None when there is none.
 
     Cards are chosen container by container. A beginning with which kubelet does not get past its last container is
@@ -86,7 +86,7 @@ def _grant(request: PodRequest, parts: Parts) -> Grant:
     return Grant(request.uid, request.namespace, request.name, "n", containers)
 
 
-def _sound(live: LiveNode, request: PodRequest, policy: Policy, parts: Parts) -> Grant | None:
+def _sound(live: LiveNode, request: PodRequest, policy: PolicySettings, parts: Parts) -> Grant | None:
     """The grant, if the cards have room and the order does not matter."""
     exact = tuple(_exactly(container, uuids) for container, uuids in zip(request.containers, parts, strict=True))
     narrowed = msgspec.structs.replace(request, containers=exact)

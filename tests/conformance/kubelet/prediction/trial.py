@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from purser.core.model import GpuPolicy, PodRequest
 from purser.core.placement import Placement, Reason, Refusal, place, to_grant
-from purser.core.placement.policy import Policy
+from purser.core.policy_settings import PolicySettings
 
 from .agent import Coming
 from .matrix import Enforced, Predicted
@@ -24,11 +24,11 @@ MOST_ORDERED = 2
 """Pods on their way among which all orders are tried."""
 
 _POLICIES = (
-    Policy(),
-    Policy(gpu=(GpuPolicy.BINPACK,)),
-    Policy(gpu=(GpuPolicy.SPREAD,)),
-    Policy(gpu=(GpuPolicy.NUMA,)),
-    Policy(gpu=(GpuPolicy.TOPOLOGY_AWARE,)),
+    PolicySettings(),
+    PolicySettings(gpu=(GpuPolicy.BINPACK,)),
+    PolicySettings(gpu=(GpuPolicy.SPREAD,)),
+    PolicySettings(gpu=(GpuPolicy.NUMA,)),
+    PolicySettings(gpu=(GpuPolicy.TOPOLOGY_AWARE,)),
 )
 
 Cell = tuple[Predicted, Enforced]

@@ -32,7 +32,7 @@ from purser.core.ledger import Ledger
 from purser.core.model import ContainerGrant, ContainerKind, DeviceShare, Grant
 from purser.core.names import GPU_RESOURCE
 from purser.core.placement import Placement, decide, place
-from purser.core.placement.policy import DEFAULT_POLICY
+from purser.core.policy_settings import DEFAULT_POLICIES
 
 # Who is on the way
 
@@ -292,7 +292,7 @@ def test_nodes_with_equal_keys_get_equal_verdicts_whatever_they_are_called(seed)
             request = requesting_pod(rng, live.next_uid(), live.wishes)
             twin = renamed(live, live.fleet).node(NODE)
             assert twin.kubelet.key(_positions(twin)) == live.known.kubelet.key(_positions(live.known))
-            mine, theirs = decide(live.known, request, DEFAULT_POLICY), decide(twin, request, DEFAULT_POLICY)
+            mine, theirs = decide(live.known, request, DEFAULT_POLICIES), decide(twin, request, DEFAULT_POLICIES)
             assert mine == theirs
             alike += 1
             verdict = place(live.known, request)

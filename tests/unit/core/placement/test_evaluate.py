@@ -19,14 +19,24 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import Authority, Evaluation, Evaluator, Placement, Policy, Reason, best, foremost, rank
+from purser.core.placement import (
+    Authority,
+    Evaluation,
+    Evaluator,
+    Placement,
+    PolicySettings,
+    Reason,
+    best,
+    foremost,
+    rank,
+)
 from purser.core.placement.mix import Mix
 from purser.core.placement.shape import lead_shape
 
 evaluate_module = importlib.import_module("purser.core.placement.evaluate")
 arrays_module = importlib.import_module("purser.core.fleet.arrays")
 
-BINPACK = Policy(NodePolicy.BINPACK)
+BINPACK = PolicySettings(NodePolicy.BINPACK)
 
 
 def fleet(nodes: int, cards: int = 2, memory: int = 8192) -> Fleet:
@@ -47,11 +57,11 @@ def pod(memory: int = 1024, count: int = 1, **more: object) -> PodRequest:
     return PodRequest("u", "ns", "p", (ContainerRequest("c", ContainerKind.APP, request),))
 
 
-def evaluate(state: Fleet, request: PodRequest, names: list[str], policy: Policy = BINPACK) -> Evaluation:
+def evaluate(state: Fleet, request: PodRequest, names: list[str], policy: PolicySettings = BINPACK) -> Evaluation:
     return Evaluator(state, policy).evaluate(request, names)
 
 
-def ranks(evaluation: Evaluation, policy: Policy) -> dict[str, int]:
+def ranks(evaluation: Evaluation, policy: PolicySettings) -> dict[str, int]:
     return dict(zip(evaluation.fits, rank(evaluation, policy), strict=True))
 
 
@@ -208,11 +218,11 @@ def test_a_model_that_takes_the_number_of_one_that_is_gone_is_told_from_it(monke
     monkeypatch.setattr(arrays_module, "MANY_MODELS", 1)
     state, request = fleet(2), pod(1024)
     mix = Mix.of({lead_shape(request): 3.0, lead_shape(pod(1500)): 1.0})
-    evaluator = Evaluator(state, Policy(), mix)
+    evaluator = Evaluator(state, PolicySettings(), mix)
     for model, memory in (("T4", 2048), ("A100", 4096), ("T4", 2048)):
         state.set_inventory(NodeInventory("n1", (Device("n1-0", 0, model, memory, slots=4),)))
         found = evaluator.evaluate(request, state.names()).scores
-        anew = Evaluator(state, Policy(), mix).evaluate(request, state.names()).scores
+        anew = Evaluator(state, PolicySettings(), mix).evaluate(request, state.names()).scores
         assert found.tolist() == anew.tolist()
 
 
@@ -241,20 +251,20 @@ def three_levels() -> Fleet:
     ],
 )
 def test_shared_authority_lays_ranks_over_the_whole_range(node_policy: NodePolicy, expected: dict[str, int]) -> None:
-    policy = Policy(node_policy)
+    policy = PolicySettings(node_policy)
     assert ranks(evaluate(three_levels(), pod(), ["n0", "n1", "n2", "n3"], policy), policy) == expected
 
 
 @pytest.mark.parametrize("node_policy", NodePolicy)
 def test_every_policy_ranks_live_nodes(node_policy: NodePolicy) -> None:
-    state, policy = three_levels(), Policy(node_policy)
+    state, policy = three_levels(), PolicySettings(node_policy)
     found = ranks(evaluate(state, pod(), state.names(), policy), policy)
     assert found.keys() == set(state.names())
     assert max(found.values()) == 10
 
 
 def test_exclusive_authority_scores_only_the_best_first_by_name() -> None:
-    policy = Policy(NodePolicy.BINPACK, authority=Authority.EXCLUSIVE)
+    policy = PolicySettings(NodePolicy.BINPACK, authority=Authority.EXCLUSIVE)
     evaluation = evaluate(three_levels(), pod(), ["n3", "n2", "n1", "n0"], policy)
     assert ranks(evaluation, policy) == {"n3": 0, "n2": 10, "n1": 0, "n0": 0}
     assert best(evaluation) == "n2"
@@ -276,7 +286,7 @@ def test_nothing_fits_nothing_is_ranked() -> None:
 
 
 def test_the_default_policy_says_in_a_sentence_why_it_chose() -> None:
-    evaluator = Evaluator(fleet(2), Policy())
+    evaluator = Evaluator(fleet(2), PolicySettings())
     placement = evaluator.place("n1", pod())
     assert isinstance(placement, Placement)
     assert evaluator.why(pod(), placement) == "tightest fit, as no other pods are known yet"

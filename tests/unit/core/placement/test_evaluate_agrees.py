@@ -21,7 +21,7 @@ from purser.core.model import (
     NodePolicy,
     PodRequest,
 )
-from purser.core.placement import DeviceAssignment, Evaluator, Placement, Policy, Refusal, decide, explain
+from purser.core.placement import DeviceAssignment, Evaluator, Placement, PolicySettings, Refusal, decide, explain
 
 NAMES = [f"n{number}" for number in range(5)]
 UUIDS = [f"{name}-{index}" for name in NAMES for index in range(4)]
@@ -96,7 +96,7 @@ def fleet_state():  # type: ignore[no-untyped-def]
 @examples(100)
 @given(data=st.data())
 def test_all_at_once_is_as_one_by_one(data: st.DataObject) -> None:
-    fleet, policy = Fleet(), Policy(data.draw(st.sampled_from([NodePolicy.BINPACK, NodePolicy.PURSER])))
+    fleet, policy = Fleet(), PolicySettings(data.draw(st.sampled_from([NodePolicy.BINPACK, NodePolicy.PURSER])))
     evaluator = Evaluator(fleet, policy)
     for _ in range(data.draw(st.integers(1, 4))):  # what is kept from the step before must not show
         for name in data.draw(st.lists(st.sampled_from(NAMES), unique=True)):

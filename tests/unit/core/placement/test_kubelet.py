@@ -42,11 +42,11 @@ from purser.core.placement import (
 )
 from purser.core.placement.kubelet import MAX_TRIES, find_admitted
 from purser.core.placement.kubelet_prediction import predict
-from purser.core.placement.policy import Policy
+from purser.core.policy_settings import PolicySettings
 
 GIB = 1 << 30
 CPUS_PER_NUMA = 32
-SPREAD = Policy(gpu=(GpuPolicy.SPREAD,))
+SPREAD = PolicySettings(gpu=(GpuPolicy.SPREAD,))
 
 
 def machine(numa_nodes: int) -> Machine:
@@ -256,7 +256,7 @@ def test_scope_pod_aligns_all_containers_at_once():
     both = msgspec.structs.replace(one, containers=(*one.containers, second), kubelet_pod=seen)
     assert "TopologyAffinityError" in refusal(fleet, both).message
     by_container = fleet_of(config(TopologyPolicy.SINGLE_NUMA_NODE))
-    assert isinstance(decide(by_container.node("n"), both, Policy(), left=_unlimited()), DeviceAssignment)
+    assert isinstance(decide(by_container.node("n"), both, PolicySettings(), left=_unlimited()), DeviceAssignment)
 
 
 def _unlimited():

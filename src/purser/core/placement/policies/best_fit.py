@@ -15,7 +15,7 @@ class BestFitNodes:
     epoch = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         cpu = (view.cpu_free_milli - view.shape.cpu_milli) / MOST_CPU_MILLI
         gpu = (view.idle - view.demand) / MOST_GPU_MILLI
         found: Floats = np.trunc((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100)

@@ -17,7 +17,7 @@ class BinpackNodes:
     epoch = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         shares = [_share(*(array.sum(axis=0) for array in _amounts(view, *names))) for names in _RESOURCES]
         return 100 / len(_RESOURCES) * sum(shares[1:], shares[0])
 
@@ -29,7 +29,7 @@ class SpreadNodes:
     epoch = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         return 100 - BinpackNodes().score(view)
 
 

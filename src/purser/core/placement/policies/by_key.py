@@ -26,11 +26,11 @@ class ByKey:
     epoch: int = 0
 
     def first(self, view: View) -> Gpus:
-        """See `GpuPolicy.first`."""
+        """See `ArrayGpuPolicy.first`."""
         return np.asarray(self._keys(view).argmin(axis=0), np.int16)
 
     def choose(self, view: View) -> tuple[int, ...]:
-        """See `GpuPolicy.choose`."""
+        """See `ArrayGpuPolicy.choose`."""
         order = self._keys(view)[:, 0].argsort(kind="stable")
         return tuple(map(int, order[: view.shape.gpu_count]))
 

@@ -19,7 +19,7 @@ class ClusteringNodes:
     epoch = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         if not view.shape.gpu_count:
             return np.zeros(len(view.rows))
         there = view.fleet.pods_of_kind[:, view.rows] > 0

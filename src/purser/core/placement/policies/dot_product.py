@@ -14,7 +14,7 @@ class DotProductNodes:
     epoch = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         cpu = (view.cpu_free_milli / MOST_CPU_MILLI) * (view.shape.cpu_milli / MOST_CPU_MILLI)
         gpu = (view.idle / MOST_GPU_MILLI) * (view.demand / MOST_GPU_MILLI)
         found: Floats = np.trunc(100 * (1 - (cpu + gpu) / 2))

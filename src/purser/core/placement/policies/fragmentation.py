@@ -35,7 +35,7 @@ class Fragmentation:
         return self._source.epoch
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:
-        """See `Policy.rate`."""
+        """See `ArrayPolicy.rate`."""
         found: tuple[Floats, Gpus] = kernels.used.fragment_scores(
             view.left,
             view.after,
@@ -51,21 +51,21 @@ class Fragmentation:
         return found
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         return self.rate(view)[0]
 
     def first(self, view: View) -> Gpus:
-        """See `GpuPolicy.first`."""
+        """See `ArrayGpuPolicy.first`."""
         return self.rate(view)[1]
 
     def choose(self, view: View) -> tuple[int, ...]:
-        """See `GpuPolicy.choose`. Several GPUs are those with the least left."""
+        """See `ArrayGpuPolicy.choose`. Several GPUs are those with the least left."""
         if view.shape.gpu_count == 1:
             return (int(self.first(view)[0]),)
         return BEST_FIT_GPUS.choose(view)
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
-        """See `Policy.why`."""
+        """See `ArrayPolicy.why`."""
         then = view.left.copy()
         then[list(gpus)] = view.after[list(gpus)]
         known = self.fragments.tables(view.fleet.models)

@@ -17,7 +17,7 @@ class PackingNodes:
     epoch = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         if not view.shape.gpu_count:
             return np.zeros(len(view.rows))
         idle = (view.left == WHOLE_MILLI).sum(axis=0)

@@ -25,13 +25,13 @@ class Pair:
         return self.node.epoch + self.gpu.epoch
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:
-        """See `Policy.rate`."""
+        """See `ArrayPolicy.rate`."""
         return self.node.score(view), self.gpu.first(view)
 
     def choose(self, view: View) -> tuple[int, ...]:
-        """See `Policy.choose`."""
+        """See `ArrayPolicy.choose`."""
         return self.gpu.choose(view)
 
     def why(self, view: View, gpus: tuple[int, ...]) -> str:
-        """See `Policy.why`."""
+        """See `ArrayPolicy.why`."""
         return ""

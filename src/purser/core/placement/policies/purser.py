@@ -78,7 +78,7 @@ class Purser:
         return self._source.epoch + self._plans
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:
-        """See `Policy.rate`."""
+        """See `ArrayPolicy.rate`."""
         if not self._source.mix.typical:
             return _UNTOLD.rate(view)
         made = self._current(view.fleet)
@@ -103,19 +103,19 @@ class Purser:
         return (scores if added is None else scores + added), gpus
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`. In its order, and within 0 to 100, so that it can be weighed against others: where a
-        pattern of shares would be broken, or a node that is kept whole, it is near 0.
+        """See `ArrayNodePolicy.score`: in the order of `rate`, squeezed; where a pattern of shares would be broken, or
+        a node that is kept whole, it is near 0.
         """
         scores = self.rate(view)[0]
         found: Floats = 50 + 50 * scores / (np.abs(scores) + 100)
         return found
 
     def first(self, view: View) -> Gpus:
-        """See `GpuPolicy.first`."""
+        """See `ArrayGpuPolicy.first`."""
         return self.rate(view)[1]
 
     def choose(self, view: View) -> tuple[int, ...]:
-        """See `Policy.choose`. Several GPUs are well connected ones; without known links those with the least left."""
+        """See `ArrayPolicy.choose`. Several GPUs are well connected; without known links those with the least left."""
         if view.shape.gpu_count == 1:
             return (int(self.rate(view)[1][0]),)
         return _SEVERAL.choose(view)

@@ -22,7 +22,7 @@ class RandomNodes:
     epoch: int = 0
 
     def score(self, view: View) -> Floats:
-        """See `NodePolicy.score`."""
+        """See `ArrayNodePolicy.score`."""
         return 100 * _drawn(_nodes(view, self.seed))
 
 

@@ -15,11 +15,11 @@ class TopologyGpus:
     epoch = 0
 
     def first(self, view: View) -> Gpus:
-        """See `GpuPolicy.first`. One GPU is chosen too, for what it leaves: left to `choose`."""
+        """See `ArrayGpuPolicy.first`. One GPU is chosen too, for what it leaves: left to `choose`."""
         return np.full(len(view.rows), -1, np.int16)
 
     def choose(self, view: View) -> tuple[int, ...]:
-        """See `GpuPolicy.choose`."""
+        """See `ArrayGpuPolicy.choose`."""
         links = view.fleet.links[int(view.rows[0])]
         if links is None:
             return BEST_FIT_GPUS.choose(view)

@@ -1,53 +1,17 @@
-"""The operator's choices, as opposed to one pod's, and what they make of the nodes that fit a pod: scores for
-kube-scheduler.
+"""What policies' scores of the nodes that fit a pod become: scores for kube-scheduler, or the best node.
 
 Nodes with equal scores are ranked alike for kube-scheduler's own scores to decide between them; where one must be
 named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 import msgspec
 import numpy as np
 
-from purser.core.model import GpuPolicy, NodePolicy, PodRequest
 from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.reasons import Refusal
-
-NODES_TO_SCORE = 100
-"""What kube-scheduler samples at least by itself, however many nodes there are (minFeasibleNodesToFind)."""
-
-
-class Authority(StrEnum):
-    """How much say kube-scheduler's own scores keep."""
-
-    SHARED = "shared"
-    """Nodes are spread over the extender's whole 0..10 range by rank; other scores weigh in."""
-    EXCLUSIVE = "exclusive"
-    """Only the best node scores, so that the policy is followed exactly (as far as the extender's weight carries)."""
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """Defaults for pods that do not say otherwise."""
-
-    node: str = NodePolicy.PURSER
-    """As `purser.core.policy_words.canonical_node_policy` writes it."""
-    gpu: tuple[GpuPolicy, ...] = (GpuPolicy.PURSER,)
-    authority: Authority = Authority.SHARED
-    nodes_to_score: int = NODES_TO_SCORE
-    """How many of the nodes where a pod fits kube-scheduler is told of at the most, the best ones; 0: of all."""
-
-    def node_policy(self, request: PodRequest) -> str:
-        """The pod's own, else the default."""
-        return request.node_policy or self.node
-
-    def gpu_policy(self, request: PodRequest) -> tuple[GpuPolicy, ...]:
-        """The pod's own chain, else the default."""
-        return request.gpu_policy or self.gpu
-
-
-DEFAULT_POLICY = Policy()
+from purser.core.policy_settings import DEFAULT_POLICIES, Authority, PolicySettings
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -65,7 +29,7 @@ MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""
 
 
-def rank(evaluation: Evaluation, policy: Policy = DEFAULT_POLICY) -> list[int]:
+def rank(evaluation: Evaluation, policy: PolicySettings = DEFAULT_POLICIES) -> list[int]:
     """A score of 0 to 10 for each node that fits, in their order."""
     if policy.authority is Authority.EXCLUSIVE:
         chosen = best(evaluation)
