@@ -1,7 +1,7 @@
 """The operands, and which of them needs which to be ready on the same node."""
 
-from collections.abc import Collection
 from enum import StrEnum
+from functools import lru_cache
 
 from purser.operator.names import DEPLOY_PREFIX
 
@@ -41,11 +41,13 @@ NEEDS: dict[Operand, tuple[Operand, ...]] = {
 """In the order in which they are shown. Every operand comes after what it needs."""
 
 
-def prerequisites(operand: Operand, enabled: Collection[Operand]) -> frozenset[Operand]:
+@lru_cache(maxsize=1024)
+def prerequisites(operand: Operand, enabled: tuple[Operand, ...]) -> frozenset[Operand]:
     """Enabled operands that must be ready on a node before it gets this one: what it needs, what that needs, and so on.
 
     One that is ready may stand on a driver that has crashed since: then nothing more is built on it. What a disabled
     operand would have needed is needed all the same: without a toolkit, the device plugin waits for the driver.
+    The same few sets come for every node.
     """
     return frozenset(each for each in enabled if operand in dependents(each))
 

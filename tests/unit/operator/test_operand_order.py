@@ -44,7 +44,7 @@ def test_every_operand_is_in_the_order_and_comes_after_what_it_needs() -> None:
 def test_what_must_be_ready_on_a_node(
     operand: Operand, disabled: tuple[Operand, ...], wanted: tuple[Operand, ...]
 ) -> None:
-    assert prerequisites(operand, [each for each in ALL if each not in disabled]) == frozenset(wanted)
+    assert prerequisites(operand, tuple(each for each in ALL if each not in disabled)) == frozenset(wanted)
 
 
 def test_all_others_depend_on_the_driver() -> None:

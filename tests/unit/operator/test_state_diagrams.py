@@ -17,10 +17,11 @@ from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult
 from purser.operator import gates, mig, upgrade
 from purser.operator.gates import gate_patch
+from purser.operator.gates.entry import wait_of
 from purser.operator.gates.labels import PAUSES
 from purser.operator.mig.machine import advance as advance_mig
 from purser.operator.mig.states import MigChange, MigFleet, StepName, change_of, record
-from purser.operator.model import DriverRemoval, OperandOnNode, patched
+from purser.operator.model import DriverRemoval, OperandOnNode, OperandState, patched
 from purser.operator.names import (
     CORDONED_BY_ANNOTATION,
     DEPLOY,
@@ -152,16 +153,17 @@ def gate_transitions() -> Transitions:
     (whole,) = cluster.fleet().node_progress
     removals = (None, DriverRemoval(users=("team/w",)), DriverRemoval(users=()))
     for operand, ready, boot, excluded, removal in product(whole.operands, NO, ("", "one", "two"), NO, removals):
-        operands = {
-            each: OperandOnNode(operand=each, state="ready" if ready else "progressing") for each in whole.operands
-        }
         for label, pause in product((None, DEPLOY, *PAUSES), (None, *PAUSES)):
             labels = {operand.deploy_label: label} if label is not None else {}
             opened = {OPENED_BOOT_ANNOTATION: "one"} if boot else {}
             node = msgspec.structs.replace(whole.node, labels=labels, annotations=opened, boot_id=boot)
-            progress = msgspec.structs.replace(
-                whole, node=node, operands=operands, excluded=excluded, driver_removal=removal, pods=()
-            )
+            progress = msgspec.structs.replace(whole, node=node, excluded=excluded, driver_removal=removal, pods=())
+            operands: dict[Operand, OperandOnNode] = {}
+            for each in whole.operands:
+                state: OperandState = "excluded" if excluded else "ready" if ready else "progressing"
+                entry = wait_of(progress, each, tuple(whole.operands), operands)
+                operands[each] = OperandOnNode(operand=each, state=state, entry=entry)
+            progress = msgspec.structs.replace(progress, operands=operands)
             after = gate_patch(progress, pause, (), START).labels.get(operand.deploy_label, label)
             if boot and after != label:  # without it the label is another operator's
                 found.add(tuple({None: "closed", DEPLOY: "open"}.get(each, each) for each in (label, after)))

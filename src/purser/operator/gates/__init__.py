@@ -17,7 +17,7 @@ A round asks, in this order:
 
 - `node_assignments` and `wanted_pools` (``assignment``): where each GPU node belongs, of what it is (``facts``).
 - `driver_removals` (``driver_removal``): drivers that are to leave and still have users.
-- `node_progress` (``progress``): how far each operand is on each node.
+- `node_progress` (``progress``): how far each operand is on each node, and what keeps it out (``entry``).
 - `gate_patch`, `gone_patch`, `removal_patch` (``labels``): the labels and annotations of one node that follow.
 
 Not here: the manifests, and what is done to a node whose driver or MIG layout changes (``upgrade``, ``mig``).

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import NODE_FACTS_ANNOTATION
-from purser.operator.gates.facts import contradicts_nfd, user_override, was_rebooted
-from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS, gate_of, needs
+from purser.operator.gates.entry import gate_of, is_rebooted, opened_boot
+from purser.operator.gates.facts import contradicts_nfd, user_override
+from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS
 from purser.operator.maintenance import is_cordoned_by_purser, is_to_come
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import (
@@ -55,7 +56,7 @@ def gate_patch(progress: NodeProgress, pause: str | None, daemon_sets: Collectio
     annotations = {
         GPU_MISSING_SINCE_ANNOTATION: _missing_since(node, progress.presence, now),
         LET_IN_ANNOTATION: _let_in(progress, labels, now),
-        OPENED_BOOT_ANNOTATION: node.boot_id or _opened_boot(node),
+        OPENED_BOOT_ANNOTATION: node.boot_id or opened_boot(node),
     }
     # While GPUs are only missing the facts stay: the node's pool may depend on them.
     if progress.presence.state == "present" and contradicts_nfd(node):
@@ -106,7 +107,7 @@ def _pool(progress: NodeProgress, daemon_sets: Collection[str]) -> dict[str, str
         return {} if stays else {POOL_LABEL: None}
     has_driver = progress.pod_of(Operand.DRIVER) is not None
     current = daemon_set_of(progress.node.labels.get(POOL_LABEL, ""))
-    if has_driver and current in daemon_sets and not _rebooted(progress):
+    if has_driver and current in daemon_sets and not is_rebooted(progress.node):
         return {}
     return {POOL_LABEL: progress.pool.name}
 
@@ -120,44 +121,23 @@ def changes_pool(progress: NodeProgress, daemon_sets: Collection[str]) -> bool:
 
 def _deploy(progress: NodeProgress, pause: str | None) -> dict[str, str | None]:
     node = progress.node
-    own = () if progress.excluded else tuple(each for each in progress.operands if not user_override(node, each))
-    ready = {each for each, on_node in progress.operands.items() if on_node.state == "ready"}
-    rebooted = _rebooted(progress) and Operand.DRIVER in own
-    closed = dependents(Operand.DRIVER) if rebooted or _makes_room(progress) else ()
-    gates = {
-        operand.deploy_label: _gate(progress, operand, pause, needs(own)[operand] <= ready)
-        if operand in own and operand not in closed
-        else None
-        for operand in Operand
-        if not user_override(node, operand)
-    }
+    gates = {each.deploy_label: _gate(progress, each, pause) for each in Operand if not user_override(node, each)}
     if progress.driver_removal is not None and progress.driver_removal.stays:
         gates[Operand.DRIVER.deploy_label] = DEPLOY
     return gates
 
 
-def _makes_room(progress: NodeProgress) -> bool:
-    """Its driver is to leave and no pod has a GPU any more: now operands leave, too, and come back after it."""
-    removal = progress.driver_removal
-    return removal is not None and (removal.terminating or removal.users == ())
-
-
-def _gate(progress: NodeProgress, operand: Operand, pause: str | None, may_enter: bool) -> str | None:
-    label = gate_of(progress.node, operand)
+def _gate(progress: NodeProgress, operand: Operand, pause: str | None) -> str | None:
+    on_node, label = progress.operands.get(operand), gate_of(progress.node, operand)
+    if on_node is None or on_node.state == "excluded" or (on_node.entry is not None and on_node.entry.leaves):
+        return None
+    may_enter = on_node.entry is None
     if pause is not None and operand in PAUSES[pause]:
         return pause if label else None
     if operand is Operand.DRIVER:
         stays = progress.node.labels.get(operand.deploy_label) == DEPLOY and progress.pod_of(operand) is not None
-        return DEPLOY if progress.pool is not None or stays else None
+        return DEPLOY if may_enter or stays else None
     return DEPLOY if label == DEPLOY or may_enter else None
-
-
-def _rebooted(progress: NodeProgress) -> bool:
-    return was_rebooted(progress.node, _opened_boot(progress.node))
-
-
-def _opened_boot(node: NodeView) -> str:
-    return node.annotations.get(OPENED_BOOT_ANNOTATION, "")
 
 
 def _let_in(progress: NodeProgress, labels: Mapping[str, str | None], now: float) -> str | None:

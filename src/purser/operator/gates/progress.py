@@ -1,16 +1,17 @@
 """How far each operand is on each GPU node: found once per round, and read by gates, upgrade, MIG and status alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from purser.core.kubernetes.taints import KEEPING_AWAY, PodToleration, Taint
 from purser.core.kubernetes.times import parsed
+from purser.operator.gates.entry import gate_of, wait_of
 from purser.operator.gates.facts import is_mig_capable, user_override
 from purser.operator.model import (
     DriverRemoval,
+    EntryWait,
     NodeAssignment,
     NodeProgress,
     NodeView,
@@ -26,11 +27,10 @@ from purser.operator.names import (
     DEPLOY,
     DRIVER_CONFIG_LABEL,
     LET_IN_ANNOTATION,
-    OPENED_BOOT_ANNOTATION,
     OPERAND_LABEL,
     TEMPLATE_LABEL,
 )
-from purser.operator.order import Operand, prerequisites
+from purser.operator.order import Operand
 from purser.operator.policy.spec import ClusterPolicySpec
 from purser.operator.reasons import OperatorReason
 
@@ -193,12 +193,6 @@ def node_progress(
     )
 
 
-def gate_of(node: NodeView, operand: Operand) -> str:
-    """What an operand's label says, where Purser has been at the node; empty: it was not let in. A label that another
-    operator left behind lets nobody in."""
-    return node.labels.get(operand.deploy_label, "") if OPENED_BOOT_ANNOTATION in node.annotations else ""
-
-
 def _progress(
     assignment: NodeAssignment,
     pods: tuple[OperandPod, ...],
@@ -230,26 +224,20 @@ def _operands(
         if progress.excluded or operand not in own:
             found[operand] = OperandOnNode(operand=operand, state="excluded", reason=OperatorReason.EXCLUDED)
             continue
-        lacking = [each for each in own if each in needs(own)[operand] and found[each].state != "ready"]
-        found[operand] = _on_node(progress, operand, lacking, manifests, now)
+        entry = wait_of(progress, operand, own, found)
+        found[operand] = msgspec.structs.replace(_on_node(progress, operand, entry, manifests, now), entry=entry)
     return found
 
 
-@lru_cache(maxsize=128)
-def needs(own: tuple[Operand, ...]) -> dict[Operand, frozenset[Operand]]:
-    """What must be ready for each of the operands that a node is to have. The same few sets come for every node."""
-    return {operand: prerequisites(operand, own) for operand in own}
-
-
 def _on_node(
-    progress: NodeProgress, operand: Operand, lacking: list[Operand], manifests: Manifests, now: float
+    progress: NodeProgress, operand: Operand, entry: EntryWait | None, manifests: Manifests, now: float
 ) -> OperandOnNode:
     label = gate_of(progress.node, operand)
     pod = progress.pod_of(operand)
     if label.startswith("paused-for-"):
         return OperandOnNode(operand=operand, state="paused", reason=OperatorReason.PAUSED, message=label)
     if label != DEPLOY:
-        return _without_label(progress, operand, lacking)
+        return _without_label(operand, entry)
     if pod is None:
         return without_pod(progress, operand, manifests, now)
     outdated = pod.template != manifests.template_of(pod.daemon_set).hash
@@ -259,19 +247,11 @@ def _on_node(
     return OperandOnNode(operand=operand, state=state, outdated=outdated, reason=reason, message=message)
 
 
-def _without_label(progress: NodeProgress, operand: Operand, lacking: list[Operand]) -> OperandOnNode:
-    if operand is Operand.DRIVER and progress.obstacle:
-        return OperandOnNode(
-            operand=operand, state="failing", reason=OperatorReason.NO_DRIVER, message=progress.obstacle
-        )
-    if operand is Operand.DRIVER and progress.waits:
-        return OperandOnNode(
-            operand=operand, state="waiting", reason=OperatorReason.MODEL_UNKNOWN, message=progress.waits
-        )
-    message = f"waiting for {', '.join(lacking)}" if lacking else "starting"
-    if progress.driver_removal is not None:
-        message = "waiting for the removal of the former driver"
-    return OperandOnNode(operand=operand, state="waiting", reason=OperatorReason.WAITING, message=message)
+def _without_label(operand: Operand, entry: EntryWait | None) -> OperandOnNode:
+    if entry is None:
+        return OperandOnNode(operand=operand, state="waiting", reason=OperatorReason.WAITING, message="starting")
+    state: OperandState = "failing" if entry.fails else "waiting"
+    return OperandOnNode(operand=operand, state=state, reason=entry.reason, message=entry.message)
 
 
 def _of_pod(progress: NodeProgress, pod: OperandPod, now: float) -> tuple[OperandState, str, str]:

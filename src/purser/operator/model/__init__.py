@@ -30,6 +30,7 @@ from purser.operator.model.outcome import (
 from purser.operator.model.progress import (
     Distribution,
     DriverRemoval,
+    EntryWait,
     NodeAssignment,
     NodeProgress,
     OperandOnNode,
@@ -69,6 +70,7 @@ __all__ = [
     "Distribution",
     "DriverRemoval",
     "EmitEvent",
+    "EntryWait",
     "Evict",
     "Gauge",
     "IsolatedNode",

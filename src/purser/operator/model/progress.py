@@ -18,6 +18,18 @@ Distribution = Literal["", "k3s", "rke2", "k0s", "microk8s"]
 """Of Kubernetes, where its files are elsewhere than usual."""
 
 
+class EntryWait(msgspec.Struct, frozen=True):
+    """What an operand waits for before it is let in to a node."""
+
+    reason: OperatorReason
+    message: str
+    """In one sentence, for people."""
+    fails: bool = False
+    """It does not come by itself."""
+    leaves: bool = False
+    """It has to wait outside: what is in already goes."""
+
+
 class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
     """How far an operand is on a node."""
 
@@ -27,6 +39,8 @@ class OperandOnNode(msgspec.Struct, frozen=True, kw_only=True):
     """Its pod is of an older template."""
     reason: str = ""
     message: str = ""
+    entry: EntryWait | None = None
+    """What keeps it out as long as it is not in; None: its gate may open."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):

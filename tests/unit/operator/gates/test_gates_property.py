@@ -45,7 +45,7 @@ class Fleet(RuleBasedStateMachine):
         if not isinstance(action, PatchNode) or action.node not in self.world.nodes:
             return
         node = self.world.nodes[action.node]
-        own = [each for each in self.enabled() if not user_override(node, each)]
+        own = tuple(each for each in self.enabled() if not user_override(node, each))
         seen = self.world.ready_in_boot.get(action.node, set())
         for operand in Operand:
             if action.labels.get(operand.deploy_label) == "true":
