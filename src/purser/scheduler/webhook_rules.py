@@ -1,7 +1,6 @@
 """What both webhooks ask of a pod that wants devices: one rule, one function, each a decision or None."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -57,12 +56,12 @@ def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
 
 def no_forged_grant(pod: PodReading) -> Decision | None:
     """Grants come with the Binding: whoever writes one on a new pod forged or copied it."""
-    return _no_annotations(pod.spec.annotations, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
+    return _no_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
 
 
 def no_forged_record(pod: PodReading) -> Decision | None:
     """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
-    return _no_annotations(pod.spec.annotations, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
+    return _no_annotations(pod.spec, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
 
 
 def makes_sense(pod: PodReading) -> Decision | None:
@@ -169,10 +168,15 @@ def modes_allowed(request: PodRequest | None) -> frozenset[DeviceMode]:
     )
 
 
-def _no_annotations(annotations: Mapping[str, Any], forbidden: Iterable[str], why: Why) -> Decision | None:
-    found = [key for key in forbidden if key in annotations]
-    if not found:
+def _no_annotations(pod: PodManifest, forbidden: Iterable[str], why: Why) -> Decision | None:
+    """A copied manifest has all that a running pod has: its author is told of all of it at once."""
+    if not any(key in pod.annotations for key in forbidden):
         return None
+    found = [key for key in (*PROTECTED_POD_ANNOTATIONS, *RECORD_ANNOTATIONS) if key in pod.annotations]
+    preset = ", and spec.nodeName too" if pod.node_name else ""
     return Decision(
-        False, why, f"only the scheduler may write annotations {', '.join(found)}: remove them from the pod"
+        False,
+        why,
+        f"only Purser's scheduler may write annotations {', '.join(found)}: was the manifest copied from a running pod?"
+        f" Remove them{preset}",
     )

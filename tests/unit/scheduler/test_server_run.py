@@ -140,7 +140,7 @@ async def test_refusals_and_warnings_come_through_the_api_server(world):
     async with world.scheduler():
         with pytest.raises(ApiError, match="write 16384"):
             await world.create_pod("p", container("c", limits={"nvidia.com/gpumem": "16Gi"}))
-        with pytest.raises(ApiError, match="only the scheduler may write"):
+        with pytest.raises(ApiError, match="only Purser's scheduler may write"):
             await world.create_pod("p", container("c"), annotations={"purser.dev/grant": "{}"})
         plain = await world.create_pod("plain", container("c"))
         assert plain.spec.scheduler_name != "purser-scheduler"

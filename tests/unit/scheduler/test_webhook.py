@@ -183,7 +183,13 @@ def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
         (pod(container(limits={GPU: 1}), nodeName="n1"), 'sets spec.nodeName "n1"'),
         (
             pod(container(), annotations={"purser.dev/grant": "{}"}),
-            "only the scheduler may write annotations purser.dev/grant",
+            "only Purser's scheduler may write annotations purser.dev/grant: was the manifest copied from a running"
+            " pod? Remove them",
+        ),
+        (
+            pod(container(), annotations={"hami.io/vgpu-node": "n", "purser.dev/grant": "{}"}, nodeName="n"),
+            "annotations purser.dev/grant, hami.io/vgpu-node: was the manifest copied from a running pod? Remove them, "
+            "and spec.nodeName too",
         ),
         (pod(container(), annotations={"purser.dev/grant-signature": ""}), "purser.dev/grant-signature"),
         (pod(container(limits={GPU: 1}), annotations={"hami.io/vgpu-devices-allocated": ";"}), "hami.io/vgpu-devices"),
