@@ -173,7 +173,7 @@ async def reject(world, name, node="n1", message=REFUSAL):
 async def test_what_else_kubelet_rejects_a_pod_for_closes_no_card():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
-        for number, message in enumerate(("not enough cpus available to satisfy request", "No grant of Purser's", "")):
+        for number, message in enumerate(("not enough cpus available to satisfy request", "Pod ns/p has no grant", "")):
             await reject(world, f"p{number}", message=message)
             assert world.cache.disputes.closed("n1") == {}
         await reject(world, "q", message=NO_SLOT)

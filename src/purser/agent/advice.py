@@ -1,19 +1,29 @@
 """What to do about a pod that asks for devices and was admitted without a grant: it depends on how it came there."""
 
-from purser.core.names import IGNORE_WEBHOOK, SCHEDULER_NAME, ignoring_label
+from purser.core.names import IGNORE_WEBHOOK, SCHEDULER_NAME, WEBHOOK_LABELS, ignoring_label
 from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SOURCE_ANNOTATION, Pod
 
 _DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 
 NOT_SCHEDULED = (
     f"The pod was not scheduled by {SCHEDULER_NAME}: delete and create it again while Purser's webhook is reachable,"
-    f" or set schedulerName: {SCHEDULER_NAME}"
+    f" or set schedulerName: {SCHEDULER_NAME}; if its namespace has the label {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK},"
+    " the webhook is never asked"
 )
 """Where nothing else is known."""
 
+PAST_THE_EXTENDER = (
+    "It names its node, or was bound by somebody else: delete it and create it again with a node selector instead of"
+    " nodeName"
+)
+"""Where the pod names Purser's scheduler, which binds no pod without a grant."""
 
-def advice(pod: Pod | None) -> str:
-    """What the pod's author is told to do; None: nobody knows the pod."""
+GRANT_INVALID = "Delete it and create it again"
+"""Where the pod carries a grant that does not count: a scheduler's was changed, or another pod's was copied."""
+
+
+def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
+    """What the pod's author is told to do; None: nobody knows the pod. ``carries_grant``: one that does not count."""
     if pod is None:
         return NOT_SCHEDULED
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
@@ -32,4 +42,6 @@ def advice(pod: Pod | None) -> str:
             f'Its schedulerName is "{pod.spec.scheduler_name[:63]}", so Purser gave it no GPU:'
             " recreate it without schedulerName"
         )
-    return NOT_SCHEDULED
+    if carries_grant:
+        return GRANT_INVALID
+    return PAST_THE_EXTENDER if pod.spec.scheduler_name == SCHEDULER_NAME else NOT_SCHEDULED

@@ -138,7 +138,8 @@ class Resolver:
         if gone and not problems:
             return _is_gone(ask, gone), True
         first = next(iter(sorted(problems)), "")
-        told = advice(fetched.get(first) or self._pods.get(first))
+        carries_grant = problems.get(first, UNGRANTED) != UNGRANTED
+        told = advice(fetched.get(first) or self._pods.get(first), carries_grant=carries_grant)
         return _no_grant(ask, problems, told), UNGRANTED in problems.values()
 
 
@@ -165,12 +166,15 @@ def _mismatch(ask: PreferredAllocationCall | AllocateCall, turns: tuple[Containe
 def _no_grant(
     ask: PreferredAllocationCall | AllocateCall, problems: Mapping[str, str], what_to_do: str
 ) -> AllocationRefused:
-    why = "; ".join(f"{key}: {problem}" for key, problem in sorted(problems.items()))
-    return AllocationRefused(
-        RefusalReason.NO_GRANT,
-        f"No grant of Purser's for {ask}{f' ({why})' if why else ''}. {what_to_do}",
-        sorted(problems),
-    )
+    why = "; ".join(_without_grant(key, problem) for key, problem in sorted(problems.items()))
+    nobody = f"kubelet asks for {ask}, and no pod with a grant of Purser's waits for that"
+    return AllocationRefused(RefusalReason.NO_GRANT, f"{why or nobody}. {what_to_do}", sorted(problems))
+
+
+def _without_grant(key: str, problem: str) -> str:
+    if problem == UNGRANTED:
+        return f"Pod {key} has no grant of Purser's"
+    return f"Pod {key} has no grant of Purser's that counts: {problem}"
 
 
 def _gone(listing: Iterable[ListedPod], fetched: Mapping[str, Pod | None], view: LivePods) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purser.agent.advice import NOT_SCHEDULED, advice
+from purser.agent.advice import GRANT_INVALID, NOT_SCHEDULED, PAST_THE_EXTENDER, advice
 from purser.kube.objects import ObjectMeta, Pod, PodSpec
 
 
@@ -24,8 +24,14 @@ def test_the_cause_is_named(found: Pod, words: str) -> None:
     assert words in advice(found)
 
 
-@pytest.mark.parametrize(
-    "found", [None, pod(), pod("purser-scheduler"), pod(annotations={"kubernetes.io/config.source": "api"})]
-)
+@pytest.mark.parametrize("found", [None, pod(), pod(""), pod(annotations={"kubernetes.io/config.source": "api"})])
 def test_otherwise_the_webhook_was_away(found: Pod | None) -> None:
     assert advice(found) == NOT_SCHEDULED
+
+
+def test_a_pod_of_pursers_scheduler_came_past_it() -> None:
+    assert advice(pod("purser-scheduler")) == PAST_THE_EXTENDER
+
+
+def test_a_grant_that_does_not_count_is_made_anew() -> None:
+    assert advice(pod("purser-scheduler"), carries_grant=True) == GRANT_INVALID
