@@ -9,7 +9,7 @@ with what is made here, and looks whether a name is missing.
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         Why,
         "Decisions of the webhook",
         "Label `reason` of the metric `purser_scheduler_webhook_decisions_total`; who creates a pod that is denied"
-        " gets the message.",
+        " gets the message. Of Deployments and the like the webhook `warn` is asked, which denies nothing: it warns.",
     ),
     (
         OperatorReason,
@@ -79,6 +79,11 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         "In the node's annotation `purser.dev/disputes` ([books](books.md)).",
     ),
 )
+
+DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
+    Why: ("decision", lambda why: "denied" if why.denies else "allowed"),
+}
+"""A further column of a table."""
 
 METRICS_HEAD = """\
 # Metrics
@@ -425,13 +430,18 @@ def written() -> dict[Path, str]:
 
 def reasons() -> str:
     """A table for each enum."""
-    head = ("reason", "on", "what happened", "what to do")
-    tables = [
-        f"## {title}\n\n{told}\n\n"
-        + table(head, ((f"`{each}`", each.about, linked(each.happened), linked(each.remedy)) for each in kind))
-        for kind, title, told in REASONS
-    ]
+    tables = [f"## {title}\n\n{told}\n\n{_of_reasons(kind)}" for kind, title, told in REASONS]
     return MARK + REASONS_HEAD + "\n".join(tables)
+
+
+def _of_reasons(kind: type[ExplainedReason]) -> str:
+    head = ["reason", "on", "what happened", "what to do"]
+    rows = [[f"`{each}`", each.about, linked(each.happened), linked(each.remedy)] for each in kind]
+    if kind in DETAILS:
+        title, detail = DETAILS[kind]
+        for line, cell in zip([head, *rows], [title, *map(detail, kind)], strict=True):
+            line.insert(2, cell)
+    return table(head, rows)
 
 
 def metrics() -> str:
@@ -452,7 +462,7 @@ def annotations() -> str:
     return MARK + NAMES_HEAD + "\n".join(tables)
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """In Markdown."""
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"|{''.join(f' {cell} |' if cell else ' |' for cell in line)}\n" for line in lines)

@@ -292,7 +292,7 @@ class Preemptor:
         if TOO_FEW not in why_not or self._told.get(uid) == message:
             return
         self._told.put(uid, message)
-        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTION_NOT_HELPFUL, message)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTION_NOT_ENOUGH, message)
 
 
 def _not_available(why_not: Mapping[str, int]) -> str:

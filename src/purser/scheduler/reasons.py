@@ -18,10 +18,10 @@ class SchedulerReason(ExplainedReason):
         "The pod is evicted to make room for a pod of higher priority.",
         "Give the pod a higher priority if it must not be evicted.",
     )
-    PREEMPTION_NOT_HELPFUL = (
-        "PreemptionNotHelpful",
+    PREEMPTION_NOT_ENOUGH = (
+        "PreemptionNotEnough",
         "Pod",
-        "The pod fits no node even if all pods of lower priority were evicted.",
+        "There are pods of lower priority, and the pod would fit no node even if they all were evicted.",
         "Ask for less, add GPUs, or wait for pods of the same or higher priority to end.",
     )
     MISSED_WEBHOOK = (

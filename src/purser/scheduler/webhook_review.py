@@ -70,6 +70,11 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 class Why(ExplainedReason):
     """Why a webhook decided as it did: the ``reason`` label of its metric, and of its log lines."""
 
+    @property
+    def denies(self) -> bool:
+        """Whether the webhook turns objects away for it."""
+        return self not in _LET_IN
+
     NOT_A_POD = "not-a-pod", "other object", "The object is none that the webhook decides on."
     MIRROR_POD = "mirror-pod", "Pod", "kubelet shows a static pod, which runs whatever anybody decides."
     NO_GPU = "no-gpu", "Pod", "The pod asks for no GPU."
@@ -125,8 +130,9 @@ class Why(ExplainedReason):
     WEBHOOK_IGNORED = (
         "webhook-ignored",
         "Pod",
-        "A label keeps the webhook away from a pod that asks for GPUs.",
-        "Create the pod without that label.",
+        "A label of the pod keeps the webhook away: all that it is asked is whether the pod names devices.",
+        "Where the pod asks for GPUs, create it without that label: Purser places none such, and elsewhere it fails"
+        " with NoGrant.",
     )
     NOT_ITS_NODE = (
         "not-its-node",
@@ -152,6 +158,9 @@ class Why(ExplainedReason):
         "The pod's own annotations leave no room for its grant.",
         "Keep the data in a ConfigMap.",
     )
+
+
+_LET_IN = {Why.NOT_A_POD, Why.MIRROR_POD, Why.NO_GPU, Why.OTHER_SCHEDULER, Why.ADMITTED, Why.WEBHOOK_IGNORED}
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -102,6 +102,29 @@ def test_a_literal_would_be_found() -> None:
     assert strangers("self._events.event(about, SchedulerReason.GRANTED, message)") == []
 
 
+DECIDING = ("webhook", "validation", "node_webhook", "device_rules", "webhook_rules")
+
+
+def decided(text: str) -> set[tuple[str, bool]]:
+    """The reasons of decisions, and whether these are denials; what the scheduler alone asks is not the webhook's."""
+    found = set()
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef) and function.name != "no_way_around":
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "Decision":
+                    is_denied = ast.unparse(call.args[0]) == "False"
+                    whys = re.findall(r"Why\.\w+", ast.unparse(call.args[1]))
+                    found |= {(why, is_denied) for why in whys}
+    return found
+
+
+def test_the_table_says_what_the_webhook_denies() -> None:
+    files = [(SOURCE / f"scheduler/{name}.py").read_text() for name in DECIDING]
+    found = set().union(*map(decided, files))
+    assert len(found) > 10
+    assert found <= {(f"Why.{why.name}", why.denies) for why in REFERENCE.Why}
+
+
 # --- metrics
 
 

@@ -209,7 +209,7 @@ async def test_a_pod_is_told_once_that_nobodys_going_would_help_it():
                 await refuse(world, pod, "n")
                 await look(world)
         why = "preemption: 0/1 nodes are available: 1 would not fit even if all pods of lower priority left."
-        assert await events(world, "PreemptionNotHelpful") == {("high", why)}
+        assert await events(world, "PreemptionNotEnough") == {("high", why)}
         assert not await going(world, low, equal)
 
 
