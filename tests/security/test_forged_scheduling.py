@@ -122,8 +122,10 @@ def test_taints_keep_away_as_kube_scheduler_has_them(spec, toleration, closed):
 async def test_filter_offers_pods_of_others_nothing():
     async with server() as api, replica(api) as world:
         await world.add_node("n1")
-        result = await world.filter(await pod_of(world, SHARE, schedulerName="volcano"), "n1")
+        theirs = await pod_of(world, SHARE, schedulerName="volcano")
+        result = await world.filter(theirs, "n1")
         assert (result.node_names, list(result.failed_nodes)) == ([], ["n1"])
+        assert theirs.metadata.uid not in world.arrivals.readings  # nor are they read
 
 
 async def test_questions_about_pods_that_are_not_there_leave_nothing_behind():

@@ -52,7 +52,12 @@ class Arrivals:
     def _read(self, pod: Pod) -> PodReading:
         """Kept of those about which somebody will ask: others' pods push out none of them."""
         is_asked_about = pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
-        return self.readings.of(pod) if is_asked_about else PodReading(pod_spec(pod))
+        if not is_asked_about:
+            return PodReading(pod_spec(pod))
+        reading = self.readings.of(pod)
+        if reading.asks_for_devices:  # now, while nobody waits for the answer
+            reading.objection  # noqa: B018
+        return reading
 
     def _shape(self, reading: PodReading) -> PodShape | None:
         """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""

@@ -144,11 +144,10 @@ class Binder:
 
     def _check_pod(self, pod: Pod) -> None:
         """What holds of every pod that is placed; whoever asks may not have asked ``filter`` before."""
-        reading = self._readings.of(pod)
-        spec = reading.spec
-        if message := is_of_others(spec, self._scheduler_name):
+        if message := is_of_others(pod, self._scheduler_name):
             raise BindError("not-ours", message)
-        if not names_devices(spec):
+        reading = self._readings.of(pod)
+        if not names_devices(reading.spec):
             raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
         if message := reading.objection:
             raise BindError("refused", message)

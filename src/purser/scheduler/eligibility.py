@@ -24,11 +24,10 @@ def names_devices(pod: PodManifest) -> bool:
     )
 
 
-def is_of_others(pod: PodManifest, scheduler_name: str) -> str:
+def is_of_others(pod: Pod, scheduler_name: str) -> str:
     """That a pod is another scheduler's, in a sentence; empty where it is not."""
-    if pod.scheduler_name == scheduler_name:
-        return ""
-    return f'the pod is for scheduler "{pod.scheduler_name[:63]}", not for "{scheduler_name}"'
+    named = pod.spec.scheduler_name
+    return "" if named == scheduler_name else f'the pod is for scheduler "{named[:63]}", not for "{scheduler_name}"'
 
 
 def objection(pod: PodReading) -> str:

@@ -196,14 +196,13 @@ class KubeExtender:
             await self._gate.wait_open()
         except NotLeadingError as error:
             return ExtenderFilterResult(error=str(error))
-        reading = self._readings.of(args.pod)
-        if message := is_of_others(reading.spec, self._scheduler_name):
+        if message := is_of_others(args.pod, self._scheduler_name):
             return _fits_nowhere(names, message)
-        if not reading.asks_for_devices:
-            return ExtenderFilterResult(node_names=names)
         with self._metrics.stage("filter", "parse"):
-            message = reading.objection
-            request = None if message else reading.request()
+            reading = self._readings.of(args.pod)
+            asks = reading.asks_for_devices
+            message = reading.objection if asks else ""
+            request = reading.request() if asks and not message else None
         if message:
             return _fits_nowhere(names, message)
         if request is None:

@@ -50,10 +50,7 @@ class Readings:
         known = self._known.get(pod.metadata.uid)
         if known is not None and known.is_of(pod):
             return known
-        read = self._known.put(pod.metadata.uid, AskedPod(pod))
-        if read.asks_for_devices:  # whatever will be asked is known from here on
-            read.objection  # noqa: B018
-        return read
+        return self._known.put(pod.metadata.uid, AskedPod(pod))
 
     def forget(self, uid: str) -> None:
         """The pod is bound or gone: nobody asks about it again, and its manifest may be large."""

@@ -7,6 +7,7 @@ import pytest
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.placement import Authority, PolicySettings
 from purser.kube.resources import NODES
+from purser.scheduler import eligibility, metrics, readings
 from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs
@@ -108,3 +109,21 @@ async def test_every_stage_of_an_answer_is_measured():
         for verb, stage in (("filter", "parse"), ("filter", "evaluate"), ("prioritize", "rank")):
             line = f'purser_scheduler_stage_seconds_count{{stage="{stage}",verb="{verb}"}} 1.0'
             assert line in exposition
+
+
+async def test_a_pod_is_parsed_and_judged_within_the_stage_that_tells_of_it(monkeypatch):
+    ticks = [0.0]
+
+    def judged(pod):
+        ticks[0] += 1.0
+        return eligibility.objection(pod)
+
+    monkeypatch.setattr(metrics, "perf_counter", lambda: ticks[0])
+    async with server() as api, replica(api) as world:
+        await world.add_node("n")
+        pod = await world.add_pod("p")
+        world.arrivals.readings.forget(pod.metadata.uid)
+        monkeypatch.setattr(readings, "objection", judged)
+        await world.filter(pod, "n")
+        line = 'purser_scheduler_stage_seconds_sum{stage="parse",verb="filter"} 1.0'
+        assert line in world.metrics.exposition().decode()
