@@ -144,9 +144,9 @@ def import_(
         fail(str(error))
     dump(imported.policy, DocumentFormat.YAML)
     for lost in imported.lost:
-        print(f"purser: not taken over: {lost}", file=sys.stderr)
+        print(f"purser: not imported: {lost}", file=sys.stderr)
     for idle in imported.idle:
-        print(f"purser: taken over, without effect: {idle}", file=sys.stderr)
+        print(f"purser: imported, without effect: {idle}", file=sys.stderr)
 
 
 @app.command("crd")

@@ -122,7 +122,7 @@ async def test_a_policy_of_the_gpu_operator_is_taken_over_and_what_is_lost_is_sa
     policy = yaml.safe_load(out)
     assert policy["apiVersion"] == "purser.dev/v1alpha1"
     assert policy["spec"]["driver"]["version"] == "570.86.10"
-    assert "not taken over: spec.sandboxWorkloads" in err
+    assert "not imported: spec.sandboxWorkloads" in err
     await cluster.client.create(CLUSTER_POLICIES, policy)
 
 

@@ -24,9 +24,7 @@ from purser.operator.policy.importing.sections import (
     with_new_names,
 )
 
-NOT_GIVEN = (
-    "profiles do this: where it is true give the NVIDIADrivers as well, without them spec.driver is for all nodes"
-)
+NOT_GIVEN = "profiles replace it: if it is true, import the NVIDIADrivers too, else spec.driver applies to all nodes"
 _SIDECARS: tuple[str, ...] = ("gds", "gdrcopy")
 _OF_IMAGE = ("repository", "image", "version")
 _OF_ALL_NODES = ("enabled", "profiles", "requirements", "upgradePolicy")
@@ -39,9 +37,9 @@ _WHERE_ABSENT = {
     "podSecurityContext": {},
 }
 """What NVIDIA's operator does where an NVIDIADriver is silent, and others would be heard in Purser's policy."""
-_NO_EFFECT = "it had no effect, for NVIDIADrivers say it"
+_NO_EFFECT = "it had no effect: NVIDIADrivers set it"
 _REASONS = Reasons(
-    unknown={"nodeAffinity": "NVIDIA's operator does nothing with it, either", **NOT_TAKEN},
+    unknown={"nodeAffinity": "NVIDIA's operator ignores it too", **NOT_TAKEN},
     other=dict.fromkeys(("enabled", "profiles", "requirements"), UNKNOWN),
 )
 _NOT_HERE = ("default", "driverType", "nodeSelector")
@@ -63,7 +61,7 @@ def with_drivers(given: Raw, specs: Mapping[str, Raw], lost: Losses) -> Raw:
     old = given.get("driver")
     if not specs or not isinstance(old, dict) or old.get("useNvidiaDriverCRD") is not True:
         for name in specs:
-            why = "it had no effect, the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
+            why = "it had no effect: the ClusterPolicy's driver.useNvidiaDriverCRD is not true"
             lost.note(f"NVIDIADriver {name}", why, Rank.OFF)
         return given
     drivers = [found for name in sorted(specs) if (found := _read(name, specs[name], lost))]
@@ -93,12 +91,12 @@ def _read(name: str, spec: Raw, lost: Losses) -> _Driver | None:
     own = Losses(f"NVIDIADriver {name}: spec", lost.losses)
     kind = spec.get("driverType") or "gpu"
     if kind not in ("gpu", "vgpu"):
-        own.lose_whole("driverType", "the whole driver is left out, vGPU hosts are not supported", Rank.FIRST)
+        own.lose_whole("driverType", "the whole driver is removed: vGPU hosts are not supported", Rank.FIRST)
         return None
     try:
         nodes = msgspec.convert(spec.get("nodeSelector") or {}, dict[str, str])
     except msgspec.ValidationError as error:
-        own.lose_whole("nodeSelector", f"the whole driver is left out: {in_words(error)}", Rank.FIRST)
+        own.lose_whole("nodeSelector", f"the whole driver is removed: {in_words(error)}", Rank.FIRST)
         return None
     rest = {key: value for key, value in spec.items() if key not in (*_NOT_HERE, *_SIDECARS)}
     body = section(DriverSpec, with_new_names(rest), "", _REASONS, own)
@@ -123,14 +121,14 @@ def _divided(drivers: Collection[_Driver], lost: Losses) -> tuple[Raw, list[_Dri
     """What is for all nodes, and the drivers of some: those that ask for more labels first."""
     general = [each for each in drivers if not each.nodes]
     for each in general[1:]:
-        why = f"{general[0].name} is for all nodes, too, and is taken"
+        why = f"{general[0].name} selects all nodes too, and is used"
         lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
     some = sorted((each for each in drivers if each.nodes), key=lambda each: (-len(each.nodes), each.name))
     if general:
         return general[0].body, some
     why = (
-        "nodes that no NVIDIADriver selects had no driver, and now get this one:"
-        " label them nvidia.com/gpu.deploy.driver=false to prevent that"
+        "nodes that no NVIDIADriver selects had no driver and now get this one:"
+        " to prevent that, label them nvidia.com/gpu.deploy.driver=false"
     )
     lost.note("spec.driver", why, Rank.FIRST)
     return _common([each.body for each in some]), some
@@ -152,7 +150,7 @@ def _tell_other_upgrades(driver: _Driver, base: Raw, lost: Losses) -> None:
     """How its nodes are upgraded is not theirs any more."""
     is_same = "upgradePolicy" in base and _filled(driver.body)["upgradePolicy"] == _filled(base)["upgradePolicy"]
     if "upgradePolicy" in driver.body and not is_same:
-        why = "spec.driver.upgradePolicy is that of all nodes, and says something else"
+        why = "spec.driver.upgradePolicy applies to all nodes, and differs"
         own = Losses(f"NVIDIADriver {driver.name}: spec", lost.losses)
         own.lose_whole("upgradePolicy", why, Rank.FIRST)
 
@@ -175,7 +173,7 @@ def _filled(body: Raw) -> Raw:
 def _tell_overlaps(drivers: Sequence[_Driver], lost: Losses) -> None:
     for place, each in enumerate(drivers):
         if before := [other.name for other in drivers[:place] if _overlap(other.nodes, each.nodes)]:
-            why = f"where {', '.join(before)} selects a node as well, that counts; NVIDIA's operator takes neither"
+            why = f"if {', '.join(before)} selects the same node, that one is used; NVIDIA's operator would use neither"
             lost.note(f"NVIDIADriver {each.name}", why, Rank.FIRST)
 
 
@@ -203,7 +201,7 @@ def _named(drivers: Iterable[_Driver], lost: Losses) -> list[tuple[_Driver, str]
             number = re.search(r"-(\d+)$", name)
             name = f"{name[: number.start()]}-{int(number[1]) + 1}" if number else f"{name}-2"
         if name != each.name:
-            lost.note(f"NVIDIADriver {each.name}: metadata.name", f"its profile is {name}")
+            lost.note(f"NVIDIADriver {each.name}: metadata.name", f"its profile is named {name}")
         found[name] = each
     return [(each, name) for name, each in found.items()]
 

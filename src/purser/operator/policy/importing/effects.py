@@ -23,7 +23,7 @@ _OF_DRIVERS: tuple[tuple[str, Callable[[_Section, bool], bool], str], ...] = (
     (
         "licensingConfig.configMapName",
         lambda each, _: each.licensing_config is not None and bool(each.licensing_config.secret_name),
-        "the Secret of secretName counts",
+        "secretName takes precedence",
     ),
 )
 """Of spec.driver and of each profile: what does nothing, when, and why."""
@@ -55,7 +55,11 @@ _OF_ALL: tuple[tuple[str, Callable[[ClusterPolicySpec], bool], str], ...] = (
         "dcgmExporter.hpcJobMapping.enabled is not true",
     ),
     *(
-        (f"driver.upgradePolicy.{name}", lambda spec: not spec.driver.upgrade_policy.auto_upgrade, "autoUpgrade is off")
+        (
+            f"driver.upgradePolicy.{name}",
+            lambda spec: not spec.driver.upgrade_policy.auto_upgrade,
+            "autoUpgrade is false",
+        )
         for name in ("maxParallelUpgrades", "waitForCompletion", "drain")
     ),
     (
@@ -77,13 +81,13 @@ def idle(given: Raw, spec: ClusterPolicySpec) -> list[Loss]:
     default = _plain(ClusterPolicySpec())
     off = [*_off(given, spec, default), *_off_in_profiles(given, spec, default)]
     whole = [f"spec.{name}" for name, still in off if not still]
-    losses = [Loss(place=", ".join(whole), why="off: their fields count once they are enabled", rank=Rank.OFF)] * bool(
-        whole
-    )
+    losses = [
+        Loss(place=", ".join(whole), why="disabled: their fields take effect once they are enabled", rank=Rank.OFF)
+    ] * bool(whole)
     for name, still in off:
         rest = [each for each in _said(given, default, name) if still and not each.startswith(still)]
         switch = "driver" if name in _SIDECARS else name
-        losses.extend(Loss(place=f"spec.{each}", why=f"it counts once {switch}.enabled is true") for each in rest)
+        losses.extend(Loss(place=f"spec.{each}", why=f"takes effect once {switch}.enabled is true") for each in rest)
     rules = [*((place, why) for place, holds, why in _OF_ALL if holds(spec)), *_of_drivers(spec)]
     silent = tuple(f"{name}." for name, _ in off)
     for place, why in rules:

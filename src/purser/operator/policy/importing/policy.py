@@ -83,12 +83,12 @@ def without_absent(given: Raw, lost: Losses) -> Raw:
         if not isinstance(section, dict):
             continue  # of another type, or not there: it is told as any field that nobody knows
         if each.is_on(given) and says_something(section):
-            lost.lose_whole(each.place, f"IT IS ON, and Purser does not support it: {each.why}", Rank.FIRST)
+            lost.lose_whole(each.place, f"ENABLED, and not supported: {each.why}", Rank.FIRST)
         elif says_something(section):
             off.append(f"{lost.prefix}.{each.place}")
         rest = _without(rest, each.place)
     if off:
-        lost.note(", ".join(off), "off, and not supported by Purser", Rank.OFF)
+        lost.note(", ".join(off), "disabled, and not supported", Rank.OFF)
     return rest
 
 
@@ -116,23 +116,23 @@ class Imported(msgspec.Struct, frozen=True):
     """What is in it, and does nothing as it stands."""
 
 
-_OTHER_IMAGE = "Purser has a worker of its own in place of NVIDIA's MIG manager"
+_OTHER_IMAGE = "Purser uses its own MIG worker instead of NVIDIA's MIG manager"
 _NO_COUNTERPART = {
-    "NodeMaintenance": "Purser empties nodes itself, and asks no maintenance operator (requestor mode)",
+    "NodeMaintenance": "Purser evicts pods itself: requestor mode is not supported",
 }
 _REASONS = Reasons(
     unknown={
-        "operator.defaultRuntime": "the runtime is found on each node",
+        "operator.defaultRuntime": "the runtime is detected on each node",
         "operator.initContainer": "no operand needs one",
         "operator.use_ocp_driver_toolkit": "OpenShift's driver toolkit is not supported",
         "driver.useNvidiaDriverCRD": NOT_GIVEN,
         **{f"driver.{name}": why for name, why in NOT_TAKEN.items()},
-        "psp": "Kubernetes has no PodSecurityPolicy any more",
+        "psp": "Kubernetes removed PodSecurityPolicy",
         "psa": "label the namespace yourself: pod-security.kubernetes.io/enforce=privileged",
-        "cdi.default": "the runtime that containers get follows from cdi.enabled",
+        "cdi.default": "cdi.enabled decides which runtime containers get",
         "cdi.nriPluginEnabled": "the NRI plugin is not supported: the toolkit configures each node's runtime instead",
-        "dcgm.hostPort": "NVIDIA's operator does nothing with it, either",
-        "migManager.gpuClientsConfig": "services of the host are not stopped: nodes are emptied of pods only",
+        "dcgm.hostPort": "NVIDIA's operator ignores it too",
+        "migManager.gpuClientsConfig": "host services are not stopped: only pods are evicted",
     },
     other=dict.fromkeys(
         (f"migManager.{name}" for name in ("repository", "image", "version", "args", "env")), _OTHER_IMAGE
@@ -174,15 +174,15 @@ def _told_apart(objects: list[_Object], lost: Losses) -> tuple[_Object, list[_Ob
     drivers = [each for each in objects if _is(each, "nvidia.com/v1alpha1", DRIVER_KIND)]
     if not policies:
         said = ", ".join(map(_what, objects)) or "nothing"
-        raise PolicyError(f"this is {said}: give a ClusterPolicy of nvidia.com/v1")
+        raise PolicyError(f"found {said}: expected a ClusterPolicy of nvidia.com/v1")
     names = [_name(each) for each in drivers]
     for name in {name for name in names if names.count(name) > 1}:
-        lost.note(f"{DRIVER_KIND} {name}", "it is there twice, the last counts", Rank.FIRST)
+        lost.note(f"{DRIVER_KIND} {name}", "defined twice, the last one is used", Rank.FIRST)
     for each in policies[1:]:
-        lost.note(f"{KIND} {_name(each)}", f"it had no effect, {_name(policies[0])} is older", Rank.OFF)
+        lost.note(f"{KIND} {_name(each)}", f"it had no effect: {_name(policies[0])} is older", Rank.OFF)
     for each in objects:
         if each not in policies and each not in drivers:
-            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "it has no counterpart"), Rank.FIRST)
+            lost.note(_what(each), _NO_COUNTERPART.get(str(each.get("kind")), "no counterpart in Purser"), Rank.FIRST)
     return policies[0], drivers
 
 
@@ -201,7 +201,7 @@ def _spec_of(raw: _Object) -> Raw:
     if spec is None:
         return {}
     if not isinstance(spec, dict):
-        raise PolicyError(f"spec of {raw['kind']} {_name(raw)} is {type(spec).__name__}: give one with fields")
+        raise PolicyError(f"spec of {raw['kind']} {_name(raw)} is {type(spec).__name__}: expected an object")
     return spec
 
 
@@ -209,9 +209,7 @@ def _checked_name(raw: _Object) -> str:
     """The name that the new policy gets, too. Raises `PolicyError` for one that no API server takes."""
     name = _name(raw)
     if not is_name(name):
-        raise PolicyError(
-            f"{raw['kind']} {name}: Kubernetes takes no such name: give lowercase letters, digits, - and ."
-        )
+        raise PolicyError(f"{raw['kind']} {name}: invalid name: use lowercase letters, digits, - and .")
     return name
 
 
@@ -265,7 +263,7 @@ def _without_workload(spec: Raw, lost: Losses) -> None:
     plugin = spec.get("validator", {}).get("plugin", {})
     if {"name": "WITH_WORKLOAD", "value": "true"} in plugin.get("env", []):
         lost.lose(
-            True, "validator.plugin.env", "the check of the device plugin starts no pod, WITH_WORKLOAD is left out"
+            True, "validator.plugin.env", "the check of the device plugin starts no pod: WITH_WORKLOAD is removed"
         )
         plugin["env"] = [each for each in plugin["env"] if each["name"] != "WITH_WORKLOAD"]
 
@@ -284,10 +282,10 @@ def _without_contradictions(spec: Raw, lost: Losses) -> None:
         if place[2] and isinstance(at[name], list):
             item = at[name].pop(int(place[2]))
             where = f"{where}[{place[2]}]"
-            named = f"profile {item['name']} is left out" if "name" in item else "left out"
-            lost.lose_whole(where, f"{named}, for {found[0]}", Rank.FIRST)
+            named = f"profile {item['name']} is removed" if "name" in item else "removed"
+            lost.lose_whole(where, f"{named}: {found[0]}", Rank.FIRST)
             continue
         del at[name]
         why = found[0].replace(f"spec.{where} is ", "it is ", 1).removeprefix(f"spec.{where}: ")
         rank = Rank.FIRST if name == "profiles" else Rank.SETTING
-        lost.lose_whole(where, f"left out, for {why}", rank)
+        lost.lose_whole(where, f"removed: {why}", rank)

@@ -107,7 +107,7 @@ def _divided(loss: Loss) -> tuple[str, str]:
 
 Raw = dict[str, Any]
 UNKNOWN = "Purser has no such setting"
-_SOURCE = "the variable {} is left out: it has a source, and Purser's have values only"
+_SOURCE = "variable {} is removed: it uses valueFrom, and Purser supports plain values only"
 
 
 class Reasons(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ def _value(hint: Any, value: Any, where: str, reasons: Reasons, lost: Losses) ->
 def _whole(kind: type[msgspec.Struct], kept: Raw, where: str, lost: Losses) -> Raw | None:
     """The section, where it has all that it must have."""
     if missing := [name for name in _needed(kind) if name not in kept]:
-        lost.lose_whole(where, f"it lacks the field {missing[0]}")
+        lost.lose_whole(where, f"required field {missing[0]} is missing")
         return None
     return kept
 
@@ -238,7 +238,7 @@ _RENAMED = {
 """Fields, by part and name, that Purser calls otherwise."""
 
 NOT_TAKEN = {
-    "useOpenKernelModules": "kernelModuleType says it",
+    "useOpenKernelModules": "replaced by kernelModuleType",
 }
 """Fields without counterpart and why, by the names that Purser would have for them."""
 

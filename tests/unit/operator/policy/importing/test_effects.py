@@ -172,14 +172,14 @@ def test_fields_that_do_nothing_stay_in_the_policy_and_are_told_with_the_reason(
     assert imported.policy["spec"]["driver"]["version"] == "1"
     assert imported.idle == (
         "spec.dcgmExporter.serviceMonitor.interval: dcgmExporter.serviceMonitor.enabled is not true",
-        "spec.driver: off: their fields count once they are enabled",
+        "spec.driver: disabled: their fields take effect once they are enabled",
     )
 
 
 def test_what_counts_of_a_section_that_is_off_is_not_told() -> None:
     section = {"enabled": False, "version": "1", "upgradePolicy": {"maxUnavailable": 2, "autoUpgrade": True}}
     assert import_policy([nvidia({"driver": section})]).idle == (
-        "spec.driver.version: it counts once driver.enabled is true",
+        "spec.driver.version: takes effect once driver.enabled is true",
     )
 
 

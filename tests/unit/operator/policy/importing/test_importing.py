@@ -293,7 +293,7 @@ def test_a_variable_with_a_source_is_left_out_whole_and_not_empty(before: list[d
     sourced = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     imported = import_policy(nvidia({"driver": {"env": [*before, sourced, {"name": "EMPTY"}]}}))
     assert imported.policy["spec"]["driver"]["env"] == [{"name": "EMPTY"}]
-    why = "the variable A is left out: it has a source, and Purser's have values only"
+    why = "variable A is removed: it uses valueFrom, and Purser supports plain values only"
     assert imported.lost == (f"spec.driver.env[{len(before)}]: {why}",)
 
 
@@ -305,9 +305,9 @@ def test_what_is_left_out_because_it_contradicts_is_named_once() -> None:
 @pytest.mark.parametrize("raw", [{}, {"kind": "Pod"}, {"metadata": {"name": "x"}}], ids=str)
 def test_what_has_no_kind_is_refused_in_words(raw: dict[str, Any]) -> None:
     what = "an object without apiVersion or kind"
-    with pytest.raises(PolicyError, match=f"this is {what}: give a ClusterPolicy"):
+    with pytest.raises(PolicyError, match=f"found {what}: expected a ClusterPolicy"):
         import_policy(raw)
-    assert import_objects([nvidia({}), raw]).lost == (f"{what}: it has no counterpart",)
+    assert import_objects([nvidia({}), raw]).lost == (f"{what}: no counterpart in Purser",)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_spec_that_is_empty_but_none_is_refused_in_words(spec: Any) -> None:
 
 @pytest.mark.parametrize("name", ["Cluster_Policy", "-a", "a..b", "a" * 254, "a\n"], ids=lambda name: name[:14])
 def test_a_name_that_no_cluster_takes_is_refused_in_words(name: str) -> None:
-    with pytest.raises(PolicyError, match="Kubernetes takes no such name"):
+    with pytest.raises(PolicyError, match="invalid name"):
         import_policy({**nvidia({}), "metadata": {"name": name}})
 
 

@@ -183,15 +183,15 @@ def test_drivers_that_may_select_one_node_are_told_and_the_narrower_one_comes_fi
         ]
     )
     assert [each.name for each in decode(imported.policy).spec.driver.profiles] == ["narrow", "apart", "wide", "wider"]
-    assert about(imported.lost, "NVIDIADriver wide: where narrow selects a node as well")
-    assert about(imported.lost, "NVIDIADriver wider: where narrow, apart, wide selects a node as well")
+    assert about(imported.lost, "NVIDIADriver wide: if narrow selects the same node")
+    assert about(imported.lost, "NVIDIADriver wider: if narrow, apart, wide selects the same node")
     assert not about(imported.lost, "NVIDIADriver apart: where")
 
 
 def test_a_second_driver_for_all_nodes_is_told() -> None:
     imported = import_policy([policy(), driver("b", version="2"), driver("a", version="1", default=True)])
     assert decode(imported.policy).spec.driver.version == "1"
-    assert about(imported.lost, "NVIDIADriver b: a is for all nodes, too, and is taken")
+    assert about(imported.lost, "NVIDIADriver b: a selects all nodes too, and is used")
 
 
 @pytest.mark.parametrize("kind", [{}, {"useNvidiaDriverCRD": False}], ids=["absent", "false"])
@@ -209,19 +209,19 @@ def test_what_the_policy_said_of_drivers_had_no_effect_beside_them() -> None:
     imported = import_policy([old, driver("all", version="2", rdma={"enabled": True})])
     assert decode(imported.policy).spec.driver.version == "2"
     assert not decode(imported.policy).spec.gds.enabled
-    told = about(imported.lost, "it had no effect, for NVIDIADrivers say it")
+    told = about(imported.lost, "it had no effect: NVIDIADrivers set it")
     assert node_assignments(told) == {"spec.driver.version", "spec.gds"}
 
 
 def test_without_the_drivers_that_counted_it_says_to_give_them() -> None:
-    assert about(import_policy([policy()]).lost, "spec.driver.useNvidiaDriverCRD: profiles do this")
+    assert about(import_policy([policy()]).lost, "spec.driver.useNvidiaDriverCRD: profiles replace it")
 
 
 @pytest.mark.parametrize(
     ("spec", "events"),
     [
-        ({"driverType": "vgpu-host-manager"}, "spec.driverType: the whole driver is left out"),
-        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector: the whole driver is left out"),
+        ({"driverType": "vgpu-host-manager"}, "spec.driverType: the whole driver is removed"),
+        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector: the whole driver is removed"),
     ],
     ids=["a host of virtual GPUs", "no selector"],
 )
@@ -235,14 +235,14 @@ def test_one_driver_that_purser_refuses_takes_no_other_with_it() -> None:
     moving = driver("odd", nodeSelector={"nvidia.com/gpu.deploy.driver": "true"})
     imported = import_policy([policy(), driver("all"), moving, driver("a", nodeSelector={"gpu": "a"})])
     assert [each.name for each in decode(imported.policy).spec.driver.profiles] == ["a"]
-    assert about(imported.lost, "profile odd is left out, for ")
+    assert about(imported.lost, "profile odd is removed: ")
 
 
 def test_a_section_that_lacks_what_it_needs_is_told_and_left_out() -> None:
     context = {"seccompProfile": {"localhostProfile": "x"}, "runAsUser": 0}
     imported = import_policy([nvidia({"daemonsets": {"podSecurityContext": context}})])
     assert imported.policy["spec"]["daemonsets"]["podSecurityContext"] == {"runAsUser": 0}
-    assert imported.lost == ("spec.daemonsets.podSecurityContext.seccompProfile: it lacks the field type",)
+    assert imported.lost == ("spec.daemonsets.podSecurityContext.seccompProfile: required field type is missing",)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_profiles_have_names_that_they_may_have() -> None:
     imported = import_policy([policy(), *(driver(name, nodeSelector={"gpu": name}) for name in names)])
     made = [each.name for each in decode(imported.policy).spec.driver.profiles]
     assert made == ["h100-example", "h100-example-2", "x" * 36, "x" * 36 + "-2"]
-    assert about(imported.lost, "NVIDIADriver h100.example: metadata.name: its profile is h100-example-2")
+    assert about(imported.lost, "NVIDIADriver h100.example: metadata.name: its profile is named h100-example-2")
 
 
 def test_lists_of_kubectl_are_taken_apart_and_other_objects_are_named() -> None:
@@ -277,18 +277,18 @@ def test_lists_of_kubectl_are_taken_apart_and_other_objects_are_named() -> None:
     imported = import_policy([{"apiVersion": "v1", "kind": "List", "items": items}])
     assert decode(imported.policy).metadata.name == "a"
     assert decode(imported.policy).spec.driver.version == "570.1"
-    assert about(imported.lost, "nvidia.com/v1alpha1 GPUCluster gpu-cluster: it has no counterpart")
-    assert about(imported.lost, "ClusterPolicy b: it had no effect, a is older")
+    assert about(imported.lost, "nvidia.com/v1alpha1 GPUCluster gpu-cluster: no counterpart in Purser")
+    assert about(imported.lost, "ClusterPolicy b: it had no effect: a is older")
 
 
 def test_of_a_driver_that_is_there_twice_the_last_counts() -> None:
     imported = import_policy([policy(), driver("all", version="1"), driver("all", version="2")])
     assert decode(imported.policy).spec.driver.version == "2"
-    assert len(about(imported.lost, "NVIDIADriver all: it is there twice")) == 1
+    assert len(about(imported.lost, "NVIDIADriver all: defined twice")) == 1
 
 
 def test_drivers_without_a_policy_are_refused() -> None:
-    with pytest.raises(PolicyError, match="give a ClusterPolicy"):
+    with pytest.raises(PolicyError, match="expected a ClusterPolicy"):
         import_policy([driver("a")])
 
 

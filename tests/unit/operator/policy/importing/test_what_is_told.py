@@ -110,14 +110,14 @@ def test_a_section_that_is_on_and_not_purser_s_is_said_first_and_once(mode: str,
     lost = import_policy([nvidia({**STOCK, **sandbox})]).lost
     first = lost[: len(loud)]
     assert [each.partition(":")[0] for each in first] == [f"spec.{name}" for name in loud]
-    assert all("IT IS ON, and Purser does not support it" in each for each in first)
-    assert not any("IT IS ON" in each for each in lost[len(loud) :])
+    assert all("ENABLED, and not supported" in each for each in first)
+    assert not any("ENABLED" in each for each in lost[len(loud) :])
 
 
 def test_the_same_reason_within_a_section_is_one_line_in_the_order_in_which_people_count() -> None:
     args = {"migManager": {"args": ["-x"], "image": "i"}, "toolkit": {"a10": 1, "a9": 1, "b": {"c": 1}}}
     assert import_policy([nvidia(args)]).lost == (
-        "spec.migManager.args, .image: Purser has a worker of its own in place of NVIDIA's MIG manager",
+        "spec.migManager.args, .image: Purser uses its own MIG worker instead of NVIDIA's MIG manager",
         "spec.toolkit.a9, .a10: Purser has no such setting",
         "spec.toolkit.b.c: Purser has no such setting",
     )
@@ -134,7 +134,7 @@ def test_a_switch_of_something_that_purser_never_does_is_lost_only_where_it_is_o
 def test_nodes_of_a_maintenance_operator_are_told() -> None:
     other = {"apiVersion": "maintenance.nvidia.com/v1alpha1", "kind": "NodeMaintenance", "metadata": {"name": "a"}}
     [told] = import_policy([nvidia({}), other]).lost
-    assert told.endswith("asks no maintenance operator (requestor mode)")
+    assert told.endswith("requestor mode is not supported")
 
 
 def test_sections_of_an_odd_type_are_told_as_fields_that_nobody_knows() -> None:
