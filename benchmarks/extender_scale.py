@@ -225,6 +225,6 @@ if __name__ == "__main__":
     arguments.add_argument("--nodes", type=int, default=5000)
     arguments.add_argument("--pods", type=int, default=200)
     options = arguments.parse_args()
-    kernels.use(os.environ.get("PURSER_KERNELS", ""))
+    kernels.use(os.environ.get(kernels.VARIABLE, ""))
     print(f"{options.nodes} nodes x {GPUS} GPUs, {options.pods} pods", flush=True)
     asyncio.run(run(options.nodes, options.pods))

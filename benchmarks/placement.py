@@ -91,12 +91,9 @@ LOOPED = 1_000
 BINPACK = PolicySettings(NodePolicy.BINPACK, (GpuPolicy.BINPACK,))
 
 
-VARIABLE = "PURSER_KERNELS"
-
-
 def main() -> None:
     options = _options()
-    kernels.use(os.environ.get(VARIABLE, ""))
+    kernels.use(os.environ.get(kernels.VARIABLE, ""))
     if options.part:
         PARTS[options.part](options)
         return
@@ -107,7 +104,7 @@ def main() -> None:
         title(options)
         for arguments, kernel in _processes(part, options):
             command = [sys.executable, __file__, *sys.argv[1:], "--part", part, *arguments]
-            subprocess.run(command, env={**os.environ, VARIABLE: kernel}, check=True)
+            subprocess.run(command, env={**os.environ, kernels.VARIABLE: kernel}, check=True)
     print(f"\nload average {_load(os.getloadavg())} at the end; this benchmark keeps one processor busy")
 
 
@@ -160,7 +157,7 @@ def simulate_title(options: argparse.Namespace) -> None:
 
 def simulate(options: argparse.Namespace) -> None:
     workload, order = _workload(options.traces)
-    kernel = os.environ[VARIABLE]
+    kernel = os.environ[kernels.VARIABLE]
     for learns in (False, True):
         clock, processor = perf_counter(), thread_time()
         (run,) = run_all(workload, [Task(options.policy, order, learns)], 1, lambda place, events: None)
@@ -216,7 +213,7 @@ def decide_part(options: argparse.Namespace) -> None:
         for nodes in options.nodes:
             known, unseen = decisions(shapes, nodes, options.policy, knows, 200 if options.quick else 2_000)
             title = options.policy + knows
-            print(f"{title:<24}{os.environ[VARIABLE]:<9}{nodes:7}{_p50_p99_worst(known)}", end="")
+            print(f"{title:<24}{os.environ[kernels.VARIABLE]:<9}{nodes:7}{_p50_p99_worst(known)}", end="")
             print(f"{1000 * statistics.median(unseen):13.3f}{1000 * max(unseen):9.3f}", flush=True)
 
 

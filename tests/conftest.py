@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import structlog
 
+from purser.core.placement import kernels
 from tests import tiers
 from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
 
 tiers.set_up()
 
+if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported by those tests alone that need it
+    kernels.use(named_kernels)
 
 _MEMORY = Path("/dev/shm")
 _ENOUGH_BYTES = 2 * 1024**3

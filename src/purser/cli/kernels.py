@@ -4,14 +4,12 @@ import os
 
 from purser.cli.output import MISUSED, fail
 
-VARIABLE = "PURSER_KERNELS"
-
 
 def choose_kernels(default: str = "") -> None:
     """Use the kernels that the environment names, else the default (empty: the best there are)."""
     from purser.core.placement import kernels
 
     try:
-        kernels.use(os.environ.get(VARIABLE) or default)
+        kernels.use(os.environ.get(kernels.VARIABLE) or default)
     except ValueError as error:
-        fail(f"{VARIABLE}: {error}", MISUSED)
+        fail(f"{kernels.VARIABLE}: {error}", MISUSED)

@@ -1,15 +1,19 @@
 """The inner loops of placement, twice: in numpy (`plain`) and compiled by numba (`fast`, with the extra of that name).
 
 Both answer the same, to the last bit. The compiled ones are used where numba is installed, unless `use` is told
-otherwise before the first decision: commands are, by the environment variable ``PURSER_KERNELS``.
+otherwise before the first decision: commands are, by the environment variable `VARIABLE`. Whether a GPU takes a
+container, and the reason where it does not, is written once, for both and for `purser.core.placement.place` (`rule`).
 
-Not here: what a policy is after. Kernels know arrays and numbers.
+Not here: what a policy is after. Loops know arrays and numbers.
 """
 
 import importlib.util
 from types import ModuleType
 
 from purser.core.placement.kernels import plain
+
+VARIABLE = "PURSER_KERNELS"
+"""Of the environment: what `use` is told by commands, benchmarks and tests."""
 
 used: ModuleType
 """The module with the kernels."""

@@ -1,6 +1,7 @@
 """The compiled kernels answer what numpy's do, to the last bit."""
 
 import importlib.util
+import os
 from types import ModuleType
 
 import numpy as np
@@ -87,6 +88,11 @@ def test_one_says_which_kernels_to_use() -> None:
 @needs_numba
 def test_compiled_ones_are_taken_where_they_are_to_be_had() -> None:
     assert kernels.choose("", has_numba=True) is kernels.choose("numba", has_numba=True) is not plain
+
+
+@pytest.mark.skipif(not os.environ.get(kernels.VARIABLE), reason="the environment names no kernels")
+def test_tests_decide_with_the_kernels_that_the_environment_names() -> None:
+    assert kernels.name() == os.environ[kernels.VARIABLE]
 
 
 def test_asking_for_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
