@@ -25,6 +25,7 @@ from purser.core import names
 from purser.core.dialects import hami, policies, selectors, volcano
 from purser.core.grant.disputes import HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
+from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
 from purser.kube.failures import FailureReason, ObjectFailures
 from purser.operator import names as operator_names
@@ -41,8 +42,8 @@ MARK = "<!-- Made by scripts/generate_reference.py from src/purser: change it th
 REASONS_HEAD = """\
 # Reasons
 
-Every reason of Purser's events, conditions and refusals: the word that `kubectl describe` shows, what happened, and
-what to do (empty: nothing). [Events, conditions and metrics](observability.md) says where to look.
+Every reason of Purser's events, conditions and refusals: its word, what happened, and what to do (empty: nothing).
+[Events, conditions and metrics](observability.md) says where to look.
 
 """
 REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
@@ -57,8 +58,9 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (
         Reason,
         "A GPU or a node does not take a pod",
-        "In the log of the scheduler, and in the metric `purser_scheduler_filter_refusals_total`; a pod's"
-        " [condition and event](pods.md#why-a-pod-waits) say the same in a sentence.",
+        "In the metric `purser_scheduler_filter_refusals_total`, and in the scheduler's log where a Binding fails."
+        " A pod's [condition and event](pods.md#why-a-pod-waits) `FailedScheduling` say how many GPUs and nodes there"
+        " are of each, in the words of the third column.",
     ),
     (
         Why,
@@ -81,6 +83,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
 )
 
 DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
+    Reason: ("in `FailedScheduling`", lambda reason: ", ".join(map(_as_code, wordings(reason)))),
     Why: ("decision", lambda why: "denied" if why.denies else "allowed"),
 }
 """A further column of a table."""
@@ -471,6 +474,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def linked(sentence: str) -> str:
     """With links to the pages that it names, and code as code."""
     return re.sub(r"docs/([a-z-]+\.md)", r"[\1](\1)", sentence)
+
+
+def _as_code(clause: str) -> str:
+    """Numbers, and what differs from node to node, left out."""
+    return f"`{re.sub(r'[0-9]+|[.]{3}', '…', clause)}`"
 
 
 def _servers() -> Iterator[tuple[str, str, Iterable[Any]]]:

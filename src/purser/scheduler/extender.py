@@ -19,7 +19,7 @@ from purser.core.decoding import brief
 from purser.core.dialects import DialectError
 from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
 from purser.core.ledger import Usage
-from purser.core.model import PodRequest
+from purser.core.model import GpuPolicy, PodRequest
 from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import (
     PROMISED,
@@ -394,7 +394,8 @@ class KubeExtender:
         held = self._cache.ledger.grant(request.uid)
         own = Demand() if held is None else grant_demand(held)
         quota = self._cache.exceeded_quota(request.namespace, request_demand(request), own)
-        return explain(evaluation.refusals, request, self._cache.fleet, quota)
+        idle_only = GpuPolicy.MUTEX in self._evaluator.policy.gpu_policy(request)
+        return explain(evaluation.refusals, request, self._cache.fleet, quota, idle_only=idle_only)
 
     async def _is_there(self, pod: Pod) -> bool:
         """Whether the pod exists, and not only in a question: kube-scheduler may have heard of it first."""

@@ -128,12 +128,21 @@ async def test_when_nothing_fits_every_node_has_the_same_sentence_which_is_kube_
         pod = await world.add_pod("p", memory=10240)
         result = await world.filter(pod, "a", "b", "cpu-only")
         why = (
-            "node(s) had no suitable GPU: 16 GPUs on 2 nodes have less than 10240 MiB of memory free (most: 8192 MiB); "
+            "node(s) had no suitable GPU: 16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); "
             "1 node has no inventory: no agent runs there"
         )
         assert result.failed_nodes == dict.fromkeys(("a", "b", "cpu-only"), why)
         assert await world.event_messages() == []
         assert 'reason="CardInsufficientMemory"} 2.0' in world.metrics.exposition().decode()
+
+
+async def test_a_pod_whose_own_policy_wants_idle_cards_is_told_so():
+    async with server() as api, replica(api) as world:
+        await world.add_node("a")
+        await world.bind(await world.add_pod("other"), "a")
+        pod = await world.add_pod("p", annotations={"purser.dev/gpu-policy": "mutex"})
+        result = await world.filter(pod, "a")
+        assert "in use, and policy mutex wants" in result.failed_nodes["a"]
 
 
 async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():

@@ -34,12 +34,15 @@ class _Tally(msgspec.Struct):
     devices: int = 0
     memory_needed_mib: int = 0
     memory_free_mib: int = 0
+    memory_largest_mib: int = 0
     cores_needed_percent: int = 0
     cores_free_percent: int = 0
     count_needed: int = 0
     container: str = ""
     detail: str = ""
     """One of them, where nodes have different ones."""
+    idle_only: bool = False
+    """The pod's policy takes only GPUs that nobody uses."""
     examples: list[DeviceState] = []
     """Devices of some of these nodes."""
 
@@ -48,6 +51,7 @@ class _Tally(msgspec.Struct):
         self.devices += devices * nodes
         self.memory_needed_mib = max(self.memory_needed_mib, refusal.memory_needed_mib)
         self.memory_free_mib = max(self.memory_free_mib, refusal.memory_free_mib)
+        self.memory_largest_mib = max(self.memory_largest_mib, refusal.memory_largest_mib)
         self.cores_needed_percent = max(self.cores_needed_percent, refusal.cores_needed_percent)
         self.cores_free_percent = max(self.cores_free_percent, refusal.cores_free_percent)
         self.count_needed = max(self.count_needed, refusal.count_needed)
@@ -55,12 +59,15 @@ class _Tally(msgspec.Struct):
         self.detail = max(self.detail, refusal.detail)
 
 
-def explain(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, quota: str = "") -> str:
+def explain(
+    refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, quota: str = "", *, idle_only: bool = False
+) -> str:
     """Such as ``node(s) had no suitable GPU: 16 GPUs on 2 nodes have less than 10240 MiB free (most: 8192 MiB)``.
 
-    ``quota`` is what is said of the namespace's quota where that is the obstacle.
+    ``quota`` is what is said of the namespace's quota where that is the obstacle; ``idle_only``: the pod's policy takes
+    only GPUs that nobody uses.
     """
-    by_reason = _tally(refusals.values())
+    by_reason = _tally(refusals.values(), idle_only)
     if quota and Reason.QUOTA_NOT_FIT in by_reason:
         return quota
     _find_examples(by_reason, refusals, fleet)
@@ -71,11 +78,28 @@ def explain(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, 
     return f"node(s) had no suitable GPU: {lead}{'; '.join(clauses)}"
 
 
-def _tally(refusals: Iterable[Refusal]) -> dict[Reason, _Tally]:
+def wordings(reason: Reason) -> list[str]:
+    """All that `explain` says of GPUs or nodes for one reason, with numbers made up: what the reference of reasons
+    lists beside it."""
+    found = _Tally(reason, nodes=2, devices=2, memory_needed_mib=2048, memory_largest_mib=4096, detail="...")
+    if reason in _OF_NODES:
+        return [_OF_NODES[reason][True]]
+    share = DeviceRequest(2, memory_mib=2048, models_allowed=("...",))
+    whole = msgspec.structs.replace(share, cores_percent=100)
+    cases = (
+        (found, share),
+        (msgspec.structs.replace(found, memory_largest_mib=1024), share),
+        (found, whole),
+        (msgspec.structs.replace(found, idle_only=True), share),
+    )
+    return list(dict.fromkeys(_OF_DEVICES[reason](*case) for case in cases))
+
+
+def _tally(refusals: Iterable[Refusal], idle_only: bool) -> dict[Reason, _Tally]:
     tallies: dict[Reason, _Tally] = {}
     for refusal, nodes in tally(refusals):
         for reason, devices in refusal.counts:
-            tallies.setdefault(reason, _Tally(reason)).add(refusal, devices, nodes)
+            tallies.setdefault(reason, _Tally(reason, idle_only=idle_only)).add(refusal, devices, nodes)
     return tallies
 
 
@@ -148,10 +172,14 @@ def _listed(words: Sequence[str], between: str) -> str:
 def _in_use(found: _Tally, asked: DeviceRequest) -> str:
     if _wants_whole(asked):
         return f"{_is(found)} in use, and the pod wants {_verb(found, 'a whole GPU', 'whole GPUs')}"
+    if found.idle_only:
+        return f"{_is(found)} in use, and policy mutex wants {_verb(found, 'an idle GPU', 'idle GPUs')}"
     return f"{_is(found)} in use and cannot be shared with the pod"
 
 
 def _short_of_memory(found: _Tally, asked: DeviceRequest) -> str:
+    if found.memory_needed_mib > found.memory_largest_mib:
+        return f"{_is(found)} too small for {found.memory_needed_mib} MiB (largest: {found.memory_largest_mib} MiB)"
     if _wants_whole(asked):
         return _in_use(found, asked)
     percent = f" ({asked.memory_percent}%)" if asked.memory_percent else ""

@@ -324,6 +324,7 @@ class _Pod:
             container=found.container.name,
             memory_needed_mib=max((share.memory_mib for _, share in short), default=0),
             memory_free_mib=max((s.device.memory_mib - s.usage.memory_mib for s, _ in short), default=0),
+            memory_largest_mib=max((s.device.memory_mib for s, _ in short), default=0),
             cores_needed_percent=max((share.cores_percent for _, share in slow), default=0),
             cores_free_percent=max((s.device.cores_percent - s.usage.cores_percent for s, _ in slow), default=0),
             count_needed=found.container.devices.count,

@@ -1,4 +1,5 @@
-"""Why a device or node does not take a container: stable strings that events, metrics and ``why`` share."""
+"""Why a device or node does not take a container: stable strings of metrics and logs. What pods' events say of each is
+the clause that `explain` makes of it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -63,7 +64,7 @@ class Reason(ExplainedReason):
         "CardInsufficientMemory",
         "GPU",
         "Too little of the GPU's memory is free.",
-        "Ask for less memory, or wait.",
+        "Ask for less memory, or wait where a GPU is that large.",
     )
     INSUFFICIENT_CORES = (
         "CardInsufficientCore",
@@ -127,6 +128,8 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Per device; where the request is in percent, of the largest device that has too little."""
     memory_free_mib: int = 0
     """The most that any device with too little memory has free."""
+    memory_largest_mib: int = 0
+    """The most that any of these has in all."""
     cores_needed_percent: int = 0
     cores_free_percent: int = 0
     count_needed: int = 0

@@ -79,6 +79,7 @@ class Verdicts:
         """By row, whether the container fits."""
         self._kind: Ints = np.zeros(rows, np.int64)
         self._memory_free: Ints = np.zeros(rows, np.int64)
+        self._memory_largest: Ints = np.zeros(rows, np.int64)
         self._memory_needed: Ints = np.zeros(rows, np.int64)
         self._cores_free: Ints = np.zeros(rows, np.int64)
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -110,6 +111,7 @@ class Verdicts:
         self._kind[rows] = self._number([*digits, self._live.arrays.gpu_count[rows], resolvable])
         short, slow = first == rule.SHORT_OF_MEMORY, first == rule.SHORT_OF_CORES
         self._memory_free[rows] = _most(np.where(short, here.memory_free_mib.astype(np.int64), -_MOST))
+        self._memory_largest[rows] = np.where(short, here.memory_mib, 0).max(axis=0, initial=0)
         self._cores_free[rows] = _most(np.where(slow, here.cores_free_percent.astype(np.int64), -_MOST))
         if key.shape.gpu_memory_percent:
             needed = here.memory_mib * np.int64(key.shape.gpu_memory_percent) // 100
@@ -139,6 +141,7 @@ class Verdicts:
             resolvable=bool(resolvable),
             memory_needed_mib=self._memory_short(rows, asked) if memory_free > -_MOST else 0,
             memory_free_mib=memory_free if memory_free > -_MOST else 0,
+            memory_largest_mib=int(self._memory_largest[rows].max()),
             cores_needed_percent=min(asked.cores_percent, 100) if cores_free > -_MOST else 0,
             cores_free_percent=cores_free if cores_free > -_MOST else 0,
             count_needed=asked.count,

@@ -12,12 +12,13 @@ from purser.core.model import (
     DeviceMode,
     DeviceRequest,
     DeviceShare,
+    GpuPolicy,
     Grant,
     NodeInventory,
     PodRequest,
 )
 from purser.core.placement import Evaluator, explain
-from purser.core.placement.explain import _OF_DEVICES, _OF_NODES
+from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
 
 LEAD = "node(s) had no suitable GPU: "
@@ -63,7 +64,7 @@ def test_reasons_are_counted_by_nodes_and_gpus_and_the_largest_comes_first() -> 
     state = fleet(cards(8, memory_mib=8192), cards(8, memory_mib=8192), cards(4, model="A100"))
     wanted = DeviceRequest(1, memory_mib=10240, models_allowed=("T4",))
     assert why(state, wanted, nodes=("n0", "n1", "n2", "cpu")) == (
-        "16 GPUs on 2 nodes have less than 10240 MiB of memory free (most: 8192 MiB); "
+        "16 GPUs on 2 nodes are too small for 10240 MiB (largest: 8192 MiB); "
         "4 GPUs on 1 node are not what the pod wants: a model with T4 (there: A100); "
         "1 node has no inventory: no agent runs there"
     )
@@ -75,6 +76,28 @@ def test_whole_gpus_that_are_busy_are_in_use_and_not_short_of_memory() -> None:
     use(state, "n0", 1)
     assert why(state, WHOLE) == "2 GPUs on 1 node are in use, and the pod wants whole GPUs"
     assert why(state, DeviceRequest(1, memory_mib=0, cores_percent=100)) == why(state, WHOLE)
+
+
+def test_gpus_that_are_too_small_even_when_idle_are_not_to_be_waited_for() -> None:
+    state = fleet(cards(2), cards(1, memory_mib=40960))
+    use(state, "n1", 0, memory_mib=12000)
+    large = DeviceRequest(1, memory_mib=50000)
+    assert why(state, large) == "3 GPUs on 2 nodes are too small for 50000 MiB (largest: 40960 MiB)"
+    assert why(state, large, nodes=("n0",)) == "2 GPUs on 1 node are too small for 50000 MiB (largest: 15360 MiB)"
+    alone = msgspec.structs.replace(large, cores_percent=100)
+    assert why(state, alone, nodes=("n1",)) == "1 GPU on 1 node is too small for 50000 MiB (largest: 40960 MiB)"
+    assert why(state, DeviceRequest(1, memory_mib=40960)) == (
+        "3 GPUs on 2 nodes have less than 40960 MiB of memory free (most: 28960 MiB)"
+    )
+
+
+def test_a_policy_that_takes_idle_gpus_alone_is_named() -> None:
+    state = fleet(cards(1))
+    use(state, "n0", 0)
+    request = msgspec.structs.replace(pod(DeviceRequest(1, memory_mib=1)), gpu_policy=(GpuPolicy.MUTEX,))
+    refusals = Evaluator(state).evaluate(request, ["n0"]).refusals
+    said = explain(refusals, request, state, idle_only=True).removeprefix(LEAD)
+    assert said == "1 GPU on 1 node is in use, and policy mutex wants an idle GPU"
 
 
 def test_one_gpu_is_spoken_of_in_the_singular() -> None:
@@ -121,7 +144,7 @@ def test_what_ails_a_gpu_is_said_with_its_index() -> None:
 def test_the_container_is_named_where_there_are_several() -> None:
     state = fleet(cards(1))
     little, much = DeviceRequest(1, memory_mib=100), DeviceRequest(1, memory_mib=99_999)
-    assert why(state, little, much).startswith("container c1: 1 GPU on 1 node has less than 99999 MiB")
+    assert why(state, little, much).startswith("container c1: 1 GPU on 1 node is too small for 99999 MiB")
 
 
 def test_a_quota_that_is_exceeded_is_all_there_is_to_say() -> None:
@@ -141,4 +164,6 @@ def test_models_are_named_as_hami_registers_them(word: str) -> None:
 
 
 def test_every_reason_has_words() -> None:
-    assert set(_OF_DEVICES) | set(_OF_NODES) == set(Reason)
+    said = [wordings(reason) for reason in Reason]
+    assert all(said)
+    assert ["are in use, and policy mutex wants idle GPUs" in each for each in said].count(True) == 1
