@@ -55,6 +55,7 @@ def test_every_reason_is_explained_in_a_sentence() -> None:
 CARRIED = {
     "reason",
     "refusal.reason",
+    "entry.reason",
     "event.reason",
     "now.reason",
     "failing.reason",
