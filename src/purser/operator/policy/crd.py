@@ -158,7 +158,7 @@ _RULES = "x-kubernetes-validations"
 
 def _some(done: str) -> Schema:
     """Of a number or percentage of nodes: more than none."""
-    message = f"no node could ever be {done}, give 1 or more"
+    message = f"no node could ever be {done}: use 1 or more"
     return {_RULES: [{"rule": "type(self) == int ? self > 0 : self != '0%'", "message": message}]}
 
 
@@ -166,7 +166,7 @@ _NODES: Schema = {
     _RULES: [
         {
             "rule": f"[{', '.join(repr(label) for label in MOVING_LABELS)}].all(label, !(label in self))",
-            "message": "selects nodes by a label that the operator itself writes: take another label",
+            "message": "selects nodes by a label that the operator itself writes: use another label",
         }
     ]
 }
@@ -196,7 +196,12 @@ _MORE: dict[str, Schema] = {
 
 _COLUMNS = [
     {"name": "Status", "type": "string", "jsonPath": ".status.state"},
-    {"name": "Ready", "type": "integer", "jsonPath": ".status.nodes.ready", "description": "Nodes that are complete"},
+    {
+        "name": "Ready",
+        "type": "integer",
+        "jsonPath": ".status.nodes.ready",
+        "description": "Nodes on which all operands are ready",
+    },
     {"name": "Nodes", "type": "integer", "jsonPath": ".status.nodes.total", "description": "Nodes with GPUs"},
     {
         "name": "Upgraded",
@@ -208,7 +213,7 @@ _COLUMNS = [
         "name": "Halted",
         "type": "boolean",
         "jsonPath": ".status.upgrade.halted",
-        "description": "Whether no further node begins its driver upgrade, because too many failed",
+        "description": "Whether the driver upgrade is halted, because too many nodes failed",
     },
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
@@ -241,16 +246,16 @@ def definition() -> Raw:
 
 def _schema() -> Schema:
     spec = schema_of(ClusterPolicySpec)
-    spec["description"] = "The GPU stack of a cluster. Everything has a default: an empty spec is a whole stack."
+    spec["description"] = "The GPU stack of a cluster. Every field has a default: an empty spec is a whole stack."
     spec["default"] = {}
     status = schema_of(ClusterPolicyStatus, defaults=False)
-    status["description"] = "How the GPU stack is doing."
+    status["description"] = "State of the GPU stack."
     _complete(spec, "")
     for name, key in (("conditions", "type"), ("operands", "name"), ("pools", "name")):
         status["properties"][name].update({_LIST: "map", _KEYS: [key]})
     return {
         "type": "object",
-        "description": "The GPU stack of a cluster, rolled out by Purser's operator. The oldest one is active.",
+        "description": "The GPU stack of a cluster, rolled out by Purser's operator. The oldest policy is active.",
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},

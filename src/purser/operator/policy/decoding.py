@@ -99,7 +99,7 @@ def _upgrade(policy: UpgradePolicy) -> Iterator[str]:
 
 def _bound(section: str, bound: int | str, done: str) -> Iterator[str]:
     if bound == "0%" or (isinstance(bound, int) and bound <= 0):
-        yield f"spec.{section}.maxUnavailable is {bound}: no node could ever be {done}, give 1 or more"
+        yield f"spec.{section}.maxUnavailable is {bound}: no node could ever be {done}: use 1 or more"
 
 
 def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:

@@ -24,136 +24,136 @@ KernelModuleType = Literal["auto", "open", "proprietary"]
 
 
 class WaitForCompletion(Section, frozen=True, kw_only=True):
-    """Jobs that a node's upgrade waits for."""
+    """Jobs that a node waits for before its upgrade."""
 
     pod_selector: str = ""
-    """Label selector of their pods; empty: it waits for none."""
+    """Label selector of the jobs' pods; empty: do not wait."""
     timeout_seconds: Seconds = 0
-    """How long it waits; 0: for ever."""
+    """Longest wait, in seconds; 0: no limit."""
 
 
 class PodDeletion(Section, frozen=True, kw_only=True):
-    """How pods that use a GPU leave a node before its driver is replaced, or its MIG layout. Disruption budgets are
+    """How pods that use a GPU are evicted before the node's driver or MIG layout is changed. PodDisruptionBudgets are
     always respected."""
 
     force: bool = False
-    """Whether pods without a controller are evicted too; they do not come back."""
+    """Also evict pods without a controller, which nobody recreates."""
     timeout_seconds: Seconds = 300
-    """How long pods may take to leave before the driver is replaced; 0: for ever. For a change of the MIG layout
-    migManager.gpuPodTimeoutSeconds counts."""
+    """Longest time for pods to leave before a driver is replaced, in seconds; 0: no limit. MIG changes use
+    migManager.gpuPodTimeoutSeconds instead."""
     delete_empty_dir: bool = False
-    """Whether pods with emptyDir volumes are evicted too; what is in them is lost."""
+    """Also evict pods with emptyDir volumes, whose contents are lost."""
 
 
 class Drain(Section, frozen=True, kw_only=True):
-    """Eviction of all other pods as well, where that of GPU pods did not succeed."""
+    """Eviction of all other pods, if evicting the GPU pods did not succeed."""
 
     enable: bool = False
-    """Whether nodes are drained."""
+    """Drain nodes."""
     force: bool = False
-    """Whether pods without a controller are evicted too; they do not come back."""
+    """Also evict pods without a controller, which nobody recreates."""
     pod_selector: str = ""
     """Label selector of the pods to evict; empty: all."""
     timeout_seconds: Seconds = 300
-    """How long pods may take to leave; 0: for ever."""
+    """Longest time for pods to leave, in seconds; 0: no limit."""
     delete_empty_dir: bool = False
-    """Whether pods with emptyDir volumes are evicted too; what is in them is lost."""
+    """Also evict pods with emptyDir volumes, whose contents are lost."""
 
 
 class Canary(Section, frozen=True, kw_only=True):
-    """Nodes that are upgraded first. The others follow once all of these have done well for a while."""
+    """Nodes that are upgraded first. The others follow once all of these have stayed healthy for soakSeconds."""
 
     node_selector: dict[str, str] = {}
-    """Labels of these nodes; empty: there are none."""
+    """Labels of the canary nodes; empty: no canary."""
     soak_seconds: Seconds = 0
-    """How long they must have done well."""
+    """How long the canary nodes must stay healthy, in seconds."""
 
 
 class UpgradePolicy(Section, frozen=True, kw_only=True):
-    """How nodes go from one driver to another."""
+    """How drivers are upgraded."""
 
     auto_upgrade: bool = True
-    """Whether the operator does it; otherwise drivers are replaced when somebody deletes their pods."""
+    """Upgrade drivers automatically; false: a driver is replaced when somebody deletes its pod."""
     max_parallel_upgrades: Count = 1
-    """How many nodes at a time; 0: no limit of its own."""
+    """Most nodes in upgrade at a time; 0: only maxUnavailable limits them."""
     max_unavailable: int | Percent = "25%"
-    """How many GPU nodes may be cordoned, NotReady, in upgrade or in a MIG change at a time; a percentage is rounded
-    up. Neither an upgrade nor a MIG change makes a node unavailable beyond it."""
+    """Most GPU nodes that may be cordoned, NotReady, in upgrade or in a MIG change at a time; a percentage is rounded
+    up. No upgrade and no MIG change makes more nodes unavailable."""
     wait_for_completion: WaitForCompletion = WaitForCompletion()
     """Jobs to wait for."""
     gpu_pod_deletion: PodDeletion = PodDeletion()
-    """How GPU pods leave, in MIG changes as well."""
+    """How GPU pods are evicted, also for MIG changes."""
     drain: Drain = Drain()
-    """Whether the rest leaves, too."""
+    """Eviction of all other pods."""
     canary: Canary = Canary()
-    """Who goes first."""
+    """Nodes that are upgraded first."""
     halt_after_failures: Count = 1
-    """After so many nodes whose new driver does not work no further node begins; 0: the upgrade never halts."""
+    """Halt the upgrade after so many nodes whose new driver does not work; 0: never."""
     driver_timeout_seconds: Seconds = 1800
-    """How long a new driver may take to be ready, whose modules may have to be built first; 0: for ever."""
+    """Longest time for a new driver to become ready, in seconds, including building its modules; 0: no limit."""
     validation_timeout_seconds: Seconds = 600
-    """How long a node may take from its new driver to valid; 0: for ever."""
+    """Longest time for validation after the new driver is ready, in seconds; 0: no limit."""
     retry_after_seconds: Seconds = 600
-    """After which time a node whose pods could not leave is tried again."""
+    """When to retry a node whose pods could not leave, in seconds."""
 
 
 class DriverRequirement(Section, frozen=True, kw_only=True):
-    """Which driver versions some nodes can do with. A node gets no driver that a requirement rules out."""
+    """Driver versions that work on some nodes. A node gets no driver that a requirement excludes."""
 
     node_selector: dict[str, str]
-    """Labels of its nodes. nvidia.com/gpu.product is compared with the card's model, which its PCI id tells before the
-    first driver, or with the label as it stands."""
+    """Labels of the nodes. nvidia.com/gpu.product matches the GPU's model, known from its PCI id before the first
+    driver, or the label's value."""
     minimum: str = ""
-    """The oldest version that works; empty: any."""
+    """Oldest version that works; empty: any."""
     excluded: tuple[str, ...] = ()
-    """Versions that do not work: whole ones, or beginnings such as 570.86."""
+    """Versions that do not work: full versions, or prefixes such as 570.86."""
     reason: str = ""
-    """Why, for people."""
+    """Why, shown to people."""
 
 
 class Probe(Section, frozen=True, kw_only=True):
-    """Timing of a probe, in Kubernetes' words; 0: Purser's default."""
+    """Timing of a probe, with Kubernetes' field names; 0: Purser's default."""
 
     initial_delay_seconds: Seconds = 0
-    """Before the first try."""
+    """Delay before the first probe, in seconds."""
     period_seconds: Seconds = 0
-    """Between two tries."""
+    """Time between probes, in seconds."""
     timeout_seconds: Seconds = 0
-    """Of one try."""
+    """Timeout of one probe, in seconds."""
     failure_threshold: Count = 0
-    """After so many failures in a row it has failed."""
+    """Consecutive failures after which the probe fails."""
     success_threshold: Count = 0
-    """After so many successes in a row it has succeeded."""
+    """Consecutive successes after which the probe succeeds."""
 
 
 class Rdma(Section, frozen=True, kw_only=True):
     """GPUDirect RDMA."""
 
     enabled: bool = False
-    """Whether nvidia-peermem is loaded."""
+    """Load nvidia-peermem."""
     use_host_mofed: bool = False
-    """Whether the MOFED driver is the host's."""
+    """Use the host's MOFED driver."""
 
 
 class DriverManager(Image, frozen=True, kw_only=True):
     """The init container that unloads an old driver."""
 
     env: tuple[EnvVar, ...] = ()
-    """More variables."""
+    """Additional environment variables."""
 
 
 class ConfigMapRef(Section, frozen=True, kw_only=True):
     """A ConfigMap in the operator's namespace."""
 
     name: str = ""
-    """Its name; empty: none."""
+    """Name of the ConfigMap; empty: none."""
 
 
 class RepoConfig(Section, frozen=True, kw_only=True):
     """Package repositories for the driver container."""
 
     config_map_name: str = ""
-    """ConfigMap with the repository files, which come beside those in the image; empty: none."""
+    """ConfigMap with repository files, which are added to those of the image; empty: none."""
 
 
 class Licensing(Section, frozen=True, kw_only=True):
@@ -162,9 +162,9 @@ class Licensing(Section, frozen=True, kw_only=True):
     secret_name: str = ""
     """Secret with the licence; empty: none."""
     config_map_name: str = ""
-    """ConfigMap with the licence, where no Secret is named; empty: none."""
+    """ConfigMap with the licence, used if secretName is empty; empty: none."""
     nls_enabled: bool = True
-    """Whether the NVIDIA License System is used."""
+    """Use the NVIDIA License System."""
 
 
 class VirtualTopology(Section, frozen=True, kw_only=True):
@@ -175,72 +175,72 @@ class VirtualTopology(Section, frozen=True, kw_only=True):
 
 
 class DriverProfile(Section, frozen=True, kw_only=True):
-    """Another driver for some nodes. What it does not say the driver's own section says; a list or a section of it
-    stands in place of the driver's as a whole."""
+    """Another driver for some nodes. Fields that it omits come from spec.driver; a list or section of the profile
+    replaces that of spec.driver as a whole."""
 
     name: Name
-    """Of the profile; part of its DaemonSets' names."""
+    """Name of the profile; part of the names of its DaemonSets."""
     node_selector: dict[str, str]
-    """Labels of its nodes. Of several profiles that select a node the first counts. nvidia.com/gpu.product is compared
-    with the card's model, which its PCI id tells before the first driver, or with the label as it stands."""
+    """Labels of the nodes. If several profiles select a node, the first is used. nvidia.com/gpu.product matches the
+    GPU's model, known from its PCI id before the first driver, or the label's value."""
     repository: str = ""
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     image: str = ""
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     version: str = ""
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     image_pull_policy: PullPolicy = ""
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     image_pull_secrets: tuple[str, ...] | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     kernel_module_type: Literal["", "auto", "open", "proprietary"] = ""
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     use_precompiled: bool | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     resources: Resources | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     args: tuple[str, ...] | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     env: tuple[EnvVar, ...] | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     host_network: bool | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     startup_probe: Probe | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     liveness_probe: Probe | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     readiness_probe: Probe | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     rdma: Rdma | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     gds: Sidecar | None = None
-    """Instead of spec.gds."""
+    """Overrides spec.gds."""
     gdrcopy: Sidecar | None = None
-    """Instead of spec.gdrcopy."""
+    """Overrides spec.gdrcopy."""
     manager: DriverManager | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     repo_config: RepoConfig | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     cert_config: ConfigMapRef | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     licensing_config: Licensing | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     virtual_topology: VirtualTopology | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     kernel_module_config: ConfigMapRef | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     secret_env: str | None = None
-    """Instead of the driver's; empty: none."""
+    """Overrides spec.driver; empty: none."""
     labels: dict[str, str] | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     annotations: dict[str, str] | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     tolerations: tuple[Toleration, ...] | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     priority_class_name: str = ""
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
     pod_security_context: PodSecurityContext | None = None
-    """Instead of the driver's."""
+    """Overrides spec.driver."""
 
     def said(self) -> dict[str, Any]:
         """What it says of its driver, by field; without name, nodes, and the parts of its image."""
@@ -255,20 +255,21 @@ class DriverProfile(Section, frozen=True, kw_only=True):
 
 
 class DriverSpec(OperandSection, frozen=True, kw_only=True):
-    """The driver container. One DaemonSet per pool of nodes with equal OS, kernel and profile."""
+    """The driver container: one DaemonSet per pool of nodes with the same OS, kernel and profile."""
 
     enabled: bool = True
-    """Where the driver is the nodes' own: false. One that is there leaves a node once nothing on it uses a GPU."""
+    """Install the driver; false: the nodes have their own. A driver that was installed leaves a node once nothing
+    there uses a GPU."""
     use_precompiled: bool = False
-    """Whether images with modules for the very kernel are used."""
+    """Use images with modules that are precompiled for the node's kernel."""
     kernel_module_type: KernelModuleType = "auto"
-    """Which kernel modules."""
+    """Flavor of the kernel modules."""
     startup_probe: Probe = Probe()
-    """Of the driver container."""
+    """Startup probe of the driver container."""
     liveness_probe: Probe = Probe()
-    """Of the driver container; there is one where any of its timing is set."""
+    """Liveness probe of the driver container, if any of its fields is set."""
     readiness_probe: Probe = Probe()
-    """Of the driver container; there is one where any of its timing is set."""
+    """Readiness probe of the driver container, if any of its fields is set."""
     rdma: Rdma = Rdma()
     """GPUDirect RDMA."""
     manager: DriverManager = DriverManager()
@@ -276,7 +277,7 @@ class DriverSpec(OperandSection, frozen=True, kw_only=True):
     repo_config: RepoConfig = RepoConfig()
     """Package repositories."""
     cert_config: ConfigMapRef = ConfigMapRef()
-    """ConfigMap with certificates for them."""
+    """ConfigMap with certificates for the package repositories."""
     licensing_config: Licensing = Licensing()
     """Licences of vGPU guests."""
     virtual_topology: VirtualTopology = VirtualTopology()
@@ -284,20 +285,21 @@ class DriverSpec(OperandSection, frozen=True, kw_only=True):
     kernel_module_config: ConfigMapRef = ConfigMapRef()
     """ConfigMap with parameters of the kernel modules."""
     secret_env: str = ""
-    """Secret whose keys become variables; empty: none."""
+    """Secret whose keys become environment variables; empty: none."""
     labels: dict[str, str] = {}
-    """On its DaemonSets and pods, beside spec.daemonsets.labels."""
+    """Labels of its DaemonSets and pods, in addition to spec.daemonsets.labels."""
     annotations: dict[str, str] = {}
-    """On its DaemonSets and pods, beside spec.daemonsets.annotations."""
+    """Annotations of its DaemonSets and pods, in addition to spec.daemonsets.annotations."""
     tolerations: tuple[Toleration, ...] = ()
-    """Of its pods, beside spec.daemonsets.tolerations. A taint that only drivers tolerate keeps a node incomplete."""
+    """Tolerations of its pods, in addition to spec.daemonsets.tolerations. A node with a taint that only drivers
+    tolerate does not become ready."""
     priority_class_name: str = ""
-    """Of its pods; empty: spec.daemonsets.priorityClassName."""
+    """Priority class of its pods; empty: spec.daemonsets.priorityClassName."""
     pod_security_context: PodSecurityContext | None = None
-    """Of its pods; absent: spec.daemonsets.podSecurityContext."""
+    """Security context of its pods; absent: spec.daemonsets.podSecurityContext."""
     profiles: tuple[DriverProfile, ...] = ()
     """Other drivers for some nodes."""
     requirements: tuple[DriverRequirement, ...] = ()
-    """Which versions some nodes can do with."""
+    """Driver versions that work on some nodes."""
     upgrade_policy: UpgradePolicy = UpgradePolicy()
-    """How nodes go from one driver to another."""
+    """How drivers are upgraded."""

@@ -28,28 +28,28 @@ class EnvVar(Section, frozen=True, kw_only=True):
     """An environment variable."""
 
     name: str
-    """Its name."""
+    """Name of the variable."""
     value: str = ""
-    """Its value."""
+    """Value of the variable."""
 
 
 class Toleration(Section, frozen=True, kw_only=True):
-    """A taint that pods may be scheduled in spite of."""
+    """A toleration, as Kubernetes defines it."""
 
     key: str = ""
-    """Of the taint; empty with Exists: every taint."""
+    """Key of the taint; empty with Exists: every taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """How the value is compared."""
+    """How the key is matched."""
     value: str = ""
-    """Of the taint."""
+    """Value of the taint."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """Of the taint; empty: every effect."""
+    """Effect of the taint; empty: every effect."""
     toleration_seconds: int | None = None
-    """How long a NoExecute taint is tolerated; absent: for ever."""
+    """How long a NoExecute taint is tolerated, in seconds; absent: no limit."""
 
 
 class SeLinuxOptions(Section, frozen=True, kw_only=True):
-    """SELinux labels of a process; what is left out the runtime chooses."""
+    """SELinux labels of a process; the runtime chooses what is omitted."""
 
     user: str = ""
     """The user."""
@@ -65,35 +65,35 @@ class SeccompProfile(Section, frozen=True, kw_only=True):
     """Which system calls processes may make."""
 
     type: Literal["RuntimeDefault", "Unconfined", "Localhost"]
-    """Whose profile."""
+    """Kind of profile."""
     localhost_profile: str = ""
-    """Of Localhost: its file on the node."""
+    """With Localhost: the profile's file on the node."""
 
 
 class Sysctl(Section, frozen=True, kw_only=True):
     """A kernel parameter of the pod's namespaces."""
 
     name: str
-    """Its name."""
+    """Name of the parameter."""
     value: str
-    """Its value."""
+    """Value of the parameter."""
 
 
 class PodSecurityContext(Section, frozen=True, kw_only=True):
-    """As whom the containers of a pod run, in Kubernetes' words; what is left out is Kubernetes' default."""
+    """Security context of a pod, with Kubernetes' field names and defaults."""
 
     run_as_user: Count | None = None
-    """Their user."""
+    """User ID of the containers."""
     run_as_group: Count | None = None
-    """Their group."""
+    """Group ID of the containers."""
     run_as_non_root: bool | None = None
-    """Whether kubelet refuses root."""
+    """kubelet refuses containers that run as root."""
     fs_group: Count | None = None
-    """Group that owns volumes."""
+    """Group ID that owns volumes."""
     fs_group_change_policy: Literal["", "OnRootMismatch", "Always"] = ""
-    """When volumes get that group."""
+    """When the group of volumes is changed."""
     supplemental_groups: tuple[int, ...] = ()
-    """More groups."""
+    """Additional group IDs."""
     se_linux_options: SeLinuxOptions | None = None
     """SELinux labels."""
     seccomp_profile: SeccompProfile | None = None
@@ -103,87 +103,87 @@ class PodSecurityContext(Section, frozen=True, kw_only=True):
 
 
 class Resources(Section, frozen=True, kw_only=True):
-    """Resources of a container, as Kubernetes counts them."""
+    """Resources of a container, as Kubernetes defines them."""
 
     limits: dict[str, int | Quantity] = {}
-    """At most so much."""
+    """Upper limits."""
     requests: dict[str, int | Quantity] = {}
-    """At least so much."""
+    """Requests."""
 
 
 class Image(Section, frozen=True, kw_only=True):
-    """Which image a container is made of. What is left out is Purser's default."""
+    """Image of a container. Omitted fields have Purser's defaults."""
 
     repository: str = ""
     """Registry and path, without the image's name."""
     image: str = ""
-    """The image's name, or a whole reference with a tag or digest."""
+    """Name of the image, or a full reference with a tag or digest."""
     version: str = ""
-    """The tag, or a digest that begins with sha256:."""
+    """Tag, or a digest that begins with sha256:."""
     image_pull_policy: PullPolicy = ""
-    """When to pull; empty: Kubernetes' default."""
+    """Pull policy; empty: Kubernetes' default."""
     image_pull_secrets: tuple[str, ...] = ()
-    """Names of Secrets to pull with."""
+    """Names of pull Secrets."""
 
 
 class OperandSection(Image, frozen=True, kw_only=True):
-    """What every operand can be told."""
+    """Settings that every operand has."""
 
     resources: Resources = Resources()
-    """Of its main container."""
+    """Resources of its main container."""
     args: tuple[str, ...] = ()
-    """More arguments of its main container."""
+    """Additional arguments of its main container."""
     env: tuple[EnvVar, ...] = ()
-    """More variables of its main container; they win over Purser's own."""
+    """Additional environment variables of its main container; they override Purser's own."""
     host_network: bool = False
-    """Whether its pods use the node's network."""
+    """Use the host's network."""
 
 
 class Relabeling(Section, frozen=True, kw_only=True):
-    """A relabel_config of Prometheus, in the Prometheus operator's words; what is left out is Prometheus' default."""
+    """A relabel_config of Prometheus, with the Prometheus operator's field names and Prometheus' defaults."""
 
     source_labels: tuple[str, ...] = ()
     """Labels whose values are joined."""
     separator: str | None = None
-    """Between them."""
+    """Separator between the values."""
     target_label: str = ""
-    """The label that is written."""
+    """Label to write."""
     regex: str | None = None
-    """What the joined values have to match."""
+    """Regular expression that the joined values must match."""
     modulus: Count = 0
-    """Of their hash, for hashmod; 0: none."""
+    """Modulus of their hash, for hashmod; 0: none."""
     replacement: str | None = None
-    """What is written."""
+    """Replacement value."""
     action: str = ""
-    """What is done; empty: replace."""
+    """Action; empty: replace."""
 
 
 class ServiceMonitor(Section, frozen=True, kw_only=True):
     """A ServiceMonitor of the Prometheus operator."""
 
     enabled: bool = False
-    """Whether there is one; it needs the Prometheus operator's CRDs."""
+    """Create it; needs the CRDs of the Prometheus operator."""
     interval: str = "15s"
-    """Between two scrapes."""
+    """Interval between scrapes."""
     scrape_timeout: str = ""
-    """Of one scrape; empty: Prometheus' default."""
+    """Timeout of a scrape; empty: Prometheus' default."""
     honor_labels: bool = False
-    """Whether scraped labels win over Prometheus' own."""
+    """Scraped labels override Prometheus' own."""
     additional_labels: dict[str, str] = {}
-    """On the ServiceMonitor, so that Prometheus selects it."""
+    """Additional labels of the ServiceMonitor, so that Prometheus selects it."""
     relabelings: tuple[Relabeling, ...] = ()
-    """Of scraped targets, in order."""
+    """Relabelings of scraped targets, in order."""
 
 
 class Sidecar(Image, frozen=True, kw_only=True):
-    """A container beside the driver's."""
+    """A container in the driver's pod."""
 
     enabled: bool = False
-    """Whether it runs."""
+    """Run it."""
     args: tuple[str, ...] = ()
-    """More arguments."""
+    """Additional arguments."""
     env: tuple[EnvVar, ...] = ()
-    """More variables."""
+    """Additional environment variables."""
 
 
 # --- images

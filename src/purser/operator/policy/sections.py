@@ -20,190 +20,190 @@ class OperatorMetricsSection(Section, frozen=True, kw_only=True):
     """The operator's own metrics."""
 
     service_monitor: ServiceMonitor = ServiceMonitor()
-    """How Prometheus finds them."""
+    """ServiceMonitor for these metrics."""
     prometheus_rules: bool = False
-    """Whether alerts are installed; they need the Prometheus operator's CRDs."""
+    """Install alerts; needs the CRDs of the Prometheus operator."""
 
 
 class OperatorSection(Section, frozen=True, kw_only=True):
-    """What concerns all operands, and the operator itself."""
+    """Settings of all operands, and of the operator itself."""
 
     runtime_class: str = "nvidia"
     """Name of the RuntimeClass with the GPU runtime."""
     labels: dict[str, str] = {}
-    """On every object that the operator makes."""
+    """Labels of every object that the operator creates."""
     annotations: dict[str, str] = {}
-    """On every object that the operator makes."""
+    """Annotations of every object that the operator creates."""
     metrics: OperatorMetricsSection = OperatorMetricsSection()
     """The operator's own metrics."""
 
 
 class RollingUpdate(Section, frozen=True, kw_only=True):
-    """Bounds of a rolling update."""
+    """Limits of a rolling update."""
 
     max_unavailable: int | Percent = 1
-    """How many nodes at a time."""
+    """Most nodes that are updated at a time."""
 
 
 class DaemonSets(Section, frozen=True, kw_only=True):
-    """What all DaemonSets have in common."""
+    """Settings of all DaemonSets."""
 
     labels: dict[str, str] = {}
-    """On DaemonSets and their pods."""
+    """Labels of DaemonSets and their pods."""
     annotations: dict[str, str] = {}
-    """On DaemonSets and their pods."""
+    """Annotations of DaemonSets and their pods."""
     tolerations: tuple[Toleration, ...] = (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),)
-    """Of their pods."""
+    """Tolerations of their pods."""
     priority_class_name: str = "system-node-critical"
-    """Of their pods."""
+    """Priority class of their pods."""
     update_strategy: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
-    """How pods of a new template come; the driver's is always OnDelete, its upgrades have rules of their own."""
+    """Update strategy of DaemonSets. Drivers always use OnDelete: upgradePolicy controls their upgrades."""
     rolling_update: RollingUpdate = RollingUpdate()
-    """Bounds of a rolling update."""
+    """Limits of a rolling update."""
     pod_security_context: PodSecurityContext | None = None
-    """Of their pods. What a container of Purser's manifests says for itself wins."""
+    """Security context of their pods. A container's own security context in Purser's manifests takes precedence."""
 
 
 class ToolkitSpec(OperandSection, frozen=True, kw_only=True):
-    """The NVIDIA container toolkit: makes the node's container runtime hand GPUs to containers."""
+    """The NVIDIA container toolkit, through which the node's container runtime gives GPUs to containers."""
 
     enabled: bool = True
-    """Where the runtime is prepared already: false."""
+    """Install the toolkit; false: the runtime is already configured."""
     install_dir: str = "/usr/local/nvidia"
-    """On the host: where it is installed."""
+    """Folder on the host in which it is installed."""
 
 
 class PluginConfig(Section, frozen=True, kw_only=True):
     """A ConfigMap with configurations, one per key."""
 
     name: str = ""
-    """Of the ConfigMap in the operator's namespace; empty: none."""
+    """Name of the ConfigMap in the operator's namespace; empty: none."""
     default: str = ""
-    """Key for nodes that do not name one."""
+    """Key for nodes that name none."""
 
 
 class Mps(Section, frozen=True, kw_only=True):
     """NVIDIA MPS."""
 
     root: str = "/run/nvidia/mps"
-    """On the host: where its pipes and logs are."""
+    """Folder on the host with its pipes and logs."""
 
 
 class DevicePluginSpec(OperandSection, frozen=True, kw_only=True):
-    """What kubelet gets its GPUs from."""
+    """The device plugin: Purser's agent, or NVIDIA's."""
 
     enabled: bool = True
-    """Whether it runs."""
+    """Run it."""
     flavor: Literal["purser", "nvidia"] = "purser"
-    """Purser's agent, which books shares exactly, or NVIDIA's device plugin."""
+    """purser: Purser's agent, which accounts for shares exactly; nvidia: NVIDIA's device plugin."""
     mode: Literal["shared", "whole"] = "shared"
-    """Of Purser's agent: cards have slots, or belong to one container."""
+    """Of Purser's agent. shared: each GPU has slots; whole: one container per GPU."""
     slots: int = 10
-    """Of Purser's agent: how many containers may share a card."""
+    """Of Purser's agent: how many containers may share a GPU."""
     config: PluginConfig = PluginConfig()
-    """Of NVIDIA's plugin: its configurations."""
+    """Of NVIDIA's device plugin: its configurations."""
     mps: Mps = Mps()
-    """Of NVIDIA's plugin: MPS."""
+    """Of NVIDIA's device plugin: MPS."""
 
 
 class GfdSpec(OperandSection, frozen=True, kw_only=True):
-    """GPU feature discovery: labels nodes with what their GPUs are."""
+    """GPU feature discovery, which labels nodes with properties of their GPUs."""
 
     enabled: bool = True
-    """Whether it runs."""
+    """Run it."""
 
 
 class DcgmSpec(OperandSection, frozen=True, kw_only=True):
-    """A host engine of its own for DCGM."""
+    """A standalone host engine of DCGM."""
 
     enabled: bool = False
-    """Whether it runs; otherwise the exporter has its own. It needs Kubernetes 1.22 or later."""
+    """Run it; false: the exporter embeds one. Needs Kubernetes 1.22 or later."""
 
 
 class ExporterService(Section, frozen=True, kw_only=True):
     """The exporter's Service."""
 
     type: Literal["ClusterIP", "NodePort"] = "ClusterIP"
-    """Of which type."""
+    """Type of the Service."""
     internal_traffic_policy: Literal["Cluster", "Local"] = "Cluster"
-    """Whether it stays on the node; Local needs Kubernetes 1.22 or later."""
+    """Internal traffic policy of the Service; Local needs Kubernetes 1.22 or later."""
 
 
 class JobMapping(Section, frozen=True, kw_only=True):
-    """Which jobs of a batch scheduler use which GPU, from files that its prolog writes."""
+    """Labels metrics with the jobs of a batch scheduler, from files that its prolog writes."""
 
     enabled: bool = False
-    """Whether metrics carry them."""
+    """Label metrics with jobs."""
     directory: str = "/var/lib/dcgm-exporter/job-mapping"
-    """On the host: where these files are."""
+    """Folder on the host with these files."""
 
 
 class DcgmExporterSpec(OperandSection, frozen=True, kw_only=True):
-    """The DCGM exporter: metrics of GPUs."""
+    """The DCGM exporter, which exports GPU metrics."""
 
     enabled: bool = True
-    """Whether it runs."""
+    """Run it."""
     config: PluginConfig = PluginConfig()
     """ConfigMap with the metrics to export."""
     service_monitor: ServiceMonitor = ServiceMonitor()
-    """How Prometheus finds it."""
+    """ServiceMonitor for its metrics."""
     annotations: dict[str, str] = {}
-    """On its pods."""
+    """Annotations of its pods."""
     hpc_job_mapping: JobMapping = JobMapping()
-    """Jobs of a batch scheduler."""
+    """Labels metrics with the jobs of a batch scheduler."""
     service: ExporterService = ExporterService()
-    """Its Service."""
+    """The exporter's Service."""
     host_pid: bool = msgspec.field(default=False, name="hostPID")
-    """Whether it sees the node's processes."""
+    """Use the host's PID namespace."""
     enable_pod_labels: bool = False
-    """Whether metrics carry the labels of pods."""
+    """Label metrics with the labels of pods."""
     enable_pod_uid: bool = msgspec.field(default=False, name="enablePodUID")
-    """Whether metrics carry the uids of pods."""
+    """Label metrics with the UIDs of pods."""
     pod_label_allowlist_regex: tuple[str, ...] = ()
-    """Which labels of pods."""
+    """Regular expressions of the pod labels to include."""
 
 
 class NodeStatusExporterSpec(OperandSection, frozen=True, kw_only=True):
-    """Metrics of what was validated on each node."""
+    """Metrics of the validation of each node."""
 
     enabled: bool = False
-    """Whether it runs."""
+    """Run it."""
 
 
 class MigSection(Section, frozen=True, kw_only=True):
-    """How MIG devices are offered."""
+    """How MIG devices are advertised."""
 
     strategy: Literal["none", "single", "mixed"] = "single"
-    """As in NVIDIA's device plugin."""
+    """MIG strategy of NVIDIA's device plugin."""
 
 
 class MigManagerSpec(OperandSection, frozen=True, kw_only=True):
-    """Changes the MIG layout of nodes to what their label nvidia.com/mig.config names."""
+    """The MIG manager, which changes a node to the MIG layout that its label nvidia.com/mig.config names."""
 
     enabled: bool = True
-    """Whether it runs, on nodes whose GPUs can MIG."""
+    """Run it on nodes whose GPUs support MIG."""
     config: PluginConfig = PluginConfig()
-    """ConfigMap with layouts in mig-parted's form, in its key config.yaml; empty name: Purser's own. The default is
-    what nodes without the label get; empty: they are left alone."""
+    """ConfigMap with layouts in mig-parted's format, in its key config.yaml; empty name: Purser's own. default is the
+    layout of nodes without the label; empty: their layout is not changed."""
     gpu_pod_timeout_seconds: Seconds = 300
-    """How long GPU pods may take to leave before a change is given up; 0: for ever. How they leave says
-    driver.upgradePolicy.gpuPodDeletion; how many nodes at a time may change, driver.upgradePolicy.maxUnavailable."""
+    """Longest time for GPU pods to leave before a change fails, in seconds; 0: no limit. See also
+    driver.upgradePolicy.gpuPodDeletion (how they are evicted) and maxUnavailable (how many nodes at a time)."""
     apply_timeout_seconds: Seconds = 600
-    """How long applying a layout may take; 0: for ever."""
+    """Longest time to apply a layout, in seconds; 0: no limit."""
 
 
 class Env(Section, frozen=True, kw_only=True):
     """Settings of one check."""
 
     env: tuple[EnvVar, ...] = ()
-    """More variables."""
+    """Additional environment variables."""
 
 
 class ValidatorSpec(OperandSection, frozen=True, kw_only=True):
-    """Checks on each node that driver, toolkit and device plugin work."""
+    """The validator, which checks on each node that driver, toolkit and device plugin work."""
 
     enabled: bool = True
-    """Whether nodes are validated; otherwise a ready device plugin counts."""
+    """Validate nodes; false: a node is valid once its device plugin is ready."""
     driver: Env = Env()
     """The check of the driver."""
     toolkit: Env = Env()
@@ -218,28 +218,28 @@ class Cdi(Section, frozen=True, kw_only=True):
     """The Container Device Interface."""
 
     enabled: bool = True
-    """Whether devices are handed over by CDI: with NVIDIA's device plugin, which writes their specification itself, on
-    nodes whose runtime can do it. It changes nothing with Purser's agent: that names GPUs in a variable, for NVIDIA's
-    runtime, which is the default one of its nodes."""
+    """Use CDI with NVIDIA's device plugin, which writes the specification itself, on nodes whose runtime supports it.
+    No effect with Purser's agent, which names GPUs to NVIDIA's runtime, the default runtime of its nodes."""
 
 
 class HostPaths(Section, frozen=True, kw_only=True):
-    """Where things are on the nodes."""
+    """Paths on the nodes."""
 
     root_fs: str = msgspec.field(default="/", name="rootFS")
-    """The nodes' root."""
+    """Root of the host's file system."""
     driver_install_dir: str = "/run/nvidia/driver"
-    """Root of a driver that is not in the nodes' own: of the driver's container, or, with driver.enabled false, of one
-    that somebody installed elsewhere, such as /home/kubernetes/bin/nvidia."""
+    """Root of a driver outside the host's root: of the driver container, or, with driver.enabled false, of a driver
+    that is installed elsewhere, such as /home/kubernetes/bin/nvidia."""
     kubelet_root_dir: str = ""
-    """kubelet's root; empty: found per node (k0s and MicroK8s have their own), /var/lib/kubelet otherwise."""
+    """kubelet's root folder; empty: detected per node (k0s and MicroK8s have their own), else /var/lib/kubelet."""
 
 
 class Discovery(OperandSection, frozen=True, kw_only=True):
-    """How GPU nodes are found. Images and the like are those of Purser's own discovery."""
+    """How GPU nodes are found. Images and similar fields are those of Purser's own discovery."""
 
     enabled: bool = True
-    """Whether Purser's own discovery runs: on nodes without labels of node-feature-discovery, and on GPU nodes for the
-    models of their cards."""
+    """Run Purser's own discovery: on nodes without labels of node-feature-discovery, and on GPU nodes for the models
+    of their GPUs."""
     gone_after_seconds: Seconds = 600
-    """After which time without any sign of a GPU a node counts as one without: discovery may be away for a while."""
+    """How long a node may show no sign of a GPU before it counts as a node without GPUs, in seconds. Discovery may be
+    away for a while."""

@@ -28,12 +28,12 @@ from purser.operator.policy.status import ClusterPolicyStatus
 
 
 class ClusterPolicySpec(Section, frozen=True, kw_only=True):
-    """The GPU stack of a cluster. Everything has a default: an empty spec is a whole stack."""
+    """The GPU stack of a cluster. Every field has a default: an empty spec is a whole stack."""
 
     operator: OperatorSection = OperatorSection()
-    """What concerns all operands."""
+    """Settings of all operands."""
     daemonsets: DaemonSets = DaemonSets()
-    """What all DaemonSets have in common."""
+    """Settings of all DaemonSets."""
     discovery: Discovery = Discovery()
     """How GPU nodes are found."""
     driver: DriverSpec = DriverSpec()
@@ -47,15 +47,15 @@ class ClusterPolicySpec(Section, frozen=True, kw_only=True):
     validator: ValidatorSpec = ValidatorSpec()
     """Validation of each node."""
     dcgm: DcgmSpec = DcgmSpec()
-    """A host engine of its own for DCGM."""
+    """A standalone host engine of DCGM."""
     dcgm_exporter: DcgmExporterSpec = DcgmExporterSpec()
-    """Metrics of GPUs."""
+    """GPU metrics."""
     node_status_exporter: NodeStatusExporterSpec = NodeStatusExporterSpec()
     """Metrics of validation."""
     mig: MigSection = MigSection()
-    """How MIG devices are offered."""
+    """How MIG devices are advertised."""
     mig_manager: MigManagerSpec = MigManagerSpec()
-    """Changes MIG layouts."""
+    """The MIG manager."""
     gds: Sidecar = Sidecar()
     """GPUDirect Storage, beside the driver."""
     gdrcopy: Sidecar = Sidecar()
@@ -63,7 +63,7 @@ class ClusterPolicySpec(Section, frozen=True, kw_only=True):
     cdi: Cdi = Cdi()
     """The Container Device Interface."""
     host_paths: HostPaths = HostPaths()
-    """Where things are on the nodes."""
+    """Paths on the nodes."""
 
     @property
     def enabled(self) -> tuple[Operand, ...]:

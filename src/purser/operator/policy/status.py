@@ -15,69 +15,69 @@ class Condition(Section, frozen=True, kw_only=True):
     type: str
     """Ready, Progressing or Degraded."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: str
-    """Why, in one word."""
+    """Reason, in one word."""
     message: str = ""
-    """Why, in one sentence."""
+    """Cause, in one sentence."""
     last_transition_time: str = ""
     """When the status last changed; RFC 3339."""
     observed_generation: int = 0
-    """For which generation of the policy it was found."""
+    """Generation of the policy that the condition is about."""
 
 
 class OperandStatus(Section, frozen=True, kw_only=True):
-    """How one operand is doing."""
+    """State of one operand."""
 
     name: str
-    """Which operand."""
+    """Name of the operand."""
     state: Literal["disabled", "waiting", "progressing", "ready", "failing"]
-    """Waiting: no node is far enough to get it."""
+    """State; waiting: no node has what the operand needs yet."""
     desired: int = 0
-    """On how many nodes it is to run."""
+    """Nodes on which it should run."""
     ready: int = 0
-    """On how many it is ready."""
+    """Nodes on which it is ready."""
     updated: int = 0
-    """On how many it is of the newest template."""
+    """Nodes on which its pod has the newest template."""
     waiting: int = 0
-    """How many nodes are not far enough to get it."""
+    """Nodes that do not have what it needs yet."""
     message: str = ""
-    """What is in the way, in one sentence."""
+    """What blocks it, in one sentence."""
 
 
 class FailingNode(Section, frozen=True, kw_only=True):
-    """A node that is not complete."""
+    """A node that cannot become ready by itself."""
 
     name: str
-    """Which node."""
+    """Name of the node."""
     operand: str = ""
-    """What it fails at; empty: the node itself."""
+    """Operand that fails; empty: the node itself."""
     reason: str = ""
-    """Why, in one word."""
+    """Reason, in one word."""
     message: str = ""
-    """Why, in one sentence."""
+    """Cause, in one sentence."""
 
 
 class NodeCounts(Section, frozen=True, kw_only=True):
-    """GPU nodes by how far they are."""
+    """GPU nodes by state."""
 
     total: int = 0
-    """All of them."""
+    """All GPU nodes."""
     ready: int = 0
-    """Complete."""
+    """Nodes on which all operands are ready."""
     progressing: int = 0
-    """On their way."""
+    """Nodes that are being set up."""
     failing: int = 0
-    """Stuck."""
+    """Nodes that cannot become ready by themselves."""
     excluded: int = 0
-    """Excluded by their label nvidia.com/gpu.deploy.operands."""
+    """Nodes that their label nvidia.com/gpu.deploy.operands excludes."""
 
 
 class PoolStatus(Section, frozen=True, kw_only=True):
-    """A pool of nodes with equal OS, kernel and driver."""
+    """A pool of nodes with the same OS, kernel and driver."""
 
     name: str
-    """Of the pool."""
+    """Name of the pool."""
     os: str = ""
     """Operating system and version."""
     kernel: str = ""
@@ -85,53 +85,53 @@ class PoolStatus(Section, frozen=True, kw_only=True):
     driver: str = ""
     """Driver version."""
     nodes: int = 0
-    """How many nodes are in it."""
+    """Number of nodes in the pool."""
 
 
 class UpgradeStatus(Section, frozen=True, kw_only=True):
-    """How far the driver upgrade is."""
+    """Progress of the driver upgrade."""
 
     pending: int = 0
-    """Nodes that wait for their turn."""
+    """Nodes that wait for their upgrade."""
     in_progress: int = 0
-    """Nodes under way."""
+    """Nodes in upgrade."""
     done: int = 0
     """Nodes whose driver is up to date."""
     failed: int = 0
-    """Nodes that failed."""
+    """Nodes whose upgrade failed."""
     skipped: int = 0
-    """Nodes that are left out for now: NotReady, or told to be skipped."""
+    """Nodes that are skipped for now: NotReady, labelled to be skipped, or with a taint that is not tolerated."""
     progress: str = ""
-    """How many of the nodes have the driver that they should have, 12/40; empty where all do."""
+    """Nodes that have the driver that they should have, as 12/40; empty if all do."""
     halted: bool = False
-    """Whether no further node begins, because too many failed."""
+    """No further node begins, because too many failed."""
     halt_reason: str = ""
-    """Why it is halted, in one sentence; empty: it is not."""
+    """Why the upgrade is halted, in one sentence; empty: it is not."""
     target: str = ""
-    """What the upgrade leads to, separated by commas for several pools; with the annotation purser.dev/resume-upgrade
-    of this value, or of some of it, a halted one goes on."""
+    """Target of the upgrade, comma-separated for several pools. The annotation purser.dev/resume-upgrade with this
+    value, or a part of it, resumes a halted upgrade."""
     message: str = ""
-    """What is in the way, in one sentence."""
+    """What blocks it, in one sentence."""
 
 
 class ClusterPolicyStatus(Section, frozen=True, kw_only=True):
-    """How the GPU stack is doing."""
+    """State of the GPU stack."""
 
     state: State = ""
-    """In one word; ignored: an older policy is the active one."""
+    """State in one word; ignored: an older policy is active."""
     namespace: str = ""
-    """Where the operands run."""
+    """Namespace of the operands."""
     observed_generation: int = 0
-    """The generation of the policy that all this is about."""
+    """Generation of the policy that this status is about."""
     conditions: tuple[Condition, ...] = ()
     """Ready, Progressing and Degraded."""
     nodes: NodeCounts = NodeCounts()
-    """GPU nodes by how far they are."""
+    """GPU nodes by state."""
     operands: tuple[OperandStatus, ...] = ()
-    """Each operand."""
+    """State of each operand."""
     failing_nodes: tuple[FailingNode, ...] = ()
-    """The first hundred nodes that are not complete and will not be by themselves."""
+    """The first hundred nodes that cannot become ready by themselves."""
     pools: tuple[PoolStatus, ...] = ()
-    """Each pool of nodes."""
+    """Pools of nodes."""
     upgrade: UpgradeStatus = UpgradeStatus()
-    """The driver upgrade."""
+    """Progress of the driver upgrade."""

@@ -155,7 +155,7 @@ async def test_an_api_server_fills_defaults_and_shows_columns(kubectl: Kubectl) 
     _, table = await kubectl("get", "clusterpolicies")
     assert table.split("\n")[0].split() == ["NAME", "STATUS", "READY", "NODES", "UPGRADED", "HALTED", "AGE"]
     _, text = await kubectl("explain", "pcp.spec.driver.upgradePolicy.canary")
-    assert "How long they must have done well" in text
+    assert "How long the canary nodes must stay healthy" in text
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
