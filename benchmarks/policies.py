@@ -18,6 +18,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.conformance.fgd import published
 
+from purser.core.model import NodePolicy
 from purser.simulator.bounds import Bounds
 from purser.simulator.openb import read_lists
 from purser.simulator.orders import read_order
@@ -25,7 +26,7 @@ from purser.simulator.parallel import Task, run_all
 from purser.simulator.results import Run
 
 FGD, PURSER = "fragmentation", "purser"
-OTHERS = ("random", "binpack", "spread", "dot-product", "clustering", "packing", "best-fit")
+OTHERS = tuple(name.value for name in NodePolicy if name not in (FGD, PURSER))
 """``topology`` is not among them: nothing is known of the links in these traces, so that it is best fit."""
 CLASS = "8-GPU"
 

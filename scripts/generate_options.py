@@ -2,9 +2,9 @@
 
     python scripts/generate_options.py [REPOSITORY]
 
-Of the chart's values those that are options are written anew: in values.schema.json description, words and bounds, in
-values.yaml the comment. All else is said in these files themselves: patterns, defaults (a test compares them with the
-servers'), and values that are no options.
+Of the chart's values those that are options are written anew: in values.schema.json description, words, bounds and the
+patterns that options have, in values.yaml the comment. All else is said in these files themselves: other patterns,
+defaults (a test compares them with the servers'), and values that are no options.
 """
 
 import json
@@ -131,6 +131,8 @@ def _describe(value: dict[str, Any], field: OptionField, option: Option) -> None
     elif field.kind is int:
         bounds = {"minimum": 1 if _is_port(field) else option.minimum, "maximum": option.maximum}
         value |= {"type": "integer"} | {name: bound for name, bound in bounds.items() if bound is not None}
+    if option.pattern:
+        value["pattern"] = option.pattern
 
 
 def _schema_text(schema: Any, indent: str = "") -> str:

@@ -2,8 +2,8 @@
 
 ``slots: Annotated[int, Option("How many containers may share a card.", value="agent.slots")] = 10`` is the option
 ``--slots`` of the command and the value ``agent.slots`` of the Helm chart. From such fields come the command line
-(`purser.cli.from_settings`), the sentences and bounds of the chart's values and docs/options.md (both written by
-scripts/generate_options.py). A field without an `Option` can be set by code only.
+(`purser.cli.from_settings`), the sentences, bounds and patterns of the chart's values and docs/options.md (both written
+by scripts/generate_options.py). A field without an `Option` can be set by code only.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +42,8 @@ class Option:
     """Makes the value of the text, where the type alone does not say how. Raises ValueError."""
     form: str = ""
     """What `read` wants, where its errors do not say so: ``NAMESPACE/NAME``."""
+    pattern: str = ""
+    """What the chart's value must match, as JSON schemas have it: what `read` wants, before anything is installed."""
     repeated: bool = False
     """May be given several times, and makes a tuple."""
     skips_empty: bool = False

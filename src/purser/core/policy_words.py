@@ -4,7 +4,9 @@ Not here: what a policy does (`purser.core.placement`), and which annotation it 
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeVar
 
 from purser.core.model import GpuPolicy, NodePolicy
@@ -17,10 +19,24 @@ MAX_WEIGHED = 4
 
 MAX_WEIGHT = 1000
 
-ARRAY_WORDS = frozenset({GpuPolicy.RANDOM, GpuPolicy.BEST_FIT, GpuPolicy.FRAGMENTATION, GpuPolicy.PURSER})
-"""GPU policies that name the GPUs themselves, by the fleet as arrays; the other words order or filter, and chain."""
+STAND_INS: Mapping[GpuPolicy, GpuPolicy] = MappingProxyType(
+    {
+        GpuPolicy.RANDOM: GpuPolicy.BINPACK,
+        GpuPolicy.BEST_FIT: GpuPolicy.BINPACK,
+        GpuPolicy.FRAGMENTATION: GpuPolicy.BINPACK,
+        GpuPolicy.PURSER: GpuPolicy.BINPACK,
+    }
+)
+"""GPU policies that name the GPUs themselves, by the fleet as arrays, and which word orders a node's devices in their
+place where no arrays are at hand: where a victim is looked for, or kubelet's choice. All other words order or filter,
+and chain."""
+
+ARRAY_WORDS = frozenset(STAND_INS)
 
 _WEIGHT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
+
+_TOPOLOGY = "topology"
+"""Short for `GpuPolicy.TOPOLOGY_AWARE`."""
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -66,6 +82,24 @@ def gpu_policies(text: str) -> tuple[GpuPolicy, ...]:
     return words
 
 
+def node_policy_pattern() -> str:
+    """What `node_policies` reads, but for spaces and names that occur twice: for JSON schemas."""
+    one = f"{_any_of(NodePolicy)}(={_WEIGHT.pattern})?"
+    return f"^{one}(,{one}){{0,{MAX_WEIGHED - 1}}}$"
+
+
+def gpu_policy_pattern() -> str:
+    """What `gpu_policies` reads, but for spaces: for JSON schemas."""
+    chain = _any_of([*(word for word in GpuPolicy if word not in ARRAY_WORDS), _TOPOLOGY])
+    alone = _any_of(word for word in GpuPolicy if word in ARRAY_WORDS)
+    mutex = GpuPolicy.MUTEX.value
+    return f"^({chain}(,{chain})*|({mutex},)?{alone}|{alone},{mutex})$"
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return f"({'|'.join(words)})"
+
+
 def _words(text: str) -> list[str]:
     if len(text) > MAX_LENGTH:
         raise ValueError(f"{len(text)} characters are too many for policies: give at most {MAX_LENGTH}")
@@ -88,7 +122,7 @@ def _weight(name: str, text: str) -> float:
 
 
 def _gpu_policy(word: str) -> GpuPolicy:
-    return GpuPolicy.TOPOLOGY_AWARE if word == "topology" else _named(GpuPolicy, "GPUs", word)
+    return GpuPolicy.TOPOLOGY_AWARE if word == _TOPOLOGY else _named(GpuPolicy, "GPUs", word)
 
 
 def _named(words: type[Word], of_what: str, name: str) -> Word:

@@ -1,13 +1,21 @@
 """What can be set of the scheduler, and why each default is what it is. Options are as `purser.options` has them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.names import DEFAULT_NAMESPACE, SCHEDULER_NAME
 from purser.core.policy_settings import PolicySettings
-from purser.core.policy_words import canonical_node_policy, gpu_policies
+from purser.core.policy_words import (
+    ARRAY_WORDS,
+    canonical_node_policy,
+    gpu_policies,
+    gpu_policy_pattern,
+    node_policy_pattern,
+)
 from purser.options import METRICS_ADDRESS, METRICS_PORT, PORT_MAXIMUM, Group, Option
 
 DEVICE_NAMESPACES = ("kube-system",)
@@ -172,20 +180,30 @@ class WebhookSettings:
         return replace(target, port=port) if isinstance(target, UrlTarget) and target.port == 0 else target
 
 
+def _either(words: Iterable[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}"
+
+
+_CHAINED = [word for word in GpuPolicy if word not in ARRAY_WORDS]
+_ALONE = [word for word in GpuPolicy if word in ARRAY_WORDS]
+
 POLICY_OPTIONS = {
     "node": Option(
-        "Which node, where a pod does not say: random, binpack, spread, best-fit, dot-product, packing, clustering, "
-        "fragmentation or purser, or up to four with weights: fragmentation=3,spread=1.",
+        f"Which node, where a pod does not say: {_either(NodePolicy)}, or up to four with weights: "
+        "fragmentation=3,spread=1.",
         name="node-policy",
         value="scheduler.nodePolicy",
         read=canonical_node_policy,
+        pattern=node_policy_pattern(),
     ),
     "gpu": Option(
-        "Which of a node's GPUs, where a pod does not say: binpack, spread, mutex, numa, topology-aware or a comma "
-        "chain of these; or random, best-fit, fragmentation or purser, alone or with mutex.",
+        f"Which of a node's GPUs, where a pod does not say: {', '.join(_CHAINED)} or a comma chain of these; "
+        f"or {_either(_ALONE)}, alone or with mutex.",
         name="gpu-policy",
         value="scheduler.gpuPolicy",
         read=gpu_policies,
+        pattern=gpu_policy_pattern(),
     ),
     "authority": Option(
         "shared: kube-scheduler's scores count too; exclusive: best node only.", value="scheduler.authority"

@@ -72,6 +72,16 @@ def test_the_list_of_commands_imports_no_server() -> None:
     assert {"purser.scheduler", "purser.agent", "purser.operator", "purser.core.placement"} & set(found) == set()
 
 
+def test_the_schedulers_options_are_shown_without_what_it_places_pods_with() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from purser.cli import app; "
+        "CliRunner().invoke(app, ['scheduler', '--help']); print(*sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "purser.scheduler.settings" in found
+    assert {"numpy", "purser.core.placement"} & set(found) == set()
+
+
 def test_an_option_that_is_left_out_of_a_command_is_refused() -> None:
     done = CliRunner().invoke(app, ["operator", "plan", "--identity=me"])
     assert done.exit_code == 2

@@ -14,7 +14,7 @@ import msgspec
 
 from purser.core.ledger import Usage
 from purser.core.model import Device, DeviceRequest, GpuPolicy, ScoreWeights
-from purser.core.policy_words import ARRAY_WORDS
+from purser.core.policy_words import STAND_INS
 
 Key = tuple[float, ...]
 
@@ -42,26 +42,30 @@ _WORDS: dict[GpuPolicy, Callable[[Candidate], float]] = {
 """The words of a chain that order; the others only filter or choose."""
 
 
+_ALONE: dict[GpuPolicy, Callable[[Candidate], Key]] = {
+    GpuPolicy.NUMA: lambda c: (-c.numa, -c.position),
+    GpuPolicy.MUTEX: lambda c: (c.used_slots, -c.numa, -c.position),
+    GpuPolicy.BINPACK: lambda c: (-c.score, -c.numa, -c.position),
+    GpuPolicy.SPREAD: lambda c: (c.score, -c.numa, -c.position),
+    GpuPolicy.TOPOLOGY_AWARE: lambda c: (c.score, -c.numa, -c.position),
+}
+"""Of a word by itself. Topology-aware chooses among what it is given, and is given what spread prefers first."""
+
+_BOUND: dict[GpuPolicy, Callable[[Candidate], Key]] = _ALONE | {
+    GpuPolicy.BINPACK: lambda c: (c.numa, -c.score, -c.position),
+    GpuPolicy.SPREAD: lambda c: (-c.numa, c.score, -c.position),
+    GpuPolicy.TOPOLOGY_AWARE: lambda c: (-c.numa, c.score, -c.position),
+}
+"""The same where the devices have to be on one NUMA node."""
+
+
 def order_key(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:
     """The sort key of a policy or chain, smallest for the device to take first.
 
-    What goes by the fleet as arrays (`ARRAY_WORDS`) is binpack here, where no arrays are at hand.
+    For what goes by the fleet as arrays another word stands in here (`STAND_INS`), where no arrays are at hand.
     """
-    words = [GpuPolicy.BINPACK if word in ARRAY_WORDS else word for word in policy]
-    return _single(words[0], numa_bind) if len(words) == 1 else _chain(words, numa_bind)
-
-
-def _single(word: GpuPolicy, numa_bind: bool) -> Callable[[Candidate], Key]:
-    if word is GpuPolicy.NUMA:
-        return lambda c: (-c.numa, -c.position)
-    if word is GpuPolicy.MUTEX:
-        return lambda c: (c.used_slots, -c.numa, -c.position)
-    if word is GpuPolicy.BINPACK:
-        return (
-            (lambda c: (c.numa, -c.score, -c.position)) if numa_bind else (lambda c: (-c.score, -c.numa, -c.position))
-        )
-    # Spread; topology-aware chooses among what it is given, and is given what spread prefers first.
-    return (lambda c: (-c.numa, c.score, -c.position)) if numa_bind else (lambda c: (c.score, -c.numa, -c.position))
+    words = [STAND_INS.get(word, word) for word in policy]
+    return (_BOUND if numa_bind else _ALONE)[words[0]] if len(words) == 1 else _chain(words, numa_bind)
 
 
 def _chain(policy: Sequence[GpuPolicy], numa_bind: bool) -> Callable[[Candidate], Key]:

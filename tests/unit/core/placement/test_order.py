@@ -21,6 +21,12 @@ def test_words_of_the_arrays_are_binpack_where_there_are_none(word: GpuPolicy, n
         assert ordered(chain, numa_bind) == ordered(packed, numa_bind) != ordered((GpuPolicy.SPREAD,), numa_bind)
 
 
+@pytest.mark.parametrize("numa_bind", [False, True])
+@pytest.mark.parametrize("word", GpuPolicy)
+def test_every_word_has_an_order_where_there_are_no_arrays(word: GpuPolicy, numa_bind: bool) -> None:
+    assert sorted(ordered((word,), numa_bind)) == [0, 1, 2, 3]
+
+
 def ordered(chain: tuple[GpuPolicy, ...], numa_bind: bool) -> list[int]:
     key = order_key(chain, numa_bind)
     orders = [[c.position for c in sorted(some, key=key)] for some in permutations(CANDIDATES)]

@@ -4,7 +4,7 @@ import numpy as np
 
 from purser.core.placement.kernels.arguments import Floats, Ints
 from purser.core.placement.policies.by_key import ByKey
-from purser.core.placement.policies.scale import MOST_CPU_MILLI, MOST_GPU_MILLI
+from purser.core.placement.policies.scale import MOST_GPU_MILLI, cpu_share, in_range
 from purser.core.placement.shape import View
 
 
@@ -16,10 +16,9 @@ class BestFitNodes:
 
     def score(self, view: View) -> Floats:
         """See `ArrayNodePolicy.score`."""
-        cpu = (view.cpu_free_milli - view.shape.cpu_milli) / MOST_CPU_MILLI
+        cpu = cpu_share(view.cpu_free_milli - view.shape.cpu_milli)
         gpu = (view.idle - view.demand) / MOST_GPU_MILLI
-        found: Floats = np.trunc((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100)
-        return found
+        return in_range(np.trunc((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100))
 
 
 def _left(view: View) -> Ints:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from purser.core.placement.kernels.arguments import Floats
-from purser.core.placement.policies.scale import MOST_GPU_MILLI
+from purser.core.placement.policies.scale import MOST_GPU_MILLI, in_range
 from purser.core.placement.shape import View, kind_on
 
 _BAND = 25
@@ -27,4 +27,5 @@ class ClusteringNodes:
         same = there[kind_on(view), np.arange(len(view.rows))]
         band = np.where(same, np.where(kinds == 1, 3, 2), np.where(kinds == 0, 1, 0))
         fullness = _BAND * (MOST_GPU_MILLI - view.idle) // MOST_GPU_MILLI
-        return np.asarray(fullness + _BAND * band, np.float64)
+        found: Floats = in_range(fullness) + _BAND * band
+        return found

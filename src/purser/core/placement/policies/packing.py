@@ -4,6 +4,7 @@ import numpy as np
 
 from purser.core.fleet.arrays import WHOLE_MILLI
 from purser.core.placement.kernels.arguments import Floats, Ints
+from purser.core.placement.policies.scale import in_range
 from purser.core.placement.shape import View
 
 _ONLY_USED, _SOME_IDLE, _ALL_IDLE = 100, 50, 33
@@ -24,7 +25,7 @@ class PackingNodes:
         used, opened = _of_smallest(view)
         on_used = np.maximum(_ONLY_USED - used // 10, _SOME_IDLE)
         on_idle = np.maximum(_SOME_IDLE - opened, _ALL_IDLE)
-        on_idle_node = np.maximum(_ALL_IDLE - idle, idle)
+        on_idle_node = in_range(_ALL_IDLE - idle)
         all_idle = idle == view.fleet.gpu_count[view.rows]
         return np.where(all_idle, on_idle_node, np.where(opened > 0, on_idle, on_used)).astype(np.float64)
 

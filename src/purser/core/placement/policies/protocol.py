@@ -30,7 +30,12 @@ class ArrayNodePolicy(Steady, Protocol):
     """Which node is best."""
 
     def score(self, view: View) -> Floats:
-        """The score of each row, higher is better; for rows that do not fit it may be anything."""
+        """The score of each row, 0 to 100, higher is better; for rows that do not fit it may be anything.
+
+        By itself a policy decides by the order alone. The range is for `WeightedNodes`: whatever leaves it, on nodes of
+        whatever size, with CPU that is not limited, drowns what it is weighed against. A score depends on the row, the
+        pod and the policy's epoch, on no other rows.
+        """
 
 
 class ArrayGpuPolicy(Steady, Protocol):
@@ -47,7 +52,9 @@ class ArrayPolicy(Steady, Protocol):
     """Both together: what decides."""
 
     def rate(self, view: View) -> tuple[Floats, Gpus]:
-        """The score of each row, and the best GPU there for a pod that wants one."""
+        """The score of each row, in any range, for it is weighed against nothing; and the best GPU there for a pod that
+        wants one.
+        """
 
     def choose(self, view: View) -> tuple[int, ...]:
         """The GPUs for a pod on a view of one row, which fits."""

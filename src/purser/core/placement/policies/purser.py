@@ -52,6 +52,8 @@ _ON_FEW_NODES = 500.0
 to 20 nodes pods wait 4 percent less (in GPU-hours) than without it, and as much is placed. On the 1213 nodes of openb a
 weight of 10 would cost gpuspec33 2 points, and one of 30 nearly 5."""
 _KEPT_TIER = 1e6
+_NOWHERE = 1e15
+"""Below all scores of rows that fit; those of others are infinitely low, with which one cannot reckon."""
 _PER_CPU = 5
 """A kept node is worth the more, the more CPU it is kept for; see `adjust`."""
 
@@ -106,7 +108,7 @@ class Purser:
         """See `ArrayNodePolicy.score`: in the order of `rate`, squeezed; where a pattern of shares would be broken, or
         a node that is kept whole, it is near 0.
         """
-        scores = self.rate(view)[0]
+        scores = np.maximum(self.rate(view)[0], -_NOWHERE)
         found: Floats = 50 + 50 * scores / (np.abs(scores) + 100)
         return found
 

@@ -1,6 +1,7 @@
 """Policies by name, as configuration, annotations and the simulator have them."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from purser.core.model import GpuPolicy as GpuWord
 from purser.core.model import NodePolicy as NodeWord
@@ -27,16 +28,24 @@ def _purser(setting: Setting) -> Purser:
     return Purser(setting.mix)
 
 
-NODE_POLICIES: dict[NodeWord, Callable[[Setting], ArrayNodePolicy]] = {
-    NodeWord.RANDOM: lambda setting: RandomNodes(setting.seed),
-    NodeWord.BINPACK: lambda _: BinpackNodes(),
-    NodeWord.SPREAD: lambda _: SpreadNodes(),
-    NodeWord.BEST_FIT: lambda _: BestFitNodes(),
-    NodeWord.DOT_PRODUCT: lambda _: DotProductNodes(),
-    NodeWord.PACKING: lambda _: PackingNodes(),
-    NodeWord.CLUSTERING: lambda _: ClusteringNodes(),
-    NodeWord.FRAGMENTATION: _fragmentation,
-    NodeWord.PURSER: _purser,
+class NamedNodes(NamedTuple):
+    """What a word for nodes stands for."""
+
+    make: Callable[[Setting], ArrayNodePolicy]
+    gpus: GpuWord = GpuWord.BEST_FIT
+    """The policy's own way with GPUs, where nobody names another: in the simulator. The scheduler always has one."""
+
+
+NODE_POLICIES: dict[NodeWord, NamedNodes] = {
+    NodeWord.RANDOM: NamedNodes(lambda setting: RandomNodes(setting.seed), GpuWord.RANDOM),
+    NodeWord.BINPACK: NamedNodes(lambda _: BinpackNodes(), GpuWord.BINPACK),
+    NodeWord.SPREAD: NamedNodes(lambda _: SpreadNodes(), GpuWord.SPREAD),
+    NodeWord.BEST_FIT: NamedNodes(lambda _: BestFitNodes()),
+    NodeWord.DOT_PRODUCT: NamedNodes(lambda _: DotProductNodes()),
+    NodeWord.PACKING: NamedNodes(lambda _: PackingNodes()),
+    NodeWord.CLUSTERING: NamedNodes(lambda _: ClusteringNodes()),
+    NodeWord.FRAGMENTATION: NamedNodes(_fragmentation, GpuWord.FRAGMENTATION),
+    NodeWord.PURSER: NamedNodes(_purser, GpuWord.PURSER),
 }
 
 GPU_POLICIES: dict[GpuWord, Callable[[Setting], ArrayGpuPolicy]] = {
@@ -55,25 +64,22 @@ WHOLE_POLICIES: dict[GpuWord, Callable[[Setting], ArrayPolicy]] = {
 }
 """Those that choose the node for the sake of the GPU."""
 
-_OWN_WAY: dict[str, GpuWord] = {word.value: word for word in GPU_POLICIES}
-"""By the name of a policy for nodes, its own way with GPUs."""
-
 _UNTOLD = Setting()
 
 
 def policy(node: str, gpu: str = "", setting: Setting = _UNTOLD) -> ArrayPolicy:
     """A policy by the names of its halves, as `purser.core.policy_words` reads them: ``node`` may weigh several.
 
-    Without a name for GPUs: the policy's own way, or best fit; ``topology`` is best fit for nodes and topology
-    for GPUs. Raises ValueError for a name that there is none of, a weight that makes no sense, and words for GPUs that
-    are no policy over arrays: those that filter, and chains.
+    Without a name for GPUs: the policy's own way, or best fit where several are weighed; ``topology`` is best fit for
+    nodes and topology for GPUs. Raises ValueError for a name that there is none of, a weight that makes no sense, and
+    words for GPUs that are no policy over arrays: those that filter, and chains.
     """
     if node == "topology":
         node, gpu = NodeWord.BEST_FIT, gpu or GpuWord.TOPOLOGY_AWARE
     parts = node_policies(node)
-    name = parts[0][0].value if len(parts) == 1 else ""
-    word = _gpu_word(gpu) if gpu else _OWN_WAY.get(name, GpuWord.BEST_FIT)
-    if name == word.value and word in WHOLE_POLICIES:
+    name = parts[0][0] if len(parts) == 1 else None
+    word = _gpu_word(gpu) if gpu else NODE_POLICIES[name].gpus if name else GpuWord.BEST_FIT
+    if name is not None and name.value == word.value and word in WHOLE_POLICIES:
         return WHOLE_POLICIES[word](setting)
     return Pair(_nodes(parts, setting), GPU_POLICIES[word](setting))
 
@@ -87,5 +93,5 @@ def _gpu_word(text: str) -> GpuWord:
 
 
 def _nodes(parts: tuple[tuple[NodeWord, float], ...], setting: Setting) -> ArrayNodePolicy:
-    made = tuple((NODE_POLICIES[name](setting), weight) for name, weight in parts)
+    made = tuple((NODE_POLICIES[name].make(setting), weight) for name, weight in parts)
     return made[0][0] if len(made) == 1 else WeightedNodes(made)

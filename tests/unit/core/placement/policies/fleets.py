@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import UNHEALTHY, FleetNodeFacts, GpuFacts
 from purser.core.placement.mix import Mix
-from purser.core.placement.policies import ArrayPolicy, Setting, policy
+from purser.core.placement.policies import GPU_POLICIES, NODE_POLICIES, ArrayPolicy, Setting, policy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
 
@@ -72,20 +72,13 @@ MIX = Mix.of(
 )
 
 PAIRS = [
-    ("random", "random"),
-    ("binpack", "binpack"),
-    ("spread", "spread"),
-    ("best-fit", "best-fit"),
-    ("dot-product", "best-fit"),
-    ("packing", "best-fit"),
-    ("clustering", "best-fit"),
-    ("fragmentation", "fragmentation"),
-    ("best-fit", "topology"),
+    *((node.value, "") for node in NODE_POLICIES),
+    *(("best-fit", gpu.value) for gpu in GPU_POLICIES if gpu not in {of.gpus for of in NODE_POLICIES.values()}),
     ("best-fit", "fragmentation"),
     ("fragmentation", "spread"),
     ("fragmentation=3, spread=0.5", "binpack"),
 ]
-"""Each policy for nodes and each for GPUs at least once."""
+"""Each policy for nodes with its own way among GPUs, each for GPUs that is nobody's own, and some that are mixed."""
 
 
 def named(pair: tuple[str, str]) -> ArrayPolicy:

@@ -5,13 +5,17 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.core.placement.policies.fleets import PAIRS, all_rows, fleet_of, fleets, named, run, shapes
+from tests.unit.core.placement.policies.fleets import MIX, PAIRS, all_rows, fleet_of, fleets, named, run, shapes
 
 from purser.core.fleet.arrays import FleetArrays
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
+from purser.core.fleet.room import MANY
+from purser.core.model import NodePolicy
+from purser.core.placement.kernels.arguments import Floats
+from purser.core.placement.policies import NODE_POLICIES, Setting
 from purser.core.placement.shape import PodShape, memory_of, taken_by, view
 from purser.core.placement.table import ShapeTable, place
 
@@ -112,6 +116,48 @@ def test_what_would_be_left_after_is_what_is_left_then(
         assert fleet.left_milli[gpu, row] == seen.after[gpu, row]
         fleet.release(row, (gpu,), taken)
     assert (seen.left == fleet.left_milli).all()
+
+
+H100 = GpuFacts("H100", 81_559, 10)
+LARGE = [
+    FleetNodeFacts("no limit of CPU", (H100,) * 8),
+    FleetNodeFacts("GPUs like sand", (H100,) * 40, 192_000),
+    *(FleetNodeFacts(f"{cpu} cores", (H100,) * 16, cpu * 1000) for cpu in (192, 256, 384)),
+]
+SHARE = PodShape(8000, 0, 1, gpu_memory_mib=20_000)
+
+
+@pytest.mark.parametrize("word", NODE_POLICIES)
+@few
+@given(facts=fleets(), pods=PODS, asked=shapes())
+@example(facts=LARGE, pods=[], asked=SHARE)
+@example(facts=LARGE, pods=[SHARE] * 4, asked=PodShape(96_000, 0, 8, gpu_memory_percent=100))
+def test_scores_are_from_0_to_100_on_nodes_of_any_size(
+    word: NodePolicy, facts: list[FleetNodeFacts], pods: list[PodShape], asked: PodShape
+) -> None:
+    fleet = fleet_of(facts)
+    run(ShapeTable(fleet, named((word, ""))), pods)
+    seen = view(fleet, asked, all_rows(fleet))
+    found = NODE_POLICIES[word].make(Setting(MIX)).score(seen)[seen.fits]
+    assert ((found >= 0) & (found <= 100)).all(), found
+
+
+@pytest.mark.parametrize("word", [NodePolicy.BEST_FIT, NodePolicy.DOT_PRODUCT])
+def test_nodes_larger_than_the_largest_are_told_apart_all_the_same(word: NodePolicy) -> None:
+    assert (np.diff(scores(word, LARGE[2:])) < 0).all()
+
+
+@pytest.mark.parametrize("word", [NodePolicy.BEST_FIT, NodePolicy.DOT_PRODUCT])
+def test_without_a_limit_of_cpu_gpus_count_as_elsewhere(word: NodePolicy) -> None:
+    unlimited, limited = (
+        scores(word, [FleetNodeFacts(f"{gpus} GPUs", (H100,) * gpus, cpu) for gpus in (2, 8)]) for cpu in (MANY, 64_000)
+    )
+    assert np.diff(unlimited) == pytest.approx(np.diff(limited), abs=1)
+
+
+def scores(word: NodePolicy, facts: list[FleetNodeFacts]) -> Floats:
+    fleet = fleet_of(facts)
+    return NODE_POLICIES[word].make(Setting()).score(view(fleet, SHARE, all_rows(fleet)[: len(facts)]))
 
 
 def spreading() -> FleetArrays:

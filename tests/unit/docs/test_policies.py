@@ -1,0 +1,26 @@
+"""Every policy is told to whoever chooses one: docs/pods.md has the tables, docs/policies.md what each is after."""
+
+import re
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from purser.core.model import GpuPolicy, NodePolicy
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize(("words", "head"), [(NodePolicy, "node policy"), (GpuPolicy, "GPU policy")])
+def test_the_tables_for_pods_have_every_word_and_no_other(words: type[StrEnum], head: str) -> None:
+    _, found, after = (DOCS / "pods.md").read_text().partition(f"\n| {head} |")
+    assert found
+    rows = [line.split("|")[1] for line in after.partition("\n\n")[0].splitlines()[2:]]
+    named = [word for row in rows for word in re.findall(r"`([^`]+)`", row)]
+    assert sorted(named) == sorted([*words, *(["topology"] if words is GpuPolicy else [])])
+
+
+@pytest.mark.parametrize("word", NodePolicy)
+def test_what_a_node_policy_is_after_is_told(word: NodePolicy) -> None:
+    page = (DOCS / "policies.md").read_text()
+    assert re.search(rf"^(\| |## )`{word}`( \||$)", page, re.MULTILINE)
