@@ -25,6 +25,11 @@ class Operand(StrEnum):
         """On a node: ``true`` where the operand runs."""
         return DEPLOY_PREFIX + self.value
 
+    @property
+    def section(self) -> str:
+        """The attribute of `ClusterPolicySpec` that is about it: ``dcgm_exporter``."""
+        return self.name.lower()
+
 
 NEEDS: dict[Operand, tuple[Operand, ...]] = {
     Operand.DRIVER: (),

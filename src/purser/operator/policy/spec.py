@@ -68,18 +68,7 @@ class ClusterPolicySpec(Section, frozen=True, kw_only=True):
     @property
     def enabled(self) -> tuple[Operand, ...]:
         """The operands that are wanted, in order."""
-        wanted = {
-            Operand.DRIVER: self.driver.enabled,
-            Operand.TOOLKIT: self.toolkit.enabled,
-            Operand.DEVICE_PLUGIN: self.device_plugin.enabled,
-            Operand.GFD: self.gfd.enabled,
-            Operand.VALIDATOR: self.validator.enabled,
-            Operand.DCGM: self.dcgm.enabled,
-            Operand.DCGM_EXPORTER: self.dcgm_exporter.enabled,
-            Operand.NODE_STATUS_EXPORTER: self.node_status_exporter.enabled,
-            Operand.MIG_MANAGER: self.mig_manager.enabled,
-        }
-        return tuple(operand for operand in Operand if wanted[operand])
+        return tuple(operand for operand in Operand if getattr(self, operand.section).enabled)
 
 
 class PolicyMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):

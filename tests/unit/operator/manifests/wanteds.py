@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.unit.operator.sections import all_operands
+
 from purser.operator.manifests import render
 from purser.operator.model import Pool, Rendered, RenderInputs, RuntimeKind
 from purser.operator.policy import decode
@@ -19,17 +21,6 @@ KINDS = (
     RuntimeKind("crio"),
     RuntimeKind("docker"),
     RuntimeKind("docker", "k3s"),
-)
-SECTIONS = (
-    "driver",
-    "toolkit",
-    "devicePlugin",
-    "gfd",
-    "validator",
-    "dcgm",
-    "dcgmExporter",
-    "nodeStatusExporter",
-    "migManager",
 )
 RELABELING = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node", "replacement": ""}
 EVERYTHING: dict[str, Any] = {
@@ -95,7 +86,7 @@ EVERYTHING: dict[str, Any] = {
 SPECS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything on": EVERYTHING,
-    "everything off": {**{name: {"enabled": False} for name in SECTIONS}, "discovery": {"enabled": False}},
+    "everything off": all_operands(enabled=False) | {"discovery": {"enabled": False}},
     "nvidia's plugin": {"devicePlugin": {"flavor": "nvidia"}},
     "without CDI": {"devicePlugin": {"flavor": "nvidia"}, "cdi": {"enabled": False}},
     "the driver on the host": {"driver": {"enabled": False}, "toolkit": {"enabled": False}},
