@@ -1,5 +1,10 @@
 """Whatever happens to nodes, labels and pods, in whatever order: no operand is let in before its time, no driver goes
-from under its users, and when all is quiet again every node has what it should have."""
+from under its users, and when all is quiet again every node has what it should have.
+
+Of what gates wait for, this reaches the operands that one needs, reboots, drivers that leave, and what fields of a node
+close (`entry_causes.FIELDS`): a new field has its line there, and fleets begin with it, join with it and change it.
+Drivers that do not fit, and models that are not known, are in `test_entry` alone. What labels do and what the status
+says is compared wherever `Fleet.work` ends."""
 
 from typing import Any
 
@@ -7,9 +12,16 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.tiers import examples
+from tests.unit.operator.gates.entry_causes import (
+    ANY_FIELDS,
+    WELL,
+    closed_by_fields,
+    disagreements,
+    is_let_in_now,
+    seen,
+)
 from tests.unit.operator.world import Died, World
 
-from purser.core.kubernetes.taints import Taint
 from purser.operator.gates.facts import user_override
 from purser.operator.model import Action, Delete, NodeWorkload, PatchNode, SetFinalizer, WriteStatus
 from purser.operator.names import GPU_PRESENT_LABEL, OPENED_BOOT_ANNOTATION, POOL_LABEL
@@ -18,6 +30,9 @@ from purser.operator.policy.active import choose
 
 NAMES = st.sampled_from(["a", "b", "c"])
 OPERANDS = st.sampled_from(list(Operand))
+MACHINES = st.fixed_dictionaries(
+    {"nfd": st.booleans(), "gpus": st.sampled_from([1, 1, 0]), "os": st.sampled_from(["22.04", "24.04"])}
+)
 VERSIONS = st.sampled_from(["595.91.07", "600.1", "601.1"])
 
 
@@ -33,12 +48,16 @@ class Fleet(RuleBasedStateMachine):
         """By people."""
         self.met_a_rival = False
 
-    @initialize(ready=st.booleans())
-    def begin(self, ready: bool) -> None:
-        if ready:
-            self.world.add_node("a")
-            self.world.add_node("b", nfd=False)
-            self.world.settle()
+    @initialize(
+        machines=st.fixed_dictionaries({}, optional={"a": MACHINES, "b": MACHINES, "c": MACHINES}),
+        fields=st.lists(ANY_FIELDS, min_size=3, max_size=3),
+        rounds=st.sampled_from([0, 3, 5, 7, 9, 20]),
+    )
+    def begin(self, machines: dict[str, Any], fields: list[dict[str, Any]], rounds: int) -> None:
+        """Nodes of any kind, at any stage of their first rollout."""
+        for (name, machine), each in zip(machines.items(), fields, strict=False):
+            self.join(name, machine, each)
+        self.work(rounds, None)
 
     def judge(self, action: Action) -> None:
         """At each write of a node: what is let in had everything that it needs ready since the node started."""
@@ -46,10 +65,12 @@ class Fleet(RuleBasedStateMachine):
             return
         node = self.world.nodes[action.node]
         own = tuple(each for each in self.enabled() if not user_override(node, each))
-        seen = self.world.ready_in_boot.get(action.node, set())
+        was_ready = self.world.ready_in_boot.get(action.node, set())
         for operand in Operand:
             if action.labels.get(operand.deploy_label) == "true":
-                assert {each.value for each in prerequisites(operand, own)} <= seen, f"{operand} on {action.node}"
+                assert {each.value for each in prerequisites(operand, own)} <= was_ready, f"{operand} on {action.node}"
+            if is_let_in_now(node, dict(action.labels), operand):
+                assert operand not in closed_by_fields(node), f"{operand} on {action.node}"
         boot = action.annotations.get(OPENED_BOOT_ANNOTATION)
         assert boot is None or boot == node.boot_id
 
@@ -85,15 +106,10 @@ class Fleet(RuleBasedStateMachine):
         self.world.rivals = ("theirs",) if there else ()
         self.met_a_rival |= there
 
-    @rule(name=NAMES, there=st.booleans())
-    def taint(self, name: str, there: bool) -> None:
-        if name in self.world.nodes:
-            self.world.set_node(name, taints=(Taint("team", "", "NoSchedule"),) if there else ())
-
-    @rule(name=NAMES, nfd=st.booleans(), gpus=st.integers(0, 1), os=st.sampled_from(["22.04", "24.04"]))
-    def join(self, name: str, nfd: bool, gpus: int, os: str) -> None:
+    @rule(name=NAMES, machine=MACHINES, fields=ANY_FIELDS)
+    def join(self, name: str, machine: dict[str, Any], fields: dict[str, Any]) -> None:
         if name not in self.world.nodes:
-            self.world.add_node(name, nfd=nfd, gpus=gpus, os=os)
+            self.world.add_node(name, **machine, **fields)
 
     @rule(name=NAMES)
     def leave(self, name: str) -> None:
@@ -111,10 +127,10 @@ class Fleet(RuleBasedStateMachine):
         if name in self.world.nodes:
             self.world.reboot(name, **kernel)
 
-    @rule(name=NAMES, ready=st.booleans())
-    def answer(self, name: str, ready: bool) -> None:
+    @rule(name=NAMES, fields=ANY_FIELDS)
+    def change_node(self, name: str, fields: dict[str, Any]) -> None:
         if name in self.world.nodes:
-            self.world.set_node(name, ready=ready)
+            self.world.set_node(name, **fields)
 
     @rule(name=NAMES, operand=OPERANDS, breaks=st.booleans())
     def trouble(self, name: str, operand: Operand, breaks: bool) -> None:
@@ -195,6 +211,7 @@ class Fleet(RuleBasedStateMachine):
                 return
             self.world.tick()
         self.world.writes_left = None
+        assert not disagreements(seen(self.world.snapshot()))
 
     @precondition(lambda self: self.world.nodes)
     @rule(name=NAMES)
@@ -202,7 +219,7 @@ class Fleet(RuleBasedStateMachine):
         self.world.writes_left = None
         self.world.troubles.clear()
         for node in self.world.nodes:
-            self.world.set_node(node, ready=True, taints=())
+            self.world.set_node(node, **WELL)
         self.world.rivals = ()
         self.world.workloads.clear()
         self.world.wait(3600)
@@ -257,4 +274,4 @@ class Fleet(RuleBasedStateMachine):
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = examples(25, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+TestFleet.settings = examples(40, stateful_step_count=30, suppress_health_check=list(HealthCheck))
