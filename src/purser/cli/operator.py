@@ -60,22 +60,20 @@ def run(
     Example: purser operator run --dry-run --policy policy.yaml
     """
     import asyncio
-    from dataclasses import replace
 
     from purser.cli.serving import configure_logs, serve
     from purser.kube import ClusterConfig
-    from purser.operator.previewing import DEFAULT_IMAGE, preview
+    from purser.operator.previewing import preview
     from purser.operator.running import run as run_operator
     from purser.operator.wording import counted
 
     if policy is not None and not dry_run:
         fail("--policy goes with --dry-run: policies to act on are applied to the cluster", MISUSED)
     if dry_run:
-        wanted, image = _read(policy) if policy is not None else None, settings.purser_image or None
+        wanted, image = _read(policy) if policy is not None else None, settings.purser_image
         count = _ask(kubeconfig, context, lambda client: preview(client, settings.namespace, image, print, wanted))
         print(counted(count, "write") if count else "nothing to write")
         return
-    settings = replace(settings, purser_image=settings.purser_image or DEFAULT_IMAGE)
     configure_logs(log_level)
 
     async def main(stop: asyncio.Event) -> None:
@@ -108,7 +106,7 @@ def plan(
     from purser.operator.upgrade import plan_lines
 
     wanted = _read(policy) if policy is not None else None
-    namespace, image = settings.namespace, settings.purser_image or None
+    namespace, image = settings.namespace, settings.image_to_run
     found = _ask(kubeconfig, context, lambda client: planned(client, namespace, image, wanted))
     if output is DocumentFormat.TEXT:
         print("\n".join(plan_lines(found)))

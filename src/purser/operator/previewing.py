@@ -24,15 +24,13 @@ from purser.operator.policy.active import UNDEFINED, choose, name_of
 from purser.operator.policy.crd import unknown_fields
 from purser.operator.policy.decoding import is_name
 from purser.operator.policy.fields import Image
+from purser.operator.settings import DEFAULT_IMAGE
 from purser.operator.upgrade import UpgradeInputs, UpgradePlan, is_due, plan
 
 SNAPSHOT_TIMEOUT_S = 60.0
 """How long the cluster may take to be listed."""
 
 PREVIEW_POLL_PERIOD_S = 0.1
-
-DEFAULT_IMAGE = "purser:latest"
-"""Where nobody says which image of Purser's to run."""
 
 Say = Callable[[str], None]
 Policy = Mapping[str, Any]
@@ -46,23 +44,21 @@ class MisusedError(PreviewError):
     """What was asked makes no sense, whatever is in the cluster or because of it; the message says what does."""
 
 
-async def preview(
-    client: Client, namespace: str, purser_image: str | None, say: Say, policy: Policy | None = None
-) -> int:
+async def preview(client: Client, namespace: str, purser_image: str, say: Say, policy: Policy | None = None) -> int:
     """Show what one round would write, and give the number of writes.
 
-    ``purser_image``: None: as in the cluster. ``policy``: as if this ClusterPolicy were applied. Raises `MisusedError`
+    ``purser_image``: empty: as in the cluster. ``policy``: as if this ClusterPolicy were applied. Raises `MisusedError`
     for a policy that is none, and `KubeError`.
     """
     check(policy)
-    async with observing(client, namespace, purser_image or "") as observer:
+    async with observing(client, namespace, purser_image) as observer:
         snapshot = await observer.snapshot(nodes_to_inspect)
     _check_standing(snapshot, policy)
     if not await is_namespace(client, namespace):
         say(no_namespace(namespace))
     if not snapshot.defined:
         say(UNDEFINED)
-    if purser_image is None:
+    if not purser_image:
         snapshot = _with_image_of_its_own(snapshot, say)
     return await show(with_policy(snapshot, policy), say)
 
@@ -90,9 +86,7 @@ async def tell(actions: Sequence[Action], snapshot: Snapshot, say: Say) -> None:
         say(line)
 
 
-async def planned(
-    client: Client, namespace: str, purser_image: str | None, policy: Policy | None = None
-) -> UpgradePlan:
+async def planned(client: Client, namespace: str, purser_image: str, policy: Policy | None = None) -> UpgradePlan:
     """What an upgrade of drivers would do. Raises `PreviewError` where there can be none, and `KubeError`."""
     check(policy)
 
@@ -100,7 +94,7 @@ async def planned(
         fleet = _fleet(snapshot, policy)
         return frozenset(each.node.name for each in fleet.node_progress if is_due(each))
 
-    async with observing(client, namespace, purser_image or DEFAULT_IMAGE) as observer:
+    async with observing(client, namespace, purser_image) as observer:
         first = await observer.snapshot(nodes_to_inspect)
         if not first.other_namespace and not await is_namespace(client, namespace):
             raise PreviewError(no_namespace(namespace))

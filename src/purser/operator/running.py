@@ -49,7 +49,7 @@ async def _serve(settings: OperatorSettings, config: ClusterConfig, on_ready: Ca
         writer = await stack.enter_async_context(writing)
         events = await stack.enter_async_context(EventRecorder(reader, COMPONENT, identity))
         reader.failures.report_to(metrics.registry, events)
-        observer = Observer(reader, settings.namespace, settings.purser_image)
+        observer = Observer(reader, settings.namespace, settings.image_to_run)
         elector = _elector(settings, reader, identity)
         rounds = Rounds(
             observer,

@@ -6,6 +6,9 @@ from typing import Annotated
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.options import METRICS_ADDRESS, METRICS_PORT, Option
 
+DEFAULT_IMAGE = "purser:latest"
+"""Where nobody says which image of Purser's to run."""
+
 
 @dataclass(frozen=True)
 class LeaseSettings:
@@ -39,7 +42,7 @@ class OperatorSettings:
             environment="PURSER_IMAGE",
         ),
     ] = ""
-    """Its agent, discovery, and MIG worker."""
+    """Its agent, discovery, and MIG worker. Empty: nobody says, see `image_to_run`."""
     identity: Annotated[str, Option("Among replicas; default: this machine's name and a random end.")] = ""
     """A machine's name is a pod's own."""
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
@@ -48,3 +51,8 @@ class OperatorSettings:
     rounds_apart_s: float = 0.5
     """Between the ends of rounds and the starts of others: what changes meanwhile is looked at once."""
     lease: LeaseSettings = LeaseSettings()
+
+    @property
+    def image_to_run(self) -> str:
+        """Purser's image, where no running one is looked for."""
+        return self.purser_image or DEFAULT_IMAGE

@@ -19,6 +19,7 @@ from purser.operator.manifests.objects import OWNED
 from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.previewing import MisusedError, PreviewError, planned, preview
+from purser.operator.settings import OperatorSettings
 from purser.operator.uninstall import preview_uninstall, uninstall
 
 OURS = "app.kubernetes.io/managed-by=purser-operator"
@@ -145,7 +146,7 @@ async def test_no_upgrade_is_planned_for_a_policy_that_would_be_ignored(installe
 @pytest.mark.gate
 async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
     lines = []
-    assert await preview(installed.client, NAMESPACE, None, lines.append) == 0, lines
+    assert await preview(installed.client, NAMESPACE, "", lines.append) == 0, lines
     await preview(installed.client, NAMESPACE, "another:1", lines.append)
     assert "another:1" in "\n".join(lines)
 
@@ -153,7 +154,7 @@ async def test_without_an_image_that_of_the_live_objects_is_taken(installed):
 async def test_without_an_image_and_objects_it_is_said_which_one_is_shown(tmp_path):
     async with stack(tmp_path) as bare:
         lines = []
-        assert await preview(bare.client, NAMESPACE, None, lines.append, policy())
+        assert await preview(bare.client, NAMESPACE, "", lines.append, policy())
         assert lines[0] == "no image of Purser's own is in the cluster: purser:latest is shown, --image says another"
 
 
@@ -214,3 +215,8 @@ async def test_a_definition_that_is_not_there_is_shown_whole(tmp_path):
         text = await preview_definition(bare.client)
         assert text.startswith("--- /dev/null")
         assert "+kind: CustomResourceDefinition" in text
+
+
+@pytest.mark.parametrize(("said", "runs"), [("", "purser:latest"), ("mirror/purser:1", "mirror/purser:1")])
+def test_where_no_running_image_is_looked_for_there_is_a_default(said: str, runs: str) -> None:
+    assert OperatorSettings(purser_image=said).image_to_run == runs
