@@ -39,9 +39,9 @@ class ArrayPreference:
         here = view(alone, container_shape(asked, self._request), np.array([row], np.intp))
         shape, places = (len(self._fleet.memory_mib), 1), len(states)
         left, after = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        obstacles = np.ones(shape, np.int16)
+        takes = np.zeros(shape, np.bool_)
         left[:places], after[:places] = here.left[:places], here.after[:places]
-        obstacles[:places, 0] = [not good for good in suits]
+        takes[:places, 0] = suits
         rows = np.array([self._row], np.intp)
         cpu, model = self._fleet.cpu_free_milli[rows], self._fleet.node_model[rows].astype(np.int64)
-        return View(self._fleet, here.shape, rows, left, after, obstacles, np.ones(1, np.bool_), cpu, model)
+        return View(self._fleet, here.shape, rows, left, after, takes, np.ones(1, np.bool_), cpu, model)

@@ -11,7 +11,7 @@ from purser.core.fleet.facts import Take
 from purser.core.fleet.room import MANY
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement import kernels
-from purser.core.placement.kernels.arguments import Bools, FleetColumns, GpuDemand, Ints, Obstacles
+from purser.core.placement.kernels.arguments import Bools, FleetColumns, GpuDemand, Ints
 
 _FULL_PERCENT = 100
 
@@ -116,19 +116,13 @@ class View:
     """What is left of each GPU, in thousandths."""
     after: Ints
     """What would be left of it if the pod took its share there; as it is where it cannot."""
-    obstacles: Obstacles
-    """What stands between the GPU and the pod, see `purser.core.placement.kernels.rule`."""
+    takes: Bools
+    """Whether the GPU has what the pod asks of one."""
     fits: Bools
     """Whether the node has all that the pod asks for."""
     cpu_free_milli: Ints
     model: Ints
     """Place in the fleet's models of the node's first GPU."""
-
-    @property
-    def takes(self) -> Bools:
-        """Whether the GPU has what the pod asks of one."""
-        found: Bools = self.obstacles == 0
-        return found
 
     @property
     def idle(self) -> Ints:
@@ -146,9 +140,9 @@ class View:
 def view(fleet: FleetArrays, shape: PodShape, rows: Rows) -> View:
     """What a shape finds on these rows."""
     demand = demand_of(shape, fleet.models)
-    left, after, obstacles, fits = kernels.used.look(columns_of(fleet), rows, demand)
+    left, after, takes, fits = kernels.used.look(columns_of(fleet), rows, demand)
     model = fleet.node_model[rows].astype(np.int64)
-    return View(fleet, shape, rows, left, after, obstacles, fits, fleet.cpu_free_milli[rows], model)
+    return View(fleet, shape, rows, left, after, takes, fits, fleet.cpu_free_milli[rows], model)
 
 
 def taken_by(fleet: FleetArrays, shape: PodShape, row: int, gpus: tuple[int, ...]) -> Take:

@@ -1,5 +1,8 @@
 """Whether a GPU takes a container: each obstacle, which of several is told, and what is left where there is none."""
 
+from functools import reduce
+from operator import or_
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,6 +69,12 @@ def test_a_gpu_with_just_what_is_asked_takes_the_container(gpu: dict[str, int]) 
 
 def test_of_a_gpu_that_is_not_there_nothing_is_said() -> None:
     assert rule.first(rule.obstacles(**GPU | {"closed": ABSENT, "slots": 0, "slots_free": 0})) not in rule.REASONS
+
+
+def test_no_two_obstacles_share_a_bit() -> None:
+    bits = [ABSENT, *(value for value in vars(rule).values() if type(value) is int)]
+    assert len(bits) == len(rule.REASONS) + 1
+    assert sum(bits) == reduce(or_, bits)
 
 
 def test_every_reason_that_a_gpu_can_give_is_tried() -> None:

@@ -20,7 +20,6 @@ from purser.core.placement.kernels.arguments import (
     GpuDemand,
     Ints,
     MixTables,
-    Obstacles,
     Prices,
 )
 from purser.core.placement.kernels.plain import LIMITED, REGRET_MILLI, TIER
@@ -46,9 +45,9 @@ _look_each = _compiled(
 )
 
 
-def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Obstacles, Bools]:
+def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Bools, Bools]:
     """See `purser.core.placement.kernels.rule.look`."""
-    found: tuple[Ints, Ints, Obstacles, Bools] = _look_each(*columns, rows, *demand)
+    found: tuple[Ints, Ints, Bools, Bools] = _look_each(*columns, rows, *demand)
     return found
 
 

@@ -11,15 +11,24 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.fleet.facts import ABSENT, CORDONED, DISPUTED, UNHEALTHY
+from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.placement.kernels.arguments import Bools, FleetColumns, GpuDemand, Ints, Obstacles
 from purser.core.placement.reasons import Reason
 
 A = TypeVar("A", int, Obstacles)
 
-_BITS = iter([ABSENT << place for place in range(1, 11)])
-OTHER_MODEL, OTHER_UUID, NO_SLOT, NOT_IDLE, OVER_QUOTA = (next(_BITS) for _ in range(5))
-SHORT_OF_MEMORY, SHORT_OF_CORES, IN_COMPANY, NO_COMPUTE, HELD = _BITS
+# The lower bits are of `purser.core.fleet.facts`. These are not derived from them: numba keeps compiled code on disk,
+# and looks at this file alone to see whether it is outdated.
+OTHER_MODEL = 1 << 4
+OTHER_UUID = 1 << 5
+NO_SLOT = 1 << 6
+NOT_IDLE = 1 << 7
+OVER_QUOTA = 1 << 8
+SHORT_OF_MEMORY = 1 << 9
+SHORT_OF_CORES = 1 << 10
+IN_COMPANY = 1 << 11
+NO_COMPUTE = 1 << 12
+HELD = 1 << 13
 
 REASONS: dict[int, Reason] = {
     UNHEALTHY: Reason.NOT_HEALTHY,
@@ -36,7 +45,7 @@ REASONS: dict[int, Reason] = {
     NO_COMPUTE: Reason.CORES_EXHAUSTED,
     HELD: Reason.EXCLUSIVE_CONFLICT,
 }
-"""By obstacle, in the order in which they are given as reasons; of a GPU that is `ABSENT` nothing is said."""
+"""By obstacle, in the order in which they are given as reasons; of a GPU that is ``ABSENT`` nothing is said."""
 
 
 def obstacles(
@@ -97,12 +106,12 @@ def first(found: A) -> A:
     return found & -found
 
 
-def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Obstacles, Bools]:
-    """By GPU and row: what is left of it, what would be after it took the container (as it is where it does not), what
-    stands against that; by row, whether the node has all that the pod asks for."""
+def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Bools, Bools]:
+    """By GPU and row: what is left of it, what would be after it took the container (as it is where it does not),
+    whether it takes it; by row, whether the node has all that the pod asks for."""
     here = of_rows(columns, rows)
-    found = judge(here, demand)
-    takes, left, asked = found == 0, here.left_milli.astype(np.int64), _memory_asked(here, demand)
+    takes: Bools = judge(here, demand) == 0
+    left, asked = here.left_milli.astype(np.int64), _memory_asked(here, demand)
     then = left_after(
         here.memory_mib,
         here.memory_free_mib - asked,
@@ -113,7 +122,7 @@ def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -
     )
     fits = here.live & (here.pods_free > 0) & (here.cpu_free_milli >= demand.cpu_milli)
     fits &= here.memory_free_mib_of_node >= demand.memory_mib_of_node
-    return left, np.where(takes, then, left), found, fits & (takes.sum(axis=0) >= demand.gpu_count)
+    return left, np.where(takes, then, left), takes, fits & (takes.sum(axis=0) >= demand.gpu_count)
 
 
 def judge(here: FleetColumns, demand: GpuDemand, also: "Obstacles | int" = 0) -> Obstacles:
@@ -186,7 +195,7 @@ def look_each(
     """As `look`, one GPU after the other: for numba, with columns and demand one by one."""
     gpus, nodes = memory.shape[0], len(rows)
     left, after = np.empty((gpus, nodes), np.int64), np.empty((gpus, nodes), np.int64)
-    found, fits = np.empty((gpus, nodes), np.int16), np.empty(nodes, np.bool_)
+    takes, fits = np.empty((gpus, nodes), np.bool_), np.empty(nodes, np.bool_)
     taking = np.zeros(nodes, np.int64)
     for g in range(gpus):
         for n in range(nodes):
@@ -194,7 +203,7 @@ def look_each(
             size, size_cores = np.int64(memory[g, row]), np.int64(cores[g, row])
             free, free_cores = np.int64(memory_free[g, row]), np.int64(cores_free[g, row])
             asked = size * memory_percent // 100 if memory_percent else memory_mib
-            found[g, n] = obstacles(
+            found = obstacles(
                 closed[g, row],
                 0,
                 not allowed[model[g, row]],
@@ -209,8 +218,9 @@ def look_each(
                 wants_alone,
                 idle_only,
             )
+            takes[g, n] = found == 0
             left[g, n] = after[g, n] = left_milli[g, row]
-            if found[g, n] == 0:
+            if takes[g, n]:
                 taking[n] += 1
                 after[g, n] = left_after(
                     size, free - asked, size_cores, free_cores - cores_percent, slots_free[g, row], wants_alone
@@ -219,4 +229,4 @@ def look_each(
         row = rows[n]
         has_room = cpu_free_milli[row] >= cpu_milli and memory_free_mib_of_node[row] >= memory_mib_of_node
         fits[n] = live[row] and pods_free[row] > 0 and has_room and taking[n] >= gpu_count
-    return left, after, found, fits
+    return left, after, takes, fits

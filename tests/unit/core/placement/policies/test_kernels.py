@@ -38,7 +38,7 @@ def test_both_see_and_score_alike(facts: list[FleetNodeFacts], pods: list[PodSha
         seen = view(fleet, asked, all_rows(fleet))
         patch.setattr(kernels, "used", fast())
         also = view(fleet, asked, all_rows(fleet))
-    for field in ("left", "after", "obstacles", "fits"):
+    for field in ("left", "after", "takes", "fits"):
         assert_equal(getattr(seen, field), getattr(also, field))
     typical = tables(mix, fleet.models)
     fragments = [kernel.fragments(seen.left, seen.cpu_free_milli, seen.model, typical) for kernel in (plain, fast())]
