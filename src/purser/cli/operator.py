@@ -1,4 +1,4 @@
-"""`purser operator`: runs it, shows what it would do, takes policies of the GPU operator over, removes everything."""
+"""`purser operator`: runs it, shows what it would do, imports policies of the GPU operator, removes everything."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,9 +52,9 @@ def run(
     policy: Annotated[Path | None, typer.Option(help="With --dry-run: as if this ClusterPolicy were applied.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run the operator until it is told to stop; the GPU stack stays.
+    """Run the operator until it is stopped; the GPU stack stays.
 
-    Exit code: 0 it was told to stop, or showed what it would write; 1 nothing can be shown, or the cluster did
+    Exit code: 0 it was stopped, or showed what it would write; 1 nothing can be shown, or the cluster did
     not answer, or refused it; 2 wrong usage, or a policy that is refused.
 
     Example: purser operator run --dry-run --policy policy.yaml
@@ -91,11 +91,11 @@ def plan(
     settings: "OperatorSettings",
     output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to print it.")] = DocumentFormat.TEXT,
 ) -> None:
-    """Print what an upgrade of drivers would do: which nodes when, which pods leave, what is left out and why.
+    """Print what a driver upgrade would do: which nodes when, which pods are evicted, what is skipped and why.
 
-    A policy with another name than the active one's is refused: it would be ignored.
+    A policy with another name than the active one's is refused, because it would be ignored.
 
-    Exit code: 0 the plan is shown, also one with nodes that would fail; 1 there can be none, or the cluster did not
+    Exit code: 0 the plan is shown, also one with nodes that would fail; 1 there is no plan, or the cluster did not
     answer; 2 wrong usage, or a policy that is refused.
 
     Example: purser operator plan --policy policy.yaml
@@ -123,9 +123,9 @@ def import_(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Print the purser.dev ClusterPolicy for what NVIDIA's GPU operator was told, and on standard error what is lost.
+    """Convert NVIDIA's ClusterPolicy and NVIDIADrivers to a purser.dev ClusterPolicy; losses go to standard error.
 
-    Exit code: 0 it is printed, whatever is lost; 1 there is no such ClusterPolicy, or it makes no sense; 2 wrong usage,
+    Exit code: 0 it is printed, whatever is lost; 1 there is no such ClusterPolicy, or it is malformed; 2 wrong usage,
     or a file that cannot be read.
 
     Example: purser operator import gpu-operator-policy.yaml > policy.yaml
@@ -149,12 +149,12 @@ def import_(
 
 @app.command("crd")
 def crd(
-    apply: Annotated[bool, typer.Option(help="Bring the cluster's definition up to date.")] = False,
+    apply: Annotated[bool, typer.Option(help="Update the cluster's definition.")] = False,
     dry_run: Annotated[bool, typer.Option(help="With --apply: show what would change, and change nothing.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Print the CustomResourceDefinition of ClusterPolicy, or make the cluster's the same: Helm never updates one.
+    """Print the CustomResourceDefinition of ClusterPolicy, or update the cluster's: Helm never updates one.
 
     Exit code: 0 it is printed, or the cluster has it; 1 the cluster did not answer, or refused it; 2 wrong usage.
 
@@ -179,18 +179,17 @@ def uninstall(
     context: Context = None,
     *,
     settings: "OperatorSettings",
-    crd: Annotated[bool, typer.Option(help="Remove the CustomResourceDefinition, too.")] = False,
+    crd: Annotated[bool, typer.Option(help="Also remove the CustomResourceDefinition.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300.0,
-    dry_run: Annotated[bool, typer.Option(help="Show everything that would go, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Show everything that would be removed, and remove nothing.")] = False,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
     """Delete all ClusterPolicies and wait until no object, label or annotation of the operator is left.
 
-    Works with and without a running operator. Nobody's pods are ended for it: a driver stays on its node until the pods
-    that use its GPUs have ended. Nodes and pods that are waited for are printed.
+    Works with and without a running operator. No pod is evicted: a driver stays on its node until the pods that use its
+    GPUs have ended. Prints the nodes and pods that it waits for.
 
-    Exit code: 0 nothing is left; 1 the time is up, and what is left is named: another run goes on from there; 2 wrong
-    usage.
+    Exit code: 0 nothing is left; 1 timeout, with what is left: run it again to continue; 2 wrong usage.
 
     Example: purser operator uninstall --crd --timeout 3600
     """

@@ -98,7 +98,7 @@ def test_what_cannot_be_done_is_said_in_one_line_and_exit_code_2(words, says):
 def test_the_checks_can_be_listed_without_a_plugin():
     done = CliRunner().invoke(app, ["conformance", "device-plugin", "--list", "--only=list*", "-o", "json"])
     assert done.exit_code == 0
-    assert {"id": "list", "sentence": "The first list comes in good time.", "needs": []} in json.loads(done.stdout)
+    assert {"id": "list", "sentence": "The first list arrives in time.", "needs": []} in json.loads(done.stdout)
 
 
 def test_help_has_examples():

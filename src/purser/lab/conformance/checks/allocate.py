@@ -160,13 +160,16 @@ CHECKS = (
     Check("allocate", "It answers Allocate for the devices that kubelet would take.", _answers, ("list",)),
     Check("allocate-no-change", "Allocate does not change the list.", _no_change, _NEEDS),
     Check("allocate-valid", "A container runtime could use its answer.", _valid, _NEEDS),
-    Check("allocate-idempotent", "The same ids have the same answer.", _idempotent, _NEEDS),
-    Check("allocate-several", "Two containers in one call have a response each.", _several, _NEEDS),
-    Check("allocate-unknown-id", "An id that it never listed is refused, and does it no harm.", _unknown, _NEEDS),
-    Check("allocate-empty", "A call without containers or ids does it no harm.", _empty, _NEEDS),
-    Check("allocate-concurrent", "Calls at once are all answered, and the same.", _concurrent, _NEEDS),
-    Check("prestart", "It lets a container start that it has allocated for, where it asks.", _pre_start, _NEEDS),
+    Check("allocate-idempotent", "The same ids get the same answer.", _idempotent, _NEEDS),
+    Check("allocate-several", "Two containers in one call get a response each.", _several, _NEEDS),
+    Check("allocate-unknown-id", "It refuses an id that it never listed, and survives.", _unknown, _NEEDS),
+    Check("allocate-empty", "It survives a call without containers or ids.", _empty, _NEEDS),
+    Check("allocate-concurrent", "Concurrent calls are all answered, and equally.", _concurrent, _NEEDS),
     Check(
-        "prestart-unknown-id", "PreStartContainer for an unknown id does it no harm.", _pre_start_unknown, ("prestart",)
+        "prestart",
+        "It answers PreStartContainer for an allocated container, if it asks for that call.",
+        _pre_start,
+        _NEEDS,
     ),
+    Check("prestart-unknown-id", "It survives PreStartContainer for an unknown id.", _pre_start_unknown, ("prestart",)),
 )

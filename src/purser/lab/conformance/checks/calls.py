@@ -83,9 +83,9 @@ async def _works(subject: Subject) -> None:
 
 
 CHECKS = (
-    Check("calls-cancelled", "Calls that are broken off do it no harm.", _cancelled, ("list",)),
-    Check("calls-deadline", "Calls whose deadline passes do it no harm.", _deadline, ("list",)),
-    Check("calls-concurrent", "Many calls at once are all answered.", _concurrent, ("list",)),
-    Check("calls-slow-clients", "Clients that do not read hold nobody else up.", _slow, ("list",)),
-    Check("calls-broken-clients", "Connections that speak nonsense or nothing do it no harm.", _broken, ("list",)),
+    Check("calls-cancelled", "It survives cancelled calls.", _cancelled, ("list",)),
+    Check("calls-deadline", "It survives calls whose deadline passes.", _deadline, ("list",)),
+    Check("calls-concurrent", "Many concurrent calls are all answered.", _concurrent, ("list",)),
+    Check("calls-slow-clients", "Clients that do not read block no other client.", _slow, ("list",)),
+    Check("calls-broken-clients", "It survives connections that send garbage or nothing.", _broken, ("list",)),
 )

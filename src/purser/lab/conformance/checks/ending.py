@@ -27,7 +27,7 @@ async def _no_socket(subject: Subject) -> None:
 
 
 CHECKS = (
-    Check("process-survives", "Its process went through all of this without ending.", _survives, registered=False),
-    Check("process-ends", "SIGTERM ends it in good time.", _ends, registered=False),
-    Check("process-leaves-no-socket", "It takes its socket with it.", _no_socket, ("process-ends",), registered=False),
+    Check("process-survives", "Its process survived all checks.", _survives, registered=False),
+    Check("process-ends", "It exits on SIGTERM in time.", _ends, registered=False),
+    Check("process-leaves-no-socket", "It removes its socket.", _no_socket, ("process-ends",), registered=False),
 )

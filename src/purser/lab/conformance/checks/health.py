@@ -85,9 +85,9 @@ async def _hook(subject: Subject, command: str, device_id: str) -> None:
 
 
 CHECKS = (
-    Check("health-lost", "A device that becomes unhealthy is told on the open stream.", _goes_down, ("list",)),
-    Check("health-new-stream", "A new stream tells the same health.", _new_stream, ("health-lost",)),
-    Check("allocate-unhealthy", "Allocate of an unhealthy device does it no harm.", _allocate_unhealthy, ("list",)),
-    Check("health-back", "A device that recovers is told on the open stream.", _comes_back, ("health-lost",)),
+    Check("health-lost", "It reports a device that becomes unhealthy on the open stream.", _goes_down, ("list",)),
+    Check("health-new-stream", "A new stream reports the same health.", _new_stream, ("health-lost",)),
+    Check("allocate-unhealthy", "It survives Allocate of an unhealthy device.", _allocate_unhealthy, ("list",)),
+    Check("health-back", "It reports a device that recovers on the open stream.", _comes_back, ("health-lost",)),
     COMPLETE,
 )

@@ -58,5 +58,5 @@ CHECKS = (
     Check(
         "limits-many-ids", f"Calls with {MANY_DEVICES} ids are answered or refused in time.", _many_ids, ("allocate",)
     ),
-    Check("limits-oversized", "A request above the limit does it no harm.", _oversized, ("allocate",)),
+    Check("limits-oversized", "It survives a request above the limit.", _oversized, ("allocate",)),
 )

@@ -88,14 +88,14 @@ async def _complete(subject: Subject) -> str:
 
 
 CHECKS = (
-    Check("list", "The first list comes in good time.", _arrives),
-    Check("list-unique-ids", "Every device has an id of its own.", _unique, ("list",)),
+    Check("list", "The first list arrives in time.", _arrives),
+    Check("list-unique-ids", "Every device has a unique id.", _unique, ("list",)),
     Check("list-health", 'Health is exactly "Healthy" or "Unhealthy".', _health, ("list",)),
-    Check("list-numa-nodes", "A topology, where there is one, names NUMA nodes.", _numa, ("list",)),
+    Check("list-numa-nodes", "A topology, if present, names NUMA nodes.", _numa, ("list",)),
     Check("list-stays-open", "The stream stays open.", _stays_open, ("list",)),
     Check(
         "list-several-streams",
-        "Several streams at once each tell the complete list.",
+        "Each of several concurrent streams sends the complete list.",
         _several,
         ("list", "list-stays-open"),
     ),

@@ -120,12 +120,12 @@ async def _ask(subject: Subject) -> tuple[tuple[str, ...], int, tuple[str, ...]]
 _NEEDS = ("preferred",)
 
 CHECKS = (
-    Check("preferred", "It answers GetPreferredAllocation, where it offers it.", _answers, ("list",)),
-    Check("preferred-size", "It prefers as many ids as were asked for.", _size, _NEEDS),
+    Check("preferred", "It answers GetPreferredAllocation, if it offers it.", _answers, ("list",)),
+    Check("preferred-size", "It prefers as many ids as requested.", _size, _NEEDS),
     Check("preferred-available", "It prefers only what is available.", _available, _NEEDS),
     Check("preferred-no-duplicates", "It prefers no id twice.", _no_duplicates, _NEEDS),
-    Check("preferred-must-include", "What must be included is in the answer.", _must_include, _NEEDS),
-    Check("preferred-deterministic", "The same question has the same answer.", _deterministic, _NEEDS),
-    Check("preferred-several", "Two containers in one call have a response each.", _several, _NEEDS),
-    Check("preferred-absurd", "Questions without a good answer do it no harm.", _absurd, _NEEDS),
+    Check("preferred-must-include", "The answer includes all required ids.", _must_include, _NEEDS),
+    Check("preferred-deterministic", "The same request gets the same answer.", _deterministic, _NEEDS),
+    Check("preferred-several", "Two containers in one call get a response each.", _several, _NEEDS),
+    Check("preferred-absurd", "It survives requests without a good answer.", _absurd, _NEEDS),
 )

@@ -116,6 +116,6 @@ CHECKS = (
         _options_while_pending,
         ("register-serves-first",),
     ),
-    Check("register-options-equal", "It tells the same options both ways.", _options_equal, ("register",)),
-    Check("register-once", "It registers once, not over and over.", _once, ("register",)),
+    Check("register-options-equal", "Its options are the same both ways.", _options_equal, ("register",)),
+    Check("register-once", "It registers once, not repeatedly.", _once, ("register",)),
 )

@@ -98,9 +98,9 @@ CHECKS = (
     Check("reregister", "It registers again when kubelet restarts.", _after_restart, ("register",)),
     Check("reregister-repeated", f"It does so {RESTART_ROUNDS} times in a row.", _again_and_again, _NEEDS),
     Check("reregister-twice-at-once", "It does so when kubelet restarts twice at once.", _twice_at_once, _NEEDS),
-    Check("reregister-refused", "It tries again when kubelet refuses its registration.", _after_refusal, _NEEDS),
-    Check("reregister-socket-kept", "It does so when only kubelet's socket is another one.", _socket_kept, _NEEDS),
+    Check("reregister-refused", "It retries when kubelet refuses its registration.", _after_refusal, _NEEDS),
+    Check("reregister-socket-kept", "It does so when only kubelet's socket was replaced.", _socket_kept, _NEEDS),
     Check(
-        "reregister-own-socket", "It serves and registers anew when its own socket was deleted.", _own_socket, _NEEDS
+        "reregister-own-socket", "It serves and registers again after its own socket was deleted.", _own_socket, _NEEDS
     ),
 )
