@@ -1,4 +1,4 @@
-"""What has to succeed before anything else can go on."""
+"""What is tried until the API server lets it succeed."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -106,9 +106,11 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, call: Call, inactivity_s: float) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of an answer without an end. Reading raises what aiohttp raises; see `read_error`.
+        """The body of an answer without an end.
 
-        Opening it raises `ApiError` or `ApiUnavailableError`; nothing is tried twice but a rejected login.
+        Reading it raises `aiohttp.SocketTimeoutError` after ``inactivity_s`` seconds of silence, and else
+        `aiohttp.ClientError` or OSError. Opening it raises `ApiError` or `ApiUnavailableError`; nothing is
+        tried twice but a rejected login.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=inactivity_s)
         response = await self._with_login(call, timeout)

@@ -74,7 +74,7 @@ def check(material: Material) -> None:
 
 
 def make_authority(now: datetime) -> KeyPair:
-    """A new CA that may sign serving certificates and nothing else."""
+    """A new CA (`purser.pki.make_ca`), which is used for serving certificates alone."""
     return pki.make_ca(f"purser-ca-{now:%Y%m%d%H%M%S}", Validity(now - BACKDATE, now + AUTHORITY_LIFETIME))
 
 

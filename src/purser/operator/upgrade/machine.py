@@ -1,4 +1,8 @@
-"""A node that goes away in the middle of its upgrade: nobody knows when it comes back."""
+"""A node's next step in its driver upgrade, by its state (`next_step`): also while its pods leave (`empty`), and
+while it is away in the middle of it (`away`), when nobody knows when it comes back.
+
+Not here: whose turn it is (`budget`), and how one driver takes another's place (`replacing`).
+"""
 
 from collections.abc import Callable
 
