@@ -4,6 +4,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from tests.unit.operator.sections import all_operands
 
 from purser.kube import Resource
 from purser.kube.policy_group import budgets_resource
@@ -151,8 +152,7 @@ def test_the_operator_may_write_all_that_it_renders() -> None:
     cluster = find(documents, "ClusterRole", "purser-operator")["rules"]
     namespace = find(documents, "Role", "purser-operator")["rules"]
     everything = {
-        "nodeStatusExporter": {"enabled": True},
-        "dcgm": {"enabled": True},
+        **all_operands(enabled=True),
         "dcgmExporter": {"enablePodUID": True},
     }
     for obj in [*operands(everything), *operands({"devicePlugin": {"flavor": "nvidia"}})]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from purser.operator.mig import GPU_CLIENTS
 from purser.operator.order import NEEDS, Operand, dependents, prerequisites
 
 ALL = tuple(Operand)
@@ -45,6 +46,17 @@ def test_what_must_be_ready_on_a_node(
     operand: Operand, disabled: tuple[Operand, ...], wanted: tuple[Operand, ...]
 ) -> None:
     assert prerequisites(operand, tuple(each for each in ALL if each not in disabled)) == frozenset(wanted)
+
+
+NO_CLIENTS = {
+    Operand.DRIVER: "it stays loaded while a layout is applied",
+    Operand.TOOLKIT: "it touches files of the node alone",
+    Operand.MIG_MANAGER: "it applies the layout",
+}
+
+
+def test_every_operand_leaves_for_a_mig_layout_unless_there_is_a_reason() -> None:
+    assert set(GPU_CLIENTS) == set(Operand) - NO_CLIENTS.keys()
 
 
 def test_all_others_depend_on_the_driver() -> None:

@@ -15,6 +15,7 @@ Not here: the writing (``acting``).
 """
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -47,24 +48,22 @@ from purser.operator.manifests.objects import (
 from purser.operator.manifests.parts import GPU_DISCOVERY
 from purser.operator.manifests.toolkit import as_told_apart
 from purser.operator.model import Rendered, RenderInputs
+from purser.operator.order import Operand
 from purser.operator.policy import ClusterPolicy
 from purser.operator.policy.spec import PolicyMeta
 
-_RENDER = (
-    rbac.render,
-    discovery.render,
-    driver.render,
-    toolkit.render,
-    device_plugin.render,
-    device_plugin.render_mps,
-    discovery.render_gfd,
-    validator.render,
-    dcgm.render,
-    dcgm.render_exporter,
-    validator.render_node_status_exporter,
-    mig_manager.render,
-    monitoring.render,
-)
+_RENDER: dict[Operand, Callable[[RenderInputs], list[Rendered]]] = {
+    Operand.DRIVER: driver.render,
+    Operand.TOOLKIT: toolkit.render,
+    Operand.DEVICE_PLUGIN: device_plugin.render,
+    Operand.GFD: discovery.render_gfd,
+    Operand.VALIDATOR: validator.render,
+    Operand.DCGM: dcgm.render,
+    Operand.DCGM_EXPORTER: dcgm.render_exporter,
+    Operand.NODE_STATUS_EXPORTER: validator.render_node_status_exporter,
+    Operand.MIG_MANAGER: mig_manager.render,
+}
+"""What each operand is made of, where it is enabled."""
 
 
 _KEPT = 8
@@ -84,9 +83,17 @@ def render(wanted: RenderInputs) -> tuple[Rendered, ...]:
     return recall(
         _recent,
         msgspec.json.encode(wanted),
-        lambda: tuple(each for render_some in _RENDER for each in render_some(wanted)),
+        lambda: tuple(_rendered(wanted)),
         _KEPT,
     )
+
+
+def _rendered(wanted: RenderInputs) -> Iterator[Rendered]:
+    yield from rbac.render(wanted)
+    yield from discovery.render(wanted)
+    for operand in wanted.policy.spec.enabled:
+        yield from _RENDER[operand](wanted)
+    yield from monitoring.render(wanted)
 
 
 __all__ = [

@@ -28,8 +28,6 @@ HOSTENGINE_PORT = 5555
 
 def render(wanted: RenderInputs) -> list[Rendered]:
     """The Service, and a DaemonSet per kind of runtime."""
-    if Operand.DCGM not in wanted.policy.spec.enabled:
-        return []
     return [_service(wanted), *per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.DCGM)]
 
 
@@ -79,8 +77,6 @@ _METRICS = "dcgm-metrics.csv"
 
 def render_exporter(wanted: RenderInputs) -> list[Rendered]:
     """The Service, and a DaemonSet per kind of runtime."""
-    if Operand.DCGM_EXPORTER not in wanted.policy.spec.enabled:
-        return []
     return [
         _exporter_service(wanted),
         *per_runtime(wanted, lambda kind: _exporter_pod(wanted, kind), Operand.DCGM_EXPORTER),

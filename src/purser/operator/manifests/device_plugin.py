@@ -43,12 +43,11 @@ AGENT_RESOURCES = Resources(requests={"cpu": "20m", "memory": "80Mi"}, limits={"
 
 
 def render(wanted: RenderInputs) -> list[Rendered]:
-    """A DaemonSet per kind of runtime: kubelet's sockets are not everywhere at the same place."""
+    """A DaemonSet per kind of runtime: kubelet's sockets are not everywhere at the same place. One more with NVIDIA's
+    plugin for MPS."""
     spec = wanted.policy.spec
-    if Operand.DEVICE_PLUGIN not in spec.enabled:
-        return []
     build = _agent_pod if spec.device_plugin.flavor == "purser" else _plugin_pod
-    return per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN)
+    return [*per_runtime(wanted, lambda kind: build(wanted, kind), Operand.DEVICE_PLUGIN), *_mps(wanted)]
 
 
 def _sockets(spec: ClusterPolicySpec, kind: RuntimeKind) -> MountedVolume:
@@ -201,11 +200,10 @@ CAPABLE_LABEL = "nvidia.com/mps.capable"
 """On a node, by feature discovery."""
 
 
-def render_mps(wanted: RenderInputs) -> list[Rendered]:
+def _mps(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: its pods have the RuntimeClass, or Docker's default."""
-    spec = wanted.policy.spec
-    plugin = spec.device_plugin
-    if Operand.DEVICE_PLUGIN not in spec.enabled or plugin.flavor != "nvidia" or not plugin.config.name:
+    plugin = wanted.policy.spec.device_plugin
+    if plugin.flavor != "nvidia" or not plugin.config.name:
         return []
     return [
         daemon_set(wanted, NAME, f"purser-{NAME}-{kind.label}", _pod(wanted, kind), _where(kind))

@@ -78,8 +78,6 @@ FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 
 def render_gfd(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime."""
-    if Operand.GFD not in wanted.policy.spec.enabled:
-        return []
     return per_runtime(wanted, lambda kind: _gfd_pod(wanted, kind), Operand.GFD)
 
 

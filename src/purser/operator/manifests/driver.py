@@ -71,9 +71,6 @@ _WAIT = 'until [ -d /run/nvidia/driver/usr/src ] && lsmod | grep -q nvidia; do s
 
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per pool; none as long as a ConfigMap that its driver is to have is not there."""
-    spec = wanted.policy.spec
-    if Operand.DRIVER not in spec.enabled:
-        return []
     by_pool = [(profiled(wanted, pool), pool) for pool in wanted.pools]
     return [
         _daemon_set(each, pool)

@@ -154,8 +154,6 @@ _FOLDER = "/etc/purser/mig"
 def render(wanted: RenderInputs) -> list[Rendered]:
     """The DaemonSet, and the ConfigMap where the policy names none."""
     spec = wanted.policy.spec
-    if Operand.MIG_MANAGER not in spec.enabled:
-        return []
     own = [] if spec.mig_manager.config.name else [_layouts(wanted)]
     return [*own, daemon_set(wanted, Operand.MIG_MANAGER, f"purser-{Operand.MIG_MANAGER}", _pod(wanted))]
 

@@ -200,8 +200,6 @@ _FOLDERS = {"config": "/runtime/config", "drop_in": "/runtime/drop-in", "socket"
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime."""
     spec = wanted.policy.spec
-    if Operand.TOOLKIT not in spec.enabled:
-        return []
     return per_runtime(wanted, lambda kind: _pod(spec, kind), Operand.TOOLKIT)
 
 

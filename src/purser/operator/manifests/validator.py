@@ -41,8 +41,6 @@ _GOES = " ".join(("rm -f", *(f"{VALIDATIONS_DIR}/{each}-ready" for each in ("too
 
 def render(wanted: RenderInputs) -> list[Rendered]:
     """A DaemonSet per kind of runtime: Docker's have no RuntimeClass."""
-    if Operand.VALIDATOR not in wanted.policy.spec.enabled:
-        return []
     return per_runtime(wanted, lambda kind: _pod(wanted, kind), Operand.VALIDATOR)
 
 
@@ -93,8 +91,6 @@ NODE_STATUS_PORT = 8000
 
 def render_node_status_exporter(wanted: RenderInputs) -> list[Rendered]:
     """The Service and the DaemonSet."""
-    if Operand.NODE_STATUS_EXPORTER not in wanted.policy.spec.enabled:
-        return []
     operand = Operand.NODE_STATUS_EXPORTER
     return [_service(wanted), daemon_set(wanted, operand, f"purser-{operand}", _exporter_pod(wanted))]
 

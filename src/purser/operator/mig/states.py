@@ -16,22 +16,16 @@ from purser.operator.names import (
     MIG_STEP_ANNOTATION,
     PAUSED_FOR_MIG,
 )
-from purser.operator.order import Operand
+from purser.operator.order import Operand, dependents
 from purser.operator.policy.sections import MigManagerSpec
 from purser.operator.reasons import OperatorReason
 
 PENDING, SUCCESS, FAILED = "pending", "success", "failed"
 """Values of the label ``nvidia.com/mig.config.state``."""
 
-GPU_CLIENTS = (
-    Operand.DEVICE_PLUGIN,
-    Operand.GFD,
-    Operand.VALIDATOR,
-    Operand.DCGM,
-    Operand.DCGM_EXPORTER,
-    Operand.NODE_STATUS_EXPORTER,
-)
-"""Operands that hold GPUs open: they are paused while a layout is applied."""
+GPU_CLIENTS = tuple(each for each in dependents(Operand.TOOLKIT) if each is not Operand.MIG_MANAGER)
+"""Operands that may hold GPUs open: they are paused while a layout is applied. All that need what hands GPUs to
+containers, but for the one that applies layouts."""
 
 StepName = Literal["checking", "draining", "applying", "stopping"]
 

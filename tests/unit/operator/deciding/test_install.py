@@ -3,12 +3,13 @@
 import itertools
 
 import pytest
+from tests.unit.operator.sections import all_operands
 from tests.unit.operator.world import World, same_order
 
 from purser.operator.model import Apply, PatchNode, WriteStatus
 from purser.operator.order import Operand, prerequisites
 
-NVIDIA = {"devicePlugin": {"flavor": "nvidia"}, "dcgm": {"enabled": True}, "nodeStatusExporter": {"enabled": True}}
+NVIDIA = all_operands(enabled=True) | {"devicePlugin": {"flavor": "nvidia"}}
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 from tests.tiers import some
+from tests.unit.operator.sections import SECTIONS, all_operands
 
 from purser.lab.apiserver.defaults import BY_STORAGE
 from purser.operator.manifests.objects import MONITORS, OWNED, difference, removal
@@ -77,6 +78,13 @@ def test_every_object_has_owner_labels_and_hash_and_a_name_of_its_own(name: str)
         assert len(metadata["annotations"][APPLIED_HASH_ANNOTATION]) == 16
         assert metadata.get("namespace", NAMESPACE) == NAMESPACE
         assert len(metadata["name"]) <= 63
+
+
+@pytest.mark.parametrize("operand", list(Operand))
+def test_every_operand_that_is_enabled_has_a_daemon_set_and_no_other(operand: Operand) -> None:
+    alone = all_operands(enabled=False) | {SECTIONS[operand]: {"enabled": True}}
+    found = sets(rendered(alone, **EVERY))
+    assert {each["metadata"]["labels"][OPERAND_LABEL] for each in found} & set(Operand) == {operand}
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.unit.operator.sections import all_operands
 
 from purser.agent.driver_roots import driver_roots
 from purser.operator.manifests.rbac import ACCOUNTS
@@ -42,11 +43,10 @@ CONFIGURED: Raw = {
 }
 SPECS: dict[str, Raw] = {
     "driver in containers": {
+        **all_operands(enabled=True),
         "driver": CONFIGURED,
         "gds": {"enabled": True},
         "gdrcopy": {"enabled": True},
-        "dcgm": {"enabled": True},
-        "nodeStatusExporter": {"enabled": True},
     },
     "driver on the nodes": {"driver": {"enabled": False}, "nodeStatusExporter": {"enabled": True}},
     "nvidia's plugin": {"devicePlugin": {"flavor": "nvidia", "config": {"name": "plugin", "default": "any"}}},

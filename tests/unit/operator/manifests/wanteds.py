@@ -22,8 +22,9 @@ KINDS = (
     RuntimeKind("docker"),
     RuntimeKind("docker", "k3s"),
 )
+ALL_ENABLED = all_operands(enabled=True)
 RELABELING = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node", "replacement": ""}
-EVERYTHING: dict[str, Any] = {
+_EVERYTHING: dict[str, Any] = {
     "operator": {
         "labels": {"team": "gpu"},
         "annotations": {"note": "x"},
@@ -66,7 +67,6 @@ EVERYTHING: dict[str, Any] = {
         ],
     },
     "devicePlugin": {"flavor": "nvidia", "config": {"name": "plugin", "default": "any"}},
-    "dcgm": {"enabled": True},
     "dcgmExporter": {
         "config": {"name": "metrics"},
         "serviceMonitor": {"enabled": True, "scrapeTimeout": "10s", "additionalLabels": {"release": "p"}},
@@ -78,11 +78,11 @@ EVERYTHING: dict[str, Any] = {
         "enablePodUID": True,
         "podLabelAllowlistRegex": ["^app$", "^team$"],
     },
-    "nodeStatusExporter": {"enabled": True},
     "migManager": {"config": {"name": "layouts", "default": "all-disabled"}},
     "gds": {"enabled": True, "args": ["-v"]},
     "gdrcopy": {"enabled": True},
 }
+EVERYTHING = {**_EVERYTHING, **{name: each | _EVERYTHING.get(name, {}) for name, each in ALL_ENABLED.items()}}
 SPECS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything on": EVERYTHING,
