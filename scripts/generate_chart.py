@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from purser.core.dialects import RESOURCES
 from purser.operator.manifests import rbac
 from purser.operator.policy import crd
 from purser.scheduler.node_policies import match_conditions, node_policies
@@ -46,6 +47,9 @@ def manifests() -> dict[str, dict[str, Any]]:
             "files/webhook-nodes.yaml": [nodes_webhook(SETTINGS, TARGET)],
             "files/webhook-nodes-matched.yaml": [nodes_webhook(SETTINGS, TARGET, match_conditions(NAMESPACE))],
             "files/node-policies.yaml": node_policies(NAMESPACE),
+        },
+        "purser.core.dialects": {
+            "files/managed-resources.yaml": [{"name": resource} for resource in sorted(RESOURCES)],
         },
     }
 

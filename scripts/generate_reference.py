@@ -21,8 +21,8 @@ from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings
-from purser.core import names
-from purser.core.dialects import hami, policies, selectors, volcano
+from purser.core import dialects, names
+from purser.core.dialects import policies, selectors
 from purser.core.grant.disputes import HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.placement.explain import wordings
@@ -122,18 +122,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "all",
             "How many GPUs, or slots of GPUs; the only one that kubelet hands out.",
         ),
-        (hami.GPUMEM, "container", PEOPLE, PLACING, "MiB of memory on each GPU."),
-        (hami.GPUMEM_PERCENTAGE, "container", PEOPLE, PLACING, "Percent of each GPU's memory."),
-        (hami.GPUCORES, "container", PEOPLE, PLACING, "Percent of each GPU's compute; 100: the GPU alone."),
-        (
-            hami.PRIORITY,
-            "container",
-            PEOPLE,
-            f"{PLACING}, HAMi-core",
-            "Rank of the container's kernels; 0 is the highest.",
-        ),
-        (volcano.GPU_MEMORY, "container", PEOPLE, PLACING, "Volcano's word for MiB of one GPU."),
-        (volcano.GPU_NUMBER, "container", PEOPLE, PLACING, "Volcano's word for whole GPUs."),
+        *((resource, "container", PEOPLE, PLACING, word.about) for resource, word in dialects.WORDS.items()),
     ),
     "Annotations and labels of pods that people set": (
         (
@@ -212,9 +201,12 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "kube-scheduler",
             "When a refused pod was found to fit; wakes kube-scheduler.",
         ),
-        (hami.VGPU_NODE, "Pod", SCHEDULER, "HAMi's tools", "The grant's node."),
-        (hami.DEVICES_ALLOCATED, "Pod", SCHEDULER, "HAMi's tools", "The grant's GPUs."),
-        (volcano.GPU_INDEX, "Pod", SCHEDULER, "Volcano's tools", "The index of the grant's GPU."),
+        *(
+            (name, "Pod", SCHEDULER, f"{system}'s tools", about)
+            for system, dialect in dialects.SHARING.items()
+            for name, about in dialect.RECORDS.items()
+            if about
+        ),
     ),
     "Annotations of nodes": (
         (names.INVENTORY_ANNOTATION, "Node", AGENT, SCHEDULER, "The node's GPUs."),

@@ -9,7 +9,7 @@ from typing import Any
 
 import purser.core.names
 import purser.operator.names
-from purser.core.dialects import RESOURCES, hami, policies, selectors
+from purser.core.dialects import RESOURCES, policies, selectors
 from purser.core.kubernetes.reasons import ExplainedReason
 
 ROOT = Path(__file__).parents[3]
@@ -152,7 +152,7 @@ def test_every_annotation_label_and_resource_in_the_code_is_on_the_page() -> Non
     assert len(names) > 40
     others = {value for name, value in {**vars(selectors), **vars(policies)}.items() if _is_key(name, value)}
     assert len(others) > 8
-    assert names | others | set(RESOURCES) | {hami.VGPU_NODE, hami.DEVICES_ALLOCATED} <= listed
+    assert names | others | set(RESOURCES) <= listed
 
 
 def _is_key(name: str, value: Any) -> bool:

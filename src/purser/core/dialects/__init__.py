@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from purser.core.dialects import hami, nvidia, volcano
-from purser.core.dialects.dialect import Dialect, asks_for
+from purser.core.dialects.dialect import Dialect, Word, asks_for
 from purser.core.dialects.errors import DialectError, Problems
 from purser.core.dialects.init_containers import check_init_containers
 from purser.core.dialects.init_resources import restored
@@ -31,7 +31,10 @@ __all__ = [
     "MAX_CONTAINERS",
     "RECORD_ANNOTATIONS",
     "RESOURCES",
+    "SHARING",
+    "WORDS",
     "DialectError",
+    "Word",
     "asks_for_devices",
     "defaults",
     "grant_annotations",
@@ -39,18 +42,22 @@ __all__ = [
     "restored",
 ]
 
-_SHARING: tuple[Dialect, ...] = (hami, volcano)
+SHARING: Mapping[str, Dialect] = {"HAMi": hami, "Volcano": volcano}
+"""By the system whose words they are."""
 _PLAIN: Dialect = nvidia
 """Speaks only the word that the others use too: it is asked where no other claims the container."""
 
-RESOURCES = frozenset(resource for dialect in (*_SHARING, _PLAIN) for resource in dialect.RESOURCES)
+WORDS: Mapping[str, Word] = {resource: word for dialect in SHARING.values() for resource, word in dialect.WORDS.items()}
+"""Every resource that nodes list by amounts."""
+
+RESOURCES = frozenset({GPU_RESOURCE, *WORDS})
 """Every resource that pods ask for devices with. Of them ``nvidia.com/gpu`` is kubelet's, and the agent's ids."""
 
 MAX_CONTAINERS = 512
 """Of a pod that asks for devices, init containers included. Nobody honest has a tenth of that; the API server takes
 tens of thousands, and each is looked at whenever the pod is judged."""
 
-RECORD_ANNOTATIONS: tuple[str, ...] = (*hami.RECORD_ANNOTATIONS, *volcano.RECORD_ANNOTATIONS)
+RECORD_ANNOTATIONS = tuple(name for dialect in SHARING.values() for name in dialect.RECORDS)
 """Pod annotations by which other systems' schedulers record a placement; users have no business writing them."""
 
 
@@ -132,7 +139,7 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) 
     """
     pod = restored(pod)
     record: dict[str, str] = {}
-    for dialect in _SHARING:
+    for dialect in SHARING.values():
         if any(dialect.claims(container) for container in pod.containers):
             record |= dialect.grant_annotations(pod, grant, inventory)
     return record
@@ -141,14 +148,14 @@ def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) 
 def _claimants(container: ContainerSpec) -> list[Dialect]:
     if RESOURCES.isdisjoint(container.limits) and RESOURCES.isdisjoint(container.requests):
         return []
-    claimants = [dialect for dialect in _SHARING if dialect.claims(container)]
+    claimants = [dialect for dialect in SHARING.values() if dialect.claims(container)]
     if len(claimants) > 1:  # a zero in one system's words is no mixture: the cards beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
     return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
 
 
 def _asks_in_words_of(dialect: Dialect, container: ContainerSpec) -> bool:
-    return any(asks_for(container, resource) for resource in dialect.RESOURCES if resource != GPU_RESOURCE)
+    return any(asks_for(container, resource) for resource in dialect.WORDS)
 
 
 def _parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> ContainerRequest | None:
@@ -165,10 +172,7 @@ def _parse_container(container: ContainerSpec, selectors: Selectors, problems: P
 
 def _mixed(container: ContainerSpec, claimants: list[Dialect]) -> str:
     words = [
-        resource
-        for dialect in claimants
-        for resource in dialect.RESOURCES
-        if resource != GPU_RESOURCE and container.quantity(resource) is not None
+        resource for dialect in claimants for resource in dialect.WORDS if container.quantity(resource) is not None
     ]
     return f'container "{container.name}" mixes {" and ".join(words)}: ask in the words of one system'
 
@@ -177,7 +181,7 @@ def _defaults(container: ContainerSpec) -> dict[str, str]:
     claimants = _claimants(container)
     if len(claimants) != 1:
         return {}
-    wanted = _only_requested(claimants[0].RESOURCES, container.requests)
+    wanted = _only_requested((GPU_RESOURCE, *claimants[0].WORDS), container.requests)
     count = claimants[0].device_count(container)
     if count is not None:
         wanted[GPU_RESOURCE] = count

@@ -1,25 +1,44 @@
 """What a resource vocabulary must be able to do: the seam between `purser.core.dialects` and its modules."""
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+import msgspec
 
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import NotWholeError, whole_number
 from purser.core.dialects.selectors import Selectors
-from purser.core.model import DeviceRequest, Grant, NodeInventory
+from purser.core.ledger import Usage
+from purser.core.model import Device, DeviceRequest, Grant, NodeInventory
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
 MAX_DEVICES_ASKED = 1024
 """More devices than any one node has."""
 
 
+class Word(msgspec.Struct, frozen=True):
+    """A resource of a vocabulary: what it says, and how much of it a node lists.
+
+    What is listed is never less than containers can ask for in this word, see `purser.core.node.amounts`.
+    """
+
+    about: str
+    """In a sentence, for the reference."""
+    of_device: Callable[[Device], int]
+    """What a node lists for a device."""
+    of_usage: Callable[[Usage], int]
+    """How much of that somebody has who holds a share of it."""
+
+
 class Dialect(Protocol):
     """One vocabulary; the modules beside this one are its implementations."""
 
-    RESOURCES: tuple[str, ...]
-    """The resource names that belong to it."""
+    WORDS: Mapping[str, Word]
+    """The resources that are its own; ``nvidia.com/gpu`` is everybody's."""
 
-    RECORD_ANNOTATIONS: tuple[str, ...]
-    """Pod annotations in which its own scheduler records a placement: nobody but a scheduler may write them."""
+    RECORDS: Mapping[str, str]
+    """Pod annotations in which its own scheduler records a placement: nobody but a scheduler may write them. What
+    Purser records in them (see `grant_annotations`), in a sentence for the reference; empty: nothing."""
 
     def claims(self, container: ContainerSpec) -> bool:
         """Whether the container speaks it and asks for something. Never raises."""
@@ -36,7 +55,7 @@ class Dialect(Protocol):
         ...
 
     def grant_annotations(self, pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
-        """What its own scheduler would record of this placement, for tools that read that."""
+        """What its own scheduler would record of this placement, by `RECORDS`, for tools that read that."""
         ...
 
 

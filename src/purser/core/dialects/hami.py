@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.hami_codec import ContainerDevice, decode_pod_devices, encode_pod_devices
 from purser.core.dialects.nvidia import whole_cards
@@ -26,16 +26,34 @@ PRIORITY = "nvidia.com/priority"
 VGPU_NODE = "hami.io/vgpu-node"
 DEVICES_ALLOCATED = "hami.io/vgpu-devices-allocated"
 
-RESOURCES: tuple[str, ...] = (GPU_RESOURCE, GPUMEM, GPUMEM_PERCENTAGE, GPUCORES, PRIORITY)
-RECORD_ANNOTATIONS: tuple[str, ...] = (
-    VGPU_NODE,
-    "hami.io/vgpu-time",
-    DEVICES_ALLOCATED,
-    "hami.io/vgpu-devices-to-allocate",
-    "hami.io/vgpu-mig-allocations",
-    "hami.io/bind-phase",
-    "hami.io/bind-time",
-)
+WORDS: Mapping[str, Word] = {
+    GPUMEM: Word("MiB of memory on each GPU.", lambda device: device.memory_mib, lambda usage: usage.memory_mib),
+    # Beside gpumem a percentage counts for nothing, and percentages are rounded down to MiB: a card's may come to more
+    # than 100. No container asks for more than 100, and each takes a slot.
+    GPUMEM_PERCENTAGE: Word(
+        "Percent of each GPU's memory.", lambda device: 100 * device.slots, lambda usage: 100 * usage.slots
+    ),
+    GPUCORES: Word(
+        "Percent of each GPU's compute; 100: the GPU alone.",
+        lambda device: device.cores_percent,
+        lambda usage: usage.cores_percent,
+    ),
+    # A rank, 0 or 1, and no amount at all: one for each container that can be there does not bind.
+    PRIORITY: Word(
+        "Rank of the container's kernels for HAMi-core; 0 is the highest.",
+        lambda device: device.slots,
+        lambda usage: usage.slots,
+    ),
+}
+RECORDS: Mapping[str, str] = {
+    VGPU_NODE: "The grant's node.",
+    "hami.io/vgpu-time": "",
+    DEVICES_ALLOCATED: "The grant's GPUs.",
+    "hami.io/vgpu-devices-to-allocate": "",
+    "hami.io/vgpu-mig-allocations": "",
+    "hami.io/bind-phase": "",
+    "hami.io/bind-time": "",
+}
 """HAMi issue 3041: its own plugin trusts these, whoever wrote them."""
 
 VENDOR = "NVIDIA"

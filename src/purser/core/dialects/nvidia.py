@@ -4,7 +4,9 @@ HAMi's webhook makes the same of it: without any share it sets ``nvidia.com/gpuc
 Kubernetes' way to say no GPU, and asks for none.
 """
 
-from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
+from collections.abc import Mapping
+
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.quantities import amount
 from purser.core.dialects.selectors import Selectors
@@ -12,8 +14,8 @@ from purser.core.model import DeviceRequest, Grant, NodeInventory
 from purser.core.names import GPU_RESOURCE
 from purser.core.pod.manifest import ContainerSpec, PodManifest
 
-RESOURCES: tuple[str, ...] = (GPU_RESOURCE,)
-RECORD_ANNOTATIONS: tuple[str, ...] = ()
+WORDS: Mapping[str, Word] = {}
+RECORDS: Mapping[str, str] = {}
 
 
 def claims(container: ContainerSpec) -> bool:

@@ -4,7 +4,9 @@ Volcano puts all containers of a pod on one card; here each container gets its o
 for one card with room for all of it. Volcano counts neither sidecars (before August 2026) nor both resources together.
 """
 
-from purser.core.dialects.dialect import MAX_DEVICES_ASKED, asks_for
+from collections.abc import Mapping
+
+from purser.core.dialects.dialect import MAX_DEVICES_ASKED, Word, asks_for
 from purser.core.dialects.errors import Problems
 from purser.core.dialects.nvidia import whole_cards
 from purser.core.dialects.quantities import NotWholeError, amount, memory_mib, whole_number
@@ -18,8 +20,17 @@ GPU_NUMBER = "volcano.sh/gpu-number"
 
 GPU_INDEX = "volcano.sh/gpu-index"
 
-RESOURCES: tuple[str, ...] = (GPU_MEMORY, GPU_NUMBER)
-RECORD_ANNOTATIONS: tuple[str, ...] = (GPU_INDEX, "volcano.sh/predicate-time", "volcano.sh/gpu-assigned")
+WORDS: Mapping[str, Word] = {
+    GPU_MEMORY: Word(
+        "Volcano's word for MiB of one GPU.", lambda device: device.memory_mib, lambda usage: usage.memory_mib
+    ),
+    GPU_NUMBER: Word("Volcano's word for whole GPUs.", lambda device: 1, lambda usage: usage.exclusive),
+}
+RECORDS: Mapping[str, str] = {
+    GPU_INDEX: "The index of the grant's GPU.",
+    "volcano.sh/predicate-time": "",
+    "volcano.sh/gpu-assigned": "",
+}
 
 
 def claims(container: ContainerSpec) -> bool:

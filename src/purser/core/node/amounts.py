@@ -9,45 +9,21 @@ beyond it. A node therefore lists what its usable cards have, and on top of that
 holding as much of a usable card: pods on cards that are sick, cordoned or gone, and pods without a grant.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from purser.core.dialects import RESOURCES
-from purser.core.dialects.hami import GPUCORES, GPUMEM, GPUMEM_PERCENTAGE, PRIORITY
-from purser.core.dialects.volcano import GPU_MEMORY, GPU_NUMBER
+from purser.core.dialects import WORDS
 from purser.core.kubernetes.quantities import MAX_VALUE, QuantityError, QuantityLike, quantity_ceil
 from purser.core.ledger import Usage
-from purser.core.model import ContainerKind, Device, NodeInventory
-from purser.core.names import GPU_RESOURCE
+from purser.core.model import ContainerKind, NodeInventory
 from purser.core.pod.manifest import PodManifest
 
 Amounts = dict[str, int]
 """By resource."""
 
-AMOUNTS = tuple(sorted(RESOURCES - {GPU_RESOURCE}))
+AMOUNTS = tuple(sorted(WORDS))
 """The resources that a node with devices lists; ``nvidia.com/gpu`` is kubelet's to list."""
-
-
-class _Measure(msgspec.Struct, frozen=True):
-    """How much of a word there is: never less than containers can ask for in it."""
-
-    of_device: Callable[[Device], int]
-    of_usage: Callable[[Usage], int]
-
-
-_MEMORY = _Measure(lambda device: device.memory_mib, lambda usage: usage.memory_mib)
-_MEASURES: Mapping[str, _Measure] = {
-    GPUMEM: _MEMORY,
-    GPU_MEMORY: _MEMORY,
-    GPUCORES: _Measure(lambda device: device.cores_percent, lambda usage: usage.cores_percent),
-    GPU_NUMBER: _Measure(lambda device: 1, lambda usage: usage.exclusive),
-    # Beside gpumem a percentage counts for nothing, and percentages are rounded down to MiB: a card's may come to more
-    # than 100. No container asks for more than 100, and each takes a slot.
-    GPUMEM_PERCENTAGE: _Measure(lambda device: 100 * device.slots, lambda usage: 100 * usage.slots),
-    # A rank, 0 or 1, and no amount at all: one for each container that can be there does not bind.
-    PRIORITY: _Measure(lambda device: device.slots, lambda usage: usage.slots),
-}
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -68,12 +44,12 @@ def listed_amounts(inventory: NodeInventory, holders: Iterable[Holder]) -> Amoun
 
 
 def _listed(name: str, inventory: NodeInventory, usable: set[str], pods: Iterable[Holder]) -> int:
-    measure = _MEASURES[name]
-    total = sum(measure.of_device(device) for device in inventory.devices if device.uuid in usable)
+    word = WORDS[name]
+    total = sum(word.of_device(device) for device in inventory.devices if device.uuid in usable)
     asked = beyond = 0
     for pod in pods:
         asks = pod.asks.get(name, 0)
-        holds = sum(measure.of_usage(usage) for uuid, usage in pod.usage.items() if uuid in usable)
+        holds = sum(word.of_usage(usage) for uuid, usage in pod.usage.items() if uuid in usable)
         asked += asks
         beyond += max(0, asks - holds)
     return min(max(total + beyond, asked), MAX_VALUE)  # a card that is overcommitted holds more than it has

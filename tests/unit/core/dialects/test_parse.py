@@ -286,7 +286,7 @@ texts = st.one_of(
 
 @st.composite
 def pods(draw):
-    words = sorted({resource for module in (dialects.hami, dialects.volcano) for resource in module.RESOURCES})
+    words = sorted(dialects.RESOURCES)
     keys = sorted(pod(use_type="", nouse_type="", numa="", mode="", node_policy="", gpu_policy="").annotations)
     amounts = st.dictionaries(st.sampled_from(words), quantities, max_size=4)
     containers = tuple(

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from purser.core.dialects import RESOURCES
 from purser.core.dialects.unserved import unserved_words
 from purser.core.model import ContainerKind
 from purser.core.pod.manifest import ContainerSpec, PodManifest
@@ -39,7 +40,7 @@ def test_a_word_that_a_node_offers_is_somebody_elses() -> None:
     assert unserved_words(pod("nvidia.com/mig-3g.20gb"), lambda name: name.startswith("nvidia.com/"), nowhere) == ()
 
 
-@pytest.mark.parametrize("resource", ["cpu", "nvidia.com/gpu", "volcano.sh/gpu-memory", "example.com/foo"])
+@pytest.mark.parametrize("resource", ["cpu", "example.com/foo", *sorted(RESOURCES)])
 def test_other_words_get_none(resource: str) -> None:
     assert unserved_words(pod(resource), nowhere, nowhere) == ()
 

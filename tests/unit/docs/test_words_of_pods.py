@@ -1,4 +1,4 @@
-"""Every policy is told to whoever chooses one: docs/pods.md has the tables, docs/policies.md what each is after."""
+"""docs/pods.md has every word that a pod may say, resources and policies; docs/policies.md what policies are after."""
 
 import re
 from enum import StrEnum
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from purser.core.dialects import RESOURCES
 from purser.core.model import GpuPolicy, NodePolicy
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -24,3 +25,8 @@ def test_the_tables_for_pods_have_every_word_and_no_other(words: type[StrEnum], 
 def test_what_a_node_policy_is_after_is_told(word: NodePolicy) -> None:
     page = (DOCS / "policies.md").read_text()
     assert re.search(rf"^(\| |## )`{word}`( \||$)", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("resource", sorted(RESOURCES))
+def test_what_a_resource_asks_for_is_told(resource: str) -> None:
+    assert re.search(rf"^\| (`[^|]*`, )?`{resource}: \w+`", (DOCS / "pods.md").read_text(), re.MULTILINE)
