@@ -43,7 +43,7 @@ REASONS_HEAD = """\
 # Reasons
 
 Every reason of Purser's events, conditions and refusals: its word, what happened, and what to do (empty: nothing).
-[Events, conditions and metrics](observability.md) says where to look.
+[Monitor](observability.md) says where to look.
 
 """
 REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
@@ -78,7 +78,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (
         HeldReason,
         "Why a pod is in an agent's dispute",
-        "In the node's annotation `purser.dev/disputes` ([books](books.md)).",
+        "In the node's annotation `purser.dev/disputes` ([disputed GPUs](books.md)).",
     ),
 )
 
@@ -91,7 +91,7 @@ DETAILS: dict[type[ExplainedReason], tuple[str, Callable[[Any], str]]] = {
 METRICS_HEAD = """\
 # Metrics
 
-Every metric that Purser's servers export. [Events, conditions and metrics](observability.md#prometheus) says how
+Every metric that Purser's servers export. [Monitor](observability.md#prometheus) says how
 Prometheus finds them. A histogram has `_bucket`, `_sum` and `_count`.
 
 """
@@ -103,8 +103,8 @@ _NOBODY: Any = None
 NAMES_HEAD = """\
 # Annotations, labels and resources
 
-What Purser reads and writes on objects of the cluster, beside their specs. Only what people write is for you to set;
-the rest is how the parts of Purser, and NVIDIA's, talk to each other: leave it alone.
+What Purser reads and writes on objects of the cluster, apart from their specs. Set only what people write: through the
+rest the parts of Purser, and NVIDIA's, communicate.
 
 """
 Name = tuple[str, str, str, str, str]
@@ -120,7 +120,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "container",
             PEOPLE,
             "all",
-            "How many GPUs, or slots of GPUs; the only one that kubelet hands out.",
+            "How many GPUs, or slots of GPUs; the only one that kubelet allocates.",
         ),
         *((resource, "container", PEOPLE, PLACING, word.about) for resource, word in dialects.WORDS.items()),
     ),
@@ -211,7 +211,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
     "Annotations of nodes": (
         (names.INVENTORY_ANNOTATION, "Node", AGENT, SCHEDULER, "The node's GPUs."),
         (names.KUBELET_ANNOTATION, "Node", AGENT, SCHEDULER, "How kubelet is configured and what it has given away."),
-        (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "Where [books disagree](books.md), only while they do."),
+        (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "[Disputed GPUs](books.md), only while there are some."),
         (names.NODE_FACTS_ANNOTATION, "Node", "discovery", OPERATOR, "GPUs by PCI id, system and kernel."),
         (names.MIG_WANTED_ANNOTATION, "Node", OPERATOR, "MIG worker", "The MIG layout that the node is to have."),
         (names.MIG_RESULT_ANNOTATION, "Node", "MIG worker", OPERATOR, "What became of the last MIG layout."),
@@ -365,7 +365,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "ClusterPolicy",
             PEOPLE,
             OPERATOR,
-            "Annotation: a [halted upgrade](driver-upgrades.md#resume-a-halted-upgrade) goes on.",
+            "Annotation: resumes a [halted upgrade](driver-upgrades.md#resume-a-halted-upgrade).",
         ),
         (
             operator_names.FINALIZER,

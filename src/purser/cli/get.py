@@ -1,4 +1,4 @@
-"""`purser get gpus|grants|nodes`: the books as tables."""
+"""`purser get gpus|grants|nodes`: inventories and grants as tables."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Show GPUs, grants and nodes as the cluster's books have them."
-    "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check books disagree; 2 wrong usage, or "
+    help="Show GPUs, grants and nodes as the scheduler counts them."
+    "\n\nExit code: 0 they are shown; 1 the cluster did not answer, or with --check records differ; 2 wrong usage, or "
     "a kubeconfig that cannot be used.\n\nExample: purser get gpus",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -37,10 +37,10 @@ Example: purser get gpus -o wide
 """
 GRANTS_HELP = """What each container holds.
 
-With --check, where books disagree instead: pods that hold GPUs without a grant that counts, GPUs that were granted
-twice, what nodes refused; with -o wide who settles it.
+With --check, instead, where records of who holds which GPU differ: pods that hold GPUs without a valid grant, GPUs that
+were granted twice, what nodes refused; with -o wide who settles it.
 
-Exit code: 0 they are shown, or with --check all books agree; 1 the cluster did not answer, or books disagree; 2 wrong
+Exit code: 0 they are shown, or with --check all records agree; 1 the cluster did not answer, or records differ; 2 wrong
 usage, or a kubeconfig that cannot be used.
 
 Example: purser get grants -n team-a -o json
@@ -66,7 +66,7 @@ def grants(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace's pods.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Print where books disagree; exit with 1 if they do.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Print where records differ; exit with 1 if they do.")] = False,
     output: Form = Output.TABLE,
 ) -> None:
     """Print the grants of the cluster."""
@@ -97,7 +97,7 @@ def _check(kubeconfig: Path | None, context: str | None, namespace: str | None, 
 
     found = [each for books in _ask(kubeconfig, context, read_books) for each in differences(books)]
     left = [each for each in found if namespace is None or not each.pod or each.pod.startswith(f"{namespace}/")]
-    show(left, _difference_columns(), output, empty="All books agree.", document=_difference_document)
+    show(left, _difference_columns(), output, empty="All records agree.", document=_difference_document)
     if left:
         raise typer.Exit(FAILED)
 
@@ -144,7 +144,7 @@ def _read(kubeconfig: Path | None, context: str | None) -> "Fleet":
     for problem in problems:
         print(f"purser: {problem}", file=sys.stderr)
     if problems or any(state.disputed for node in fleet for state in node.devices):
-        print("purser: books disagree; purser get grants --check says where", file=sys.stderr)
+        print("purser: records of who holds which GPU differ; purser get grants --check says where", file=sys.stderr)
     return fleet
 
 

@@ -53,7 +53,7 @@ async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
             annotations = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode()}
             await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
             await bound_pod(client, "right", 600)
-            assert await check(kubeconfig) == (0, "", "All books agree.\n")
+            assert await check(kubeconfig) == (0, "", "All records agree.\n")
             old = await bound_pod(client, "old")
             held = HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-1",))
             told = {DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", (held,)))}
