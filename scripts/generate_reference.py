@@ -23,11 +23,12 @@ from purser.agent.refusals import RefusalReason
 from purser.agent.settings import AgentSettings
 from purser.core import dialects, names
 from purser.core.dialects import policies, selectors
-from purser.core.grant.disputes import HeldReason
+from purser.core.grant.disputes import DisputeReason, HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
-from purser.kube.failures import FailureReason, ObjectFailures
+from purser.kube.failures import ObjectFailures
+from purser.kube.reasons import FailureReason
 from purser.operator import names as operator_names
 from purser.operator.metrics import OperatorMetrics
 from purser.operator.model import Gauge
@@ -49,6 +50,11 @@ Every reason of Purser's events, conditions and refusals: its word, what happene
 REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (SchedulerReason, "The scheduler's events", "Beside them kube-scheduler's own `FailedScheduling`."),
     (AgentReason, "The agent's events and condition", "On its node, and on the node's pods."),
+    (
+        DisputeReason,
+        "A node's GPUs are in dispute",
+        "Events of the node's agent, and of the scheduler where its own records differ ([books](books.md)).",
+    ),
     (
         RefusalReason,
         "The agent refuses a pod",
@@ -74,7 +80,11 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
         "On nodes, and in the [status of the ClusterPolicy](operator-reference.md#status). If the pod of an operand"
         " fails, the reason is kubelet's, such as `CrashLoopBackOff`.",
     ),
-    (FailureReason, "Events of all parts", "On objects that Purser goes on without."),
+    (
+        FailureReason,
+        "Events of all parts",
+        "On objects that Purser goes on without; of nodes `HandlingFailed` is in the ClusterPolicy's status, too.",
+    ),
     (
         HeldReason,
         "Why a pod is in an agent's dispute",

@@ -13,17 +13,6 @@ class AgentReason(ExplainedReason):
         "Reset the GPU or restart the node, unless GpuRecovered follows.",
     )
     GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed is healthy again and takes pods."
-    GPU_DISPUTED = (
-        "GpuDisputed",
-        "Node",
-        "Pods hold GPUs of the node without a grant that counts, or were refused what they were granted.",
-        "End the pods that the message names.",
-    )
-    GPU_DISPUTE_SETTLED = (
-        "GpuDisputeSettled",
-        "Node",
-        "All records of who holds the node's GPUs agree again, and new pods are placed on them.",
-    )
     BOOKS_DISAGREE = (
         "BooksDisagree",
         "Node",

@@ -31,7 +31,7 @@ from purser.agent.refusals import AllocationRefused
 from purser.agent.registration import PluginRegistration
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
-from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, sentence
+from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
 from purser.core.model import Enforcement, Grant
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
@@ -230,10 +230,10 @@ class Agent:
                         ref_of(PODS, pod), AgentReason.HOLDS_WITHOUT_GRANT, _holding(held), type="Warning"
                     )
             if text := sentence(told):
-                self._recorder.event(about, AgentReason.GPU_DISPUTED, text, type="Warning")
+                self._recorder.event(about, DisputeReason.GPU_DISPUTED, text, type="Warning")
             elif sentence(before):
                 self._recorder.event(
-                    about, AgentReason.GPU_DISPUTE_SETTLED, "All records of the node's GPUs agree again"
+                    about, DisputeReason.GPU_DISPUTE_SETTLED, "All records of the node's GPUs agree again"
                 )
             before = told
 

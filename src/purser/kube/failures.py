@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
 from purser.core.decoding import brief
-from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.recent import Recent
 from purser.kube.backoff import Backoff
 from purser.kube.clock import Clock, SystemClock
 from purser.kube.objects import ObjectReference
+from purser.kube.reasons import FailureReason
 from purser.kube.resources import NODES, Resource, key_of_ref, node_ref, ref_of
 
 log = structlog.get_logger("purser.kube")
@@ -27,29 +27,6 @@ RESTART_S, RESTART_CAP_S = 1.0, 60.0
 """Pauses before what failed as a whole is begun anew: each twice the last."""
 
 _REMEMBERED = 4096
-
-
-class FailureReason(ExplainedReason):
-    """Of the events on objects that Purser goes on without."""
-
-    UNREADABLE = (
-        "Unreadable",
-        "any object",
-        "The object or one of Purser's annotations on it is malformed and is left out.",
-        "Correct what the message names.",
-    )
-    UNTRUSTED = (
-        "UntrustedGrant",
-        "Pod",
-        "The grant on the pod was not written by the scheduler, or was changed; it gives the pod nothing.",
-        "Create the pod again.",
-    )
-    FAILED = (
-        "HandlingFailed",
-        "any object",
-        "Purser failed on this object, which is a bug, and goes on with the others.",
-        "Report it with the log line; look at what is unusual about the object.",
-    )
 
 
 class _Speaker(Protocol):

@@ -79,12 +79,6 @@ class OperatorReason(ExplainedReason):
 
     # --- nodes that fail
 
-    HANDLING_FAILED = (
-        "HandlingFailed",
-        "Node",
-        "The operator failed on the node, which is a bug, and goes on with the others.",
-        "Report it with the log line; look at what is unusual about the node.",
-    )
     WRITE_REFUSED = (
         "WriteRefused",
         "Node",

@@ -24,9 +24,9 @@ from purser.core.ledger import Ledger
 from purser.core.model import DeviceMode, Grant, GrantState
 from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVENTORY_ANNOTATION, SCHEDULER_NAME
 from purser.kube import Clock, Informer, SystemClock, key_of
-from purser.kube.failures import FailureReason
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
+from purser.kube.reasons import FailureReason
 from purser.kube.resources import NODES, PODS, node_ref
 from purser.scheduler.disputes import DisputeBook
 from purser.scheduler.kubelets import Kubelets

@@ -17,6 +17,7 @@ import structlog
 
 from purser.core.decoding import brief
 from purser.core.dialects import DialectError
+from purser.core.grant.disputes import DisputeReason
 from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
 from purser.core.ledger import Usage
 from purser.core.model import GpuPolicy, PodRequest
@@ -58,7 +59,6 @@ from purser.scheduler.keys import GrantKeys, SigningKeyError
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.preemptor import Preemptor
-from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.requeue_hints import RequeueHints
 from purser.scheduler.reservations import Reservations
 
@@ -380,7 +380,7 @@ class KubeExtender:
     def _tell_of_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:
             message = f"No new pods are given cards in dispute: {text}"
-            self._events.event(node_ref(node), SchedulerReason.GPU_DISPUTED, message, "Warning")
+            self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")
 
     def _count(self, refusals: Iterable[Refusal]) -> None:
         nodes_by_reason: Counter[str] = Counter()

@@ -48,9 +48,3 @@ class SchedulerReason(ExplainedReason):
         "The pod was granted what another pod already runs with, as can happen when the leader changes.",
         "Create the pod again; pods of controllers are deleted and recreated without you.",
     )
-    GPU_DISPUTED = (
-        "GpuDisputed",
-        "Node",
-        "The scheduler closed GPUs of the node to new grants because records differ on who holds them.",
-        "End the pods that the message names.",
-    )

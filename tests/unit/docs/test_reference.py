@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ def test_the_pages_are_what_the_script_makes() -> None:
 
 def test_every_enum_of_reasons_is_on_the_page() -> None:
     assert {kind for kind, _, _ in REFERENCE.REASONS} == set(ExplainedReason.__subclasses__())
+
+
+def test_a_word_is_explained_once() -> None:
+    words = Counter(str(each) for kind, _, _ in REFERENCE.REASONS for each in kind)
+    assert [word for word, times in words.items() if times > 1] == []
 
 
 def test_every_reason_is_explained_in_a_sentence() -> None:

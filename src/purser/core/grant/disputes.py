@@ -13,6 +13,23 @@ from purser.core.names import DISPUTES_ANNOTATION
 from purser.core.node.annotations import MAX_NODE_MESSAGE_BYTES, NodeMessage, encode
 
 
+class DisputeReason(ExplainedReason):
+    """Of events on a node of whose GPUs records differ: of its agent, and of the scheduler."""
+
+    GPU_DISPUTED = (
+        "GpuDisputed",
+        "Node",
+        "Pods hold GPUs of the node without a grant that counts, or were refused what they were granted: these GPUs"
+        " take no new pods.",
+        "End the pods that the message names.",
+    )
+    GPU_DISPUTE_SETTLED = (
+        "GpuDisputeSettled",
+        "Node",
+        "All records of who holds the node's GPUs agree again, and new pods are placed on them.",
+    )
+
+
 class HeldReason(ExplainedReason):
     """Why what a pod holds has to be told, in the annotation of its node."""
 

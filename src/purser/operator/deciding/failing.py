@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from purser.kube.reasons import FailureReason
 from purser.operator.gates import can_gpus_mig, removal_blocker
 from purser.operator.mig import trouble_of
 from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
@@ -42,7 +43,7 @@ def failing_nodes(
 def failing_isolated(nodes: Iterable[IsolatedNode]) -> Iterator[FailingNode]:
     """Those that a part of Purser failed on, GPU nodes or not: that cannot be told."""
     for each in nodes:
-        yield FailingNode(name=each.node.name, reason=OperatorReason.HANDLING_FAILED, message=each.why)
+        yield FailingNode(name=each.node.name, reason=FailureReason.FAILED, message=each.why)
 
 
 def sentence(failing: FailingNode) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from purser.core.kubernetes.times import spelled
+from purser.kube.reasons import FailureReason
 from purser.operator.deciding.failing import LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
 from purser.operator.gates import REASONS, has_nfd, is_unseen, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
@@ -319,7 +320,7 @@ def events_of(
     uids = {progress.node.name: progress.node.uid for progress in node_progress}
     for failing in status.failing_nodes:
         # That a node is left out is told by whoever makes the rounds, as of each object that Purser fails on.
-        if failing.reason != OperatorReason.HANDLING_FAILED and (failing.name, failing.reason) not in known:
+        if failing.reason != FailureReason.FAILED and (failing.name, failing.reason) not in known:
             yield EmitEvent("Node", failing.name, uids[failing.name], failing.reason, sentence(failing), warning=True)
 
 

@@ -1,0 +1,26 @@
+"""Reasons of events on objects of any kind, whichever part of Purser reads them."""
+
+from purser.core.kubernetes.reasons import ExplainedReason
+
+
+class FailureReason(ExplainedReason):
+    """Why Purser goes on without an object."""
+
+    UNREADABLE = (
+        "Unreadable",
+        "any object",
+        "The object or one of Purser's annotations on it is malformed and is left out.",
+        "Correct what the message names.",
+    )
+    UNTRUSTED = (
+        "UntrustedGrant",
+        "Pod",
+        "The grant on the pod was not written by the scheduler, or was changed; it gives the pod nothing.",
+        "Create the pod again.",
+    )
+    FAILED = (
+        "HandlingFailed",
+        "any object",
+        "Purser failed on this object, which is a bug, and goes on with the others.",
+        "Report it with the log line; look at what is unusual about the object.",
+    )
