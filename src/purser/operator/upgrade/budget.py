@@ -170,8 +170,13 @@ def fleet_target(node_progress: Iterable[NodeProgress]) -> str:
 
 def regressions(fleet: UpgradeInputs) -> list[NodeProgress]:
     """Nodes on which the driver that they should have does not work, and nobody said yet that this is no matter."""
-    known = (each for each in fleet.node_progress if is_managed(each) and not is_resumed(each, fleet))
-    return [each for each in known if reached_target(each) and _is_worse(each)]
+    return [each for each in fleet.node_progress if is_regression(each, fleet)]
+
+
+def is_regression(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+    """It is one of them."""
+    is_known = is_managed(progress) and not is_resumed(progress, fleet)
+    return is_known and reached_target(progress) and _is_worse(progress)
 
 
 def _is_worse(progress: NodeProgress) -> bool:
@@ -191,6 +196,16 @@ def halt(fleet: UpgradeInputs) -> str:
         return ""
     names = sorted(bad, key=natural)
     return f"the new driver fails on {counted(len(bad), 'node')}: {some(names)}"
+
+
+def bears_on_others(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+    """Whether `turn` lets others wait for it: it takes room, goes first, or is among those that halt the upgrade."""
+    return is_unavailable(progress, fleet) or is_canary(progress, fleet) or is_regression(progress, fleet)
+
+
+def could_begin(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+    """Whether it needs nothing but its turn, as far as the node itself goes."""
+    return is_due(progress) and not skip_reason(progress) and progress.node.name not in fleet.busy
 
 
 def turn(fleet: UpgradeInputs) -> UpgradeTurn:

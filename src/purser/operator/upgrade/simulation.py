@@ -13,7 +13,7 @@ from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.names import POOL_LABEL
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.budget import is_canary, is_unavailable, order
+from purser.operator.upgrade.budget import bears_on_others, could_begin, order
 from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.states import (
     UNDER_WAY,
@@ -23,8 +23,6 @@ from purser.operator.upgrade.states import (
     is_under_way,
     pause_of,
     restarts_only,
-    skip_reason,
-    state_name,
     state_of,
 )
 from purser.operator.upgrade.writes import trouble_of
@@ -34,6 +32,9 @@ NEVER_S = 10**9
 
 LOOKAHEAD_NODES = 4
 """So many more nodes than may begin are looked at in each step: the rest of a long line cannot be reached yet."""
+
+_BEFORE = (State.UNKNOWN, State.DONE, State.REQUIRED)
+"""States in which an upgrade begins, or that lead to it at once."""
 
 MAX_ROUNDS_PER_NODE = 40
 """A node takes about ten, and one more per pod of a tight budget."""
@@ -82,7 +83,7 @@ class UpgradeSimulation:
         self._now = fleet.now
         self._slots = policy.max_parallel_upgrades or len(fleet.node_progress)
         self._workloads = dict(fleet.workloads)
-        self._progress = {each.node.name: each for each in fleet.node_progress if _matters(each, fleet)}
+        self._progress = {each.node.name: each for each in fleet.node_progress if _is_looked_at(each, fleet)}
         line = [each for each in fleet.node_progress if each.node.name not in self._progress and is_due(each)]
         self._line = sorted(line, key=lambda each: order(each, fleet), reverse=True)
         self._pods: dict[str, dict[str, PlannedPod]] = {}
@@ -135,8 +136,7 @@ class UpgradeSimulation:
         )
 
     def _could_begin(self, progress: NodeProgress) -> bool:
-        waits = state_of(progress.node) in (State.UNKNOWN, State.DONE, State.REQUIRED) and is_due(progress)
-        return waits and not skip_reason(progress) and progress.node.name not in self._base.busy
+        return state_of(progress.node) in _BEFORE and could_begin(progress, self._base)
 
     def _begins(self, name: str, planned: PlannedChanges) -> bool:
         return State.CORDON.value in planned.patches[name].labels.values()
@@ -161,7 +161,7 @@ class UpgradeSimulation:
             if state in UNDER_WAY:
                 self._end_those_that_go(name)
                 self._progress[name] = _settled(progress, self._now)
-            elif name in planned.patches and not _matters(self._progress[name], fleet) and not is_due(progress):
+            elif name in planned.patches and not _is_looked_at(self._progress[name], fleet) and not is_due(progress):
                 del self._progress[name]  # done
         return before != (self._progress, self._workloads)
 
@@ -188,11 +188,10 @@ class UpgradeSimulation:
                 yield PlannedPod(pod.namespace, pod.name, "blocking", why)
 
 
-def _matters(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
-    """It bears on whether others begin: it takes room, goes first, or fails."""
-    state = state_of(progress.node)
-    fails = state is State.FAILED or state_name(Operand.DRIVER, progress) == "failing"
-    return is_unavailable(progress, fleet) or is_canary(progress, fleet) or state in UNDER_WAY or fails
+def _is_looked_at(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
+    """Whether the plan is about it all the time, and not only once its turn is near. A failed one is tried again at
+    once, or stays as it is."""
+    return bears_on_others(progress, fleet) or state_of(progress.node) is State.FAILED
 
 
 def _settled(progress: NodeProgress, now: float) -> NodeProgress:

@@ -15,8 +15,9 @@ from purser.operator.mig import is_under_way
 from purser.operator.model import Budget
 from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_STATE_LABEL
 from purser.operator.policy.driver import Canary, Drain, UpgradePolicy
-from purser.operator.upgrade import State
+from purser.operator.upgrade import State, is_due
 from purser.operator.upgrade import is_under_way as is_upgrading
+from purser.operator.upgrade.budget import bears_on_others, could_begin, turn
 
 KINDS = ({}, {"controller": "DaemonSet"}, {"uses_gpu": False}, {"labels": {"app": "db"}}, {"controller": "Job"})
 
@@ -101,6 +102,26 @@ def test_bounds_hold_whatever_happens_and_in_the_end_every_node_is_done(seed: in
     for name, node in cluster.nodes.items():
         assert node.unschedulable == (name in cluster.foreign_cordons)
         assert not marks(node)
+
+
+@examples(10)
+@given(seed=st.integers(0, 2**32))
+def test_who_begins_follows_from_those_that_could_and_those_that_bear_on_them(seed: int) -> None:
+    """A plan looks at no others."""
+    luck = random.Random(seed)
+    cluster = random_cluster(luck, 8)
+    cluster.release(configuration=luck.choice(["", "old"]))
+    for _ in range(30):
+        live_through(cluster, luck, 1)
+        fleet = cluster.fleet()
+        fewer = msgspec.structs.replace(
+            fleet,
+            policy=msgspec.structs.replace(fleet.policy, max_unavailable=fleet.max_unavailable),
+            node_progress=tuple(each for each in fleet.node_progress if is_due(each) or bears_on_others(each, fleet)),
+        )
+        now, then = turn(fleet), turn(fewer)
+        assert (now.begin, now.halted, now.hold) == (then.begin, then.halted, then.hold)
+        assert all(could_begin(each, fleet) for each in now.begin)
 
 
 @examples(20)
