@@ -19,7 +19,7 @@ def load(name: str) -> Any:
     return module
 
 
-@pytest.mark.parametrize("script", ["draw_lab"])
+@pytest.mark.parametrize("script", ["draw_lab", "draw_policies"])
 def test_a_picture_is_what_the_script_draws(script: str) -> None:
     module = load(script)
     assert (ROOT / module.PICTURE).read_text() == module.drawn(), f"run scripts/{script}.py"
@@ -34,3 +34,21 @@ def test_every_picture_is_on_a_page_and_loads_nothing() -> None:
     pictures = sorted(ROOT.glob("docs/pictures/*.svg"))
     assert shown == {path.name for path in pictures}
     assert [path.name for path in pictures if re.search(r"url\([^#]|(href|src)=.https?:", path.read_text())] == []
+
+
+def test_the_plot_of_the_policies_has_the_numbers_of_the_tables() -> None:
+    plot = load("draw_policies")
+    table = (ROOT / "docs/policy-results.md").read_text().partition("## All policies")[2]
+    rows = re.findall(rf"^\| {plot.WORKLOAD} \| (\S+) \| ([\d.]+) / ([\d.]+) \|", table, re.MULTILINE)
+    drawn = {row[plot.ASKED]: row for row in plot.numbers()}
+    assert {name: (float(at_100), float(at_130)) for name, at_100, at_130 in rows} == {
+        name: (drawn[100][name], drawn[130][name]) for name in plot.POLICIES
+    }
+    page = (ROOT / "docs/policies.md").read_text()
+    rows = [row.split("|")[2:4] for row in page.splitlines() if re.fullmatch(r"\|.+\|.+ % \|", row)]
+    told = {
+        name: float(percent)
+        for names, percents in rows
+        for name, percent in zip(re.findall(r"`(.+?)`", names), re.findall(r"[\d.]+", percents), strict=True)
+    }
+    assert told == {name: drawn[130][name] for name in plot.POLICIES}

@@ -54,9 +54,9 @@ class Lines:
         """A level that no line can exceed."""
         self._axes.axhline(y, color="#888888", linewidth=1, label=name)
 
-    def svg(self, prefix: str) -> str:
-        """The plot; ids in it begin with the prefix."""
-        self._axes.set_ylim(bottom=0)
+    def svg(self, prefix: str, bottom: float = 0) -> str:
+        """The plot from ``bottom`` up; ids in it begin with the prefix."""
+        self._axes.set_ylim(bottom=bottom)
         self._axes.margins(x=0)
         return _svg(self._figure, self._axes, prefix)
 
