@@ -38,7 +38,7 @@ class AgentSettings:
     mode: Annotated[
         DeviceMode,
         Option(
-            "shared: each card has slots; whole: one container per card.",
+            "shared: each GPU has slots; whole: one container per GPU.",
             value="agent.mode",
             words=(DeviceMode.SHARED, DeviceMode.WHOLE),
         ),
@@ -48,7 +48,7 @@ class AgentSettings:
     slots: Annotated[
         int,
         Option(
-            "How many containers may share a card.",
+            "How many containers may share a GPU.",
             value="agent.slots",
             minimum=1,
             maximum=MAX_SLOTS,
@@ -106,16 +106,14 @@ class AgentSettings:
 
     pass_device_specs: Annotated[
         bool,
-        Option(
-            "Name /dev/nvidia* to kubelet as well, for runtimes that do not add them.", value="agent.passDeviceSpecs"
-        ),
+        Option("Also name /dev/nvidia* to kubelet, for runtimes that do not add them.", value="agent.passDeviceSpecs"),
     ] = False
     """Needed as well against containers that lose their GPUs on ``systemctl daemon-reload``."""
 
     device_list: Annotated[
         DeviceList,
         Option(
-            "How the container runtime is told which GPUs a container gets. envvar: a variable, which a pod can "
+            "How the agent names a container's GPUs to the container runtime. envvar: a variable, which a pod can "
             "replace. Out of pods' reach are volume-mounts (the container toolkit has to accept them), "
             "cdi-annotations and cdi-cri (the runtime needs the toolkit's CDI specification).",
             name="device-list-strategy",
@@ -130,8 +128,8 @@ class AgentSettings:
     xid_policy: Annotated[
         XidPolicy,
         Variables(
-            "Which Xid errors make a card unhealthy, as NVIDIA's device plugin is told: the first names those that "
-            "are not watched, the second those that are whatever the first says; all, or a comma list.",
+            "Which Xid errors make a GPU unhealthy, as for NVIDIA's device plugin: the first variable disables some, "
+            "the second enables some and takes precedence; all, or a comma-separated list.",
             (DISABLE_VARIABLE, ENABLE_VARIABLE),
             XidPolicy.from_environment,
         ),

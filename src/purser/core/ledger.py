@@ -15,7 +15,6 @@ Errors::
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from types import MappingProxyType
 
 import msgspec
@@ -23,6 +22,7 @@ import msgspec
 from purser.core.grant.quota import Demand, grant_demand
 from purser.core.model import ContainerGrant, Device, Grant, GrantState, NodeInventory
 from purser.core.pod.phases import phases
+from purser.core.revisions import Revisions
 
 _ORDER = {state: place for place, state in enumerate(GrantState)}
 _NOTHING: Mapping[str, "Usage"] = MappingProxyType({})
@@ -92,31 +92,6 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 UNUSED = Usage()
-
-
-class Revisions:
-    """A number that grows with every change, and the names that changed last."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self._changed_at: dict[str, int] = {}
-        """In the order of the changes: what changes again moves to the end."""
-
-    def changed(self, name: str) -> None:
-        """Something of this name is not what it was."""
-        self.now += 1
-        self._changed_at.pop(name, None)
-        self._changed_at[name] = self.now
-
-    def forget(self, name: str) -> None:
-        """It is gone, which is a change too; readers find out by what they hold."""
-        self.now += 1
-        self._changed_at.pop(name, None)
-
-    def since(self, revision: int) -> list[str]:
-        """What changed after this revision and is still there, the last change first."""
-        newest = reversed(self._changed_at.items())
-        return [name for name, _ in takewhile(lambda change: change[1] > revision, newest)]
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -37,13 +37,13 @@ class OperatorSettings:
     purser_image: Annotated[
         str,
         Option(
-            "Purser's image, for what runs of it on nodes; default: purser:latest, for previews as in the cluster.",
+            "Purser's image for its operands; default: purser:latest, in previews the cluster's.",
             name="image",
             environment="PURSER_IMAGE",
         ),
     ] = ""
     """Its agent, discovery, and MIG worker. Empty: nobody says, see `image_to_run`."""
-    identity: Annotated[str, Option("Among replicas; default: this machine's name and a random end.")] = ""
+    identity: Annotated[str, Option("Identity among replicas; default: the machine's name and a random suffix.")] = ""
     """A machine's name is a pod's own."""
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
     metrics_port: Annotated[int, replace(METRICS_PORT, value="operator.metricsPort")] = 9402

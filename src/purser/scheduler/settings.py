@@ -88,18 +88,18 @@ class ServerSettings:
         Path | None,
         Option(
             "Serve the certificate in this folder (tls.crt, tls.key and ca.crt, which somebody else renews); "
-            "default: one of its own making."
+            "default: issue one."
         ),
     ] = None
     """Webhook and extender serve it."""
     webhook_client_ca_file: Annotated[
-        Path | None, Option("Have the webhook answer only clients with a certificate by this CA.")
+        Path | None, Option("The webhook answers only clients with a certificate of this CA.")
     ] = None
     """API servers show one where they are told to."""
     webhook_client_names: Annotated[
         tuple[str, ...],
         Option(
-            "Common name of a client that the webhook answers; default: all with a certificate by its CA.",
+            "Common name of a client that the webhook answers; default: all with a certificate of its CA.",
             name="webhook-client-name",
             metavar="NAME",
             value="webhook.clientCA.names",
@@ -107,14 +107,14 @@ class ServerSettings:
         ),
     ] = ()
     extender_address: Annotated[
-        str, Option("Address of the extender; other than loopback needs --extender-client-ca-file.")
+        str, Option("Address of the extender; any but loopback needs --extender-client-ca-file.")
     ] = "127.0.0.1"
     """kube-scheduler runs in the same pod."""
     extender_port: Annotated[int, Option("Port of the extender; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)] = (
         8444
     )
     extender_client_ca_file: Annotated[
-        Path | None, Option("Have the extender answer only clients with a certificate by this CA.")
+        Path | None, Option("The extender answers only clients with a certificate of this CA.")
     ] = None
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
     metrics_port: Annotated[int, replace(METRICS_PORT, value="scheduler.metricsPort")] = 9401
@@ -128,7 +128,7 @@ class WebhookSettings:
     target: Annotated[
         ServiceTarget | UrlTarget,
         Option(
-            "The Service before the webhook; default: purser-webhook in --namespace.",
+            "The Service of the webhook; default: purser-webhook in --namespace.",
             name="webhook-service",
             metavar="NAMESPACE/NAME",
             read=ServiceTarget.parse,
@@ -146,7 +146,7 @@ class WebhookSettings:
     failure_policy: Annotated[
         str,
         Option(
-            "Ignore: while Purser is away pods are admitted, without GPUs; Fail: they are refused.",
+            "While no replica answers, Ignore: pods are admitted, without GPUs; Fail: pods are refused.",
             name="webhook-failure-policy",
             value="webhook.failurePolicy",
             words=("Ignore", "Fail"),
@@ -156,16 +156,14 @@ class WebhookSettings:
     timeout_seconds: int = 5
     scheduler_user: Annotated[
         str,
-        Option(
-            "User whose Bindings may carry grants; default: asked of the API server.", name="webhook-scheduler-user"
-        ),
+        Option("User whose Bindings may carry grants; default: ask the API server.", name="webhook-scheduler-user"),
     ] = ""
     """Empty: asked of the API server, where it knows (Kubernetes 1.28)."""
     device_namespaces: Annotated[
         tuple[str, ...],
         Option(
             "Namespace whose pods may name NVIDIA's devices without asking for GPUs, as exporters do; users must not "
-            "be able to make pods there. Empty: none.",
+            "be able to create pods there. Empty: none.",
             name="device-namespace",
             value="webhook.deviceNamespaces",
             repeated=True,
@@ -190,7 +188,7 @@ _ALONE = [word for word in GpuPolicy if word in ARRAY_WORDS]
 
 POLICY_OPTIONS = {
     "node": Option(
-        f"Which node, where a pod does not say: {_either(NodePolicy)}, or up to four with weights: "
+        f"Node policy of pods that name none: {_either(NodePolicy)}, or up to four with weights: "
         "fragmentation=3,spread=1.",
         name="node-policy",
         value="scheduler.nodePolicy",
@@ -198,7 +196,7 @@ POLICY_OPTIONS = {
         pattern=node_policy_pattern(),
     ),
     "gpu": Option(
-        f"Which of a node's GPUs, where a pod does not say: {', '.join(_CHAINED)} or a comma chain of these; "
+        f"GPU policy of pods that name none: {', '.join(_CHAINED)} or a comma-separated chain of these; "
         f"or {_either(_ALONE)}, alone or with mutex.",
         name="gpu-policy",
         value="scheduler.gpuPolicy",
@@ -206,11 +204,12 @@ POLICY_OPTIONS = {
         pattern=gpu_policy_pattern(),
     ),
     "authority": Option(
-        "shared: kube-scheduler's scores count too; exclusive: best node only.", value="scheduler.authority"
+        "shared: kube-scheduler's scores count too; exclusive: it gets only Purser's best node.",
+        value="scheduler.authority",
     ),
     "nodes_to_score": Option(
-        "How many of the nodes that fit a pod kube-scheduler scores, the best ones; 0: all. Pods that prefer some "
-        "nodes have all of them scored anyway.",
+        "How many of the best nodes that fit a pod kube-scheduler scores; 0: all. For pods with node preferences it "
+        "scores all of them anyway.",
         value="scheduler.nodesToScore",
         minimum=0,
     ),
@@ -232,7 +231,7 @@ class SchedulerSettings:
     follow_lease: Annotated[
         LeaseTarget | None,
         Option(
-            "kube-scheduler's Lease: bind only while the one beside this process holds it.",
+            "kube-scheduler's Lease: bind only while the kube-scheduler beside this process holds it.",
             metavar="NAMESPACE/NAME",
             read=LeaseTarget.parse,
             form="NAMESPACE/NAME",
@@ -246,7 +245,7 @@ class SchedulerSettings:
     adopted_scheduler_names: Annotated[
         tuple[str, ...],
         Option(
-            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places; that one must not.",
+            "schedulerName of another scheduler, such as volcano, whose GPU pods Purser places; it must not do so.",
             name="adopt-scheduler-name",
             value="scheduler.adoptSchedulerNames",
             repeated=True,

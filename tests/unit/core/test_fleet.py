@@ -161,9 +161,10 @@ def test_every_reader_is_told_of_each_change_once() -> None:
             assert reader.changed() == told
             assert reader.changed() == set()
     assert late.changed() == {"a"}
-    for gone in (1, 0):
+    for is_news in (True, False):
         fleet.remove_node("a")
-        assert (one.changed(), one.departed()) == (set(), gone)
+        changes = one.changes()
+        assert (changes.names, changes.some_are_gone) == ([], is_news)
 
 
 def test_a_change_that_somebody_has_looked_at_is_still_told() -> None:
@@ -183,4 +184,4 @@ def test_of_nodes_that_are_gone_nothing_is_kept() -> None:
         fleet.ledger.release(f"p{number}")
         fleet.remove_node(f"n{number}")
         fleet.ledger.adopt(grant(f"q{number}", f"n{number}"))
-    assert (fleet.changed_since(0), fleet.ledger.revisions.since(0)) == ([], [])
+    assert (fleet.changes_since(0).names, fleet.ledger.revisions.changes_since(0).names) == ([], [])

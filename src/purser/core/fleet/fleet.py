@@ -22,8 +22,9 @@ from purser.core.kubelet.pod import KubeletPod
 from purser.core.kubelet.report import aligns
 from purser.core.kubelet.state import KubeletNode
 from purser.core.kubelet.state import KubeletState as KubeletState
-from purser.core.ledger import UNUSED, Ledger, Revisions, Usage, pod_usage
+from purser.core.ledger import UNUSED, Ledger, Usage, pod_usage
 from purser.core.model import Device, NodeInventory
+from purser.core.revisions import Changes, Revisions
 
 _NO_DISPUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -173,8 +174,6 @@ class Fleet:
         self._disputes: dict[str, Mapping[str, str]] = {}
         self._revisions = Revisions()
         self._ledger_as_of = 0
-        self.departures = 0
-        """How many nodes have gone since there is this fleet."""
 
     def set_inventory(self, inventory: NodeInventory) -> None:
         """Take a node's devices as they now are."""
@@ -200,7 +199,6 @@ class Fleet:
         self.ledger.forget_node(name)
         if self._nodes.pop(name, None) is not None:
             self._revisions.forget(name)
-            self.departures += 1
         self._classes.remove(name)
         self._hardware.remove(name)
 
@@ -266,16 +264,10 @@ class Fleet:
         if name in self._nodes:
             self._revisions.changed(name)
 
-    @property
-    def revision(self) -> int:
-        """Grows whenever a node's state or room changes, and when a node comes or goes."""
+    def changes_since(self, revision: int) -> Changes:
+        """The nodes whose state or room changed, or that came or went, after this revision; 0: ever."""
         self._refresh()
-        return self._revisions.now
-
-    def changed_since(self, revision: int) -> list[str]:
-        """The nodes whose state or room changed after this revision, but for those that are gone (`departures`)."""
-        self._refresh()
-        return self._revisions.since(revision)
+        return self._revisions.changes_since(revision)
 
     def node(self, name: str) -> NodeState | None:
         """A node's state, None for one without inventory."""
@@ -315,8 +307,9 @@ class Fleet:
         revisions = self.ledger.revisions
         if not self._outdated and revisions.now == self._ledger_as_of:
             return
-        changed = self._outdated.union(revisions.since(self._ledger_as_of))
-        self._ledger_as_of = revisions.now
+        changes = revisions.changes_since(self._ledger_as_of)
+        changed = self._outdated.union(changes.names)
+        self._ledger_as_of = changes.now
         self._outdated.clear()
         for name in changed:
             node = self._nodes.get(name)

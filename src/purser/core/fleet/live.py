@@ -26,18 +26,16 @@ class LiveArrays:
         self.is_looked_into: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.live), np.bool_)
         """By row, whether it is known of the node's kubelet what it may refuse."""
         self._asked: tuple[int, list[str], npt.NDArray[np.intp]] = (0, [], np.zeros(0, np.intp))
-        self._as_of, self._departures = fleet.revision, fleet.departures
-        self._write(fleet.names())
+        self._as_of = 0
+        self.refresh()
 
     def refresh(self) -> FleetArrays:
         """The arrays, brought up to the fleet as it now is."""
-        fleet, revision = self.fleet, self.fleet.revision
-        if fleet.departures != self._departures:
-            self._write([name for name in self.arrays.rows if fleet.node(name) is None])
-            self._departures = fleet.departures
-        if revision != self._as_of:
-            self._write(sorted(fleet.changed_since(self._as_of)))
-            self._as_of = revision
+        changes = self.fleet.changes_since(self._as_of)
+        if changes.some_are_gone:
+            self._write([name for name in self.arrays.rows if self.fleet.node(name) is None])
+        self._write(sorted(changes.names))
+        self._as_of = changes.now
         return self.arrays
 
     def rows(self, names: list[str]) -> npt.NDArray[np.intp]:
