@@ -77,7 +77,8 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (
         OperatorReason,
         "The operator's events and conditions",
-        "On nodes, and in the [status of the ClusterPolicy](operator-reference.md#status). If the pod of an operand"
+        "On nodes, and in the [status of the ClusterPolicy](operator-reference.md#status): in its conditions, in"
+        " `failingNodes`, and in `operands` for operands that are not ready everywhere. If the pod of an operand"
         " fails, the reason is kubelet's, such as `CrashLoopBackOff`.",
     ),
     (

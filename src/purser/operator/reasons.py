@@ -148,4 +148,3 @@ class OperatorReason(ExplainedReason):
     VALIDATION_OUTDATED = "ValidationOutdated", "Node", "The node's driver is newer than its validation."
     WAITING = "Waiting", "Node", "The operand waits for others that it needs."
     PAUSED = "Paused", "Node", "The operand is stopped for a driver upgrade or a MIG change."
-    EXCLUDED = "Excluded", "Node", "A label that people set keeps the operand off the node."

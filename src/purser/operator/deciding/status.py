@@ -252,6 +252,7 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
     if operand not in enabled:
         return OperandStatus(name=operand, state="disabled")
     found = [(each.node.name, each.operands[operand]) for each in node_progress if operand in each.operands]
+    blocked = _blocked(found)
     states = Counter(on_node.state for _, on_node in found)
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
@@ -272,16 +273,19 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
         ready=states["ready"],
         updated=updated,
         waiting=states["waiting"],
-        message=_message(found),
+        reason=next((each.reason for _, each in blocked), ""),
+        message=some([f"node {name}: {each.message or each.reason}" for name, each in blocked], "node", named=1)
+        if blocked
+        else "",
     )
 
 
-def _message(found: Sequence[tuple[str, OperandOnNode]]) -> str:
+def _blocked(found: Sequence[tuple[str, OperandOnNode]]) -> list[tuple[str, OperandOnNode]]:
+    """The nodes whose state most needs a look."""
     for wanted in ("failing", "progressing", "paused", "waiting"):
-        message = [f"node {name}: {each.message or each.reason}" for name, each in found if each.state == wanted]
-        if message:
-            return some(message, "node", named=1)
-    return ""
+        if nodes := [(name, each) for name, each in found if each.state == wanted]:
+            return nodes
+    return []
 
 
 def _pools(node_progress: Sequence[NodeProgress]) -> tuple[PoolStatus, ...]:

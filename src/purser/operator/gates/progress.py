@@ -222,7 +222,7 @@ def _operands(
     own = tuple(each for each in here if not user_override(progress.node, each))
     for operand in here:
         if progress.excluded or operand not in own:
-            found[operand] = OperandOnNode(operand=operand, state="excluded", reason=OperatorReason.EXCLUDED)
+            found[operand] = OperandOnNode(operand=operand, state="excluded")
             continue
         entry = wait_of(progress, operand, own, found)
         found[operand] = msgspec.structs.replace(_on_node(progress, operand, entry, manifests, now), entry=entry)

@@ -41,6 +41,8 @@ class OperandStatus(Section, frozen=True, kw_only=True):
     """Nodes on which its pod has the newest template."""
     waiting: int = 0
     """Nodes that do not have what it needs yet."""
+    reason: str = ""
+    """Reason of what blocks it on the first node, in one word."""
     message: str = ""
     """What blocks it, in one sentence."""
 

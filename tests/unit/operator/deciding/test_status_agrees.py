@@ -80,6 +80,19 @@ def test_of_a_driver_that_is_ruled_out_and_runs_on_nobody_says_that_there_is_non
     assert (failing["reason"], failing["message"]) == ("NoDriver", "driver 580.1 is excluded for this node by 580.1")
 
 
+def test_an_operand_says_in_one_word_what_blocks_it(world: World) -> None:
+    def told() -> dict[str, str]:
+        return {each["name"]: each["reason"] for each in world.status()["operands"] if each["reason"]}
+
+    assert told() == {}
+    world.add_node("c")
+    world.crash("c", Operand.DRIVER)
+    world.settle()
+    waiting = {each["name"] for each in world.status()["operands"] if each["waiting"]}
+    assert waiting
+    assert told() == {"driver": "CrashLoopBackOff", **dict.fromkeys(waiting, "Waiting")}
+
+
 def test_progressing_names_a_node_that_is_on_its_way(world: World) -> None:
     crash(world)
     world.add_node("c")
