@@ -7,8 +7,8 @@ _DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 
 NOT_SCHEDULED = (
     f"The pod was not scheduled by {SCHEDULER_NAME}: delete and create it again while Purser's webhook is reachable,"
-    f" or set schedulerName: {SCHEDULER_NAME}; if its namespace has the label {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK},"
-    " the webhook is never asked"
+    f" or set schedulerName: {SCHEDULER_NAME} and no nodeName; if its namespace has the label"
+    f" {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK}, the webhook is never asked"
 )
 """Where nothing else is known."""
 
