@@ -102,16 +102,15 @@ def body(names: list[str], number: int) -> bytes:
     return json.dumps({"Pod": pod, "NodeNames": names}).encode()
 
 
-def with_history() -> Arrivals:
+def with_history(cache: ClusterCache) -> Arrivals:
     """As after some thousand pods: a mix that has just begun is another one after every few pods."""
-    arrivals = Arrivals(SCHEDULER_NAME)
     for number in range(HISTORY):
-        arrivals.put_pod(decode_args(body([], -1 - number)).pod)
-    return arrivals
+        cache.arrivals.put_pod(decode_args(body([], -1 - number)).pod)
+    return cache.arrivals
 
 
 def kernel(cache: ClusterCache, names: list[str], pods: int) -> list[float]:
-    arrivals = with_history()
+    arrivals = with_history(cache)
     evaluator, changes, times = Evaluator(cache.fleet, mix=arrivals.mix), churn(cache, names), []
     evaluator.refresh()
     for number in range(pods + len(SIZES)):
@@ -204,11 +203,11 @@ async def run(nodes: int, pods: int) -> None:
             report(f"{title}: kernel", kernel(cache, names, pods))
             cache = ClusterCache(NoKeys())  # type: ignore[arg-type]
             names = fill(cache, nodes, different=different)
+            with_history(cache)
             extender = KubeExtender(
                 cache,
                 client,
                 NoKeys(),  # type: ignore[arg-type]
-                with_history(),
                 PolicySettings(),
                 SchedulerMetrics(),
                 EventRecorder(client, "bench", "bench"),

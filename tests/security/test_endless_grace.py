@@ -15,7 +15,7 @@ async def test_a_grace_period_of_a_year_ends_preemption_on_a_node_for_an_hour_at
         await world.client.patch_merge(PODS, "slow", running, "default", subresource="status")
         await world.client.delete(PODS, "slow", "default", grace_period_seconds=31_536_000)
         await eventually(lambda: world.cache.pod_by_uid(slow.metadata.uid).metadata.deletion_timestamp)
-        await eventually(lambda: world.budgets.are_known)
+        await eventually(lambda: world.cache.budgets.are_known)
         high = await world.add_pod("high", 8000, priority=9)
         nominated = []
         for wait_s in (nominations.MAX_GRACE_S / 2, nominations.MAX_GRACE_S / 2 + nominations.OVERDUE_TERMINATION_S):

@@ -54,7 +54,7 @@ async def full(world, *nodes):
             assert await world.bind(pods[-1], node) == ""
     await eventually(lambda: all(world.state_of(pod) is GrantState.BOUND for pod in pods))
     await eventually(lambda: all(world.cache.pod_by_uid(pod.metadata.uid).spec.node_name for pod in pods))
-    await eventually(lambda: world.budgets.are_known)
+    await eventually(lambda: world.cache.budgets.are_known)
     return pods
 
 
@@ -146,7 +146,7 @@ async def test_whoever_is_killed_before_a_write_is_followed_by_one_who_goes_on_w
                 await look(world)
             first = await going(world)
         async with replica(api) as world:
-            await eventually(lambda: len(world.cache.fleet.names()) == 2 and world.budgets.are_known)
+            await eventually(lambda: len(world.cache.fleet.names()) == 2 and world.cache.budgets.are_known)
             for _ in range(2):
                 assert (await world.filter(high, "a", "b")).node_names == []
                 await look(world)

@@ -40,7 +40,7 @@ async def test_a_flood_of_refused_pods_keeps_no_important_one_from_preempting(mo
     monkeypatch.setattr("purser.scheduler.waiting.MAX_WAITING", 4)
     async with server() as api, replica(api) as world:
         _, high = await refused_in_a_flood(world)
-        await eventually(lambda: world.budgets.are_known)
+        await eventually(lambda: world.cache.budgets.are_known)
         world.clock.ahead_s += preemptor.PREEMPTION_DELAY_S
         await world.extender.retry_refused()
         assert (await world.stored(high)).status.nominated_node_name == "n"
@@ -61,7 +61,7 @@ async def test_a_pod_on_which_the_search_for_victims_fails_ends_nothing(monkeypa
         low = await world.add_pod("low", 3000)
         await world.add_node("n", memory=3000)
         assert await world.bind(low, "n") == ""
-        await eventually(lambda: world.budgets.are_known)
+        await eventually(lambda: world.cache.budgets.are_known)
         pods = [await world.add_pod(name, priority=priority) for name, priority in (("bad", 6), ("good", 5))]
         for pod in pods:
             await world.filter(pod, "n")

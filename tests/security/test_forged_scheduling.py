@@ -125,21 +125,21 @@ async def test_filter_offers_pods_of_others_nothing():
         theirs = await pod_of(world, SHARE, schedulerName="volcano")
         result = await world.filter(theirs, "n1")
         assert (result.node_names, list(result.failed_nodes)) == ([], ["n1"])
-        assert theirs.metadata.uid not in world.arrivals.readings  # nor are they read
+        assert theirs.metadata.uid not in world.cache.readings  # nor are they read
 
 
 async def test_questions_about_pods_that_are_not_there_leave_nothing_behind():
     async with server() as api, replica(api) as world:
         await world.add_node("n1", memory=8000)
         there = await world.add_pod("there", memory=99_999)
-        before = world.arrivals.mix.epoch
+        before = world.cache.arrivals.mix.epoch
         for number in range(100):
             for uid in (f"uid-{number}", there.metadata.uid):
                 result = await world.filter(
                     forged(f"forged-{number}", uid, memory=4000 if number % 2 else 99_999), "n1"
                 )
                 assert bool(result.node_names) is bool(number % 2)
-        assert world.arrivals.mix.epoch == before
+        assert world.cache.arrivals.mix.epoch == before
         assert await world.event_messages() == []
         await world.add_node("n2", memory=200_000)
         await world.extender.retry_refused()  # nothing to wake anybody for

@@ -332,9 +332,8 @@ async def test_what_one_part_of_the_scheduler_fails_on_ends_no_other(monkeypatch
         quotas=informer,
         keys=SimpleNamespace(run=keys),
         follower=None,
-        budgets=SimpleNamespace(follow=budgets),
         extender=SimpleNamespace(run=forever),
-        cache=SimpleNamespace(kubelets=None),
+        cache=SimpleNamespace(kubelets=None, budgets=SimpleNamespace(follow=budgets)),
     )
     monkeypatch.setattr(topologies_module.Topologies, "run", forever)
     refresh, refreshed = CertificateKeeper.refresh, []
@@ -532,8 +531,10 @@ async def test_a_pod_or_node_that_a_queues_worker_fails_on_is_told_and_comes_aga
     stray = Pod(ObjectMeta(name="stray", namespace="ns", uid="u"))
     pods = SimpleNamespace(store={"ns/stray": stray}, add_handler=lambda *_: None)
     client = SimpleNamespace(failures=failures)
-    strays = Strays(client, pods, None, Said(), lambda: True)
-    cache = SimpleNamespace(ledger=SimpleNamespace(violations=lambda: [SimpleNamespace(node="n1")]))
+    cache = SimpleNamespace(
+        clock=SystemClock(), ledger=SimpleNamespace(violations=lambda: [SimpleNamespace(node="n1")])
+    )
+    strays = Strays(client, cache, pods, None, Said(), lambda: True)
     doubles = DoubleGrants(client, cache, Said(), None, lambda: True)
     turns = Odd(), Odd()
     monkeypatch.setattr(strays, "_see_to", turns[0])

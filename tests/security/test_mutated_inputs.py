@@ -76,6 +76,7 @@ from purser.scheduler.disputes import DisputeBook
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.node_free_resources import NodeFreeResources
+from purser.scheduler.readings import Readings
 from purser.scheduler.validation import Validation
 from purser.scheduler.webhook import Mutation
 from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
@@ -209,7 +210,7 @@ def moved(data: bytes) -> None:
 
 def any_pod(data: bytes) -> None:
     found = codec_of(PODS).object(data)
-    arrivals, rooms = Arrivals("purser-scheduler"), NodeFreeResources(Fleet())
+    arrivals, rooms = Arrivals(Readings(), "purser-scheduler"), NodeFreeResources(Fleet())
     arrivals.put_pod(found)
     rooms.put_pod(found)
     decide(pod_spec(found))

@@ -22,10 +22,10 @@ from purser.scheduler.readings import Readings
 class Arrivals:
     """Tells a mix of each pod once."""
 
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(self, readings: Readings, scheduler_name: str) -> None:
+        """``readings``: keeps what the pods were found to ask for, for whoever is asked about them next."""
         self.mix = LearnedMix()
-        self.readings = Readings()
-        """What the pods were found to ask for, for whoever is asked about them next."""
+        self._readings = readings
         self._scheduler_name = scheduler_name
         self._known: set[str] = set()
 
@@ -37,7 +37,7 @@ class Arrivals:
         """A pod is there; it counts when it is heard of first."""
         uid = pod.metadata.uid
         if pod.spec.node_name:
-            self.readings.forget(uid)
+            self._readings.forget(uid)
         if uid in self._known or is_terminal(pod):
             return
         self._known.add(uid)
@@ -47,14 +47,14 @@ class Arrivals:
     def remove_pod(self, pod: Pod) -> None:
         """It is gone; that it came still counts."""
         self._known.discard(pod.metadata.uid)
-        self.readings.forget(pod.metadata.uid)
+        self._readings.forget(pod.metadata.uid)
 
     def _read(self, pod: Pod) -> PodReading:
         """Kept of those about which somebody will ask: others' pods push out none of them."""
         is_asked_about = pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
         if not is_asked_about:
             return PodReading(pod_spec(pod))
-        reading = self.readings.of(pod)
+        reading = self._readings.of(pod)
         if reading.asks_for_devices:  # now, while nobody waits for the answer
             reading.objection  # noqa: B018
         return reading

@@ -12,11 +12,9 @@ from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations
 from purser.core.grant.signing import GrantError, sign
 from purser.core.model import Grant, GrantState, PodRequest
-from purser.core.names import SCHEDULER_NAME
 from purser.kube import (
     ApiUnavailableError,
     Client,
-    Clock,
     ConflictError,
     EventRecorder,
     KubeError,
@@ -32,7 +30,6 @@ from purser.scheduler.eligibility import barred, is_of_others, names_devices
 from purser.scheduler.extender_api import ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys
 from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
-from purser.scheduler.readings import Readings
 from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.reservations import ReservationError, Reservations
 from purser.scheduler.unsettled import BindOutcome, UnsettledBindings
@@ -60,21 +57,16 @@ class Binder:
         keys: GrantKeys,
         reservations: Reservations,
         gate: LeadershipGate,
-        clock: Clock,
         events: EventRecorder,
-        readings: Readings,
-        scheduler_name: str = SCHEDULER_NAME,
-    ):
+    ) -> None:
         self._client = client
         self._cache = cache
         self._keys = keys
         self._reservations = reservations
         self._events = events
-        self._readings = readings
-        self._scheduler_name = scheduler_name
         self._gate = gate
         self._attempts: dict[str, asyncio.Task[None]] = {}
-        self._unsettled = UnsettledBindings(client, cache, reservations, clock)
+        self._unsettled = UnsettledBindings(client, cache, reservations)
 
     async def bind(self, args: ExtenderBindingArgs) -> None:
         """Bind the pod to the node. Raises `BindError`; done again for a pod that is bound so, it changes nothing.
@@ -144,9 +136,9 @@ class Binder:
 
     def _check_pod(self, pod: Pod) -> None:
         """What holds of every pod that is placed; whoever asks may not have asked ``filter`` before."""
-        if message := is_of_others(pod, self._scheduler_name):
+        if message := is_of_others(pod, self._cache.scheduler_name):
             raise BindError("not-ours", message)
-        reading = self._readings.of(pod)
+        reading = self._cache.readings.of(pod)
         if not names_devices(reading.spec):
             raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
         if message := reading.objection:
@@ -185,7 +177,7 @@ class Binder:
 
     def _request(self, pod: Pod) -> PodRequest | None:
         try:
-            return self._readings.of(pod).request()
+            return self._cache.readings.of(pod).request()
         except DialectError as error:
             raise BindError("request", str(error)) from error
 
@@ -209,7 +201,7 @@ class Binder:
 
     async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
         node = self._cache.fleet.node(args.node)
-        compat = {} if node is None else grant_annotations(self._readings.of(pod).spec, grant, node.inventory)
+        compat = {} if node is None else grant_annotations(self._cache.readings.of(pod).spec, grant, node.inventory)
         try:
             await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
         except asyncio.CancelledError:

@@ -28,12 +28,15 @@ from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
 from purser.kube.reasons import FailureReason
 from purser.kube.resources import NODES, PODS, node_ref
+from purser.scheduler.arrivals import Arrivals
+from purser.scheduler.budgets import Budgets
 from purser.scheduler.disputes import DisputeBook
 from purser.scheduler.kubelets import Kubelets
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.node_free_resources import NodeFreeResources
 from purser.scheduler.nominations import Nominations
 from purser.scheduler.quotas import Quotas, ResourceQuota
+from purser.scheduler.readings import Readings
 
 log = structlog.get_logger("purser.scheduler")
 
@@ -59,12 +62,19 @@ class ClusterCache:
         scheduler_name: str = SCHEDULER_NAME,
     ) -> None:
         self._metrics = metrics or SchedulerMetrics()
+        self.scheduler_name = scheduler_name
+        self.clock = clock or SystemClock()
+        """Of all that is decided from here."""
+        self.readings = Readings()
+        """What pods were found to ask for."""
+        self.arrivals = Arrivals(self.readings, scheduler_name)
+        self.budgets = Budgets()
         self.fleet = Fleet()
-        self.nominations = Nominations(self.fleet, clock or SystemClock(), scheduler_name)
+        self.nominations = Nominations(self.fleet, self.clock, scheduler_name)
         self.kubelets = Kubelets(self.fleet)
         self.kubelets.on_unreadable = self._tell_of_node
         self.free_resources = NodeFreeResources(self.fleet)
-        self.disputes = DisputeBook(self.fleet, self._is_live, self._metrics, clock)
+        self.disputes = DisputeBook(self.fleet, self._is_live, self._metrics, self.clock)
         self._keys = keys
         self._quotas = Quotas()
         self._verified: dict[str, tuple[str, str]] = {}
@@ -98,6 +108,7 @@ class ClusterCache:
         """Follow these informers; whoever made them runs them."""
         nodes.add_handler(self.put_node, lambda _, node: self.put_node(node), self.remove_node)
         pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
+        self.arrivals.attach(pods)
         self._follow(nodes)
         self._follow(pods)
         self._pods, self._nodes = pods, nodes
@@ -106,7 +117,7 @@ class ClusterCache:
             self._follow(quotas)
 
     def not_ready(self) -> list[str]:
-        """Why the cache is not yet what the cluster is; empty when it is."""
+        """Why the cache is not yet what the cluster is; empty when it is. Not being the active replica is no reason."""
         return [f"{name} are not listed yet" for name, synced in self._informers.items() if not synced()]
 
     async def relist(self) -> None:

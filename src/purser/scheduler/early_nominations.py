@@ -11,7 +11,7 @@ goes through all nodes as ever. Pods that say where they may or would rather be,
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,16 +19,15 @@ import structlog
 
 from purser.core.dialects import DialectError
 from purser.core.model import PodRequest
-from purser.core.names import SCHEDULER_NAME
-from purser.core.placement import Evaluation
 from purser.kube import Client, KubeError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS, key_of
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.eligibility import barred, is_placed_freely
+from purser.scheduler.feasibility import Feasibility
+from purser.scheduler.leadership_gate import LeadershipGate
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.readings import Readings
 from purser.scheduler.reservations import ReservationError, Reservations
 
 MANY_NODES = 500
@@ -63,25 +62,19 @@ class EarlyNominations:
 
     def __init__(
         self,
-        cache: ClusterCache,
         client: Client,
-        readings: Readings,
+        cache: ClusterCache,
+        feasibility: Feasibility,
         reservations: Reservations,
+        gate: LeadershipGate,
         metrics: SchedulerMetrics,
-        *,
-        evaluate: Callable[[PodRequest, list[str]], Evaluation],
-        is_active: Callable[[], bool],
-        scheduler_name: str = SCHEDULER_NAME,
     ) -> None:
-        """``is_active``: whether this replica may decide."""
-        self._cache = cache
         self._client = client
-        self._readings = readings
+        self._cache = cache
+        self._feasibility = feasibility
         self._reservations = reservations
+        self._gate = gate
         self._metrics = metrics
-        self._evaluate = evaluate
-        self._is_active = is_active
-        self._scheduler_name = scheduler_name
         self._seen: set[str] = set()
         """A pod is considered once: one that is refused is looked after by others."""
         self._waiting: dict[str, Pod] = {}
@@ -188,13 +181,17 @@ class EarlyNominations:
             heapq.heappush(self._queue, place)
         return found
 
+    def _is_active(self) -> bool:
+        """Whether this replica decides, and the operator wants nominations."""
+        return self._gate.is_open and self._feasibility.policy.nodes_to_score > 0
+
     def _choose(self, pod: Pod) -> str:
         """The best node, where what the pod is to get is reserved from now on; empty where there is none."""
         with self._client.failures.guard(PODS, pod):
             request = self._request(pod)
             if request is None or self._cache.ledger.grant(request.uid) is not None:
                 return ""
-            found = self._evaluate(request, self._cache.fleet.names())
+            found = self._feasibility.evaluate(request, self._cache.fleet.names())
             for place in np.argsort(-found.scores, kind="stable")[:_TRIED].tolist():
                 node = self._cache.node(found.fits[place])
                 if node is None or not np.isfinite(found.scores[place]) or barred(pod, node):
@@ -208,7 +205,7 @@ class EarlyNominations:
         return ""
 
     def _request(self, pod: Pod) -> PodRequest | None:
-        reading = self._readings.of(pod)
+        reading = self._cache.readings.of(pod)
         try:
             return None if reading.objection else reading.request()
         except DialectError:  # told when it is asked about
@@ -236,9 +233,9 @@ class EarlyNominations:
 
     def _may_be_nominated(self, pod: Pod) -> bool:
         return (
-            pod.spec.scheduler_name == self._scheduler_name
+            pod.spec.scheduler_name == self._cache.scheduler_name
             and not pod.status.nominated_node_name
             and pod.spec.preemption_policy != "Never"  # kube-scheduler would not take the name back
             and is_placed_freely(pod)
-            and self._readings.of(pod).asks_for_devices
+            and self._cache.readings.of(pod).asks_for_devices
         )

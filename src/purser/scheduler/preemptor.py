@@ -8,7 +8,7 @@ kube-scheduler heeds whoever wrote it, then asks the victims to go. Where kube-s
 node on which preemption costs least, these nodes included, and does the rest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -16,20 +16,20 @@ import structlog
 
 from purser.adapters.pods import ref_of_request
 from purser.core.dialects import DialectError
-from purser.core.grant.quota import Room
 from purser.core.model import PodRequest
-from purser.core.placement import PolicySettings, Refusal
+from purser.core.placement import Refusal
 from purser.core.placement.preemption import Occupant, Victims
 from purser.core.recent import Recent
-from purser.kube import Client, Clock, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
+from purser.kube import Client, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
 from purser.kube.clock import timestamp
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
-from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender_api import MetaPod, MetaVictims
-from purser.scheduler.readings import Readings
+from purser.scheduler.feasibility import Feasibility
+from purser.scheduler.leadership_gate import LeadershipGate
 from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.reservations import Reservations
 from purser.scheduler.victims import TOO_FEW, VictimSearch
 from purser.scheduler.waiting import WaitingPods
 
@@ -63,30 +63,19 @@ class Preemptor:
 
     def __init__(
         self,
-        cache: ClusterCache,
         client: Client,
-        policy: PolicySettings,
-        budgets: Budgets,
+        cache: ClusterCache,
+        feasibility: Feasibility,
+        reservations: Reservations,
+        gate: LeadershipGate,
         events: EventRecorder,
-        clock: Clock,
-        readings: Readings,
-        *,
-        room: Callable[[PodRequest], Room],
-        fits: Callable[[PodRequest, list[str]], bool],
-        is_active: Callable[[], bool],
-        is_early: Callable[[str], bool],
     ) -> None:
-        """``room`` is what a pod's quota leaves, ``fits`` whether it has room on one of some nodes by now,
-        ``is_active`` whether this replica may decide, ``is_early`` whether a pod's grant waits for it to be asked
-        about."""
-        self._cache = cache
         self._client = client
-        self._budgets = budgets
+        self._cache = cache
+        self._feasibility = feasibility
+        self._gate = gate
         self._events = events
-        self._clock = clock
-        self._readings = readings
-        self._room, self._fits, self._is_active = room, fits, is_active
-        self._search = VictimSearch(cache, policy, lambda: budgets.rules, is_early)
+        self._search = VictimSearch(cache, feasibility.policy, reservations)
         self._refused: WaitingPods[_Refused] = WaitingPods()
         self._told: Recent[str, str] = Recent(_REMEMBERED)
 
@@ -94,7 +83,7 @@ class Preemptor:
 
     def refused(self, request: PodRequest, refusals: Mapping[str, Refusal]) -> None:
         """The pod fits nowhere; ``refusals`` are the nodes where it was for Purser to say."""
-        self._refused.put(_Refused(request, refusals, self._clock.monotonic()))
+        self._refused.put(_Refused(request, refusals, self._cache.clock.monotonic()))
 
     def forget(self, uid: str) -> None:
         """The pod fits, or is gone."""
@@ -123,7 +112,7 @@ class Preemptor:
         search = await self._search.on_nodes(
             request,
             refused.refusals if refused is not None else {},
-            self._room(request),
+            self._feasibility.quota_left(request),
             {node: frozenset(pod.uid for pod in victims.pods or ()) for node, victims in proposed.items()},
         )
         if search.chosen is None:
@@ -135,10 +124,10 @@ class Preemptor:
 
     async def look(self) -> None:
         """Make room for pods for which kube-scheduler has asked nobody to go, the most important first."""
-        due = self._clock.monotonic() - PREEMPTION_DELAY_S
+        due = self._cache.clock.monotonic() - PREEMPTION_DELAY_S
         waiting = [each for each in self._refused.by_importance() if each.at <= due]
         for refused in waiting[:MAX_SOUGHT]:
-            if self._budgets.are_known and refused in self._refused:
+            if self._cache.budgets.are_known and refused in self._refused:
                 self._refused.pop(refused.request.uid)
                 is_seen_to = True  # what fails once fails at each look: until it is refused again
                 with self._client.failures.guard(PODS, ref_of_request(refused.request)):
@@ -156,29 +145,29 @@ class Preemptor:
         pod, request = waiting
         if pod.spec.preemption_policy == "Never":  # kube-scheduler tells the pod
             return True
-        if self._fits(request, list(refused.refusals)):  # kube-scheduler is woken for it
+        if self._feasibility.has_room(request, list(refused.refusals)):  # kube-scheduler is woken for it
             return True
         if self._is_being_made_room(request):
             node = self._cache.nominations.node_of(request.uid)
             return pod.status.nominated_node_name == node or await self._write_nomination(request, node)
-        search = await self._search.on_nodes(request, refused.refusals, self._room(request))
+        search = await self._search.on_nodes(request, refused.refusals, self._feasibility.quota_left(request))
         if search.chosen is None:
             self._tell_why_not(pod, search.why_not)
             return True
         # While all nodes were looked at, pods came and went, and this one may have been bound.
         waiting = self._waiting(request.uid)
-        if waiting is None or self._fits(request, list(refused.refusals)):
+        if waiting is None or self._feasibility.has_room(request, list(refused.refusals)):
             return True
-        chosen = self._search.on_node(search.chosen.node, request, self._room(request))
+        chosen = self._search.on_node(search.chosen.node, request, self._feasibility.quota_left(request))
         return chosen is not None and await self._preempt(waiting[0], request, chosen)
 
     async def _heard_of(self, request: PodRequest) -> None:
         """kube-scheduler, which waits, may ask about a pod that is gone by now as well."""
-        until = self._clock.monotonic() + WATCH_LAG_TIMEOUT_S
+        until = self._cache.clock.monotonic() + WATCH_LAG_TIMEOUT_S
         if self._cache.pod_by_uid(request.uid) is not None or not await self._is_there(request):
             return
-        while self._cache.pod_by_uid(request.uid) is None and self._clock.monotonic() < until:
-            await self._clock.sleep(_POLL_S)
+        while self._cache.pod_by_uid(request.uid) is None and self._cache.clock.monotonic() < until:
+            await self._cache.clock.sleep(_POLL_S)
 
     async def _is_there(self, request: PodRequest) -> bool:
         try:
@@ -192,20 +181,20 @@ class Preemptor:
     def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:
         """A pod as the API server has it, whatever was asked about it; None where it does not wait for devices, or not
         for this replica to find it some."""
-        pod = self._cache.pod_by_uid(uid) if self._is_active() else None
+        pod = self._cache.pod_by_uid(uid) if self._gate.is_open else None
         if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
             return None
         if self._cache.ledger.grant(uid):  # its Binding is on its way
             return None
         with suppress(DialectError):  # told when it is asked about
-            if request := self._readings.of(pod).request():
+            if request := self._cache.readings.of(pod).request():
                 return pod, request
         return None
 
     def _is_being_made_room(self, request: PodRequest) -> bool:
         """Whether those who were asked to go for this pod are still on their way out: nobody else is asked then."""
         node = self._cache.nominations.node_of(request.uid)
-        return bool(node) and self._search.is_being_emptied(node, request, self._room(request))
+        return bool(node) and self._search.is_being_emptied(node, request, self._feasibility.quota_left(request))
 
     async def _preempt(self, pod: Pod, request: PodRequest, chosen: Victims) -> bool:
         """As kube-scheduler does it (prepareCandidate). False where it has to be seen to again.
@@ -267,7 +256,7 @@ class Preemptor:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": timestamp(self._clock.now()),
+            "lastTransitionTime": timestamp(self._cache.clock.now()),
         }
         patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
         victim_pod = self._cache.pod_by_uid(victim.uid)

@@ -10,7 +10,6 @@ Once for each refusal: what else keeps a pod from its node is kube-scheduler's o
 """
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -19,9 +18,11 @@ from purser.adapters.pods import ref_of_request
 from purser.core.model import PodRequest
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.client import Client
-from purser.kube.clock import Clock, micro_timestamp
+from purser.kube.clock import micro_timestamp
 from purser.kube.errors import KubeError, NotFoundError
 from purser.kube.resources import PODS
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.feasibility import Feasibility
 from purser.scheduler.waiting import WaitingPods
 
 MAX_WOKEN = 8
@@ -39,11 +40,10 @@ class _Waiting(msgspec.Struct, frozen=True):
 class RequeueHints:
     """The pods that fit nowhere when kube-scheduler last asked."""
 
-    def __init__(self, client: Client, fits: Callable[[PodRequest, list[str]], bool], clock: Clock) -> None:
-        """``fits``: whether one of the nodes has room for the pod now."""
+    def __init__(self, client: Client, cache: ClusterCache, feasibility: Feasibility) -> None:
         self._client = client
-        self._fits = fits
-        self._clock = clock
+        self._cache = cache
+        self._feasibility = feasibility
         self._waiting: WaitingPods[_Waiting] = WaitingPods()
 
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
@@ -73,13 +73,15 @@ class RequeueHints:
     def _has_room(self, waiting: _Waiting) -> bool:
         request = waiting.request
         with self._client.failures.guard(PODS, ref_of_request(request)):
-            return self._fits(request, waiting.node_names)
+            return self._feasibility.has_room(request, waiting.node_names)
         self.forget(request.uid)  # until it is refused again: what fails once fails at each look
         return False
 
     async def _wake(self, request: PodRequest) -> None:
         """Through the status: the right to change pods' specifications is not needed."""
-        patch = {"metadata": {"uid": request.uid, "annotations": {ROOM_ANNOTATION: micro_timestamp(self._clock.now())}}}
+        patch = {
+            "metadata": {"uid": request.uid, "annotations": {ROOM_ANNOTATION: micro_timestamp(self._cache.clock.now())}}
+        }
         try:
             await self._client.patch_merge(PODS, request.name, patch, request.namespace, subresource="status")
         except NotFoundError:

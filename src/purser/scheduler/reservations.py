@@ -12,7 +12,6 @@ from purser.core.fleet import NodeState
 from purser.core.ledger import LedgerError
 from purser.core.model import Grant, GrantState, PodRequest
 from purser.core.placement import Evaluator, Refusal, to_grant
-from purser.kube import Clock
 from purser.scheduler.cache import ClusterCache
 
 EARLY_RESERVATION_TTL_S = 30.0
@@ -44,10 +43,9 @@ class _Early:
 class Reservations:
     """Enters grants, and takes back those that came to nothing."""
 
-    def __init__(self, cache: ClusterCache, evaluator: Evaluator, clock: Clock) -> None:
+    def __init__(self, cache: ClusterCache, evaluator: Evaluator) -> None:
         self._cache = cache
         self._evaluator = evaluator
-        self._clock = clock
         self._early: dict[str, _Early] = {}
 
     def reserve(self, node: str, request: PodRequest) -> tuple[Grant, str]:
@@ -71,7 +69,7 @@ class Reservations:
     def reserve_early(self, node: str, request: PodRequest) -> None:
         """For a pod that kube-scheduler has not asked about yet. Raises `ReservationError`."""
         grant, why = self._reserve(node, request)
-        until = self._clock.monotonic() + EARLY_RESERVATION_TTL_S
+        until = self._cache.clock.monotonic() + EARLY_RESERVATION_TTL_S
         self._early[request.uid] = _Early(request, grant, why, self._cache.fleet.node(node), until)
 
     def early_node(self, request: PodRequest) -> str:
@@ -118,7 +116,7 @@ class Reservations:
 
     def withdraw_old(self) -> list[str]:
         """Drop what was reserved early and not used in time; for which pods, by uid."""
-        now = self._clock.monotonic()
+        now = self._cache.clock.monotonic()
         old = [uid for uid, early in self._early.items() if early.until <= now]
         for uid in old:
             self.withdraw(uid)

@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from purser.connections import Limits
-from purser.core.dialects.unserved import unserved_words
 from purser.core.placement.warmup import warm_up
 from purser.kube.client import Client
 from purser.kube.config import ClusterConfig
@@ -26,8 +25,6 @@ from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.kube.retrying import insist
-from purser.scheduler.arrivals import Arrivals
-from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.certificates_keeper import (
     CertificateKeeper,
@@ -97,15 +94,11 @@ class _Parts:
     pods: Informer[Pod]
     nodes: Informer[Node]
     quotas: Informer[ResourceQuota]
-    budgets: Budgets
     extender: KubeExtender
     keys: GrantKeys
     follower: LeaseFollower | None
-
-    @property
-    def may_bind(self) -> bool:
-        """Whether this process places pods, or another replica does."""
-        return self.follower is None or self.follower.is_held_here
+    may_bind: Callable[[], bool]
+    """Whether this process places pods, or another replica does."""
 
 
 async def _serve(
@@ -130,15 +123,13 @@ async def _serve(
             parts = await _make_parts(settings, client, metrics, events, host)
             stack.push_async_callback(parts.extender.drain)
             await _start_parts(parts, client, spawn)
-            spawn(DoubleGrants(client, parts.cache, events, metrics, lambda: parts.may_bind).run())
+            spawn(DoubleGrants(client, parts.cache, events, metrics, parts.may_bind).run())
             parts.extender.refresh()
             keeper = await _start_keeper(settings, client, spawn)
             user = await _scheduler_user(settings.webhook, client)
             await compiled
             webhook_port, extender_port = await _answer(stack, settings, parts, keeper, user, metrics)
-            readiness.started(
-                parts.extender.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"]
-            )
+            readiness.started(parts.cache.not_ready, lambda: [] if keeper.is_valid else ["the certificate has expired"])
             addresses = Addresses(webhook_port, extender_port, metrics_port)
             await on_listening(addresses)
             await _register(settings.webhook, client, keeper, metrics, webhook_port, spawn)
@@ -161,25 +152,11 @@ async def _make_parts(
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
     client.failures.report_to(metrics.registry, events, may_bind)
-    arrivals = Arrivals(settings.scheduler_name)
-    arrivals.attach(pods)
-    budgets = Budgets()
-    extender = KubeExtender(
-        cache,
-        client,
-        keys,
-        arrivals,
-        settings.policy,
-        metrics,
-        events,
-        scheduler_name=settings.scheduler_name,
-        may_bind=may_bind,
-        budgets=budgets,
-    )
+    extender = KubeExtender(cache, client, keys, settings.policy, metrics, events, may_bind)
     extender.attach(pods)
     if follower:
         follower.add_listener(extender.leadership_changed)
-    return _Parts(cache, pods, nodes, quotas, budgets, extender, keys, follower)
+    return _Parts(cache, pods, nodes, quotas, extender, keys, follower, may_bind)
 
 
 async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
@@ -193,7 +170,7 @@ async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
     if parts.follower:
         spawn(parts.follower.run())
         await parts.follower.synced()
-    spawn(keep_going("disruption budgets", lambda: parts.budgets.follow(client)))
+    spawn(keep_going("disruption budgets", lambda: parts.cache.budgets.follow(client)))
     spawn(parts.extender.run())
     spawn(Topologies(client, parts.cache.kubelets).run())
 
@@ -269,16 +246,8 @@ async def _start_strays(
     namespaces = Informer(client, NAMESPACES)
     spawn(namespaces.run())
     await namespaces.synced()
-    strays = Strays(
-        client,
-        parts.pods,
-        namespaces,
-        events,
-        lambda: parts.may_bind,
-        scheduler_name=settings.scheduler_name,
-        adopted=settings.adopted_scheduler_names,
-        hints=lambda pod: unserved_words(pod, parts.cache.offers, parts.cache.has_label),
-    )
+    adopted = settings.adopted_scheduler_names
+    strays = Strays(client, parts.cache, parts.pods, namespaces, events, parts.may_bind, adopted)
     spawn(strays.run())
 
 

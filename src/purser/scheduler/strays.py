@@ -23,10 +23,9 @@ import structlog
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import asks_for_devices
-from purser.core.names import SCHEDULER_NAME, ignoring_label
-from purser.core.pod.manifest import PodManifest
+from purser.core.dialects.unserved import unserved_words
+from purser.core.names import ignoring_label
 from purser.kube.client import Client
-from purser.kube.clock import Clock, SystemClock
 from purser.kube.errors import ConflictError, NotFoundError
 from purser.kube.events import EventRecorder
 from purser.kube.informer import Informer
@@ -34,6 +33,7 @@ from purser.kube.objects import DEFAULT_SCHEDULER, Namespace, OwnerReference, Po
 from purser.kube.pods import controller_of
 from purser.kube.resources import PODS, key_of, ref_of
 from purser.kube.workqueue import WorkQueue, run_workers
+from purser.scheduler.cache import ClusterCache
 from purser.scheduler.reasons import SchedulerReason
 
 log = structlog.get_logger("purser.scheduler")
@@ -72,29 +72,22 @@ class Strays:
     def __init__(
         self,
         client: Client,
+        cache: ClusterCache,
         pods: Informer[Pod],
         namespaces: Informer[Namespace],
         events: EventRecorder,
         is_active: Callable[[], bool],
-        clock: Clock | None = None,
-        patience_s: float = CONTROLLER_NOTICE_TIMEOUT_S,
-        scheduler_name: str = SCHEDULER_NAME,
         adopted: Collection[str] = (),
-        hints: Callable[[PodManifest], tuple[str, ...]] = lambda pod: (),
     ) -> None:
-        """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's.
-        ``hints``: what is said now of words that nobody serves."""
-        self._hints = hints
-        self._own_name = scheduler_name
-        self._changed_names = (DEFAULT_SCHEDULER, *adopted)
+        """``is_active``: whether this replica is the one that acts. ``adopted``: schedulers whose pods are Purser's."""
         self._client = client
+        self._cache = cache
         self._pods = pods
         self._namespaces = namespaces
         self._events = events
         self._is_active = is_active
-        self._clock = clock or SystemClock()
-        self._patience_s = patience_s
-        self._queue: WorkQueue[str] = WorkQueue(clock=self._clock)
+        self._changed_names = (DEFAULT_SCHEDULER, *adopted)
+        self._queue: WorkQueue[str] = WorkQueue(clock=cache.clock)
         self._seen_at: dict[str, float] = {}
         self._told: set[str] = set()
         self._waves: dict[str, Waves] = {}
@@ -111,7 +104,7 @@ class Strays:
 
     def _put(self, pod: Pod) -> None:
         if self._is_stray(pod) or self._message(pod):
-            self._seen_at.setdefault(pod.metadata.uid, self._clock.monotonic())
+            self._seen_at.setdefault(pod.metadata.uid, self._cache.clock.monotonic())
             self._queue.add(key_of(pod))
 
     def _forget(self, pod: Pod) -> None:
@@ -126,8 +119,8 @@ class Strays:
         """Reason and message of an event that a pod should have, and has not had."""
         if pod.metadata.uid in self._told:
             return None
-        if pod.spec.scheduler_name in (self._own_name, *self._changed_names):
-            hints = self._hints(pod_spec(pod)) if self._waits(pod) else ()
+        if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._changed_names):
+            hints = unserved_words(pod_spec(pod), self._cache.offers, self._cache.has_label) if self._waits(pod) else ()
             return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
         if not self._waits_for_devices(pod):
             return None
@@ -166,15 +159,15 @@ class Strays:
             await self._delete(pod, owner)
 
     def _wait_s(self, pod: Pod, owner: OwnerReference) -> float:
-        now = self._clock.monotonic()
+        now = self._cache.clock.monotonic()
         if left_s := self._patience_left(pod):
             return left_s
         self._waves = {uid: waves for uid, waves in self._waves.items() if not waves.is_over(now)}
         return self._waves.setdefault(owner.uid, Waves(now)).wait_s(self._seen_at.get(pod.metadata.uid, now), now)
 
     def _patience_left(self, pod: Pod) -> float:
-        now = self._clock.monotonic()
-        return max(self._seen_at.get(pod.metadata.uid, now) + self._patience_s - now, 0.0)
+        now = self._cache.clock.monotonic()
+        return max(self._seen_at.get(pod.metadata.uid, now) + CONTROLLER_NOTICE_TIMEOUT_S - now, 0.0)
 
     async def _delete(self, pod: Pod, owner: OwnerReference) -> None:
         self._events.event(

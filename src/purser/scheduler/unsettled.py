@@ -10,7 +10,7 @@ import structlog
 
 from purser.core.grant.signing import GrantError
 from purser.core.model import Grant, GrantState
-from purser.kube import Client, Clock, KubeError, NotFoundError
+from purser.kube import Client, KubeError, NotFoundError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
 from purser.kube.resources import PODS
@@ -44,11 +44,10 @@ class _Unsettled:
 class UnsettledBindings:
     """Takes grants forward, or off the book, by what is really there."""
 
-    def __init__(self, client: Client, cache: ClusterCache, reservations: Reservations, clock: Clock) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, reservations: Reservations) -> None:
         self._client = client
         self._cache = cache
         self._reservations = reservations
-        self._clock = clock
         self._by_uid: dict[str, _Unsettled] = {}
 
     def __contains__(self, pod_uid: str) -> bool:
@@ -83,7 +82,7 @@ class UnsettledBindings:
         if truth is BindOutcome.BOUND_BY_US:
             self.confirm(doubt.grant)
         elif truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER) or (
-            truth is BindOutcome.UNBOUND and self._clock.monotonic() >= doubt.until
+            truth is BindOutcome.UNBOUND and self._cache.clock.monotonic() >= doubt.until
         ):
             log.info("A Binding came to nothing", pod=doubt.grant.key, found=truth.value)
             self._drop(doubt.grant)
@@ -91,7 +90,7 @@ class UnsettledBindings:
     def mark_unsettled(self, grant: Grant) -> None:
         """The grant's Binding may or may not be carried out."""
         if self._cache.ledger.grant(grant.pod_uid) == grant:
-            self._by_uid[grant.pod_uid] = _Unsettled(grant, self._clock.monotonic() + LOST_BINDING_TIMEOUT_S)
+            self._by_uid[grant.pod_uid] = _Unsettled(grant, self._cache.clock.monotonic() + LOST_BINDING_TIMEOUT_S)
 
     def confirm(self, grant: Grant) -> None:
         """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more.

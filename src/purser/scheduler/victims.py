@@ -1,7 +1,7 @@
 """Which pods would have to go from which node for a pod, by the book as it is now."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -9,9 +9,10 @@ from purser.core.grant.quota import UNLIMITED, Room
 from purser.core.kubernetes.times import parsed
 from purser.core.model import PodRequest
 from purser.core.placement import Placement, PolicySettings, Refusal, place
-from purser.core.placement.preemption import DisruptionRule, Occupant, Victims, cheapest, least
+from purser.core.placement.preemption import Occupant, Victims, cheapest, least
 from purser.kube.objects import Pod
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.reservations import Reservations
 
 MIN_CANDIDATES = 100
 MIN_CANDIDATES_PERCENT = 10
@@ -35,18 +36,10 @@ class Search(msgspec.Struct, frozen=True):
 class VictimSearch:
     """Looks for victims; changes nothing."""
 
-    def __init__(
-        self,
-        cache: ClusterCache,
-        policy: PolicySettings,
-        rules: Callable[[], Sequence[DisruptionRule]],
-        is_early: Callable[[str], bool],
-    ) -> None:
-        """``is_early``: whether what a pod, by uid, has on the book goes without the pod (`reservations`)."""
+    def __init__(self, cache: ClusterCache, policy: PolicySettings, reservations: Reservations) -> None:
         self._cache = cache
         self._policy = policy
-        self._rules = rules
-        self._is_early = is_early
+        self._reservations = reservations
 
     async def on_nodes(
         self,
@@ -88,7 +81,7 @@ class VictimSearch:
         if not lower or any(occupant.priority >= request.priority for occupant in lower.values()):
             return None
         fits = self._fits(node, request, left)
-        return least(node, lower.values(), fits, self._rules(), frozenset(proposed))
+        return least(node, lower.values(), fits, self._cache.budgets.rules, frozenset(proposed))
 
     def is_being_emptied(self, node: str, request: PodRequest, left: Room = UNLIMITED) -> bool:
         """Whether the pods that are leaving a node anyway make room enough: nobody else has to go.
@@ -106,7 +99,9 @@ class VictimSearch:
     ) -> Callable[[frozenset[str]], bool]:
         fleet, nominations = self._cache.fleet, self._cache.nominations
         held = nominations.held(node, request, self._policy)
-        early = {occupant.uid for occupant in self._outranked(node, request) if self._is_early(occupant.uid)}
+        early = {
+            occupant.uid for occupant in self._outranked(node, request) if self._reservations.is_early(occupant.uid)
+        }
         going = nominations.leaving(node) | {request.uid} | early
 
         def fits(gone: frozenset[str]) -> bool:
@@ -121,7 +116,9 @@ class VictimSearch:
 
     def _lower(self, node: str, request: PodRequest) -> Iterable[Occupant]:
         """Pods with grants on a node that the request outranks, that hold them and are not leaving it anyway."""
-        return (occupant for occupant in self._outranked(node, request) if not self._is_early(occupant.uid))
+        return (
+            occupant for occupant in self._outranked(node, request) if not self._reservations.is_early(occupant.uid)
+        )
 
     def _outranked(self, node: str, request: PodRequest) -> Iterable[Occupant]:
         leaving = self._cache.nominations.leaving(node)
@@ -129,6 +126,10 @@ class VictimSearch:
             pod = None if uid in leaving else self._cache.pod_by_uid(uid)
             if pod is not None and pod.spec.priority < request.priority and not pod.metadata.deletion_timestamp:
                 yield _occupant(pod)
+
+    def _is_early(self, occupant: Occupant) -> bool:
+        """Whether what a pod has on the book goes without the pod."""
+        return self._reservations.is_early(occupant.uid)
 
     def _occupant(self, uid: str) -> Occupant:
         pod = self._cache.pod_by_uid(uid)

@@ -21,14 +21,12 @@ from purser.core.model import (
     NodeInventory,
     NodePolicy,
 )
-from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
 from purser.core.placement import PolicySettings
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler.arrivals import Arrivals
-from purser.scheduler.budgets import Budgets
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
@@ -66,23 +64,10 @@ class World:
         self.metrics, self.clock = SchedulerMetrics(), Clock()
         self.events = EventRecorder(client, "purser-scheduler", "here")
         self.cache = ClusterCache(keys, self.metrics, self.clock)
-        self.budgets = Budgets()
         self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
         self.quotas = Informer(client, RESOURCE_QUOTAS)
         self.cache.attach(self.pods, self.nodes, self.quotas)
-        self.arrivals = Arrivals(SCHEDULER_NAME)
-        self.extender = KubeExtender(
-            self.cache,
-            client,
-            keys,
-            self.arrivals,
-            policy,
-            self.metrics,
-            self.events,
-            may_bind=may_bind,
-            budgets=self.budgets,
-            clock=self.clock,
-        )
+        self.extender = KubeExtender(self.cache, client, keys, policy, self.metrics, self.events, may_bind)
 
     @property
     def ledger(self):  # type: ignore[no-untyped-def]
@@ -180,7 +165,7 @@ async def replica(
         world = World(api, client, await load_or_create_keys(client, DEFAULT_NAMESPACE), may_bind, policy)
         running = [world.pods, world.nodes, world.quotas, world.events]
         tasks = [asyncio.create_task(part.run()) for part in running]
-        tasks.append(asyncio.create_task(world.budgets.follow(client)))
+        tasks.append(asyncio.create_task(world.cache.budgets.follow(client)))
         await asyncio.gather(world.pods.synced(), world.nodes.synced(), world.quotas.synced())
         try:
             yield world

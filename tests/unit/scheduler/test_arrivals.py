@@ -9,6 +9,7 @@ from purser.kube.codec import codec_of
 from purser.kube.objects import Pod
 from purser.kube.resources import PODS
 from purser.scheduler.arrivals import Arrivals
+from purser.scheduler.readings import Readings
 
 
 class Heard(LearnedMix):
@@ -20,8 +21,8 @@ class Heard(LearnedMix):
         self.shapes.append(shape)
 
 
-def arrivals() -> tuple[Arrivals, list[PodShape]]:
-    found, heard = Arrivals(SCHEDULER_NAME), Heard()
+def arrivals(readings: Readings | None = None) -> tuple[Arrivals, list[PodShape]]:
+    found, heard = Arrivals(readings or Readings(), SCHEDULER_NAME), Heard()
     found.mix = heard
     return found, heard.shapes
 
@@ -74,14 +75,15 @@ def test_of_several_containers_the_one_that_asks_for_the_most_counts() -> None:
 
 
 def test_what_a_pod_asks_for_is_remembered_until_it_is_bound_or_gone() -> None:
-    found, _ = arrivals()
+    readings = Readings()
+    found, _ = arrivals(readings)
     waiting = pod("waits", scheduler=SCHEDULER_NAME, **SHARE)
     found.put_pod(waiting)
     found.put_pod(pod("of-others", **SHARE))
-    assert "waits" in found.readings and "of-others" not in found.readings
+    assert "waits" in readings and "of-others" not in readings
     bound = msgspec.structs.replace(waiting, spec=msgspec.structs.replace(waiting.spec, node_name="n"))
     found.put_pod(bound)
-    assert "waits" not in found.readings
+    assert "waits" not in readings
     found.put_pod(pod("goes", scheduler=SCHEDULER_NAME, **SHARE))
     found.remove_pod(pod("goes", scheduler=SCHEDULER_NAME, **SHARE))
-    assert "goes" not in found.readings
+    assert "goes" not in readings

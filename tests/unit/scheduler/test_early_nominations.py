@@ -17,9 +17,9 @@ from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceReq
 from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler import early_nominations
+from purser.scheduler.cache import ClusterCache
 from purser.scheduler.early_nominations import EarlyNominations
 from purser.scheduler.extender_api import ExtenderPreemptionArgs, MetaPod, MetaVictims
-from purser.scheduler.readings import Readings
 from purser.scheduler.reservations import EARLY_RESERVATION_TTL_S
 
 HALF = 4000
@@ -349,9 +349,7 @@ async def test_a_pod_that_was_asked_to_go_leaves_its_reservation(world: World) -
 def test_nothing_is_kept_of_pods_that_are_gone_though_nobody_is_nominated() -> None:
     container = Container("c", ResourceRequirements({"nvidia.com/gpu": "1"}))
     spec = PodSpec(scheduler_name=SCHEDULER_NAME, containers=(container,))
-    idle = EarlyNominations(
-        *[MagicMock()] * 2, Readings(), *[MagicMock()] * 2, evaluate=MagicMock(), is_active=lambda: False
-    )
+    idle = EarlyNominations(MagicMock(), ClusterCache(MagicMock()), *[MagicMock()] * 4)
     for number in range(1000):
         pod = Pod(ObjectMeta(f"p{number}", "default", str(number)), spec)
         idle.put_pod(pod)

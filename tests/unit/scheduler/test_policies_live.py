@@ -8,8 +8,6 @@ from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.placement import Authority, PolicySettings
 from purser.kube.resources import NODES
 from purser.scheduler import eligibility, metrics, readings
-from purser.scheduler.arrivals import Arrivals
-from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs
 
 from .extender_world import World, eventually, replica, server
@@ -19,12 +17,7 @@ NODE, GPU = "purser.dev/node-policy", "purser.dev/gpu-policy"
 
 @contextlib.asynccontextmanager
 async def world_under(policy: PolicySettings):
-    async with server() as api, replica(api) as world:
-        arrivals = Arrivals("purser-scheduler")
-        arrivals.attach(world.pods)
-        world.extender = KubeExtender(
-            world.cache, world.client, world.keys, arrivals, policy, world.metrics, world.events
-        )
+    async with server() as api, replica(api, policy=policy) as world:
         yield world
 
 
@@ -122,7 +115,7 @@ async def test_a_pod_is_parsed_and_judged_within_the_stage_that_tells_of_it(monk
     async with server() as api, replica(api) as world:
         await world.add_node("n")
         pod = await world.add_pod("p")
-        world.arrivals.readings.forget(pod.metadata.uid)
+        world.cache.readings.forget(pod.metadata.uid)
         monkeypatch.setattr(readings, "objection", judged)
         await world.filter(pod, "n")
         line = 'purser_scheduler_stage_seconds_sum{stage="parse",verb="filter"} 1.0'

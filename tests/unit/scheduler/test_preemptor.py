@@ -23,7 +23,7 @@ async def full_node(world, name="n", *pods, memory=3000):
     for pod in pods:
         assert await world.bind(pod, name) == ""
     await eventually(lambda: all(world.cache.pod_by_uid(pod.metadata.uid).spec.node_name for pod in pods))
-    await eventually(lambda: world.budgets.are_known)
+    await eventually(lambda: world.cache.budgets.are_known)
 
 
 async def refuse(world, pod, *nodes):
@@ -143,7 +143,7 @@ async def test_whom_a_budget_protects_is_asked_only_where_nothing_else_helps():
         await full_node(world, "n", guarded, free, memory=2000)
         body = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}}
         await world.client.create(budgets_resource("v1").raw(), body, "default")
-        await eventually(lambda: bool(world.budgets.rules))
+        await eventually(lambda: bool(world.cache.budgets.rules))
         await refuse(world, one := await world.add_pod("one", priority=10), "n")
         await look(world)
         assert await going(world, guarded, free) == {"free"}

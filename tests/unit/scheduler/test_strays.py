@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import MagicMock, patch
 
 import pytest
 
-from purser.core.dialects.unserved import unserved_words
 from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFoundError, untyped
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
+from purser.scheduler import strays as strays_module
+from purser.scheduler.cache import ClusterCache
 from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.strays import Strays, Waves
 
@@ -92,18 +94,14 @@ async def looking(world: World, patience_s: float, adopted: tuple[str, ...] = ()
         tasks = [asyncio.create_task(each.run()) for each in (pods, namespaces)]
         await pods.synced()
         await namespaces.synced()
-        found = Strays(
-            world.client,
-            pods,
-            namespaces,
-            events,
-            lambda: world.active,
-            patience_s=patience_s,
-            adopted=adopted,
-            hints=lambda pod: unserved_words(pod, lambda word: word == "nvidia.com/mig-1g.5gb", lambda *_: False),
-        )
-        tasks.append(asyncio.create_task(found.run()))
-        yield
+        cache = ClusterCache(MagicMock())
+        with (
+            patch.object(strays_module, "CONTROLLER_NOTICE_TIMEOUT_S", patience_s),
+            patch.object(cache, "offers", lambda resource: resource == "nvidia.com/mig-1g.5gb"),
+        ):
+            found = Strays(world.client, cache, pods, namespaces, events, lambda: world.active, adopted)
+            tasks.append(asyncio.create_task(found.run()))
+            yield
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

@@ -54,7 +54,6 @@ class Way:
 async def test_a_filter_comes_past_few_files_and_all_of_them_are_listed_in_its_order() -> None:
     with patch.object(kernels, "used", plain):
         async with server() as api, replica(api, policy=PolicySettings()) as world:
-            world.arrivals.attach(world.pods)
             way = Way(world)
             for name in "abc":
                 await world.add_node(name, cards=8)
