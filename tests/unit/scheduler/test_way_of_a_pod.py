@@ -19,7 +19,7 @@ LISTED = Path(__file__).parents[3] / "docs" / "architecture.md"
 MOST_CORE = 15
 """Modules of core between a filter request and its answer."""
 
-MOST_CORE_REFUSED = 17
+MOST_CORE_REFUSED = 18
 """The same where no node fits: the sentence that says why takes some more."""
 
 
