@@ -7,7 +7,7 @@ from typing import Literal
 from purser.core.kubernetes.times import spelled
 from purser.kube.reasons import FailureReason
 from purser.operator.deciding.failing import LAYOUT_REASONS, failing_isolated, failing_nodes, sentence
-from purser.operator.gates import REASONS, has_nfd, is_unseen, removal_blocker
+from purser.operator.gates import REASONS_WITHOUT_POD, has_nfd, is_unseen, removal_blocker
 from purser.operator.model import EmitEvent, Gauge, NodeProgress, OperandOnNode, Pool, Reconciliation, Snapshot
 from purser.operator.names import DEPLOY, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
@@ -257,7 +257,7 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
     updated = sum(
-        not on_node.outdated and on_node.reason not in (*REASONS, OperatorReason.NO_DRIVER) for on_node in there
+        not on_node.outdated and on_node.reason not in (*REASONS_WITHOUT_POD, OperatorReason.NO_DRIVER) for on_node in there
     )
     state: Literal["waiting", "progressing", "ready", "failing"] = "progressing"
     if states["failing"]:

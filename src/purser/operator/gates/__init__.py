@@ -36,7 +36,7 @@ from purser.operator.gates.labels import (
     stale_validations,
 )
 from purser.operator.gates.progress import (
-    REASONS,
+    REASONS_WITHOUT_POD,
     fails_at,
     is_unseen,
     missing_pod_fails_at,
@@ -46,7 +46,7 @@ from purser.operator.gates.progress import (
 
 __all__ = [
     "NO_POLICY",
-    "REASONS",
+    "REASONS_WITHOUT_POD",
     "blocked_removals",
     "can_gpus_mig",
     "changes_pool",

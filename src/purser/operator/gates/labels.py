@@ -11,7 +11,7 @@ from purser.core.kubernetes.times import parsed, spelled
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.operator.gates.entry import gate_of, is_rebooted, opened_boot
 from purser.operator.gates.facts import contradicts_nfd, user_override
-from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS
+from purser.operator.gates.progress import PROGRESS_DEADLINE_S, REASONS_WITHOUT_POD
 from purser.operator.maintenance import is_cordoned_by_purser, is_to_come
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.model import (
@@ -164,7 +164,7 @@ def _any_is_new(node: NodeView, let_in: Iterable[Operand]) -> bool:
 
 
 def _any_lacks_its_pod(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:
-    return any(each in progress.operands and progress.operands[each].reason in REASONS for each in let_in)
+    return any(each in progress.operands and progress.operands[each].reason in REASONS_WITHOUT_POD for each in let_in)
 
 
 def _all_are_ready(progress: NodeProgress, let_in: Iterable[Operand]) -> bool:

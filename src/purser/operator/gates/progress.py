@@ -45,7 +45,8 @@ NO_CONFIG = (
     " certConfig names"
 )
 STILL_GOING = "its old pod is still terminating"
-REASONS = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)
+REASONS_WITHOUT_POD = (OperatorReason.NO_POD, OperatorReason.UNTOLERATED)
+"""Of operands that were let in and have no pod."""
 
 _PASSING = "node.kubernetes.io/"
 """Taints that say how a node is: they pass, DaemonSets tolerate most, and the node's Ready condition tells the rest."""
