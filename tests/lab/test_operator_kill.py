@@ -23,7 +23,7 @@ from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
 from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, eventually, is_counted, node, pod
-from tests.unit.operator.stack import Stack, stack
+from tests.unit.operator.embedded_cluster import Stack, stack
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 

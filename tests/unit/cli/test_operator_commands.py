@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.unit.operator.embedded import eventually
-from tests.unit.operator.stack import POLICY, stack
+from tests.unit.operator.embedded_cluster import POLICY, stack
 from typer.testing import CliRunner
 
 from purser.cli import app

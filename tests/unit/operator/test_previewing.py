@@ -8,7 +8,7 @@ import pytest
 import structlog
 from tests.unit.kube.servers import port_of_nobody
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_pod, eventually, pod
-from tests.unit.operator.stack import POLICY, stack
+from tests.unit.operator.embedded_cluster import POLICY, stack
 
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.kube import Client, ClusterConfig, KubeError

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.unit.operator.embedded import DEFINITION, NAMESPACE, create_node, definition, eventually, node
-from tests.unit.operator.stack import POLICY, stack
+from tests.unit.operator.embedded_cluster import POLICY, stack
 
 from purser.kube import InvalidError, NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS

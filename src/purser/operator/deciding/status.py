@@ -257,7 +257,8 @@ def _operand(operand: Operand, enabled: Sequence[Operand], node_progress: Sequen
     there = [on_node for _, on_node in found if on_node.state in ("ready", "progressing", "failing")]
     desired = len(found) - states["waiting"] - states["excluded"]
     updated = sum(
-        not on_node.outdated and on_node.reason not in (*REASONS_WITHOUT_POD, OperatorReason.NO_DRIVER) for on_node in there
+        not on_node.outdated and on_node.reason not in (*REASONS_WITHOUT_POD, OperatorReason.NO_DRIVER)
+        for on_node in there
     )
     state: Literal["waiting", "progressing", "ready", "failing"] = "progressing"
     if states["failing"]:

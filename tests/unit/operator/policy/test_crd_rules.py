@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.operator.judge import RULES, matches, program, raw, refusals, rules
+from tests.unit.operator.crd_judge import RULES, matches, program, raw, refusals, rules
 
 from purser.core.kubernetes.selectors import PATTERN, SelectorError, parse
 from purser.operator.policy import PolicyError, decode

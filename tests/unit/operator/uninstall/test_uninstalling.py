@@ -8,7 +8,7 @@ import pytest
 import structlog
 from aiohttp import web
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_pod, eventually, node, pod, running
-from tests.unit.operator.stack import POLICY, stack
+from tests.unit.operator.embedded_cluster import POLICY, stack
 
 from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.operator.judge import refusals
+from tests.unit.operator.crd_judge import refusals
 from tests.unit.operator.policy.importing.told import node_assignments, speaks_of
 
 from purser.operator.order import Operand
