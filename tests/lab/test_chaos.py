@@ -28,6 +28,7 @@ from tests.scenarios.pods import GPU, container, half, pod, share, whole
 from tests.tiers import IS_LONG
 
 CHAOS_S = 30.0 if IS_LONG else 3.0
+KUBELETS = ["v1.36.2", "v1.20.2"] if IS_LONG else ["v1.36.2"]
 MAX_PODS = 30
 ANYWHERE = {"nodeSelector": {}, "schedulerName": "purser-scheduler"}
 REQUESTS = (share(4000, 10), share(9000, 30), share(2000, 0), share(3000, 20, 2), half(), whole(), whole(2))
@@ -42,7 +43,7 @@ async def chaos_lab(kubelet_version, quiet_logs):
         yield lab
 
 
-@pytest.mark.parametrize("kubelet_version", ["v1.36.2", "v1.20.2"])
+@pytest.mark.parametrize("kubelet_version", KUBELETS)
 async def test_no_share_is_lost_or_given_twice_whatever_breaks(chaos_lab, kubelet_version):
     cluster = LabCluster(chaos_lab, "chaos")
     await cluster.set_up()

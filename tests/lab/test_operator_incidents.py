@@ -1,7 +1,4 @@
-"""What users of other operators suffered from, replayed in the lab: each incident ends in a verdict per step.
-
-Every third in the fast tier, all of them in the gate.
-"""
+"""What users of other operators suffered from, replayed in the lab: each incident ends in a verdict per step."""
 
 import asyncio
 import logging
@@ -12,14 +9,11 @@ import structlog
 
 from purser.lab.cluster import Lab
 from purser.lab.scenario import load, run_scenario
-from tests.tiers import IS_LONG
 
-INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))[
-    :: 1 if IS_LONG else 3
-]
+INCIDENTS = sorted((Path(__file__).parents[2] / "examples" / "scenarios" / "operator").glob("*.yaml"))
 AT_ONCE = 4
 """Incidents wait more than they work: several labs at once take no longer than the longest."""
-pytestmark = pytest.mark.xdist_group("incidents")  # whichever process runs one has run them all
+pytestmark = [pytest.mark.gate, pytest.mark.xdist_group("incidents")]  # whichever process runs one has run them all
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,7 @@ async def test_the_policy_of_the_operators_page_becomes_ready(lab):
     assert node.metadata.labels["nvidia.com/mig.config.state"] == "failed"
 
 
+@pytest.mark.gate
 async def test_nothing_that_agents_wrote_is_left_after_uninstalling(lab):
     await lab.client.create(POLICIES, {"metadata": {"name": "gpus"}})
     await eventually(lambda: state(lab), "ready")

@@ -19,12 +19,11 @@ from purser.lab.hollow import HollowFleet, HollowNodes, manifests
 from purser.lab.operatorpart import run_operator
 from purser.operator.defining import define
 from purser.operator.policy import CLUSTER_POLICIES
-from tests.tiers import IS_LONG
 
 POLICIES = CLUSTER_POLICIES.raw()
-COUNT = 1000 if IS_LONG else 30
-DEADLINE_S = 600 if COUNT > 100 else 90
-pytestmark = pytest.mark.timeout(DEADLINE_S + 120)
+COUNT = 1000
+DEADLINE_S = 600
+pytestmark = [pytest.mark.gate, pytest.mark.timeout(DEADLINE_S + 120)]
 WRITES_PER_NODE = 8
 """One as it is found, and one for each operand that becomes ready; the rest is room for what comes between."""
 POLICY = {

@@ -6,6 +6,8 @@ Twelve nodes in the fast tier, fifty in the gate.
 import asyncio
 import time
 
+import pytest
+
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.controllers.disruption import BUDGETS
@@ -15,10 +17,9 @@ from purser.lab.hollow.node import FAILING_PODS_ANNOTATION, NOT_READY_ANNOTATION
 from purser.lab.settings import LabSettings
 from purser.operator.policy import CLUSTER_POLICIES
 from tests.lab.upgrade_invariants import UpgradeInvariants
-from tests.tiers import IS_LONG
 
 POLICIES = CLUSTER_POLICIES.raw()
-PLAIN, ADMINS, PARALLEL, UNAVAILABLE = (41, 4, 8, 16) if IS_LONG else (5, 2, 4, 8)
+PLAIN, ADMINS, PARALLEL, UNAVAILABLE = 41, 4, 8, 16
 AWAY, BAD, CANARIES, REPLICAS = 1, 2, 2, 4
 TOTAL = PLAIN + ADMINS + AWAY + BAD + CANARIES
 NODES_OF_THE_LAB = (
@@ -47,6 +48,7 @@ POLICY = {
 }
 
 
+@pytest.mark.gate
 async def test_an_upgrade_keeps_its_bounds_halts_goes_on_and_ends(quiet_logs):
     async with Lab(LabSettings((), hollow=NODES_OF_THE_LAB, operator=True)) as lab:
         async with asyncio.timeout(60):
@@ -161,7 +163,7 @@ async def status(lab, is_so):
 
 
 async def until(is_so, what):
-    deadline = time.monotonic() + (240 if IS_LONG else 90)
+    deadline = time.monotonic() + 240
     while True:
         found = is_so()
         if await found if asyncio.iscoroutine(found) else found:

@@ -11,9 +11,16 @@ from tests.scenarios.pods import share, whole
 from tests.scenarios.preemption import preempt_one
 
 
-@pytest.mark.parametrize("slots", [10, 1])
-@pytest.mark.parametrize("limits", [share(9000, 0), whole()], ids=["by memory", "whole cards"])
-async def test_exactly_who_has_to_go_goes_once_though_the_replica_comes_back(quiet_logs, slots, limits):
+@pytest.mark.parametrize(
+    ("limits", "slots"),
+    [
+        pytest.param(share(9000, 0), 10, id="by memory, 10 slots"),
+        pytest.param(whole(), 1, id="whole cards, 1 slot"),
+        pytest.param(share(9000, 0), 1, id="by memory, 1 slot", marks=pytest.mark.gate),
+        pytest.param(whole(), 10, id="whole cards, 10 slots", marks=pytest.mark.gate),
+    ],
+)
+async def test_exactly_who_has_to_go_goes_once_though_the_replica_comes_back(quiet_logs, limits, slots):
     async with Lab(LabSettings(node_choices(["t4-4"]), slots=slots, probe_interval_s=0.1)) as lab:
         async with asyncio.timeout(60):
             await lab.ready()

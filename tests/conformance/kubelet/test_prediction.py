@@ -12,10 +12,11 @@ from itertools import count
 import pytest
 from tests.conformance.kubelet.prediction.matrix import Enforced, Predicted, collected, properties, table
 from tests.conformance.kubelet.prediction.trial import PODS, Trial
+from tests.tiers import IS_LONG
 
 ENVIRONMENT = "PURSER_PREDICTIONS"
-PREDICTIONS = int(os.environ.get(ENVIRONMENT, "1500"))
-SHARDS = 4
+PREDICTIONS = int(os.environ.get(ENVIRONMENT, "1500" if IS_LONG else "300"))
+SHARDS = 4 if IS_LONG else 1
 """Tests among which the predictions are divided, so that workers can share them."""
 SHOWN = 5
 """Mistakes of each kind that are shown."""
@@ -54,7 +55,7 @@ def _shown(mistakes):
 def test_the_nodes_are_no_easy_ones():
     """Every cell that can be right is filled, and by pods that found others on the way."""
     cells, together = Counter(), 0
-    for number in range(60):
+    for number in range(60 if IS_LONG else 24):
         trial = Trial(f"variety-{number}")
         for _ in range(PODS):
             trial.live.pass_time()
@@ -62,20 +63,20 @@ def test_the_nodes_are_no_easy_ones():
             trial.predict(trial.next_request())
         cells += trial.cells
     assert {predicted for predicted, _ in cells} == set(Predicted)
-    assert cells[Predicted.FITS, Enforced.ADMITTED] > 100
-    assert cells[Predicted.REFUSED, Enforced.REFUSED] > 50
-    assert together > 5
+    assert cells[Predicted.FITS, Enforced.ADMITTED] > 40
+    assert cells[Predicted.REFUSED, Enforced.REFUSED] > 20
+    assert together > 2
 
 
 def test_a_grant_on_other_cards_would_be_noticed():
     """The enforcing side does not merely repeat what was predicted: it refuses what was not."""
     refused = 0
-    for number in range(40):
+    for number in range(20):
         trial = Trial(f"sabotage-{number}")
         trial.wrong_cards = True
         trial.run()
         refused += trial.cells[FALSE_ACCEPT]
-    assert refused > 20
+    assert refused > 10
 
 
 def test_the_matrix_is_printed_with_its_rates():
