@@ -1,10 +1,6 @@
 """The operands, and which of them needs which to be ready on the same node.
 
-What a new operand takes: here its member and its line of `NEEDS`; a section of the member's name in ``policy.spec``,
-of a type in ``policy.sections``; its image in ``policy.fields.DEFAULTS``; a module of ``manifests`` for its DaemonSet,
-entered in ``manifests._RENDER``, with an account in ``manifests.rbac`` if it asks the API server. While a MIG layout is
-applied it is paused, unless it is excepted from ``mig.states.GPU_CLIENTS``. Then ``scripts/generate_chart.py``, and
-docs/operator.md's table of the order. Tests name what was forgotten.
+CONTRIBUTING.md says what a new one takes.
 """
 
 from enum import StrEnum
