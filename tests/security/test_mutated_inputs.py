@@ -191,10 +191,6 @@ def disputes(data: bytes) -> None:
     fleet.ledger.violations()
 
 
-def register(data: bytes) -> None:
-    hami_codec.encode_node_register(hami_codec.decode_node_register(text_of(data)))
-
-
 def report(data: bytes) -> None:
     found = decode(text_of(data))
     node, state = node_of(found), state_of(found)
@@ -297,14 +293,6 @@ def entries(folder: Path) -> dict[str, Entry]:
         "HAMi's devices": (
             lambda data: hami_codec.decode_pod_devices(text_of(data)),
             ["GPU-1,NVIDIA,1000,30:;;"],
-            (hami_codec.CodecError,),
-        ),
-        "HAMi's nodes": (
-            register,
-            [
-                '[{"id":"GPU-1","count":10,"devmem":8000,"devcore":100,"type":"A100","health":true}]',
-                "GPU-1,10,8000,100,A100,0,true,0,hami-core:",
-            ],
             (hami_codec.CodecError,),
         ),
         "init resources": (moved, ['{"init":{"nvidia.com/gpucores":"30"}}'], (DialectError,)),

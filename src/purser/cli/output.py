@@ -17,13 +17,6 @@ MISUSED = 2
 """Exit code: the command line or a file on it is wrong."""
 
 
-def one_of(option: str, word: str, words: Sequence[str]) -> str:
-    """The word that an option was given. Ends the command where it is none of these."""
-    if word not in words:
-        fail(f"{option} is {word}: give {' or '.join(words)}", MISUSED)
-    return word
-
-
 class Output(StrEnum):
     """Value of ``-o`` for commands that print a table."""
 

@@ -8,7 +8,7 @@ Not here: whether a device suits a request, which device is preferred for its lo
 enforces it (kubelet), and how links are found out (the agent's NVML).
 """
 
-from purser.core.interconnect.ask import NO_SET, Ask, GpuSet, Policy, ask_by_uuid, uuids_of
+from purser.core.interconnect.ask import NO_SET, Ask, GpuSet, Policy
 from purser.core.interconnect.policies.aligned import aligned
 from purser.core.interconnect.policies.best_effort import best_effort
 from purser.core.interconnect.policies.dgx1_pascal import dgx1_pascal
@@ -36,7 +36,6 @@ __all__ = [
     "Scores",
     "Topology",
     "aligned",
-    "ask_by_uuid",
     "best_effort",
     "dgx1_pascal",
     "dgx1_volta",
@@ -45,5 +44,4 @@ __all__ = [
     "pair_score",
     "simple",
     "topology",
-    "uuids_of",
 ]

@@ -35,8 +35,6 @@ class Topology(msgspec.Struct, frozen=True):
     indexes: tuple[int, ...]
     """NVML's indexes: only the static policies, which know machines by them, and `simple` look at these."""
     scores: Scores
-    lost: frozenset[int] = frozenset()
-    """Positions of GPUs that are unhealthy or could not be read: they are in no set."""
 
     def score(self, positions: Sequence[int]) -> int:
         """The sum over all pairs of a set."""
@@ -54,7 +52,6 @@ def topology(devices: Sequence[Device]) -> Topology:
         uuids=tuple(device.uuid for device in devices),
         indexes=tuple(device.index for device in devices),
         scores=matrix(len(devices), pairs),
-        lost=frozenset(place for place, device in enumerate(devices) if not device.healthy),
     )
 
 

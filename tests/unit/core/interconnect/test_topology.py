@@ -3,9 +3,9 @@
 from itertools import combinations
 
 import pytest
-from tests.unit.core.interconnect.machines import DGX1_PASCAL, DGX1_VOLTA, RTX8000, devices, dgx1_volta_devices, uuid
+from tests.unit.core.interconnect.machines import DGX1_PASCAL, DGX1_VOLTA, RTX8000, uuid
 
-from purser.core.interconnect import Ask, ask_by_uuid, best_effort, pair_score, topology, uuids_of
+from purser.core.interconnect import pair_score, topology
 from purser.core.model import Device, Link, PcieLevel
 
 LEVELS = [
@@ -67,23 +67,3 @@ def test_numa_nodes_add_nothing_where_pcie_is_known() -> None:
 def test_links_to_devices_that_are_not_there_are_ignored() -> None:
     alone = Device(uuid(0), 0, "V100", 1, links=(Link("gone", PcieLevel.SAME_BOARD, 2),))
     assert topology([alone]).scores == ((0,),)
-
-
-def test_a_lost_gpu_is_left_out_and_the_others_get_their_set() -> None:
-    machine = dgx1_volta_devices()
-    machine[3] = Device(uuid(3), 3, "V100", 16384, healthy=False)
-    node = topology(machine)
-    asked = ask_by_uuid(node, [device.uuid for device in machine], 2, required=[uuid(0)])
-    assert 3 not in asked.available
-    assert uuids_of(node, best_effort(node, asked)) == (uuid(0), uuid(4))
-
-
-def test_an_unknown_gpu_is_left_out() -> None:
-    node = topology(devices(2, {(0, 1): 1}, {}))
-    asked = ask_by_uuid(node, ["GPU-new", uuid(1), uuid(0), uuid(1)], 2, opened=["GPU-other", uuid(0)])
-    assert asked == Ask((1, 0), 2, (), frozenset({0}))
-
-
-def test_what_requires_a_lost_gpu_is_impossible() -> None:
-    node = topology(devices(3, {}, {}))
-    assert not ask_by_uuid(node, [uuid(0), uuid(1)], 2, required=["GPU-lost"]).possible
