@@ -1,6 +1,7 @@
 """What is public is found by its name alone, generated code aside."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -48,3 +49,27 @@ def test_no_public_constant_is_one_number_here_and_another_there():
                         found[target.id][path] = value
     assert len(found) > 100
     assert {name: places for name, places in found.items() if len(set(places.values())) > 1} == {}
+
+
+def attributes(tree):
+    """Of each class: what it defines itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{node.name}.{each.name}"
+                elif isinstance(each, ast.Assign | ast.AnnAssign):
+                    targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+                    yield from (f"{node.name}.{target.id}" for target in targets if isinstance(target, ast.Name))
+
+
+def test_what_docstrings_send_to_is_there():
+    there, named = set(), defaultdict(set)
+    for path, tree in modules():
+        there |= set(attributes(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                for name in re.findall(r"\b[Ss]ee `([A-Z]\w*[.]\w+)`", ast.get_docstring(node) or ""):
+                    named[name].add(path)
+    assert len(named) > 10
+    assert {name: paths for name, paths in named.items() if name not in there} == {}
