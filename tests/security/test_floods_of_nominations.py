@@ -9,6 +9,7 @@ from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler import nominations
 from purser.scheduler.nominations import Nominations
+from purser.scheduler.readings import Readings
 
 
 def named(uid, priority=0):
@@ -26,7 +27,7 @@ def named(uid, priority=0):
 
 def test_so_many_nominees_are_kept_and_the_most_important_ones(monkeypatch):
     monkeypatch.setattr(nominations, "MAX_NOMINEES", 8)
-    kept = Nominations(Fleet(), SystemClock())
+    kept = Nominations(Fleet(), SystemClock(), Readings())
     kept.nominate(PodRequest("honest", "team", "honest", ()), "n", ())
     kept.put_pod(named("high", 9))
     for number in range(50):

@@ -6,7 +6,6 @@ pods there are, in the order in which the API server lists them.
 
 from contextlib import suppress
 
-from purser.adapters.pods import pod_spec
 from purser.core.dialects import DialectError
 from purser.core.kubernetes.quantities import QuantityError
 from purser.core.placement.mix import LearnedMix
@@ -50,12 +49,8 @@ class Arrivals:
         self._readings.forget(pod.metadata.uid)
 
     def _read(self, pod: Pod) -> PodReading:
-        """Kept of those about which somebody will ask: others' pods push out none of them."""
-        is_asked_about = pod.spec.scheduler_name == self._scheduler_name and not pod.spec.node_name
-        if not is_asked_about:
-            return PodReading(pod_spec(pod))
         reading = self._readings.of(pod)
-        if reading.asks_for_devices:  # now, while nobody waits for the answer
+        if pod.metadata.uid in self._readings and reading.asks_for_devices:  # now, while nobody waits for the answer
             reading.objection  # noqa: B018
         return reading
 

@@ -65,12 +65,12 @@ class ClusterCache:
         self.scheduler_name = scheduler_name
         self.clock = clock or SystemClock()
         """Of all that is decided from here."""
-        self.readings = Readings()
+        self.readings = Readings(scheduler_name)
         """What pods were found to ask for."""
         self.arrivals = Arrivals(self.readings, scheduler_name)
         self.budgets = Budgets()
         self.fleet = Fleet()
-        self.nominations = Nominations(self.fleet, self.clock, scheduler_name)
+        self.nominations = Nominations(self.fleet, self.clock, self.readings, scheduler_name)
         self.kubelets = Kubelets(self.fleet)
         self.kubelets.on_unreadable = self._tell_of_node
         self.free_resources = NodeFreeResources(self.fleet)

@@ -12,8 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from purser.adapters.pods import pod_spec
-from purser.core.dialects import DialectError, parse
+from purser.core.dialects import DialectError
 from purser.core.fleet import Fleet
 from purser.core.ledger import UNUSED, Usage, pod_usage
 from purser.core.model import PodRequest
@@ -22,6 +21,7 @@ from purser.core.placement import Placement, PolicySettings, place, to_grant
 from purser.kube.clock import Clock
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
+from purser.scheduler.readings import Readings
 from purser.scheduler.waiting import keep_most_important
 
 NOMINATION_HOLD_S = 30.0
@@ -53,11 +53,12 @@ class _Nominee(msgspec.Struct, frozen=True):
 class Nominations:
     """Nominated pods by uid, and the pods that are leaving their nodes."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, scheduler_name: str = SCHEDULER_NAME) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, readings: Readings, scheduler_name: str = SCHEDULER_NAME) -> None:
         """Pods of other schedulers are never bound by this one: nothing is kept for them."""
         self._scheduler_name = scheduler_name
         self._fleet = fleet
         self._clock = clock
+        self._readings = readings
         self._nominees: dict[str, _Nominee] = {}
         self._leaving: dict[str, float] = {}
         """By uid of a pod that was asked to go: until when it is counted on to."""
@@ -164,7 +165,7 @@ class Nominations:
             return  # what it is to get is on the book
         request = None
         with suppress(DialectError):  # whoever is asked to place it says so
-            request = parse(pod_spec(pod))
+            request = self._readings.of(pod).request()
         if request is None:
             self._nominees.pop(pod.metadata.uid, None)
             return

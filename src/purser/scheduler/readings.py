@@ -3,6 +3,7 @@
 from functools import cached_property
 
 from purser.adapters.pods import pod_spec
+from purser.core.names import SCHEDULER_NAME
 from purser.core.recent import Recent
 from purser.kube.objects import Pod
 from purser.scheduler.eligibility import objection
@@ -36,9 +37,11 @@ class AskedPod(PodReading):
 
 
 class Readings:
-    """The readings of the pods that were asked about last."""
+    """What pods say. Kept of those that wait for this scheduler, which somebody will ask about: others' pods, and those
+    on nodes, push out none of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler_name: str = SCHEDULER_NAME) -> None:
+        self._scheduler_name = scheduler_name
         self._known: Recent[str, AskedPod] = Recent(MAX_READINGS)
 
     def __contains__(self, uid: str) -> bool:
@@ -50,7 +53,9 @@ class Readings:
         known = self._known.get(pod.metadata.uid)
         if known is not None and known.is_of(pod):
             return known
-        return self._known.put(pod.metadata.uid, AskedPod(pod))
+        read, spec = AskedPod(pod), pod.spec
+        waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
+        return self._known.put(pod.metadata.uid, read) if waits_here else read
 
     def forget(self, uid: str) -> None:
         """The pod is bound or gone: nobody asks about it again, and its manifest may be large."""

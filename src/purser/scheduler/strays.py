@@ -21,8 +21,6 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 import structlog
 
-from purser.adapters.pods import pod_spec
-from purser.core.dialects import asks_for_devices
 from purser.core.dialects.unserved import unserved_words
 from purser.core.names import ignoring_label
 from purser.kube.client import Client
@@ -120,14 +118,17 @@ class Strays:
         if pod.metadata.uid in self._told:
             return None
         if pod.spec.scheduler_name in (self._cache.scheduler_name, *self._changed_names):
-            hints = unserved_words(pod_spec(pod), self._cache.offers, self._cache.has_label) if self._waits(pod) else ()
+            hints = self._unserved(pod) if self._waits(pod) else ()
             return (SchedulerReason.NOT_SERVED, _sentence(hints)) if hints else None
         if not self._waits_for_devices(pod):
             return None
         return SchedulerReason.OTHER_SCHEDULER, _OTHERS.format(pod.spec.scheduler_name[:63])
 
     def _waits_for_devices(self, pod: Pod) -> bool:
-        return self._waits(pod) and asks_for_devices(pod_spec(pod))
+        return self._waits(pod) and self._cache.readings.of(pod).asks_for_devices
+
+    def _unserved(self, pod: Pod) -> tuple[str, ...]:
+        return unserved_words(self._cache.readings.of(pod).spec, self._cache.offers, self._cache.has_label)
 
     def _waits(self, pod: Pod) -> bool:
         waits = not pod.spec.node_name and pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
