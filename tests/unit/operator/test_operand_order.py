@@ -1,8 +1,5 @@
 """Which operand needs which."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from purser.operator.mig import GPU_CLIENTS
@@ -15,17 +12,6 @@ def test_every_operand_is_in_the_order_and_comes_after_what_it_needs() -> None:
     assert tuple(NEEDS) == ALL
     for operand, needed in NEEDS.items():
         assert all(ALL.index(each) < ALL.index(operand) for each in needed)
-
-
-def test_the_page_has_the_same_order() -> None:
-    page = (Path(__file__).parents[3] / "docs/operator-design.md").read_text()
-    rows = re.findall(r"^\| (`.*?`) \|(.*)\|$", page.partition("| operand | needs")[2].partition("\n\n")[0], re.M)
-    told = {operand: tuple(_named(needed)) for operands, needed in rows for operand in _named(operands)}
-    assert told == NEEDS
-
-
-def _named(cell: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", cell)
 
 
 @pytest.mark.parametrize(
