@@ -1,7 +1,4 @@
-"""A driver upgrade of many hollow nodes with everything in its way, judged from the watch stream.
-
-Twelve nodes in the fast tier, fifty in the gate.
-"""
+"""A driver upgrade of fifty hollow nodes with everything in its way, judged from the watch stream."""
 
 import asyncio
 import time
