@@ -43,7 +43,9 @@ def test_a_good_plugin_is_reported_as_a_table_and_the_exit_code_is_0():
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+@pytest.mark.parametrize(
+    ("form", "load"), [("json", json.loads), pytest.param("yaml", yaml.safe_load, marks=pytest.mark.gate)]
+)
 def test_a_fault_is_exit_code_1_and_scripts_get_a_document(form, load, tmp_path):
     done = conformance(f"--output={form}", f"--junit={tmp_path / 'j.xml'}", *QUICK, *TINY, "--wrong", "version")
     assert (done.returncode, done.stderr) == (1, "")
@@ -83,7 +85,11 @@ def test_what_cannot_be_meant_is_said_in_one_line_and_exit_code_2(words, says):
     ("words", "says"),
     [
         (["/no/such/plugin"], "cannot start /no/such/plugin"),
-        (["--only=health*", "--junit=/no/such/folder/j.xml", *TINY], "cannot write /no/such/folder/j.xml"),
+        pytest.param(
+            ["--only=health*", "--junit=/no/such/folder/j.xml", *TINY],
+            "cannot write /no/such/folder/j.xml",
+            marks=pytest.mark.gate,
+        ),
         (["--only=health*", *TINY], "no check could be made"),
     ],
 )

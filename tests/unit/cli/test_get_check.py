@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from purser.cli.output import FAILED
@@ -73,6 +74,7 @@ async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
             assert (code, "default/late, default/right" in out, "default/old" in out) == (FAILED, True, False)
 
 
+@pytest.mark.gate
 async def test_tables_count_what_agents_tell_of_pods_without_a_grant(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     async with ApiServer() as api:
