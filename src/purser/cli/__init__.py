@@ -33,8 +33,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("lab", help=lab.HELP)(lab.lab)
-settings_command(app, "agent", agent.settings_type, help=agent.HELP)(agent.agent)
-settings_command(app, "scheduler", scheduler.settings_type, help=scheduler.HELP)(scheduler.scheduler)
+settings_command(app, "agent", agent.SETTINGS, help=agent.HELP)(agent.agent)
+settings_command(app, "scheduler", scheduler.SETTINGS, help=scheduler.HELP)(scheduler.scheduler)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 app.command("discover", help=discover.HELP)(discover.discover)
 app.command("mig-worker", help=mig_worker.HELP)(mig_worker.mig_worker)

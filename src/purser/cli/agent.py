@@ -8,6 +8,9 @@ from purser.cli.serving import LogLevel
 if TYPE_CHECKING:
     from purser.agent.settings import AgentSettings
 
+SETTINGS = "purser.agent.settings:AgentSettings"
+"""Whose options the command has."""
+
 HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
 
 Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP looks for GPUs anew. Without a
@@ -18,13 +21,6 @@ the kubeconfig.
 
 Example: purser agent --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
 """
-
-
-def settings_type() -> type:
-    """Whose options the command has."""
-    from purser.agent.settings import AgentSettings
-
-    return AgentSettings
 
 
 def agent(

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Annotated, Any
@@ -16,14 +17,14 @@ from purser.options import REQUIRED, Option, OptionField, default_text, settings
 def settings_command(
     app: typer.Typer,
     name: str,
-    settings_type: Callable[[], type],
+    settings: str,
     *,
     help: str | None = None,
     only: frozenset[str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command whose function takes settings, as its parameter ``settings``, and options of its own.
 
-    ``settings_type`` tells their type, and is called once the command is: until then its room is not imported, so that
+    ``settings`` names their type, as ``module:class``; it is imported once the command is called, so that
     ``purser --help`` stays quick. ``only``: names of the options that the command has, of those of the type.
     """
 
@@ -31,7 +32,7 @@ def settings_command(
         @cache
         def whole() -> Any:
             alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-            alone.command(name, help=help)(_with_options(function, settings_type(), only))
+            alone.command(name, help=help)(_with_options(function, pkgutil.resolve_name(settings), only))
             return typer.main.get_command(alone)
 
         class Command(TyperCommand):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from purser.kube import Client
     from purser.operator.settings import OperatorSettings
 
+SETTINGS = "purser.operator.settings:OperatorSettings"
+"""Whose options the commands have."""
+
 HELP = """Roll out a GPU stack as a ClusterPolicy says: driver, toolkit, device plugin, monitoring, MIG.
 
 \b
@@ -35,14 +38,7 @@ app = typer.Typer(
 )
 
 
-def settings_type() -> type:
-    """Whose options the commands have."""
-    from purser.operator.settings import OperatorSettings
-
-    return OperatorSettings
-
-
-@settings_command(app, "run", settings_type)
+@settings_command(app, "run", SETTINGS)
 def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -82,7 +78,7 @@ def run(
     serve(main)
 
 
-@settings_command(app, "plan", settings_type, only=frozenset({"namespace", "image"}))
+@settings_command(app, "plan", SETTINGS, only=frozenset({"namespace", "image"}))
 def plan(
     policy: Annotated[Path | None, typer.Option(help="As if this ClusterPolicy were applied.")] = None,
     kubeconfig: Kubeconfig = None,
@@ -173,7 +169,7 @@ def crd(
         dump(definition(), DocumentFormat.YAML)
 
 
-@settings_command(app, "uninstall", settings_type, only=frozenset({"namespace"}))
+@settings_command(app, "uninstall", SETTINGS, only=frozenset({"namespace"}))
 def uninstall(
     kubeconfig: Kubeconfig = None,
     context: Context = None,

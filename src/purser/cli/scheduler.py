@@ -9,6 +9,9 @@ from purser.cli.serving import LogLevel
 if TYPE_CHECKING:
     from purser.scheduler.settings import SchedulerSettings
 
+SETTINGS = "purser.scheduler.settings:SchedulerSettings"
+"""Whose options the command has."""
+
 HELP = """Serve Purser's admission webhook and scheduler extender.
 
 Runs beside a kube-scheduler with the profile purser-scheduler; the Helm chart sets both up. While the API server is
@@ -19,13 +22,6 @@ file that it names.
 
 Example: purser scheduler --kubeconfig ~/.kube/config --webhook-url 127.0.0.1:8443
 """
-
-
-def settings_type() -> type:
-    """Whose options the command has."""
-    from purser.scheduler.settings import SchedulerSettings
-
-    return SchedulerSettings
 
 
 def scheduler(

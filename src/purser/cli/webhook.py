@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from purser.cli.from_settings import settings_command
-from purser.cli.scheduler import settings_type
+from purser.cli.scheduler import SETTINGS
 
 if TYPE_CHECKING:
     from purser.scheduler.settings import SchedulerSettings
@@ -27,7 +27,7 @@ def webhook() -> None:
 @settings_command(
     app,
     "manifest",
-    settings_type,
+    SETTINGS,
     only=frozenset({"namespace", "webhook-service", "webhook-url", "webhook-failure-policy"}),
 )
 def manifest(settings: "SchedulerSettings") -> None:
