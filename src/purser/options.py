@@ -206,6 +206,8 @@ PORT_MAXIMUM = 65535
 
 NODE_NAME = Option("This node's name in Kubernetes.", environment="NODE_NAME")
 METRICS_ADDRESS = Option("Address of metrics and health.")
+AGENT_METRICS_PORT = 9440
+"""Of the agent where nobody says another, and as the operator runs it."""
 METRICS_PORT = Option("Port of metrics and health; 0: any free one.", minimum=0, maximum=PORT_MAXIMUM)
 HOST_ROOT = Option("Where the host's file system is mounted.")
 SYSFS_ROOT = Option("Where sysfs is mounted.")

@@ -13,6 +13,7 @@ from purser.core.device.ids import MAX_SLOTS
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.options import (
+    AGENT_METRICS_PORT,
     DRIVER_LIBRARY,
     DRIVER_ROOT_FILE,
     DRIVER_ROOTS,
@@ -123,7 +124,7 @@ class AgentSettings:
 
     metrics_address: Annotated[str, METRICS_ADDRESS] = "0.0.0.0"
 
-    metrics_port: Annotated[int, replace(METRICS_PORT, value="agent.metricsPort")] = 9440
+    metrics_port: Annotated[int, replace(METRICS_PORT, value="agent.metricsPort")] = AGENT_METRICS_PORT
 
     xid_policy: Annotated[
         XidPolicy,

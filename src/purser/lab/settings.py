@@ -14,6 +14,7 @@ from purser.lab.driver.profiles import NodeProfile
 from purser.lab.hollow.node import HollowNodes
 from purser.lab.kubelet.configuration import Configured, KubeletSection, configure
 from purser.lab.kubelet.statefiles import check_start
+from purser.options import PORT_MAXIMUM
 
 DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
 """Eight cards of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
@@ -30,9 +31,6 @@ class NodeChoice:
 
     name: str
     profile: NodeProfile
-
-
-_MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,8 @@ class LabSettings:
             self.kubelet_of(choice)
         if not 1 <= self.slots <= MAX_SLOTS:
             raise ValueError(f"slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
-        if not 0 <= self.port <= _MAX_PORT:
-            raise ValueError(f"port {self.port}: write one from 1 to {_MAX_PORT}, or 0 for any free one")
+        if not 0 <= self.port <= PORT_MAXIMUM:
+            raise ValueError(f"port {self.port}: write one from 1 to {PORT_MAXIMUM}, or 0 for any free one")
 
     def kubelet_of(self, choice: NodeChoice) -> Configured:
         """How a node's kubelet is configured. Raises ValueError."""

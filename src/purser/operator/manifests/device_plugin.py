@@ -34,11 +34,10 @@ from purser.operator.names import DEPLOY, RUNTIME_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.fields import DEFAULTS, Image, Resources, reference, split
 from purser.operator.policy.spec import ClusterPolicySpec
+from purser.options import AGENT_METRICS_PORT
 
 AGENT_ACCOUNT = "purser-agent"
 ACCOUNT = "purser-device-plugin"
-METRICS_PORT = 9440
-"""Of the agent."""
 AGENT_RESOURCES = Resources(requests={"cpu": "20m", "memory": "80Mi"}, limits={"memory": "256Mi"})
 
 
@@ -70,7 +69,7 @@ def _agent_pod(wanted: RenderInputs, kind: RuntimeKind) -> PodTemplate:
         account=AGENT_ACCOUNT,
         containers=[_agent(wanted, kind)],
         more=host_network(wanted.policy.spec.device_plugin),
-        annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)},
+        annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(AGENT_METRICS_PORT)},
         labels={"app": "nvidia-device-plugin-daemonset", "app.kubernetes.io/component": "agent"},
     )
 
@@ -94,7 +93,7 @@ def _agent(wanted: RenderInputs, kind: RuntimeKind) -> ContainerTemplate:
         privileged=True,
         resources=section.resources if section.resources != Resources() else AGENT_RESOURCES,
         more={
-            "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+            "ports": [{"name": "metrics", "containerPort": AGENT_METRICS_PORT}],
             "livenessProbe": health,
             "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
         },
@@ -116,7 +115,7 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
         f"--kubelet-dir={under_host(kubelet)}",
         f"--device-list-strategy={'volume-mounts' if by_mounts else 'envvar'}",
         "--hami-core-dir=/usr/local/vgpu",
-        f"--metrics-port={METRICS_PORT}",
+        f"--metrics-port={AGENT_METRICS_PORT}",
     ]
 
 
