@@ -144,23 +144,21 @@ class Resolver:
 
 
 def _ambiguous(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
-    who = "; ".join(map(str, turns))
-    return AllocationRefused(
-        RefusalReason.AMBIGUOUS,
-        f"kubelet asks for {ask}, and several containers with different grants wait for that: {who}."
-        " Delete those of the pods that kubelet has rejected",
-        _keys(turns),
-    )
+    found = f"kubelet asks for {ask}, and several containers with different grants wait for that"
+    return _of_turns(RefusalReason.AMBIGUOUS, found, turns, "Delete those of the pods that kubelet has rejected")
 
 
 def _mismatch(ask: PreferredAllocationCall | AllocateCall, turns: tuple[ContainerTurn, ...]) -> AllocationRefused:
-    who = "; ".join(map(str, turns))
-    return AllocationRefused(
-        RefusalReason.MISMATCH,
-        f"kubelet asks for {ask}, which does not meet what was granted: {who}. Delete and create the pod again;"
-        " if that repeats, kubelet's topology policy leaves the plugin no choice of devices on this node",
-        _keys(turns),
+    found = f"kubelet asks for {ask}, which does not meet what was granted"
+    remedy = (
+        "Delete and create the pod again; if that repeats, kubelet's topology policy leaves the plugin no choice of"
+        " devices on this node"
     )
+    return _of_turns(RefusalReason.MISMATCH, found, turns, remedy)
+
+
+def _of_turns(reason: RefusalReason, found: str, turns: tuple[ContainerTurn, ...], remedy: str) -> AllocationRefused:
+    return AllocationRefused(reason, f"{found}: {'; '.join(map(str, turns))}. {remedy}", _keys(turns))
 
 
 def _no_grant(

@@ -142,29 +142,11 @@ class Mutation:
     def _warnings(self, pod: PodReading) -> tuple[str, ...]:
         request = pod.request()
         return (
-            *self._too_many(device_count(request)),
-            *self._too_large(memory_mib(request)),
+            *_beyond(device_count(request), " GPUs", self._fleet.largest_node(), "", "node"),
+            *_beyond(memory_mib(request), " MiB of GPU memory", self._fleet.largest_device_mib(), " MiB", "GPU"),
             *self._no_such_mode(modes_allowed(request)),
             *self._devices.warnings(request),
             *self._unserved(pod.spec),
-        )
-
-    def _too_many(self, wanted: int) -> tuple[str, ...]:
-        largest = self._fleet.largest_node()
-        if largest is None or wanted <= largest:
-            return ()
-        return (
-            f"a container requests {wanted} GPUs, but the largest node has {largest}: the pod stays Pending until "
-            f"there is a larger node",
-        )
-
-    def _too_large(self, wanted_mib: int) -> tuple[str, ...]:
-        largest_mib = self._fleet.largest_device_mib()
-        if largest_mib is None or wanted_mib <= largest_mib:
-            return ()
-        return (
-            f"a container requests {wanted_mib} MiB of GPU memory, but the largest GPU has {largest_mib} MiB: "
-            f"the pod stays Pending until there is a larger GPU",
         )
 
     def _no_such_mode(self, wanted: frozenset[DeviceMode]) -> tuple[str, ...]:
@@ -175,3 +157,13 @@ class Mutation:
             f"annotation {VGPU_MODE} asks for GPUs in mode {mode_words(wanted)}, and no node has one (there: "
             f"{mode_words(there)}): the pod waits for one. Leave the annotation out to have a GPU of any mode",
         )
+
+
+def _beyond(wanted: int, of: str, largest: int | None, unit: str, place: str) -> tuple[str, ...]:
+    """That a container asks for more than the largest node or GPU has; ``largest``: None where nobody knows."""
+    if largest is None or wanted <= largest:
+        return ()
+    return (
+        f"a container requests {wanted}{of}, but the largest {place} has {largest}{unit}: the pod stays Pending until "
+        f"there is a larger {place}",
+    )
