@@ -8,6 +8,7 @@ import asyncio
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import structlog
 
@@ -18,6 +19,7 @@ from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.kube import Client, KubeError
 from purser.kube.racing import until
 from purser.kube.resources import NODES
+from purser.options import HOST_ROOT, NODE_NAME, SYSFS_ROOT
 
 log = structlog.get_logger("purser.agent")
 
@@ -40,12 +42,11 @@ _REREAD = 10  # looks between two at what stands at the node: somebody may have 
 
 @dataclass(frozen=True)
 class DiscoverySettings:
-    """What discovery is told."""
+    """What discovery is told. Options are as `purser.options` has them."""
 
-    node_name: str
-    host_root: Path = Path("/")
-    """Where the host's file system is mounted."""
-    sysfs_root: Path = Path("/sys")
+    node_name: Annotated[str, NODE_NAME]
+    host_root: Annotated[Path, HOST_ROOT] = Path("/")
+    sysfs_root: Annotated[Path, SYSFS_ROOT] = Path("/sys")
     interval_s: float = 60.0
     """Between two looks. GPUs come and go with the machine's power, or by hand."""
 

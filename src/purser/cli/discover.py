@@ -1,9 +1,15 @@
 """`purser discover`: tells the operator what kind of node this is."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from purser.cli.options import Context, HostRoot, Kubeconfig, LogLevelOption, NodeName, SysfsRoot
+from purser.cli.options import Context, Kubeconfig, LogLevelOption
 from purser.cli.serving import LogLevel
+
+if TYPE_CHECKING:
+    from purser.agent.discovery import DiscoverySettings
+
+SETTINGS = "purser.agent.discovery:DiscoverySettings"
+"""Whose options the command has."""
 
 HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
 
@@ -16,21 +22,19 @@ Example: purser discover --node-name $(hostname) --kubeconfig /etc/kubernetes/ku
 
 
 def discover(
-    node_name: NodeName,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    host_root: HostRoot = Path("/"),
-    sysfs_root: SysfsRoot = Path("/sys"),
+    *,
+    settings: "DiscoverySettings",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run until it is told to stop."""
     import asyncio
 
-    from purser.agent.discovery import DiscoverySettings, run
+    from purser.agent.discovery import run
     from purser.cli.serving import configure_logs, serve
     from purser.kube import Client, ClusterConfig
 
-    settings = DiscoverySettings(node_name, host_root, sysfs_root)
     configure_logs(log_level)
 
     async def main(stop: asyncio.Event) -> None:

@@ -48,7 +48,7 @@ def settings_command(
     return add
 
 
-def option(of: Option) -> Any:
+def _option(of: Option) -> Any:
     """The same for typer, which makes its name of the parameter's."""
     return typer.Option(
         help=f"{of.help} May be repeated." if of.repeated else of.help,
@@ -103,5 +103,5 @@ def _parameter(field: OptionField) -> inspect.Parameter:
         _parameter_name(field),
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if default is REQUIRED else default,
-        annotation=Annotated[kind | None if default is None else kind, option(of)],
+        annotation=Annotated[kind | None if default is None else kind, _option(of)],
     )

@@ -1,15 +1,16 @@
 """`purser mig-worker`: applies MIG layouts on one node."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from purser.cli.options import Context, DriverLibrary, DriverRootFile, DriverRoots, Kubeconfig, LogLevelOption, NodeName
+from purser.cli.options import Context, Kubeconfig, LogLevelOption
 from purser.cli.serving import LogLevel
 
 if TYPE_CHECKING:
     from purser.agent.mig import MigHardware
+    from purser.agent.mig.settings import MigWorkerSettings
+
+SETTINGS = "purser.agent.mig.settings:MigWorkerSettings"
+"""Whose options the command has."""
 
 HELP = """Apply the MIG layouts that the operator asks for on this node.
 
@@ -22,19 +23,10 @@ Example: purser mig-worker --node-name $(hostname) --config /etc/purser/mig/conf
 
 
 def mig_worker(
-    node_name: NodeName,
-    config: Annotated[Path, typer.Option(help="File with the layouts, in mig-parted's form.")],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    driver_library: DriverLibrary = None,
-    driver_root: DriverRoots = None,
-    driver_root_file: DriverRootFile = None,
-    host_root: Annotated[
-        Path, typer.Option(help="Where the host's file system is mounted; looked into where the root has no driver.")
-    ] = Path("/"),
-    toolkit_dir: Annotated[Path, typer.Option(help="On the host: folder of nvidia-ctk.")] = Path(
-        "/usr/local/nvidia/toolkit"
-    ),
+    *,
+    settings: "MigWorkerSettings",
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run until it is told to stop."""
@@ -51,16 +43,16 @@ def mig_worker(
     def open_hardware() -> "MigHardware":
         from purser.agent.mig.nvml import open_mig
 
-        roots = driver_roots(driver_root_file, driver_root or (), host_root)
-        return open_mig(driver_library, (*roots, host_root))
+        roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root)
+        return open_mig(settings.driver_library, (*roots, settings.host_root))
 
     def renew() -> None:
-        place = read_place(driver_root_file) or find_place(driver_root or (), host_root)
-        renew_management_spec(host_root, place, toolkit_dir)
+        place = read_place(settings.driver_root_file) or find_place(settings.driver_roots, settings.host_root)
+        renew_management_spec(settings.host_root, place, settings.toolkit_dir)
 
     async def main(stop: asyncio.Event) -> None:
-        settings = ClusterConfig.load(kubeconfig, context)
-        async with Client(settings, field_manager="purser-mig-worker", user_agent="purser-mig-worker") as client:
-            await run(node_name, client, config, open_hardware, stop, renew)
+        config = ClusterConfig.load(kubeconfig, context)
+        async with Client(config, field_manager="purser-mig-worker", user_agent="purser-mig-worker") as client:
+            await run(settings.node_name, client, settings.layouts_file, open_hardware, stop, renew)
 
     serve(main)

@@ -1,0 +1,22 @@
+"""What can be set of the MIG worker. Options are as `purser.options` has them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from purser.options import DRIVER_LIBRARY, DRIVER_ROOT_FILE, DRIVER_ROOTS, HOST_ROOT, NODE_NAME, Option
+
+_ALSO_LOOKED_INTO = "Where the host's file system is mounted; looked into where the root has no driver."
+
+
+@dataclass(frozen=True)
+class MigWorkerSettings:
+    """Everything about one worker's process."""
+
+    node_name: Annotated[str, NODE_NAME]
+    layouts_file: Annotated[Path, Option("File with the layouts, in mig-parted's form.", name="config")]
+    driver_library: Annotated[Path | None, DRIVER_LIBRARY] = None
+    driver_roots: Annotated[tuple[Path, ...], DRIVER_ROOTS] = ()
+    driver_root_file: Annotated[Path | None, DRIVER_ROOT_FILE] = None
+    host_root: Annotated[Path, replace(HOST_ROOT, help=_ALSO_LOOKED_INTO)] = Path("/")
+    toolkit_dir: Annotated[Path, Option("On the host: folder of nvidia-ctk.")] = Path("/usr/local/nvidia/toolkit")
