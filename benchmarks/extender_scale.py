@@ -32,8 +32,8 @@ from purser.core.names import SCHEDULER_NAME
 from purser.core.placement import Evaluator, PolicySettings, kernels, rank
 from purser.core.placement.warmup import warm_up
 from purser.kube import Client, ClusterConfig, EventRecorder
-from purser.scheduler.arrivals import Arrivals
 from purser.scheduler.cache import ClusterCache
+from purser.scheduler.cache.arrivals import Arrivals
 from purser.scheduler.certificates_keeper import CertificateKeeper, MemoryStore
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderFilterResult, HostPriority

@@ -14,9 +14,9 @@ from typing import Any
 from purser.core.dialects import RESOURCES
 from purser.operator.manifests import rbac
 from purser.operator.policy import crd
-from purser.scheduler.node_policies import match_conditions, node_policies
 from purser.scheduler.settings import ServiceTarget, WebhookSettings
-from purser.scheduler.webhook_configurations import mutating_configuration, nodes_webhook, validating_configuration
+from purser.scheduler.webhook.configurations import mutating_configuration, nodes_webhook, validating_configuration
+from purser.scheduler.webhook.node_policies import match_conditions, node_policies
 from purser.yaml_text import yaml_text
 
 CHART = Path(__file__).parents[1] / "deploy" / "helm" / "purser"

@@ -35,7 +35,7 @@ from purser.operator.model import Gauge
 from purser.operator.reasons import OperatorReason
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.reasons import SchedulerReason
-from purser.scheduler.webhook_review import Why
+from purser.scheduler.webhook.review import Why
 
 REPOSITORY = Path(__file__).parents[1]
 MARK = "<!-- Made by scripts/generate_reference.py from src/purser: change it there. -->\n\n"

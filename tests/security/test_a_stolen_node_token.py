@@ -16,10 +16,10 @@ from purser.core.node.writers import (
     refusal,
 )
 from purser.operator.manifests.rbac import ACCOUNTS
-from purser.scheduler.node_policies import node_policies, user_of
-from purser.scheduler.node_webhook import NodeWrites
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook_review import decode_review
+from purser.scheduler.webhook.node_policies import node_policies, user_of
+from purser.scheduler.webhook.node_writes import NodeWrites
+from purser.scheduler.webhook.review import decode_review
+from purser.scheduler.webhook.validation import Validation
 
 from .node_writes import CASES, Case
 

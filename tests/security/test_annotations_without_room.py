@@ -7,9 +7,9 @@ import pytest
 from purser.core.names import GRANT_ANNOTATION
 from purser.core.pod.manifest import PodManifest
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.webhook import Mutation
-from purser.scheduler.webhook_review import Why, decode_review
-from purser.scheduler.webhook_rules import MAX_ANNOTATION_BYTES, PLACEMENT_RULES, first_objection
+from purser.scheduler.webhook.mutation import Mutation
+from purser.scheduler.webhook.review import Why, decode_review
+from purser.scheduler.webhook.rules import MAX_ANNOTATION_BYTES, PLACEMENT_RULES, first_objection
 from tests.unit.scheduler.reviews import container, pod, review
 
 GPU = {"nvidia.com/gpu": "1"}

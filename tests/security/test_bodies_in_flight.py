@@ -10,8 +10,8 @@ import pytest
 from purser.scheduler.bodies import BodyLimits
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.server import webhook_app
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook.mutation import Mutation
+from purser.scheduler.webhook.validation import Validation
 from purser.telemetry import listening
 from tests.unit.scheduler.reviews import container, pod, review
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from purser.core.model import GrantState
 from purser.kube import Client, untyped
 from purser.kube.resources import PODS
-from purser.scheduler.double_grants import DoubleGrants
+from purser.scheduler.binding.double_grants import DoubleGrants
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 REPLICA_SETS = untyped("apps", "v1", "replicasets", "ReplicaSet")

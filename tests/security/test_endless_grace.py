@@ -1,7 +1,8 @@
 """A pod that was deleted and takes its time to end is counted on to go, but not for ever: its author says how long."""
 
 from purser.kube.resources import PODS
-from purser.scheduler import nominations, preemptor
+from purser.scheduler.cache import nominations
+from purser.scheduler.preemption import preemptor
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 

@@ -9,7 +9,7 @@ import pytest
 from purser.core.model import GrantState
 from purser.kube import Client
 from purser.kube.resources import PODS
-from purser.scheduler import preemptor
+from purser.scheduler.preemption import preemptor
 from tests.unit.scheduler import test_strays as strays
 from tests.unit.scheduler.extender_world import eventually, replica, server
 

@@ -7,9 +7,9 @@ from purser.core.model import PodRequest
 from purser.kube import SystemClock
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
-from purser.scheduler import nominations
-from purser.scheduler.nominations import Nominations
-from purser.scheduler.readings import Readings
+from purser.scheduler.cache import nominations
+from purser.scheduler.cache.nominations import Nominations
+from purser.scheduler.cache.readings import Readings
 
 
 def named(uid, priority=0):

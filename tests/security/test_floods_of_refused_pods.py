@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from purser.core.model import PodRequest
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.resources import PODS
-from purser.scheduler import preemptor
+from purser.scheduler.preemption import preemptor
 from purser.scheduler.waiting import keep_most_important
 from tests.unit.scheduler.extender_world import eventually, replica, server
 

@@ -10,7 +10,7 @@ from purser.core.names import GRANT_ANNOTATION
 from purser.kube.codec import codec_of
 from purser.kube.objects import Node, NodeSpec, ObjectMeta, Pod, PodSpec
 from purser.kube.resources import NODES, PODS
-from purser.scheduler.eligibility import barred
+from purser.scheduler.placement.eligibility import barred
 from tests.unit.scheduler.extender_world import eventually, replica, server
 
 GPU, SHARE = {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}

@@ -33,14 +33,14 @@ from purser.lab.kubelet.podworkers import PodWorkers
 from purser.operator.observing import Observer
 from purser.operator.observing import observer as observer_module
 from purser.operator.policy.active import generation_of
-from purser.scheduler import extender as extender_module
 from purser.scheduler import run as scheduler_run
-from purser.scheduler import topologies as topologies_module
+from purser.scheduler.binding.double_grants import DoubleGrants
+from purser.scheduler.cache import topologies as topologies_module
 from purser.scheduler.certificates_keeper import CertificateKeeper
-from purser.scheduler.double_grants import DoubleGrants
-from purser.scheduler.registration import WebhookRegistration as Webhooks
+from purser.scheduler.extender import extender as extender_module
 from purser.scheduler.settings import SchedulerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
+from purser.scheduler.webhook.registration import WebhookRegistration as Webhooks
 from tests.unit.agent.builders import A, B
 from tests.unit.agent.test_device_monitor import Driver, healthy, monitoring
 from tests.unit.kube.servers import client_of, eventually, listing, pod, running

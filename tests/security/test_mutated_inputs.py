@@ -71,15 +71,15 @@ from purser.lab.apiserver.decode import Unknown
 from purser.lab.apiserver.decode import decode as decode_body
 from purser.lab.apiserver.errors import StatusError
 from purser.lab.apiserver.schema import builtin
-from purser.scheduler.arrivals import Arrivals
-from purser.scheduler.disputes import DisputeBook
+from purser.scheduler.cache.arrivals import Arrivals
+from purser.scheduler.cache.disputes import DisputeBook
+from purser.scheduler.cache.node_free_resources import NodeFreeResources
+from purser.scheduler.cache.readings import Readings
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.node_free_resources import NodeFreeResources
-from purser.scheduler.readings import Readings
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
-from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
+from purser.scheduler.webhook.mutation import Mutation
+from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
+from purser.scheduler.webhook.validation import Validation
 from purser.yaml_reading import read_all_yaml
 from tests.tiers import TIER, Tier
 from tests.unit.scheduler.reviews import container, pod, review

@@ -4,15 +4,13 @@ import json
 
 import pytest
 
-from purser.adapters.pods import pod_spec
 from purser.core import dialects
 from purser.core.dialects import MAX_CONTAINERS
-from purser.scheduler.eligibility import objection
+from purser.scheduler.cache.readings import AskedPod
 from purser.scheduler.extender_wire import decode_args
-from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
-from purser.scheduler.webhook_review import decode_review
+from purser.scheduler.webhook.mutation import Mutation
+from purser.scheduler.webhook.review import decode_review
+from purser.scheduler.webhook.validation import Validation
 from tests.unit.scheduler.reviews import container, pod, review
 
 VERY_MANY = 25_000
@@ -47,7 +45,7 @@ def ask(webhook, obj):
 
 
 def placed(obj):
-    return PodReading(pod_spec(decode_args(json.dumps({"Pod": obj, "NodeNames": ["a"]}).encode()).pod))
+    return AskedPod(decode_args(json.dumps({"Pod": obj, "NodeNames": ["a"]}).encode()).pod)
 
 
 @pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=["mutate", "validate"])
@@ -59,7 +57,7 @@ def test_one_that_asks_for_gpus_is_refused_before_it_is_read(looked_at, webhook)
 
 
 def test_one_that_kept_the_webhook_away_is_not_placed_either(looked_at):
-    assert "25000 containers" in objection(placed(body(VERY_MANY, SHARE)))
+    assert "25000 containers" in placed(body(VERY_MANY, SHARE)).objection
     assert looked_at[0] == []
 
 
@@ -77,7 +75,7 @@ def test_as_many_as_are_allowed_are_read_once(looked_at, webhook):
 
 def test_placement_reads_them_once(looked_at):
     reading = placed(body(MAX_CONTAINERS, SHARE))
-    assert objection(reading) == ""
+    assert reading.objection == ""
     assert reading.request() is not None
     assert len(looked_at[0]) == MAX_CONTAINERS
 

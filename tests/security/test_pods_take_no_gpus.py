@@ -8,12 +8,12 @@ from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
-from purser.scheduler.device_rules import DeviceRules
 from purser.scheduler.pod_reading import PodReading
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
-from purser.scheduler.webhook_review import decode_review
-from purser.scheduler.webhook_rules import PLACEMENT_RULES, first_objection
+from purser.scheduler.webhook.device_rules import DeviceRules
+from purser.scheduler.webhook.mutation import Mutation
+from purser.scheduler.webhook.review import decode_review
+from purser.scheduler.webhook.rules import PLACEMENT_RULES, first_objection
+from purser.scheduler.webhook.validation import Validation
 from tests.unit.scheduler.reviews import container, pod, review
 
 GPU, MEM, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"

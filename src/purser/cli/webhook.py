@@ -40,7 +40,7 @@ def manifest(settings: "SchedulerSettings") -> None:
 
     Example: purser webhook manifest --webhook-url 127.0.0.1:8443 | kubectl apply -f -
     """
-    from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
+    from purser.scheduler.webhook import mutating_configuration, validating_configuration
     from purser.yaml_text import yaml_text
 
     webhook = settings.webhook

@@ -46,7 +46,7 @@ from purser.operator.defining import define
 from purser.scheduler.run import Addresses
 from purser.scheduler.run import run as run_purser_scheduler
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
-from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
+from purser.scheduler.webhook import mutating_configuration, validating_configuration
 
 _log = structlog.get_logger("purser.lab")
 

@@ -25,7 +25,8 @@ from purser.kube.objects import Node, Pod
 from purser.kube.racing import until
 from purser.kube.resources import NAMESPACES, NODES, PODS
 from purser.kube.retrying import insist
-from purser.scheduler.cache import ClusterCache
+from purser.scheduler.binding import DoubleGrants
+from purser.scheduler.cache import RESOURCE_QUOTAS, ClusterCache, ResourceQuota, Topologies
 from purser.scheduler.certificates_keeper import (
     CertificateKeeper,
     CertificateStore,
@@ -33,20 +34,13 @@ from purser.scheduler.certificates_keeper import (
     MemoryStore,
     SecretStore,
 )
-from purser.scheduler.device_rules import DeviceRules
-from purser.scheduler.double_grants import DoubleGrants
 from purser.scheduler.extender import KubeExtender
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.node_webhook import NodeWrites
-from purser.scheduler.quotas import RESOURCE_QUOTAS, ResourceQuota
-from purser.scheduler.registration import WebhookRegistration, own_user
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
 from purser.scheduler.strays import Strays
-from purser.scheduler.topologies import Topologies
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook import DeviceRules, Mutation, NodeWrites, Validation, WebhookRegistration, own_user
 from purser.telemetry import listening, telemetry_app
 
 log = structlog.get_logger("purser.scheduler")

@@ -22,10 +22,7 @@ from purser.scheduler.extender_api import Extender
 from purser.scheduler.extender_wire import WireError, decode_args, decode_binding, decode_preemption
 from purser.scheduler.leadership_gate import NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
-from purser.scheduler.webhook_review import ReviewError, decode_review, encode_review
-from purser.scheduler.workload_warnings import WorkloadWarnings
+from purser.scheduler.webhook import Mutation, ReviewError, Validation, WorkloadWarnings, decode_review, encode_review
 
 log = structlog.get_logger("purser.scheduler")
 

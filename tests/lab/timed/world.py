@@ -31,10 +31,10 @@ from purser.lab.controllers.scheduling.queue import MAX_BACKOFF_S
 from purser.lab.controllers.scheduling.scheduler import Scheduler
 from purser.lab.controlplane.plane import ADMIN, EmbeddedControlPlane
 from purser.scheduler import run as purser_scheduler
-from purser.scheduler.cache import ClusterCache
+from purser.scheduler.cache.cache import ClusterCache
 from purser.scheduler.run import Addresses
 from purser.scheduler.settings import SchedulerSettings, ServerSettings, UrlTarget, WebhookSettings
-from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
+from purser.scheduler.webhook.configurations import mutating_configuration, validating_configuration
 from tests.unit.kube.servers import ManualClock
 
 _LOCALHOST = "127.0.0.1"

@@ -9,10 +9,10 @@ import yaml
 from typer.testing import CliRunner
 
 from purser.cli import app
-from purser.scheduler.node_policies import node_policies
-from purser.scheduler.registration import differences
 from purser.scheduler.settings import ServiceTarget, WebhookSettings
-from purser.scheduler.webhook_configurations import NODES_WEBHOOK, mutating_configuration, validating_configuration
+from purser.scheduler.webhook.configurations import NODES_WEBHOOK, mutating_configuration, validating_configuration
+from purser.scheduler.webhook.node_policies import node_policies
+from purser.scheduler.webhook.registration import differences
 
 from .test_helm_chart import CHART, find, render
 

@@ -27,12 +27,12 @@ from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
-from purser.scheduler.cache import ClusterCache
-from purser.scheduler.extender import KubeExtender
+from purser.scheduler.cache.cache import ClusterCache
+from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
+from purser.scheduler.extender.extender import KubeExtender
 from purser.scheduler.extender_api import ExtenderArgs, ExtenderBindingArgs
 from purser.scheduler.keys import GrantKeys, load_or_create_keys
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.quotas import RESOURCE_QUOTAS
 
 PRIORITY_CLASSES = untyped("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 

@@ -10,7 +10,7 @@ from purser.core.fleet import Fleet
 from purser.core.kubelet.report import aligns, encode, report_of
 from purser.core.names import KUBELET_ANNOTATION
 from purser.kube.objects import Node, Pod
-from purser.scheduler.kubelets import Kubelets
+from purser.scheduler.cache.kubelets import Kubelets
 
 
 def node_object(text: str | None, name: str = NODE) -> Node:

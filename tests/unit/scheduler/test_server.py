@@ -28,8 +28,8 @@ from purser.scheduler.extender_api import (
 from purser.scheduler.leadership_gate import NotLeadingError
 from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.server import ClientAuth, extender_app, trust_clients, webhook_app
-from purser.scheduler.validation import Validation
-from purser.scheduler.webhook import Mutation
+from purser.scheduler.webhook.mutation import Mutation
+from purser.scheduler.webhook.validation import Validation
 from purser.telemetry import listening
 
 from .reviews import container, patched, pod, review

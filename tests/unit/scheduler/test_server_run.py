@@ -24,7 +24,6 @@ from purser.lab.apiserver import ApiServer
 from purser.scheduler.certificates_keeper import CertificateKeeper, SecretStore
 from purser.scheduler.keys import SigningKeyError
 from purser.scheduler.metrics import SchedulerMetrics
-from purser.scheduler.registration import WebhookRegistration, differences, own_user
 from purser.scheduler.run import run
 from purser.scheduler.settings import (
     LeaseTarget,
@@ -34,7 +33,8 @@ from purser.scheduler.settings import (
     UrlTarget,
     WebhookSettings,
 )
-from purser.scheduler.webhook_configurations import mutating_configuration, validating_configuration
+from purser.scheduler.webhook.configurations import mutating_configuration, validating_configuration
+from purser.scheduler.webhook.registration import WebhookRegistration, differences, own_user
 
 from .reviews import container, pod
 

@@ -12,7 +12,7 @@ from purser.kube import Client, ClusterConfig, EventRecorder, Informer, NotFound
 from purser.kube.resources import EVENTS, NAMESPACES, PODS
 from purser.lab.apiserver import ApiServer
 from purser.scheduler import strays as strays_module
-from purser.scheduler.cache import ClusterCache
+from purser.scheduler.cache.cache import ClusterCache
 from purser.scheduler.reasons import SchedulerReason
 from purser.scheduler.strays import Strays, Waves
 

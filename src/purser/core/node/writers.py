@@ -1,8 +1,8 @@
 """What Purser's accounts on nodes may write: the own node's keys that are theirs, events of it and of pods, no more.
 
 Their tokens lie on every node, so that whoever is root on one node has them. RBAC knows no "own node": `refusal` does.
-It is asked by the API server as a ValidatingAdmissionPolicy (`purser.scheduler.node_policies`, Kubernetes 1.30 and
-newer) and by Purser's webhook (before); a table in the tests holds both to the same answers.
+It is asked by the API server as a ValidatingAdmissionPolicy (`purser.scheduler.webhook.node_policies`, Kubernetes 1.30
+and newer) and by Purser's webhook (before); a table in the tests holds both to the same answers.
 """
 
 from collections.abc import Iterator, Mapping

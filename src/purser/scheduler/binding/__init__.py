@@ -1,0 +1,16 @@
+"""A pod and its grant, written in one Binding.
+
+- `Binder` (``binder``): decide once more, reserve, sign, post.
+- ``unsettled``: what became of a Binding whose answer was lost.
+- `DoubleGrants` (``double_grants``): what a change of leaders granted twice is taken off the later pod.
+"""
+
+from purser.scheduler.binding.binder import RESOLVE_PERIOD_S, Binder, BindError
+from purser.scheduler.binding.double_grants import DoubleGrants
+
+__all__ = [
+    "RESOLVE_PERIOD_S",
+    "BindError",
+    "Binder",
+    "DoubleGrants",
+]

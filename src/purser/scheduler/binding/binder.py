@@ -1,0 +1,251 @@
+"""Binding a pod: decide once more, reserve, post, and never guess what became of a write.
+
+The grant travels on the Binding itself, so that node and grant appear on the pod in one atomic write. What happened to
+a Binding whose answer was lost is asked of the API server (`unsettled`).
+"""
+
+import asyncio
+
+import structlog
+
+from purser.adapters.pods import ref_of_grant
+from purser.core.dialects import DialectError, grant_annotations
+from purser.core.grant.signing import GrantError, sign
+from purser.core.model import Grant, GrantState, PodRequest
+from purser.kube import (
+    ApiUnavailableError,
+    Client,
+    ConflictError,
+    EventRecorder,
+    KubeError,
+    NotFoundError,
+    ServerError,
+    ref_of,
+)
+from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
+from purser.kube.resources import NODES, PODS
+from purser.scheduler.binding.unsettled import BindOutcome, UnsettledBindings
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.extender_api import ExtenderBindingArgs
+from purser.scheduler.keys import GrantKeys
+from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
+from purser.scheduler.placement import ReservationError, Reservations, barred, is_of_others, names_devices
+from purser.scheduler.reasons import SchedulerReason
+
+RESOLVE_PERIOD_S = 2.0
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class BindError(Exception):
+    """The pod was not bound; ``cause`` is one word for metrics."""
+
+    def __init__(self, cause: str, message: str):
+        super().__init__(message)
+        self.cause = cause
+
+
+class Binder:
+    """Binds pods, one attempt per pod at a time."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        keys: GrantKeys,
+        reservations: Reservations,
+        gate: LeadershipGate,
+        events: EventRecorder,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._keys = keys
+        self._reservations = reservations
+        self._events = events
+        self._gate = gate
+        self._attempts: dict[str, asyncio.Task[None]] = {}
+        self._unsettled = UnsettledBindings(client, cache, reservations)
+
+    async def bind(self, args: ExtenderBindingArgs) -> None:
+        """Bind the pod to the node. Raises `BindError`; done again for a pod that is bound so, it changes nothing.
+
+        An attempt outlives a caller that gives up: it is never cut between reservation and answer.
+        """
+        while (running := self._attempts.get(args.pod_uid)) is not None:
+            await asyncio.wait({running})
+        attempt = asyncio.create_task(self._bind(args))
+        self._attempts[args.pod_uid] = attempt
+        attempt.add_done_callback(lambda done: self._forget(args.pod_uid, done))
+        await asyncio.shield(attempt)
+
+    async def resolve(self) -> None:
+        """Ask about every reservation whose outcome is unknown, once."""
+        for grant in self._unsettled.grants():
+            uid = grant.pod_uid
+            if uid not in self._attempts and uid in self._unsettled:
+                with self._client.failures.guard(PODS, ref_of_grant(grant)):
+                    await self._unsettled.resolve(uid)
+
+    async def drain(self) -> None:
+        """Return once no attempt is under way."""
+        if self._attempts:
+            await asyncio.wait(self._attempts.values())
+
+    def _forget(self, uid: str, attempt: asyncio.Task[None]) -> None:
+        del self._attempts[uid]
+        if not attempt.cancelled() and attempt.exception() is not None:
+            log.info("A pod was not bound", uid=uid, error=str(attempt.exception()))
+
+    async def _bind(self, args: ExtenderBindingArgs) -> None:
+        await self._wait_for_leadership()
+        pod = await self.pod(args.pod_namespace, args.pod_name, args.pod_uid)
+        if pod.spec.node_name:
+            return self._check_bound(pod, args)
+        self._check_pod(pod)
+        await self._check_node(pod, args.node)
+        request = self._request(pod)
+        if request is None:
+            return await self._post(args, {}, None)
+        earlier = await self._earlier(args)
+        await self._wait_for_leadership()  # it may have closed while the API server was asked
+        grant, why = (earlier, "") if earlier else self._reserve(args, request)
+        if self._cache.ledger.state(args.pod_uid) is not GrantState.RESERVED:
+            return None  # the earlier attempt had succeeded
+        await self._post_grant(args, pod, grant)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED, _sentence(self._cache, grant, why))
+        return None
+
+    async def _wait_for_leadership(self) -> None:
+        try:
+            await self._gate.wait_open()
+        except NotLeadingError as error:
+            raise BindError("fenced", str(error)) from error
+
+    async def pod(self, namespace: str, name: str, uid: str) -> Pod:
+        """The pod that is meant, as last heard of, or asked for where nothing was. Raises `BindError` without one."""
+        pod = self._cache.pod(namespace, name)
+        if pod is None or pod.metadata.uid != uid:
+            pod = await self._get(namespace, name)
+        if pod is None or pod.metadata.uid != uid:
+            raise BindError("gone", f"pod {namespace}/{name} ({uid}) is gone")
+        if is_terminal(pod) or pod.metadata.deletion_timestamp:
+            raise BindError("gone", f"pod {namespace}/{name} has ended or is being deleted")
+        return pod
+
+    def _check_pod(self, pod: Pod) -> None:
+        """What holds of every pod that is placed; whoever asks may not have asked ``filter`` before."""
+        if message := is_of_others(pod, self._cache.scheduler_name):
+            raise BindError("not-ours", message)
+        reading = self._cache.readings.of(pod)
+        if not names_devices(reading.spec):
+            raise BindError("not-ours", "the pod asks for no GPUs: kube-scheduler binds it itself")
+        if message := reading.objection:
+            raise BindError("refused", message)
+
+    async def _check_node(self, pod: Pod, name: str) -> None:
+        """Where the node seems closed to the pod it is asked for: kube-scheduler may have heard of a change first."""
+        known = self._cache.node(name)
+        if known is None or not barred(pod, known):
+            return
+        try:
+            known = await self._client.get(NODES, name)
+        except KubeError as error:
+            raise BindError("api", f"node {name} cannot be read: {error}") from error
+        if why := barred(pod, known):
+            raise BindError("node-closed", f"node {name} {why}")
+
+    async def _get(self, namespace: str, name: str) -> Pod | None:
+        try:
+            return await self._client.get(PODS, name, namespace)
+        except NotFoundError:
+            return None
+        except KubeError as error:
+            raise BindError("api", f"pod {namespace}/{name} cannot be read: {error}") from error
+
+    def _check_bound(self, pod: Pod, args: ExtenderBindingArgs) -> None:
+        """A retry of what succeeded is a success; anything else is not ours to change."""
+        if pod.spec.node_name != args.node:
+            raise BindError("bound-otherwise", f"the pod is bound to node {pod.spec.node_name} already")
+        try:
+            granted = self._cache.trusted_grant(pod) is not None
+        except GrantError as error:
+            raise BindError("bound-otherwise", f"the pod is bound with a grant that does not count: {error}") from error
+        if not granted and self._request(pod) is not None:
+            raise BindError("bound-otherwise", "the pod was bound without a grant by somebody else")
+
+    def _request(self, pod: Pod) -> PodRequest | None:
+        try:
+            return self._cache.readings.of(pod).request()
+        except DialectError as error:
+            raise BindError("request", str(error)) from error
+
+    async def _earlier(self, args: ExtenderBindingArgs) -> Grant | None:
+        """The grant of an attempt whose outcome is, or was until now, unknown.
+
+        The same grant may be posted again: whichever write is carried out, the pod holds what is on the book.
+        """
+        if args.pod_uid in self._unsettled:
+            await self._unsettled.resolve(args.pod_uid)
+        grant = None if self._reservations.is_early(args.pod_uid) else self._cache.ledger.grant(args.pod_uid)
+        if grant is not None and grant.node != args.node:
+            raise BindError("unsettled", f"whether the pod was bound to node {grant.node} is not known yet")
+        return grant
+
+    def _reserve(self, args: ExtenderBindingArgs, request: PodRequest) -> tuple[Grant, str]:
+        try:
+            return self._reservations.reserve(args.node, request)
+        except ReservationError as error:
+            raise BindError(error.cause, str(error)) from error
+
+    async def _post_grant(self, args: ExtenderBindingArgs, pod: Pod, grant: Grant) -> None:
+        node = self._cache.fleet.node(args.node)
+        compat = {} if node is None else grant_annotations(self._cache.readings.of(pod).spec, grant, node.inventory)
+        try:
+            await self._post(args, {**compat, **sign(grant, self._keys.signing)}, grant)
+        except asyncio.CancelledError:
+            self._unsettled.mark_unsettled(grant)
+            raise
+        self._unsettled.confirm(grant)
+
+    async def _post(self, args: ExtenderBindingArgs, annotations: dict[str, str], grant: Grant | None) -> None:
+        """Post the Binding; returns only where the pod is bound with this grant."""
+        try:
+            await self._client.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, annotations)
+        except KubeError as error:
+            if grant is None:
+                raise BindError("api", f"the Binding failed: {error}") from error
+            if _is_lost(error):
+                self._unsettled.mark_unsettled(grant)
+            if not (_is_lost(error) or isinstance(error, ConflictError)):
+                self._unsettled.came_to_nothing(grant)
+                raise BindError("api", f"the Binding was refused: {error}") from error
+            await self._settle(grant, error)
+
+    async def _settle(self, grant: Grant, error: KubeError) -> None:
+        """Returns only where the pod is bound with this grant, whatever the answer was."""
+        truth = await self._unsettled.settle(grant)
+        if truth is BindOutcome.BOUND_BY_US:
+            return
+        if grant.pod_uid in self._unsettled:
+            raise BindError("unknown", f"whether the pod was bound is not known yet: {error}") from error
+        found = "not to be read" if truth is None else truth.value
+        raise BindError("api", f"the pod was not bound, it is {found}: {error}") from error
+
+
+def _is_lost(error: KubeError) -> bool:
+    """Whether the write may be, or may yet be, carried out although it seems to have failed."""
+    return isinstance(error, ServerError) or (isinstance(error, ApiUnavailableError) and error.outcome_unknown)
+
+
+def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
+    """Such as ``Granted GPU 3 of node node-1: lowers fragmentation by 0.20 GPUs``."""
+    held = grant.uuids
+    node = cache.fleet.node(grant.node)
+    gpus = [str(state.device.index) for state in node.devices if state.device.uuid in held] if node else sorted(held)
+    said = f"Granted GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
+    advisory = [part.container for part in grant.containers if part.enforcement.is_advisory]
+    said = f"{said}: {why}" if why else said
+    if not advisory:
+        return said
+    return f"{said}; limits of container{'s' if len(advisory) > 1 else ''} {', '.join(advisory)} are advisory"

@@ -1,0 +1,134 @@
+"""Bindings of which nobody knows what became, and what the API server says of them.
+
+As long as one may still be carried out, its grant stays on the book.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import structlog
+
+from purser.core.grant.signing import GrantError
+from purser.core.model import Grant, GrantState
+from purser.kube import Client, KubeError, NotFoundError
+from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
+from purser.kube.resources import PODS
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.placement import Reservations
+
+LOST_BINDING_TIMEOUT_S = 65.0
+"""For how long a Binding whose answer was lost may still be carried out: its request timeout is 60 s."""
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class BindOutcome(Enum):
+    """What the API server says of a pod that we tried to bind."""
+
+    BOUND_BY_US = "bound with our grant"
+    UNBOUND = "not bound"
+    BOUND_BY_OTHER = "bound otherwise"
+    GONE = "gone"
+
+
+@dataclass(slots=True)
+class _Unsettled:
+    """A grant whose Binding may or may not have been carried out, or whose pod no informer knows yet."""
+
+    grant: Grant
+    until: float
+    """Monotonic seconds; after that an unbound pod stays unbound."""
+
+
+class UnsettledBindings:
+    """Takes grants forward, or off the book, by what is really there."""
+
+    def __init__(self, client: Client, cache: ClusterCache, reservations: Reservations) -> None:
+        self._client = client
+        self._cache = cache
+        self._reservations = reservations
+        self._by_uid: dict[str, _Unsettled] = {}
+
+    def __contains__(self, pod_uid: str) -> bool:
+        """Whether it is not known what became of a pod's Binding."""
+        return pod_uid in self._by_uid
+
+    def grants(self) -> list[Grant]:
+        """Those whose Bindings are unsettled."""
+        return [each.grant for each in self._by_uid.values()]
+
+    async def settle(self, grant: Grant) -> BindOutcome | None:
+        """The answer to a Binding was lost, or says that the pod is not as expected: the pod itself tells what it is.
+
+        None where the API server cannot be asked.
+        """
+        truth = await self._ask(grant)
+        if truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER):
+            self._drop(grant)
+        elif truth is BindOutcome.UNBOUND:
+            self.came_to_nothing(grant)
+        elif truth is None:
+            self.mark_unsettled(grant)
+        return truth
+
+    async def resolve(self, pod_uid: str) -> None:
+        """Ask once more about an unsettled Binding."""
+        doubt, state = self._by_uid[pod_uid], self._cache.ledger.state(pod_uid)
+        if state is None or (state is not GrantState.RESERVED and self._cache.pod_by_uid(pod_uid) is not None):
+            self._by_uid.pop(pod_uid, None)  # an informer was faster, and will tell of the pod's end as well
+            return
+        truth = await self._ask(doubt.grant)
+        if truth is BindOutcome.BOUND_BY_US:
+            self.confirm(doubt.grant)
+        elif truth in (BindOutcome.GONE, BindOutcome.BOUND_BY_OTHER) or (
+            truth is BindOutcome.UNBOUND and self._cache.clock.monotonic() >= doubt.until
+        ):
+            log.info("A Binding came to nothing", pod=doubt.grant.key, found=truth.value)
+            self._drop(doubt.grant)
+
+    def mark_unsettled(self, grant: Grant) -> None:
+        """The grant's Binding may or may not be carried out."""
+        if self._cache.ledger.grant(grant.pod_uid) == grant:
+            self._by_uid[grant.pod_uid] = _Unsettled(grant, self._cache.clock.monotonic() + LOST_BINDING_TIMEOUT_S)
+
+    def confirm(self, grant: Grant) -> None:
+        """The pod is bound; it may even have ended meanwhile, and then nothing is on the book any more.
+
+        Of a pod that no informer has seen yet none need ever tell that it is gone, so it is asked for until one has.
+        """
+        self._by_uid.pop(grant.pod_uid, None)
+        if self._cache.ledger.state(grant.pod_uid) is GrantState.RESERVED:
+            self._cache.ledger.advance(grant.pod_uid, GrantState.BOUND)
+        if self._cache.pod_by_uid(grant.pod_uid) is None:
+            self.mark_unsettled(grant)
+
+    def came_to_nothing(self, grant: Grant) -> None:
+        """This Binding was not carried out; another one before it may still be."""
+        if grant.pod_uid not in self._by_uid:
+            self._drop(grant)
+
+    def _drop(self, grant: Grant) -> None:
+        """Take the reservation off the book, unless an informer has replaced it by what is really there."""
+        self._by_uid.pop(grant.pod_uid, None)
+        self._reservations.release(grant)
+
+    async def _ask(self, grant: Grant) -> BindOutcome | None:
+        try:
+            pod = await self._client.get(PODS, grant.pod, grant.namespace)
+        except NotFoundError:
+            return BindOutcome.GONE
+        except KubeError as error:
+            log.warning("A pod cannot be asked for", pod=grant.key, error=str(error))
+            return None
+        return self._truth(pod, grant)
+
+    def _truth(self, pod: Pod, grant: Grant) -> BindOutcome:
+        if pod.metadata.uid != grant.pod_uid or is_terminal(pod):
+            return BindOutcome.GONE
+        if not pod.spec.node_name:
+            return BindOutcome.UNBOUND
+        try:
+            return BindOutcome.BOUND_BY_US if self._cache.trusted_grant(pod) == grant else BindOutcome.BOUND_BY_OTHER
+        except GrantError:
+            return BindOutcome.BOUND_BY_OTHER

@@ -1,0 +1,20 @@
+"""The cluster as the scheduler knows it, from informers: `ClusterCache` holds all of it.
+
+- Of nodes: devices and grants (``cache``), what their agents dispute (``disputes``), what is free beside GPUs
+  (``node_free_resources``), what their kubelets hold (``kubelets``; ``topologies``: where no agent says).
+- Of pods: what they ask for (``readings``), which arrive (``arrivals``), which are nominated (``nominations``).
+- Of namespaces: ``quotas``, and ``budgets``, the disruption budgets.
+
+Not here: what follows from it, and grants that the API server does not have yet (``placement``).
+"""
+
+from purser.scheduler.cache.cache import ClusterCache
+from purser.scheduler.cache.quotas import RESOURCE_QUOTAS, ResourceQuota
+from purser.scheduler.cache.topologies import Topologies
+
+__all__ = [
+    "RESOURCE_QUOTAS",
+    "ClusterCache",
+    "ResourceQuota",
+    "Topologies",
+]

@@ -1,0 +1,67 @@
+"""The mix of pods that a cluster sees, learnt from those that arrive: what policies expect to come next.
+
+Pods that ask for GPUs count, and of the others those that this scheduler places. After a restart the mix is that of the
+pods there are, in the order in which the API server lists them.
+"""
+
+from contextlib import suppress
+
+from purser.core.dialects import DialectError
+from purser.core.kubernetes.quantities import QuantityError
+from purser.core.placement.mix import LearnedMix
+from purser.core.placement.shape import PodShape, lead_shape
+from purser.core.pod.requests import pod_resources
+from purser.kube import Informer
+from purser.kube.objects import Pod
+from purser.kube.pods import is_terminal
+from purser.scheduler.cache.readings import Readings
+from purser.scheduler.pod_reading import PodReading
+
+
+class Arrivals:
+    """Tells a mix of each pod once."""
+
+    def __init__(self, readings: Readings, scheduler_name: str) -> None:
+        """``readings``: keeps what the pods were found to ask for, for whoever is asked about them next."""
+        self.mix = LearnedMix()
+        self._readings = readings
+        self._scheduler_name = scheduler_name
+        self._known: set[str] = set()
+
+    def attach(self, pods: Informer[Pod]) -> None:
+        """Follow this informer."""
+        pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod is there; it counts when it is heard of first."""
+        uid = pod.metadata.uid
+        if pod.spec.node_name:
+            self._readings.forget(uid)
+        if uid in self._known or is_terminal(pod):
+            return
+        self._known.add(uid)
+        if shape := self._shape(self._read(pod)):
+            self.mix.arrived(shape)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """It is gone; that it came still counts."""
+        self._known.discard(pod.metadata.uid)
+        self._readings.forget(pod.metadata.uid)
+
+    def _read(self, pod: Pod) -> PodReading:
+        reading = self._readings.of(pod)
+        if pod.metadata.uid in self._readings and reading.asks_for_devices:  # now, while nobody waits for the answer
+            reading.objection  # noqa: B018
+        return reading
+
+    def _shape(self, reading: PodReading) -> PodShape | None:
+        """None for a pod that has nothing to do with GPUs, or that makes no sense: whoever places it says so."""
+        pod = reading.spec
+        with suppress(DialectError, QuantityError):
+            if reading.asks_for_devices:
+                request = reading.request()
+                return lead_shape(request) if request is not None else None
+            if pod.scheduler_name == self._scheduler_name:
+                asked = pod_resources(pod)
+                return PodShape(asked.cpu_milli, asked.memory_mib)
+        return None

@@ -1,0 +1,354 @@
+"""The cluster as the scheduler knows it: the book and the fleet, kept up to date from pods, nodes and quotas.
+
+Everything here can be thrown away and read again from the API server; nothing lives only in memory but reservations
+whose Binding is on its way, and those are `binding`'s.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from purser.adapters.nodes import InventoryError, inventory_of
+from purser.adapters.pods import devices_asked, grant_state
+from purser.core.fleet import Fleet
+from purser.core.grant.quota import UNLIMITED, Demand, Room, room
+from purser.core.grant.reconcile import PodBook
+from purser.core.grant.signing import GrantError, verify
+from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
+from purser.core.ledger import Ledger
+from purser.core.model import DeviceMode, Grant, GrantState
+from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVENTORY_ANNOTATION, SCHEDULER_NAME
+from purser.kube import Clock, Informer, SystemClock, key_of
+from purser.kube.objects import Node, Pod
+from purser.kube.pods import has_started, is_terminal
+from purser.kube.reasons import FailureReason
+from purser.kube.resources import NODES, PODS, node_ref
+from purser.scheduler.cache.arrivals import Arrivals
+from purser.scheduler.cache.budgets import Budgets
+from purser.scheduler.cache.disputes import DisputeBook
+from purser.scheduler.cache.kubelets import Kubelets
+from purser.scheduler.cache.node_free_resources import NodeFreeResources
+from purser.scheduler.cache.nominations import Nominations
+from purser.scheduler.cache.quotas import Quotas, ResourceQuota
+from purser.scheduler.cache.readings import Readings
+from purser.scheduler.metrics import SchedulerMetrics
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class PublicKeys(Protocol):
+    """Who knows by which keys grants may be signed."""
+
+    @property
+    def public(self) -> tuple[Ed25519PublicKey, ...]:
+        """All of them."""
+        ...
+
+
+class ClusterCache:
+    """Fleet and ledger as the informers tell them."""
+
+    def __init__(
+        self,
+        keys: PublicKeys,
+        metrics: SchedulerMetrics | None = None,
+        clock: Clock | None = None,
+        *,
+        scheduler_name: str = SCHEDULER_NAME,
+    ) -> None:
+        self._metrics = metrics or SchedulerMetrics()
+        self.scheduler_name = scheduler_name
+        self.clock = clock or SystemClock()
+        """Of all that is decided from here."""
+        self.readings = Readings(scheduler_name)
+        """What pods were found to ask for."""
+        self.arrivals = Arrivals(self.readings, scheduler_name)
+        self.budgets = Budgets()
+        self.fleet = Fleet()
+        self.nominations = Nominations(self.fleet, self.clock, self.readings, scheduler_name)
+        self.kubelets = Kubelets(self.fleet)
+        self.kubelets.on_unreadable = self._tell_of_node
+        self.free_resources = NodeFreeResources(self.fleet)
+        self.disputes = DisputeBook(self.fleet, self._is_live, self._metrics, self.clock)
+        self._keys = keys
+        self._quotas = Quotas()
+        self._verified: dict[str, tuple[str, str]] = {}
+        self._untrusted: dict[str, str] = {}
+        self._ungranted: dict[str, str] = {}
+        self._inventory_texts: dict[str, str] = {}
+        self._overdrawn: set[str] = set()
+        self.on_overdrawn: Callable[[str], None] = lambda node: None
+        """Told of a node of which more is granted than there is, and again whenever a pod there has come further."""
+        self._pods: Informer[Pod] | None = None
+        self._nodes: Informer[Node] | None = None
+        self._informers: dict[str, Callable[[], bool]] = {}
+        self._relists: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def ledger(self) -> Ledger:
+        """The book."""
+        return self.fleet.ledger
+
+    @property
+    def untrusted(self) -> Mapping[str, str]:
+        """By uid: bound pods whose grant does not count, and why not."""
+        return MappingProxyType(self._untrusted)
+
+    @property
+    def ungranted(self) -> Mapping[str, str]:
+        """By uid: pods that somebody bound without a grant though they ask for devices, and to which node."""
+        return MappingProxyType(self._ungranted)
+
+    def attach(self, pods: Informer[Pod], nodes: Informer[Node], quotas: Informer[ResourceQuota] | None = None) -> None:
+        """Follow these informers; whoever made them runs them."""
+        nodes.add_handler(self.put_node, lambda _, node: self.put_node(node), self.remove_node)
+        pods.add_handler(self.put_pod, lambda _, pod: self.put_pod(pod), self.remove_pod)
+        self.arrivals.attach(pods)
+        self._follow(nodes)
+        self._follow(pods)
+        self._pods, self._nodes = pods, nodes
+        if quotas is not None:
+            quotas.add_handler(self._quotas.put, lambda _, quota: self._quotas.put(quota), self._quotas.remove)
+            self._follow(quotas)
+
+    def not_ready(self) -> list[str]:
+        """Why the cache is not yet what the cluster is; empty when it is. Not being the active replica is no reason."""
+        return [f"{name} are not listed yet" for name, synced in self._informers.items() if not synced()]
+
+    async def relist(self) -> None:
+        """Return once everything is at least as fresh as a consistent list made now.
+
+        Grants that did not count are looked at again: their key may have been published since.
+        """
+        await asyncio.gather(*(relist() for relist in self._relists))
+        for uid in list(self._untrusted):
+            pod = self.pod_by_uid(uid)
+            if pod is not None and self._pods is not None:
+                with self._pods.failures.guard(PODS, pod):
+                    self.put_pod(pod)
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """A pod as last heard of."""
+        return None if self._pods is None else self._pods.store.get(f"{namespace}/{name}")
+
+    def pod_by_uid(self, uid: str) -> Pod | None:
+        """A pod as last heard of."""
+        return None if self._pods is None else self._pods.store.by_uid(uid)
+
+    def node_of_pod(self, namespace: str, name: str, uid: str) -> str:
+        """Where a pod runs; empty where it is not known, or its name leads to another pod by now."""
+        pod = self.pod(namespace, name)
+        return pod.spec.node_name if pod is not None and pod.metadata.uid == uid else ""
+
+    def node(self, name: str) -> Node | None:
+        """A node as last heard of."""
+        return None if self._nodes is None else self._nodes.store.get(name)
+
+    def waiting_pods(self) -> list[Pod]:
+        """Pods that nobody has bound yet."""
+        known = () if self._pods is None else self._pods.store.values()
+        return [pod for pod in known if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
+
+    def largest_node(self) -> int | None:
+        """How many devices the largest node has; None where no node has an inventory."""
+        return max((len(node.devices) for node in self.fleet), default=None)
+
+    def enforces(self) -> bool | None:
+        """Whether any node holds shares to their limits; None where no node has an inventory."""
+        return any(node.inventory.enforcement.has_library for node in self.fleet) if len(self.fleet) else None
+
+    def largest_device_mib(self) -> int | None:
+        """How much memory the largest device has; None where no node has an inventory."""
+        return max((state.device.memory_mib for node in self.fleet for state in node.devices), default=None)
+
+    def offers(self, resource: str) -> bool:
+        """Whether any node lists a resource, whoever's plugin serves it."""
+        return any(resource in node.status.allocatable for node in self._known_nodes())
+
+    def has_label(self, key: str, value: str) -> bool:
+        """Whether any node has a label with this value."""
+        return any(node.metadata.labels.get(key) == value for node in self._known_nodes())
+
+    def device_modes(self) -> frozenset[DeviceMode]:
+        """How devices are handed out; none where no node has an inventory."""
+        return frozenset(state.device.mode for node in self.fleet for state in node.devices)
+
+    def room_of(self, namespace: str) -> Room:
+        """What a namespace's quotas leave."""
+        hard = self._quotas.of(namespace)
+        return hard if hard == UNLIMITED else room(hard, self.ledger.namespace_usage(namespace))
+
+    def exceeded_quota(self, namespace: str, asked: Demand, own: Demand) -> str:
+        """Which of a namespace's quotas does not hold a demand beside what others use; ``own`` is its pod's."""
+        return self._quotas.exceeded(namespace, asked, self.ledger.namespace_usage(namespace) - own)
+
+    def grants_by_state(self) -> dict[str, int]:
+        """How many grants are how far."""
+        counts: Counter[str] = Counter(dict.fromkeys(GrantState, 0))
+        counts.update(state for grant in self.ledger.grants() if (state := self.ledger.state(grant.pod_uid)))
+        return dict(counts)
+
+    def put_node(self, node: Node) -> None:
+        """Take a node's inventory where it changed; nodes are written every few seconds for other reasons."""
+        self.kubelets.put_node(node)
+        self.free_resources.put_node(node)
+        self.disputes.put_node(node)
+        name, text = node.metadata.name, node.metadata.annotations.get(INVENTORY_ANNOTATION, "")
+        if self._inventory_texts.get(name, "") == text:
+            return
+        self._inventory_texts[name] = text
+        try:
+            inventory = inventory_of(node)
+        except InventoryError as error:
+            log.warning("A node's inventory does not count", node=name, error=str(error))
+            self._tell_of_node(name, f"The node's inventory does not count: {error}")
+            inventory = None
+        if inventory is None:
+            self.fleet.remove_node(name)
+        else:
+            self.fleet.set_inventory(inventory)
+            self.disputes.retell(name)
+            self._report_violations(name)
+
+    def remove_node(self, node: Node) -> None:
+        """The node is gone; its pods' grants stay until they are gone as well."""
+        self._inventory_texts.pop(node.metadata.name, None)
+        self.fleet.remove_node(node.metadata.name)
+        self.kubelets.remove_node(node)
+        self.free_resources.remove_node(node)
+        self.disputes.remove_node(node.metadata.name)
+
+    def put_pod(self, pod: Pod) -> None:
+        """Take a pod's grant, or its end."""
+        self.nominations.put_pod(pod)
+        if is_terminal(pod):
+            self._note_rejection(pod)
+            self.remove_pod(pod)
+        elif pod.spec.node_name:
+            self.kubelets.put_pod(pod)
+            self.free_resources.put_pod(pod)
+            self._put_bound(pod)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """The pod has ended or is gone: what it held is free."""
+        uid = pod.metadata.uid
+        self.ledger.release(uid)
+        self.nominations.remove_pod(pod)
+        self.kubelets.remove_pod(pod)
+        self.free_resources.remove_pod(pod)
+        self._verified.pop(uid, None)
+        self._untrusted.pop(uid, None)
+        self._ungranted.pop(uid, None)
+        if pod.spec.node_name:
+            self.disputes.remove_pod(pod.spec.node_name, uid)
+
+    def trusted_grant(self, pod: Pod) -> Grant | None:
+        """The grant a bound pod carries, None when it carries none. Raises `GrantError` when it must not count."""
+        return verify(
+            pod.metadata.annotations,
+            pod_uid=pod.metadata.uid,
+            node=pod.spec.node_name,
+            keys=self._keys.public,
+        )
+
+    def _put_bound(self, pod: Pod) -> None:
+        uid, state = pod.metadata.uid, grant_state(pod)
+        held, text = self.ledger.grant(uid), _grant_text(pod)
+        if held is not None and self._verified.get(uid) == text:
+            self.ledger.adopt(held, state)
+            if held.node in self._overdrawn:
+                self.on_overdrawn(held.node)
+            return
+        try:
+            grant = self.trusted_grant(pod)
+        except GrantError as error:
+            self._distrust(pod, str(error))
+            return
+        if grant is None:
+            self._note_ungranted(pod)
+            return
+        self._untrusted.pop(uid, None)
+        self._ungranted.pop(uid, None)
+        self._verified[uid] = text
+        self.ledger.adopt(grant, state)
+        self.disputes.put_granted(grant.node, uid)
+        self._report_violations(grant.node)
+
+    def _distrust(self, pod: Pod, problem: str) -> None:
+        """A grant that anybody could have written takes nothing from others.
+
+        One that was found right before stays on the book: defacing the annotation of a running pod frees nothing.
+        """
+        uid = pod.metadata.uid
+        if uid not in self._verified:
+            self._dispute(pod, problem)
+        if self._untrusted.get(uid) != problem:
+            self._untrusted[uid] = problem
+            self._metrics.bind_failed("untrusted-grant")
+            log.warning("A pod's grant does not count", pod=key_of(pod), node=pod.spec.node_name, error=problem)
+            if self._pods is not None:
+                told = f"The grant in the pod's annotations does not count: {problem}"
+                self._pods.failures.malformed(PODS, pod, told, FailureReason.UNTRUSTED)
+
+    def _note_ungranted(self, pod: Pod) -> None:
+        """Somebody else bound it: a reservation of ours cannot come true any more."""
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        if uid in self._verified:
+            return self._distrust(pod, "the grant's annotation was removed")
+        if self._dispute(pod, "") and uid not in self._ungranted:
+            self._ungranted[uid] = node
+            self._metrics.bind_failed("bound-by-others")
+            log.warning("A pod that asks for devices was bound without a grant", pod=key_of(pod), node=node)
+        return None
+
+    def _dispute(self, pod: Pod, problem: str) -> bool:
+        """What the pod holds only its node's agent knows. Returns whether it asks kubelet for any devices."""
+        meta, asks = pod.metadata, bool(devices_asked(pod))
+        if asks:
+            book = PodBook(meta.namespace, meta.name, meta.uid, started=has_started(pod), problem=problem)
+            self.disputes.put_ungranted(pod.spec.node_name, book, grant_state(pod))
+        else:
+            self.ledger.release(meta.uid)
+        return asks
+
+    def _note_rejection(self, pod: Pod) -> None:
+        """kubelet gives every failure to allocate devices this reason, whoever was asked for them."""
+        grant = self.ledger.grant(pod.metadata.uid)
+        if grant is not None and pod.status.reason == UNEXPECTED_ADMISSION_ERROR:
+            self.disputes.rejected(key_of(pod), grant, pod.status.message)
+
+    def _is_live(self, uid: str) -> bool:
+        pod = self.pod_by_uid(uid)
+        return pod is not None and not is_terminal(pod)
+
+    def _known_nodes(self) -> Iterable[Node]:
+        return () if self._nodes is None else self._nodes.store.values()
+
+    def _tell_of_node(self, name: str, problem: str) -> None:
+        if self._nodes is not None:
+            self._nodes.failures.malformed(NODES, node_ref(name), problem)
+
+    def _report_violations(self, node: str) -> None:
+        self._overdrawn.discard(node)
+        for violation in self.ledger.violations(node):
+            log.warning(
+                "Device overcommitted in the ledger", node=node, device=violation.uuid, problem=violation.problem
+            )
+            self._overdrawn.add(node)
+        if node in self._overdrawn:
+            self.on_overdrawn(node)
+
+    def _follow(self, informer: Informer[Pod] | Informer[Node] | Informer[ResourceQuota]) -> None:
+        self._informers[informer.resource.plural] = lambda: informer.health.synced
+        self._relists.append(informer.relist)
+
+
+def _grant_text(pod: Pod) -> tuple[str, str]:
+    """What was verified: the same text need not be verified again at each of a pod's many updates."""
+    annotations = pod.metadata.annotations
+    return annotations.get(GRANT_ANNOTATION, ""), annotations.get(GRANT_SIGNATURE_ANNOTATION, "")

@@ -1,0 +1,63 @@
+"""What pods ask for, read once: kube-scheduler asks about a pod three times before it is bound, in equal words."""
+
+from functools import cached_property
+
+from purser.adapters.pods import pod_spec
+from purser.core.names import SCHEDULER_NAME
+from purser.core.recent import Recent
+from purser.kube.objects import Pod
+from purser.scheduler.pod_reading import PodReading
+from purser.scheduler.webhook import PLACEMENT_RULES, first_objection
+
+MAX_READINGS = 2048
+"""Pods whose reading is kept: as many as wait in a large burst; a few kB each."""
+
+
+class AskedPod(PodReading):
+    """A pod that is asked about."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(pod_spec(pod))
+        self.pod = pod
+
+    @cached_property
+    def objection(self) -> str:
+        """Why it is placed nowhere, in a sentence; empty where nothing is in the way."""
+        decision = first_objection(self, PLACEMENT_RULES)
+        return decision.message if decision else ""
+
+    def is_of(self, pod: Pod) -> bool:
+        """Whether this is what the pod says. Whoever asks may have written it: an equal name does not do."""
+        known, asked = self.pod.metadata, pod.metadata
+        return self.pod is pod or (
+            self.pod.spec == pod.spec
+            and known.annotations == asked.annotations
+            and known.labels == asked.labels
+            and (known.uid, known.namespace, known.name) == (asked.uid, asked.namespace, asked.name)
+        )
+
+
+class Readings:
+    """What pods say. Kept of those that wait for this scheduler, which somebody will ask about: others' pods, and those
+    on nodes, push out none of them."""
+
+    def __init__(self, scheduler_name: str = SCHEDULER_NAME) -> None:
+        self._scheduler_name = scheduler_name
+        self._known: Recent[str, AskedPod] = Recent(MAX_READINGS)
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether a pod's reading is kept."""
+        return uid in self._known
+
+    def of(self, pod: Pod) -> AskedPod:
+        """What a pod asks for; read anew where it says something else by now."""
+        known = self._known.get(pod.metadata.uid)
+        if known is not None and known.is_of(pod):
+            return known
+        read, spec = AskedPod(pod), pod.spec
+        waits_here = spec.scheduler_name == self._scheduler_name and not spec.node_name
+        return self._known.put(pod.metadata.uid, read) if waits_here else read
+
+    def forget(self, uid: str) -> None:
+        """The pod is bound or gone: nobody asks about it again, and its manifest may be large."""
+        self._known.forget(uid)

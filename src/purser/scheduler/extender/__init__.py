@@ -1,0 +1,14 @@
+"""What kube-scheduler asks, and what Purser does for the pods in kube-scheduler's queue.
+
+- `KubeExtender` (``extender``): the four verbs, and the loop beside them.
+- ``requeue_hints``: wakes kube-scheduler for pods that were refused and fit by now.
+- ``early_nominations``: chooses nodes before kube-scheduler asks, in large clusters.
+
+Not here: HTTPS and messages (``server``, ``extender_wire``, ``extender_api``), and who leads (``leadership_gate``).
+"""
+
+from purser.scheduler.extender.extender import KubeExtender
+
+__all__ = [
+    "KubeExtender",
+]

@@ -1,0 +1,334 @@
+"""What kube-scheduler asks: which nodes could hold a pod, which is best, bind it there, whom to preempt.
+
+Room that is being made for a pod is kept from pods of the same and of lower priority (`nominations`).
+
+``filter`` and ``prioritize`` write nothing and return the best of the nodes that fit, so many that kube-scheduler's own
+scores keep their say; the book changes at ``bind`` only. (HAMi reserves inside its filter and returns one node.)
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from purser.core.decoding import brief
+from purser.core.dialects import DialectError
+from purser.core.grant.disputes import DisputeReason
+from purser.core.model import PodRequest
+from purser.core.placement import (
+    Authority,
+    Evaluation,
+    Evaluator,
+    PolicySettings,
+    Refusal,
+    best,
+    foremost,
+    rank,
+    tally,
+)
+from purser.kube import Client, EventRecorder, Informer, KubeError
+from purser.kube.objects import Pod
+from purser.kube.resources import PODS, node_ref
+from purser.scheduler.binding import RESOLVE_PERIOD_S, Binder, BindError
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.extender.early_nominations import EarlyNominations
+from purser.scheduler.extender.requeue_hints import RequeueHints
+from purser.scheduler.extender_api import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    HostPriority,
+)
+from purser.scheduler.keys import GrantKeys, SigningKeyError
+from purser.scheduler.leadership_gate import LeadershipGate, NotLeadingError
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.placement import Feasibility, Reservations, is_of_others, prefers_nodes
+from purser.scheduler.preemption import Preemptor
+
+MAX_WHY = 1024
+"""Characters of why a node is refused. Pods, and agents of nodes, have their say in it, it stands in the answer once or
+twice for each node of the cluster, and kube-scheduler's event takes no more."""
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class KubeExtender:
+    """Answers kube-scheduler out of the cache."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        client: Client,
+        keys: GrantKeys,
+        policy: PolicySettings,
+        metrics: SchedulerMetrics,
+        events: EventRecorder,
+        may_bind: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``may_bind``: whether this replica is the one that places pods."""
+        self._cache = cache
+        self._keys = keys
+        self._metrics = metrics
+        self._events = events
+        self._failures = client.failures
+        self._gate = gate = LeadershipGate(may_bind, self._catch_up)
+        evaluator = Evaluator(cache.fleet, policy, cache.arrivals.mix)
+        self._reservations = reservations = Reservations(cache, evaluator)
+        self._feasibility = feasibility = Feasibility(cache, evaluator, reservations)
+        self._binder = Binder(client, cache, keys, reservations, gate, events)
+        self._preemptor = Preemptor(client, cache, feasibility, reservations, gate, events)
+        self._requeue_hints = RequeueHints(client, cache, feasibility)
+        self._early_nominations = EarlyNominations(client, cache, feasibility, reservations, gate, metrics)
+        self._latest: tuple[PodRequest, Evaluation] | None = None
+        self._was_active = False
+        cache.disputes.on_closed = self._tell_of_dispute
+
+    # --- what kube-scheduler asks
+
+    async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        """Which nodes could hold the pod, and why not the others."""
+        names = args.node_names or []
+        try:
+            await self._gate.wait_open()
+        except NotLeadingError as error:
+            return ExtenderFilterResult(error=str(error))
+        if message := is_of_others(args.pod, self._cache.scheduler_name):
+            return _fits_nowhere(names, message)
+        with self._metrics.stage("filter", "parse"):
+            reading = self._cache.readings.of(args.pod)
+            asks = reading.asks_for_devices
+            message = reading.objection if asks else ""
+            request = reading.request() if asks and not message else None
+        if message:
+            return _fits_nowhere(names, message)
+        if request is None:
+            return ExtenderFilterResult(node_names=names)
+        self._early_nominations.asked(request.uid)
+        if (early := self._reservations.early_node(request)) and early in names:
+            return ExtenderFilterResult(node_names=[early])
+        with self._metrics.stage("filter", "evaluate"):
+            evaluation = self._feasibility.evaluate_outranking(request, names)
+        if evaluation.refusals:
+            self._count(evaluation.refusals.values())
+        if evaluation.fits:
+            self._requeue_hints.forget(request.uid)
+            self._preemptor.forget(request.uid)
+            told = self._worth_telling(args.pod, evaluation)
+            self._latest = (request, told)
+            return _filter_result(told)
+        self._latest = None
+        self._reservations.withdraw(request.uid)
+        if await self._is_there(args.pod):
+            self._requeue_hints.refused(request, names)
+            self._preemptor.refused(request, evaluation.refusals)
+        return _filter_result(evaluation, self._feasibility.explain(request, evaluation))
+
+    async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """0 to 10 for every node asked about; 0 where the pod does not fit or asks for nothing."""
+        names = args.node_names or []
+        try:
+            with self._metrics.stage("prioritize", "parse"):
+                request = self._cache.readings.of(args.pod).request()
+        except DialectError:
+            request = None
+        if request is None:
+            return [HostPriority(name, 0) for name in names]
+        with self._metrics.stage("prioritize", "evaluate"):
+            found = self._among(request, names)
+        with self._metrics.stage("prioritize", "rank"):
+            scores = rank(found, self._feasibility.policy)
+        if found.fits == names:
+            return list(map(HostPriority, names, scores))
+        by_name = dict(zip(found.fits, scores, strict=True))
+        return [HostPriority(name, by_name.get(name, 0)) for name in names]
+
+    async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
+        """Reserve the pod's devices on the node and post its Binding."""
+        try:
+            await self._binder.bind(args)
+        except BindError as error:
+            self._metrics.bind_failed(error.cause)
+            return ExtenderBindingResult(str(error))
+        return ExtenderBindingResult()
+
+    async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        """The node where preemption costs least, with whom it takes; the room that they leave is kept for the pod."""
+        proposed = args.node_name_to_meta_victims or {}
+        await self._gate.wait_open()
+        try:
+            request = self._cache.readings.of(args.pod).request()
+        except DialectError:
+            return ExtenderPreemptionResult()
+        if request is None:
+            return ExtenderPreemptionResult(proposed)
+        self._reservations.withdraw(request.uid)  # kube-scheduler's own filters refuse the pod there
+        self._early_nominations.asked(request.uid)
+        return ExtenderPreemptionResult(await self._preemptor.answer(request, proposed))
+
+    def _worth_telling(self, pod: Pod, found: Evaluation) -> Evaluation:
+        """What kube-scheduler is told of where a pod fits: it scores every node that it is told of, by plugins and by a
+        question for each, and reads a reason only where there is no node. It samples likewise, but before extenders are
+        asked, when nobody knows which nodes fit."""
+        policy = self._feasibility.policy
+        if policy.authority is Authority.EXCLUSIVE:
+            return Evaluation([name for name in (best(found),) if name], found.scores.max(keepdims=True), {})
+        if not policy.nodes_to_score:
+            return found
+        if not prefers_nodes(pod):
+            found = foremost(found, policy.nodes_to_score)
+        return msgspec.structs.replace(found, refusals={})
+
+    def _among(self, request: PodRequest, names: list[str]) -> Evaluation:
+        """The evaluation of these nodes: that of the filter just before, unless kube-scheduler narrowed it further."""
+        if self._latest is not None and self._latest[0] == request and self._latest[1].fits == names:
+            return self._latest[1]
+        return self._feasibility.evaluate(request, names)
+
+    def _count(self, refusals: Iterable[Refusal]) -> None:
+        nodes_by_reason: Counter[str] = Counter()
+        for refusal, nodes in tally(refusals):
+            nodes_by_reason.update({reason: nodes for reason, _ in refusal.counts})
+        for reason, nodes in nodes_by_reason.items():
+            self._metrics.refused(reason, nodes)
+
+    async def _is_there(self, pod: Pod) -> bool:
+        """Whether the pod exists, and not only in a question: kube-scheduler may have heard of it first."""
+        meta = pod.metadata
+        try:
+            await self._binder.pod(meta.namespace, meta.name, meta.uid)
+        except BindError:
+            return False
+        return True
+
+    # --- what goes on beside the questions
+
+    def leadership_changed(self, held: bool) -> None:
+        """The lease was won or lost."""
+        self._gate.leadership_changed(held)
+
+    def attach(self, pods: Informer[Pod]) -> None:
+        """Follow the pods that wait."""
+        put = self._early_nominations.put_pod
+        pods.add_handler(put, lambda _, pod: put(pod), self._early_nominations.remove_pod)
+
+    def refresh(self) -> None:
+        """Take in the fleet as it was listed: else the first decision does."""
+        self._feasibility.refresh()
+
+    async def run(self) -> None:
+        """Settle what became of lost answers, look at refused pods again, keep the gauges, until cancelled."""
+        turns: dict[str, Callable[[], Awaitable[None]]] = {
+            "bindings": self._binder.resolve,
+            "leadership": self._follow_leadership,
+            "disputes": self._settle_disputes,
+            "waiting pods": self.retry_refused,
+            "gauges": self._count_grants,
+        }
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._failures.keep_going("nominations", self._early_nominations.run))
+                while True:
+                    for name, turn in turns.items():
+                        await self._take(name, turn)
+                    await self._cache.clock.sleep(RESOLVE_PERIOD_S)
+        finally:
+            await self._gate.close()
+
+    async def _take(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
+        """What one of them fails on keeps none of the others from their turn."""
+        try:
+            await turn()
+        except Exception as error:
+            self._failures.loop_failed(name, error, RESOLVE_PERIOD_S)
+
+    async def _follow_leadership(self) -> None:
+        is_active = await self._is_active()
+        if is_active and not self._was_active:
+            self._take_over()
+        self._was_active = is_active
+
+    async def _settle_disputes(self) -> None:
+        self._cache.disputes.tick()
+
+    async def _count_grants(self) -> None:
+        self._metrics.grants(self._cache.grants_by_state())
+
+    async def drain(self) -> None:
+        """Return once no Binding is under way: before the client is closed."""
+        await self._binder.drain()
+
+    async def retry_refused(self) -> None:
+        """Wake kube-scheduler for refused pods that fit by now, and make room for others."""
+        if self._gate.is_open:
+            await self._early_nominations.take_back(self._reservations.withdraw_old())
+            self._early_nominations.look()
+            await self._requeue_hints.look()
+            await self._preemptor.look()
+        else:
+            self._reservations.withdraw_all()
+            self._early_nominations.clear()
+            self._requeue_hints.clear()
+            self._preemptor.clear()
+
+    async def _is_active(self) -> bool:
+        """Whether this replica decides; one that has just become the active one reads the cluster first."""
+        try:
+            await self._gate.wait_open()
+        except NotLeadingError:
+            return False
+        return True
+
+    def _take_over(self) -> None:
+        """kube-scheduler lets pods rest for which it found nobody to ask, as it does those that were refused."""
+        names = self._cache.fleet.names()
+        for pod in self._cache.waiting_pods():
+            if pod.spec.scheduler_name == self._cache.scheduler_name:
+                # Told when it is asked about.
+                with self._failures.guard(PODS, pod), suppress(DialectError):
+                    if request := self._cache.readings.of(pod).request():
+                        self._requeue_hints.refused(request, names)
+
+    async def _catch_up(self) -> None:
+        """Read the cluster as another active replica may have left it."""
+        try:
+            await self._keys.refresh()
+        except SigningKeyError as error:
+            raise KubeError(str(error)) from error
+        await self._cache.relist()
+        self._reservations.withdraw_all()  # decided on an older book
+        self._early_nominations.clear()
+
+    def _tell_of_dispute(self, node: str, text: str) -> None:
+        if self._gate.is_open:
+            message = f"No new pods are given cards in dispute: {text}"
+            self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")
+
+
+def _fits_nowhere(names: list[str], message: str) -> ExtenderFilterResult:
+    failed = dict.fromkeys(names, _bounded(message))
+    return ExtenderFilterResult(node_names=[], failed_nodes=failed, failed_and_unresolvable_nodes=failed)
+
+
+def _filter_result(evaluation: Evaluation, why: str = "") -> ExtenderFilterResult:
+    """``why`` is what all nodes are refused with where none fits: kube-scheduler counts nodes by text. Each of them is
+    among the failed then, for kube-scheduler 1.20 reads nothing else."""
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    why = _bounded(why)
+    for name, refusal in evaluation.refusals.items():
+        message = why or _bounded(refusal.message)
+        if not refusal.resolvable:
+            unresolvable[name] = message
+        if refusal.resolvable or not evaluation.fits:
+            failed[name] = message
+    return ExtenderFilterResult(list(evaluation.fits), failed, unresolvable)
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= MAX_WHY else brief(message, MAX_WHY)

@@ -1,0 +1,55 @@
+"""Which pods this scheduler places at all, and to which nodes they may go, whoever asks.
+
+kube-scheduler has filtered by these when it asks; a request in its name need not come from it.
+"""
+
+from purser.core.dialects import RESOURCES
+from purser.core.kubernetes.taints import KEEPING_AWAY, Taint
+from purser.core.pod.manifest import PodManifest
+from purser.kube.objects import Node, Pod
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""As kube-scheduler takes a cordon: pods may put up with it."""
+
+
+def names_devices(pod: PodManifest) -> bool:
+    """Whether a container has one of the resources that are Purser's, be it 0 of it: kube-scheduler asks then."""
+    return any(
+        not RESOURCES.isdisjoint(amounts)
+        for container in pod.containers
+        for amounts in (container.limits, container.requests)
+    )
+
+
+def is_of_others(pod: Pod, scheduler_name: str) -> str:
+    """That a pod is another scheduler's, in a sentence; empty where it is not."""
+    named = pod.spec.scheduler_name
+    return "" if named == scheduler_name else f'the pod is for scheduler "{named[:63]}", not for "{scheduler_name}"'
+
+
+def prefers_nodes(pod: Pod) -> bool:
+    """Whether the pod itself says which of the nodes that it may have it would rather have: only scores tell."""
+    affinity, spreads = pod.spec.affinity, pod.spec.topology_spread_constraints
+    kinds = affinity.values() if isinstance(affinity, dict) else ()
+    return any(isinstance(each, dict) and each.get(_PREFERRED) for each in kinds) or any(
+        isinstance(each, dict) and each.get("whenUnsatisfiable") == "ScheduleAnyway"
+        for each in (spreads if isinstance(spreads, list) else ())
+    )
+
+
+def is_placed_freely(pod: Pod) -> bool:
+    """Whether a pod waits for nothing but its turn, and says of its nodes no more than a selector does."""
+    spec = pod.spec
+    return not (spec.scheduling_gates or spec.affinity or spec.topology_spread_constraints)
+
+
+def barred(pod: Pod, node: Node) -> str:
+    """Why a pod may not go to a node, in words that follow the node's name; empty where it may."""
+    taints = (*([_CORDON] if node.spec.unschedulable else ()), *node.spec.taints)
+    for taint in taints:
+        if taint.effect in KEEPING_AWAY and not any(each.tolerates(taint) for each in pod.spec.tolerations):
+            return "is cordoned" if taint is _CORDON else f"has taint {taint}, which the pod does not tolerate"
+    labels = node.metadata.labels
+    lacking = [f"{key}={value}" for key, value in pod.spec.node_selector.items() if labels.get(key) != value]
+    return f"lacks {', '.join(lacking)} of the pod's node selector" if lacking else ""

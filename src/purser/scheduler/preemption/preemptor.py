@@ -1,0 +1,299 @@
+"""Preemption: pods of lower priority go where Purser has no room for a pod, asked by kube-scheduler or by Purser.
+
+kube-scheduler looks for victims in a dry run of its own filters, and asks its extenders only about nodes where that run
+found some. To it a share is one of ``nvidia.com/gpu``: where ids are free and memory is not, its run finds nobody who
+would have to go, and since 1.21 it gives up there ("expected at least one victim pod"). On these nodes, which it has
+offered and Purser alone refused, Purser preempts as kube-scheduler would have: it writes ``nominatedNodeName``, which
+kube-scheduler heeds whoever wrote it, then asks the victims to go. Where kube-scheduler does ask, it is given the one
+node on which preemption costs least, these nodes included, and does the rest.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from purser.adapters.pods import ref_of_request
+from purser.core.dialects import DialectError
+from purser.core.model import PodRequest
+from purser.core.placement import Refusal
+from purser.core.placement.preemption import Occupant, Victims
+from purser.core.recent import Recent
+from purser.kube import Client, ConflictError, EventRecorder, KubeError, NotFoundError, ref_of
+from purser.kube.clock import timestamp
+from purser.kube.objects import Pod
+from purser.kube.resources import PODS
+from purser.scheduler.cache import ClusterCache
+from purser.scheduler.extender_api import MetaPod, MetaVictims
+from purser.scheduler.leadership_gate import LeadershipGate
+from purser.scheduler.placement import Feasibility, Reservations
+from purser.scheduler.preemption.victims import TOO_FEW, VictimSearch
+from purser.scheduler.reasons import SchedulerReason
+from purser.scheduler.waiting import WaitingPods
+
+PREEMPTION_DELAY_S = 1.0
+"""How long kube-scheduler has to preempt by itself: it does so right after it was told that no node fits."""
+
+MAX_SOUGHT = 8
+"""In one look: on thousands of nodes each takes some seconds."""
+
+WATCH_LAG_TIMEOUT_S = 2.0
+"""How much later than kube-scheduler this replica may hear of a pod. Where kube-scheduler's own count of what nodes
+list refuses the pod, its question about preemption is the first about it. Without an answer it does not ask again."""
+
+_POLL_S = 0.02
+
+_REMEMBERED = 4096
+_NAMED = 5
+
+log = structlog.get_logger("purser.scheduler")
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    request: PodRequest
+    refusals: Mapping[str, Refusal]
+    """By node: those that passed all of kube-scheduler's own filters."""
+    at: float
+
+
+class Preemptor:
+    """Makes room for pods that fit nowhere."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        feasibility: Feasibility,
+        reservations: Reservations,
+        gate: LeadershipGate,
+        events: EventRecorder,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._feasibility = feasibility
+        self._gate = gate
+        self._events = events
+        self._search = VictimSearch(cache, feasibility.policy, reservations)
+        self._refused: WaitingPods[_Refused] = WaitingPods()
+        self._told: Recent[str, str] = Recent(_REMEMBERED)
+
+    # --- what the extender tells
+
+    def refused(self, request: PodRequest, refusals: Mapping[str, Refusal]) -> None:
+        """The pod fits nowhere; ``refusals`` are the nodes where it was for Purser to say."""
+        self._refused.put(_Refused(request, refusals, self._cache.clock.monotonic()))
+
+    def forget(self, uid: str) -> None:
+        """The pod fits, or is gone."""
+        self._refused.pop(uid)
+        self._told.forget(uid)
+
+    def clear(self) -> None:
+        """Another replica is asked from now on."""
+        self._refused.clear()
+        self._told.clear()
+
+    async def answer(self, request: PodRequest, proposed: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
+        """What kube-scheduler, which has found candidates, is to do: at most one node, with its victims.
+
+        It takes the one it is given, be it one that it did not propose, and needs at least one victim there.
+        """
+        uid = request.uid
+        refused = self._refused.pop(uid)
+        await self._heard_of(request)
+        waiting = self._waiting(uid)
+        if waiting is None:
+            return {}
+        pod, request = waiting
+        if self._is_being_made_room(request):
+            return {}
+        search = await self._search.on_nodes(
+            request,
+            refused.refusals if refused is not None else {},
+            self._feasibility.quota_left(request),
+            {node: frozenset(pod.uid for pod in victims.pods or ()) for node, victims in proposed.items()},
+        )
+        if search.chosen is None:
+            self._tell_why_not(pod, search.why_not)
+            return {}
+        self._nominate(pod, request, search.chosen)
+        chosen = search.chosen
+        return {chosen.node: MetaVictims(tuple(MetaPod(victim.uid) for victim in chosen.pods), chosen.violations)}
+
+    async def look(self) -> None:
+        """Make room for pods for which kube-scheduler has asked nobody to go, the most important first."""
+        due = self._cache.clock.monotonic() - PREEMPTION_DELAY_S
+        waiting = [each for each in self._refused.by_importance() if each.at <= due]
+        for refused in waiting[:MAX_SOUGHT]:
+            if self._cache.budgets.are_known and refused in self._refused:
+                self._refused.pop(refused.request.uid)
+                is_seen_to = True  # what fails once fails at each look: until it is refused again
+                with self._client.failures.guard(PODS, ref_of_request(refused.request)):
+                    is_seen_to = await self._see_to(refused)
+                if not is_seen_to:
+                    self._refused.put_back(refused)
+
+    # --- Purser's own preemption
+
+    async def _see_to(self, refused: _Refused) -> bool:
+        """Whether the pod need not be looked at again before it is refused again."""
+        waiting = self._waiting(refused.request.uid)
+        if waiting is None:
+            return True
+        pod, request = waiting
+        if pod.spec.preemption_policy == "Never":  # kube-scheduler tells the pod
+            return True
+        if self._feasibility.has_room(request, list(refused.refusals)):  # kube-scheduler is woken for it
+            return True
+        if self._is_being_made_room(request):
+            node = self._cache.nominations.node_of(request.uid)
+            return pod.status.nominated_node_name == node or await self._write_nomination(request, node)
+        search = await self._search.on_nodes(request, refused.refusals, self._feasibility.quota_left(request))
+        if search.chosen is None:
+            self._tell_why_not(pod, search.why_not)
+            return True
+        # While all nodes were looked at, pods came and went, and this one may have been bound.
+        waiting = self._waiting(request.uid)
+        if waiting is None or self._feasibility.has_room(request, list(refused.refusals)):
+            return True
+        chosen = self._search.on_node(search.chosen.node, request, self._feasibility.quota_left(request))
+        return chosen is not None and await self._preempt(waiting[0], request, chosen)
+
+    async def _heard_of(self, request: PodRequest) -> None:
+        """kube-scheduler, which waits, may ask about a pod that is gone by now as well."""
+        until = self._cache.clock.monotonic() + WATCH_LAG_TIMEOUT_S
+        if self._cache.pod_by_uid(request.uid) is not None or not await self._is_there(request):
+            return
+        while self._cache.pod_by_uid(request.uid) is None and self._cache.clock.monotonic() < until:
+            await self._cache.clock.sleep(_POLL_S)
+
+    async def _is_there(self, request: PodRequest) -> bool:
+        try:
+            return (await self._client.get(PODS, request.name, request.namespace)).metadata.uid == request.uid
+        except NotFoundError:
+            return False
+        except KubeError as error:
+            log.warning("A pod cannot be asked for", pod=request.key, error=str(error))
+            return True
+
+    def _waiting(self, uid: str) -> tuple[Pod, PodRequest] | None:
+        """A pod as the API server has it, whatever was asked about it; None where it does not wait for devices, or not
+        for this replica to find it some."""
+        pod = self._cache.pod_by_uid(uid) if self._gate.is_open else None
+        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
+            return None
+        if self._cache.ledger.grant(uid):  # its Binding is on its way
+            return None
+        with suppress(DialectError):  # told when it is asked about
+            if request := self._cache.readings.of(pod).request():
+                return pod, request
+        return None
+
+    def _is_being_made_room(self, request: PodRequest) -> bool:
+        """Whether those who were asked to go for this pod are still on their way out: nobody else is asked then."""
+        node = self._cache.nominations.node_of(request.uid)
+        return bool(node) and self._search.is_being_emptied(node, request, self._feasibility.quota_left(request))
+
+    async def _preempt(self, pod: Pod, request: PodRequest, chosen: Victims) -> bool:
+        """As kube-scheduler does it (prepareCandidate). False where it has to be seen to again.
+
+        The nomination is written to the pod as it was when this was decided: where another replica has bound it or
+        nominated it elsewhere meanwhile, the write fails, and nobody goes.
+        """
+        self._cache.nominations.nominate(request, chosen.node, chosen.uids)
+        if not await self._write_nomination(request, chosen.node, pod.metadata.resource_version):
+            self._cache.nominations.forget(request.uid)
+            if (known := self._cache.pod_by_uid(request.uid)) is not None:  # another replica may have nominated it
+                self._cache.nominations.put_pod(known)
+            return False
+        self._tell(pod, request, chosen)
+        await self._clear_lower(chosen.node, request)
+        asked = []
+        for victim in chosen.pods:
+            if self._waiting(request.uid) is None:
+                return True  # the others stay
+            if await self._ask_to_go(victim, pod, chosen.node):
+                asked.append(victim.uid)
+        if len(asked) == len(chosen.pods):
+            return True
+        self._cache.nominations.nominate(request, chosen.node, asked)
+        return False
+
+    def _nominate(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
+        self._cache.nominations.nominate(request, chosen.node, chosen.uids)
+        self._tell(pod, request, chosen)
+
+    def _tell(self, pod: Pod, request: PodRequest, chosen: Victims) -> None:
+        self._told.forget(request.uid)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTING, _sentence(chosen, request.namespace))
+        victims = [victim.key for victim in chosen.pods]
+        log.info("Pods are preempted", pod=request.key, node=chosen.node, victims=victims)
+
+    async def _clear_lower(self, node: str, request: PodRequest) -> None:
+        """Pods of lower priority that were nominated to the node and no longer fit are free to go elsewhere."""
+        for lower in self._cache.nominations.lower(node, request.priority):
+            if not self._search.has_room(node, lower):
+                self._cache.nominations.forget(lower.uid)
+                await self._write_nomination(lower, None)
+
+    async def _write_nomination(self, request: PodRequest, node: str | None, version: str = "") -> bool:
+        """With a ``version``, only where the pod has not changed since."""
+        metadata = {"uid": request.uid} | ({"resourceVersion": version} if version else {})
+        patch = {"metadata": metadata, "status": {"nominatedNodeName": node}}
+        try:
+            await self._client.patch_merge(PODS, request.name, patch, request.namespace, subresource="status")
+        except KubeError as error:
+            log.warning("A nomination was not written", pod=request.key, error=str(error))
+            return False
+        return True
+
+    async def _ask_to_go(self, victim: Occupant, pod: Pod, node: str) -> bool:
+        """Delete a pod with its own grace period; whether it goes, or is gone."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": timestamp(self._cache.clock.now()),
+        }
+        patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+        victim_pod = self._cache.pod_by_uid(victim.uid)
+        try:
+            await self._client.patch_merge(
+                PODS, victim.name, patch, victim.namespace, subresource="status", strategic=True
+            )
+            await self._client.delete(PODS, victim.name, victim.namespace, uid=victim.uid)
+        except (NotFoundError, ConflictError):
+            return True  # it is another pod of that name
+        except KubeError as error:
+            log.warning("A pod was not preempted", pod=victim.key, error=str(error))
+            return False
+        if victim_pod is not None:
+            message = f"Preempted by pod {pod.metadata.uid} on node {node}"
+            self._events.event(ref_of(PODS, victim_pod), SchedulerReason.PREEMPTED, message)
+        return True
+
+    def _tell_why_not(self, pod: Pod, why_not: Mapping[str, int]) -> None:
+        """What kube-scheduler cannot know, and does not tell; once, as long as nothing changes."""
+        uid, message = pod.metadata.uid, _not_available(why_not)
+        if TOO_FEW not in why_not or self._told.get(uid) == message:
+            return
+        self._told.put(uid, message)
+        self._events.event(ref_of(PODS, pod), SchedulerReason.PREEMPTION_NOT_ENOUGH, message)
+
+
+def _not_available(why_not: Mapping[str, int]) -> str:
+    """In kube-scheduler's form."""
+    reasons = sorted(f"{count} {reason}" for reason, count in why_not.items())
+    return f"preemption: 0/{sum(why_not.values())} nodes are available: {', '.join(reasons)}."
+
+
+def _sentence(victims: Victims, namespace: str) -> str:
+    """Such as ``2 pods of lower priority have to leave node n for it: a, b``; names in its own namespace only."""
+    names = [pod.name for pod in victims.pods if pod.namespace == namespace and pod.name]
+    count = len(victims.pods)
+    said = f"{count} pods" if count > 1 else "1 pod"
+    said += f" of lower priority {'have' if count > 1 else 'has'} to leave node {victims.node} for it"
+    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return f"{said}: {shown}" if names else said

@@ -1,0 +1,130 @@
+"""The webhook configurations that Purser needs: what the API server asks its webhooks about, and what not.
+
+The one place that says so. The Helm chart ships what ``scripts/generate_chart.py`` writes from here,
+``purser webhook manifest`` prints it, and the scheduler compares it with what is there.
+"""
+
+from collections.abc import Sequence
+
+from purser.core.names import IGNORE_WEBHOOK, WEBHOOK_LABELS
+from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw
+from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
+from purser.scheduler.webhook.workload_warnings import WORKLOADS
+
+MUTATING_NAME = "purser-mutating"
+VALIDATING_NAME = "purser-validating"
+NODES_WEBHOOK = "nodes.validate.purser.dev"
+"""In the validating configuration where the API server has no policies of its own."""
+_LABELLED = ("ignoring", "hami-ignoring")
+"""Names of the webhooks for pods with one of `WEBHOOK_LABELS`."""
+
+
+def mutating_configuration(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
+    """The MutatingWebhookConfiguration that should be there, but for the CA, which the scheduler makes.
+
+    ``reinvocationPolicy: IfNeeded``: a webhook that runs later may add a container that asks for devices.
+    """
+    rules = [_rule(["CREATE"], ["pods"])]
+    webhook = _webhook("pods.mutate.purser.dev", "/mutate", rules, settings, target)
+    return {
+        "apiVersion": MUTATING_WEBHOOKS.api_version,
+        "kind": MUTATING_WEBHOOKS.kind,
+        "metadata": {"name": MUTATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
+        "webhooks": [{**webhook, "reinvocationPolicy": "IfNeeded"}],
+    }
+
+
+def validating_configuration(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
+    """The ValidatingWebhookConfiguration that should be there, but for the CA, which the scheduler makes.
+
+    A Binding's labels are whatever the one who binds writes, so they keep nobody away. It can be posted in two places.
+    Of pods whose own labels keep the webhook away it is only asked whether they name devices that they do not ask for;
+    they are let in while Purser is away, whatever the policy.
+    """
+    bindings = _rule(["CREATE"], ["pods/binding", "bindings"])
+    pods = [_rule(["CREATE", "UPDATE"], ["pods"]), _rule(["UPDATE"], ["pods/ephemeralcontainers"])]
+    of_pods = _webhook("pods.validate.purser.dev", "/validate", pods, settings, target)
+    of_labelled = [
+        _webhook(f"{name}.pods.validate.purser.dev", "/validate", pods, settings, target)
+        | {"failurePolicy": "Ignore", "objectSelector": {"matchLabels": {label: IGNORE_WEBHOOK}}}
+        for name, label in zip(_LABELLED, WEBHOOK_LABELS, strict=True)
+    ]
+    of_bindings = _webhook("bindings.validate.purser.dev", "/validate", [bindings], settings, target)
+    return {
+        "apiVersion": VALIDATING_WEBHOOKS.api_version,
+        "kind": VALIDATING_WEBHOOKS.kind,
+        "metadata": {"name": VALIDATING_NAME, "labels": {"app.kubernetes.io/managed-by": "purser"}},
+        "webhooks": [of_pods, *of_labelled, of_bindings | {"objectSelector": {}}, _of_workloads(settings, target)],
+    }
+
+
+def _of_workloads(settings: WebhookSettings, target: ServiceTarget | UrlTarget) -> Raw:
+    """It warns alone, so nobody waits long for it, and nothing is refused without it."""
+    rules = [
+        {**_rule(["CREATE", "UPDATE"], list(resources)), "apiGroups": [group]} for group, resources in WORKLOADS.items()
+    ]
+    found = _webhook("workloads.warn.purser.dev", "/warn", rules, settings, target)
+    return {**found, "failurePolicy": "Ignore", "timeoutSeconds": 2}
+
+
+def nodes_webhook(settings: WebhookSettings, target: ServiceTarget | UrlTarget, conditions: Sequence[Raw] = ()) -> Raw:
+    """For the validating configuration before Kubernetes 1.30: what accounts on nodes write there, and of events.
+
+    ``conditions``: whom it is asked about, for Kubernetes 1.28 and 1.29. Nobody else then waits for an answer, and
+    without one nothing is admitted. Older ones ask about every kubelet's and administrator's write as well, which has
+    to go through without an answer, and soon; of events they do not ask, for there are too many.
+    """
+    rules = [_rule(["CREATE", "UPDATE", "DELETE"], ["nodes", "nodes/status"], "Cluster")]
+    if conditions:
+        rules.append(_rule(["CREATE", "UPDATE", "DELETE"], ["events"]))
+    webhook = _webhook(NODES_WEBHOOK, "/validate", rules, settings, target)
+    found = {**webhook, "namespaceSelector": {}, "objectSelector": {}, "failurePolicy": "Ignore", "timeoutSeconds": 2}
+    return {**found, "failurePolicy": "Fail", "matchConditions": list(conditions)} if conditions else found
+
+
+def _webhook(
+    name: str,
+    path: str,
+    rules: list[Raw],
+    settings: WebhookSettings,
+    target: ServiceTarget | UrlTarget,
+) -> Raw:
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": _client_config(target, path),
+        "rules": rules,
+        "failurePolicy": settings.failure_policy,
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": settings.timeout_seconds,
+        "namespaceSelector": {"matchExpressions": [*_NOT_IGNORED, *_not_own_namespace(target)]},
+        "objectSelector": {"matchExpressions": _NOT_IGNORED},
+    }
+
+
+_NOT_IGNORED = [{"key": key, "operator": "NotIn", "values": [IGNORE_WEBHOOK]} for key in WEBHOOK_LABELS]
+
+
+def _not_own_namespace(target: ServiceTarget | UrlTarget) -> list[Raw]:
+    """With ``failurePolicy: Fail`` Purser could not start again, were its own pods to wait for its webhook."""
+    if isinstance(target, UrlTarget):
+        return []
+    return [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [target.namespace]}]
+
+
+def _rule(operations: list[str], resources: list[str], scope: str = "Namespaced") -> Raw:
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": operations,
+        "resources": resources,
+        "scope": scope,
+    }
+
+
+def _client_config(target: ServiceTarget | UrlTarget, path: str) -> Raw:
+    if isinstance(target, UrlTarget):
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        return {"url": f"https://{host}:{target.port}{path}"}
+    return {"service": {"namespace": target.namespace, "name": target.name, "port": target.port, "path": path}}

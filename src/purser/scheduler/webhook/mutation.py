@@ -1,0 +1,169 @@
+"""The mutating webhook: makes a pod that asks for devices one that Purser schedules, or says why it never could run.
+
+A pod without devices is left exactly as it is. Nothing is written anywhere: a dry run is answered like any other.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from purser.core.device.modes import mode_words
+from purser.core.dialects import defaults
+from purser.core.dialects.selectors import VGPU_MODE
+from purser.core.dialects.unserved import unserved_words
+from purser.core.model import DeviceMode
+from purser.core.names import SCHEDULER_NAME
+from purser.core.pod.manifest import PodManifest
+from purser.scheduler.pod_reading import PodReading
+from purser.scheduler.webhook.device_rules import DeviceRules
+from purser.scheduler.webhook.patches import limit_patches, node_patches
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, Operation, Why, whole_object
+from purser.scheduler.webhook.rules import (
+    GPU_POD_RULES,
+    device_count,
+    first_objection,
+    is_mirror,
+    memory_mib,
+    modes_allowed,
+    no_forged_grant,
+    no_node_preset,
+    placed_names,
+    pod_of,
+)
+
+
+class FleetFacts(Protocol):
+    """What is known of the cluster's nodes."""
+
+    def largest_node(self) -> int | None:
+        """How many devices the largest node has; None where no node is known."""
+        ...
+
+    def largest_device_mib(self) -> int | None:
+        """How much memory the largest device has; None where none is known."""
+        ...
+
+    def offers(self, resource: str) -> bool:
+        """Whether any node lists a resource."""
+        ...
+
+    def has_label(self, key: str, value: str) -> bool:
+        """Whether any node has a label with this value."""
+        ...
+
+    def device_modes(self) -> frozenset[DeviceMode]:
+        """How the devices are handed out; none where none is known."""
+        ...
+
+
+class UnknownFleet:
+    """Where nobody knows any node: then nothing is said of what there is."""
+
+    def largest_node(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+    def largest_device_mib(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+    def offers(self, resource: str) -> bool:
+        """Perhaps."""
+        return True
+
+    def has_label(self, key: str, value: str) -> bool:
+        """Perhaps."""
+        return True
+
+    def device_modes(self) -> frozenset[DeviceMode]:
+        """Nobody knows."""
+        return frozenset()
+
+
+class Mutation:
+    """Decides on new pods."""
+
+    def __init__(
+        self,
+        scheduler_name: str = SCHEDULER_NAME,
+        fleet: FleetFacts | None = None,
+        devices: DeviceRules | None = None,
+        adopted: Collection[str] = (),
+    ) -> None:
+        self._scheduler_name = scheduler_name
+        self._fleet = fleet or UnknownFleet()
+        self._devices = devices or DeviceRules()
+        self._own = placed_names(scheduler_name, adopted)
+
+    def review(self, request: AdmissionRequest) -> Decision:
+        """What becomes of the object. Raises `ReviewError` when it cannot be read."""
+        if request.resource.resource != "pods" or request.sub_resource or not request.has_object:
+            return Decision(True, Why.NOT_A_POD)
+        pod = pod_of(request, request.object)
+        if is_mirror(pod, request.user_info):
+            return Decision(True, Why.MIRROR_POD)
+        return self._review_pod(PodReading(pod), request.object)
+
+    def _review_pod(self, pod: PodReading, body: msgspec.Raw) -> Decision:
+        if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
+            return objection
+        if not pod.asks_for_devices:
+            return Decision(True, Why.NO_GPU, warnings=self._unserved(pod.spec))
+        if pod.spec.scheduler_name not in self._own:
+            return Decision(True, Why.OTHER_SCHEDULER, warnings=(self._stays_away(pod.spec),))
+        rules = [rule for rule in GPU_POD_RULES if rule is not no_node_preset or not self._devices.trusts(pod)]
+        return first_objection(pod, (*rules, self._devices.of_gpu_pod)) or self._adopt(pod, body)
+
+    def _unserved(self, pod: PodManifest) -> tuple[str, ...]:
+        return unserved_words(pod, self._fleet.offers, self._fleet.has_label)
+
+    def _stays_away(self, pod: PodManifest) -> str:
+        return (
+            f'the pod requests GPUs, but its schedulerName is "{pod.scheduler_name[:63]}", so Purser does not place '
+            f"it: remove schedulerName, or ask an administrator to add the name to scheduler.adoptSchedulerNames of "
+            f"Purser's chart"
+        )
+
+    def _adopt(self, pod: PodReading, body: msgspec.Raw) -> Decision:
+        content = whole_object(body)
+        patch = (
+            *self._scheduler_patch(pod.spec),
+            *node_patches(content),
+            *limit_patches(content, defaults(pod.spec)),
+        )
+        return Decision(True, Why.ADMITTED, patch=patch, warnings=self._warnings(pod))
+
+    def _scheduler_patch(self, pod: PodManifest) -> tuple[Operation, ...]:
+        if pod.scheduler_name == self._scheduler_name:
+            return ()
+        return ({"op": "add", "path": "/spec/schedulerName", "value": self._scheduler_name},)
+
+    def _warnings(self, pod: PodReading) -> tuple[str, ...]:
+        request = pod.request()
+        return (
+            *_beyond(device_count(request), " GPUs", self._fleet.largest_node(), "", "node"),
+            *_beyond(memory_mib(request), " MiB of GPU memory", self._fleet.largest_device_mib(), " MiB", "GPU"),
+            *self._no_such_mode(modes_allowed(request)),
+            *self._devices.warnings(request),
+            *self._unserved(pod.spec),
+        )
+
+    def _no_such_mode(self, wanted: frozenset[DeviceMode]) -> tuple[str, ...]:
+        there = self._fleet.device_modes() if wanted else frozenset()
+        if not there or not wanted.isdisjoint(there):
+            return ()
+        return (
+            f"annotation {VGPU_MODE} asks for GPUs in mode {mode_words(wanted)}, and no node has one (there: "
+            f"{mode_words(there)}): the pod waits for one. Leave the annotation out to have a GPU of any mode",
+        )
+
+
+def _beyond(wanted: int, of: str, largest: int | None, unit: str, place: str) -> tuple[str, ...]:
+    """That a container asks for more than the largest node or GPU has; ``largest``: None where nobody knows."""
+    if largest is None or wanted <= largest:
+        return ()
+    return (
+        f"a container requests {wanted}{of}, but the largest {place} has {largest}{unit}: the pod stays Pending until "
+        f"there is a larger {place}",
+    )

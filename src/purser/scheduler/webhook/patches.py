@@ -1,0 +1,79 @@
+"""JSON patches (RFC 6902) that make a pod one which kubelet and the agent understand."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from purser.scheduler.webhook.review import Operation
+
+Limits = Mapping[str, str]
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def limit_patches(pod: Mapping[str, Any], added: Mapping[str, Limits]) -> list[Operation]:
+    """Adds limits to containers, by name."""
+    patches: list[Operation] = []
+    for path, container in _containers(pod):
+        if limits := added.get(container.get("name") or ""):
+            patches += _add_limits(path, container, limits)
+    return patches
+
+
+def node_patches(pod: Mapping[str, Any]) -> list[Operation]:
+    """Has the scheduler place a pod that names its node, there and nowhere else: it gets a grant so.
+
+    Who names a node is not asked about taints that keep pods from being scheduled, such as a cordon's.
+    """
+    spec = pod["spec"]
+    if not spec.get("nodeName"):
+        return []
+    affinity = _as_dict(spec.get("affinity"))
+    of_nodes = _as_dict(affinity.get("nodeAffinity"))
+    required = _as_dict(of_nodes.get(_REQUIRED))
+    there = {"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}
+    terms = [_also(each, there) for each in _as_list(required.get("nodeSelectorTerms"))] or [{"matchFields": [there]}]
+    of_nodes = {**of_nodes, _REQUIRED: {**required, "nodeSelectorTerms": terms}}
+    tolerations = [*_as_list(spec.get("tolerations")), {"operator": "Exists", "effect": "NoSchedule"}]
+    return [
+        {"op": "remove", "path": "/spec/nodeName"},
+        {"op": "add", "path": "/spec/affinity", "value": {**affinity, "nodeAffinity": of_nodes}},
+        {"op": "add", "path": "/spec/tolerations", "value": tolerations},
+    ]
+
+
+def _also(term: Any, requirement: Operation) -> Any:
+    """A term with one more requirement; an empty one matches no node, and goes on doing so."""
+    if not _as_dict(term):
+        return term
+    return {**term, "matchFields": [*_as_list(term.get("matchFields")), requirement]}
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for field in ("initContainers", "containers"):
+        for position, container in enumerate(pod["spec"].get(field) or ()):
+            if container:
+                yield f"/spec/{field}/{position}", container
+
+
+def _add_limits(path: str, container: Mapping[str, Any], limits: Limits) -> list[Operation]:
+    resources = container.get("resources")
+    if resources is None:
+        return [{"op": "add", "path": f"{path}/resources", "value": {"limits": limits}}]
+    if resources.get("limits") is None:
+        return [{"op": "add", "path": f"{path}/resources/limits", "value": limits}]
+    return [
+        {"op": "add", "path": f"{path}/resources/limits/{_pointer(resource)}", "value": value}
+        for resource, value in limits.items()
+    ]
+
+
+def _pointer(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

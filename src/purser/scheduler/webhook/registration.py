@@ -1,0 +1,173 @@
+"""Keeps the CA of Purser's certificate in its webhook configurations, and says what else about them is wrong.
+
+Those who install Purser bring the configurations (the Helm chart, or ``purser webhook manifest``). The scheduler may
+read and patch these two and create none.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import structlog
+
+from purser.kube.client import Client
+from purser.kube.clock import Clock, SystemClock
+from purser.kube.errors import KubeError, NotFoundError
+from purser.kube.racing import until
+from purser.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Raw, Resource, untyped
+from purser.scheduler.metrics import SchedulerMetrics
+from purser.scheduler.settings import ServiceTarget, UrlTarget, WebhookSettings
+from purser.scheduler.webhook.configurations import NODES_WEBHOOK, mutating_configuration, validating_configuration
+
+log = structlog.get_logger("purser.scheduler")
+
+CONFIGURATION_CHECK_PERIOD_S = 60.0
+CONFIGURATION_RETRY_PERIOD_S = 5.0
+
+_SELF_SUBJECT_REVIEWS = untyped(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
+
+
+class WebhookRegistration:
+    """The coroutine that looks after both configurations."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: WebhookSettings,
+        target: ServiceTarget | UrlTarget,
+        ca_bundle: Callable[[], bytes],
+        metrics: SchedulerMetrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._wanted = (
+            (MUTATING_WEBHOOKS, mutating_configuration(settings, target)),
+            (VALIDATING_WEBHOOKS, validating_configuration(settings, target)),
+        )
+        self._ca_bundle = ca_bundle
+        self._metrics = metrics or SchedulerMetrics()
+        self._clock = clock or SystemClock()
+        self._changed = asyncio.Event()
+        self._done = asyncio.Event()
+        self._problems: dict[str, str] = {}
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """By configuration: what is not as it should be, for people; empty where all is well."""
+        return dict(self._problems)
+
+    def refresh(self) -> None:
+        """Have it looked at now: the CA has changed."""
+        self._changed.set()
+
+    async def done(self) -> None:
+        """Return once both configurations were looked at, and what is there has the CA."""
+        await self._done.wait()
+
+    async def register(self) -> bool:
+        """Give both configurations the CA, and tell what else is wrong with them. What one of them fails on is logged
+        and keeps the other from nothing. Returns whether both were looked at."""
+        looked_at = 0
+        for resource, wanted in self._wanted:
+            with self._client.failures.guard(resource, wanted):
+                try:
+                    await self._look_after(resource, wanted)
+                    looked_at += 1
+                except KubeError as error:
+                    name = wanted["metadata"]["name"]
+                    log.warning(
+                        "A webhook configuration could not be given its CA", configuration=name, error=str(error)
+                    )
+        if looked_at < len(self._wanted):
+            return False
+        self._done.set()
+        return True
+
+    async def run(self) -> None:
+        """Look after them until cancelled; what fails is tried again."""
+        while True:
+            self._changed.clear()
+            is_well = await self.register() and not self._problems
+            await until(
+                self._clock.sleep(CONFIGURATION_CHECK_PERIOD_S if is_well else CONFIGURATION_RETRY_PERIOD_S),
+                self._changed.wait(),
+            )
+
+    async def _look_after(self, resource: Resource[Raw], wanted: Raw) -> None:
+        name = wanted["metadata"]["name"]
+        try:
+            present = await self._client.get(resource, name)
+        except NotFoundError:
+            self._tell(name, "missing", f"there is no {resource.kind} {name}: {_REMEDY}")
+            return
+        await self._bring_ca(resource, present, {NODES_WEBHOOK, *(each["name"] for each in wanted["webhooks"])})
+        found = list(differences(_by_name(present), _by_name(wanted)))
+        self._tell(name, "different" if found else "right", f"{resource.kind} {name}: {'; '.join(found)}: {_REMEDY}")
+
+    async def _bring_ca(self, resource: Resource[Raw], present: Raw, own: set[str]) -> None:
+        """Only into the webhooks that are Purser's. It fails where somebody changed their order meanwhile."""
+        bundle = base64.b64encode(self._ca_bundle()).decode()
+        operations: list[Raw] = []
+        for place, webhook in enumerate(present.get("webhooks") or ()):
+            if webhook["name"] in own and webhook["clientConfig"].get("caBundle") != bundle:
+                at = f"/webhooks/{place}"
+                operations.append({"op": "test", "path": f"{at}/name", "value": webhook["name"]})
+                operations.append({"op": "add", "path": f"{at}/clientConfig/caBundle", "value": bundle})
+        if not operations:
+            return
+        name = present["metadata"]["name"]
+        try:
+            await self._client.patch_json(resource, name, operations)
+        except NotFoundError:
+            return  # removed meanwhile, which the next look tells
+        log.info("Gave a webhook configuration its CA", configuration=name)
+
+    def _tell(self, name: str, state: str, problem: str) -> None:
+        self._metrics.webhook_configuration(name, state)
+        if state == "right":
+            if self._problems.pop(name, None):
+                log.info("A webhook configuration is right again", configuration=name)
+        elif self._problems.get(name) != problem:
+            self._problems[name] = problem
+            log.warning("A webhook configuration is not as it should be", configuration=name, problem=problem)
+
+
+_REMEDY = "install it with Purser's Helm chart, or as `purser webhook manifest` prints it"
+
+
+def _is_narrower(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a selector leaves out more than is wanted, or a webhook more requests."""
+    return bool({"matchLabels", "matchExpressions", "matchConditions"} & present.keys() - wanted.keys())
+
+
+def _by_name(configuration: Raw) -> Raw:
+    """Its webhooks, wherever in the list they stand."""
+    return {f"webhook {each['name']}": each for each in configuration.get("webhooks") or ()}
+
+
+def differences(present: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """Where what is there lacks what is wanted; the API server's defaults beside that do not matter."""
+    if isinstance(wanted, Mapping) and isinstance(present, Mapping) and not _is_narrower(present, wanted):
+        for key, value in wanted.items():
+            yield from differences(present.get(key), value, f"{path}.{key}" if path else str(key))
+    elif isinstance(wanted, list) and isinstance(present, list) and len(present) == len(wanted):
+        for place, (here, there) in enumerate(zip(present, wanted, strict=True)):
+            yield from differences(here, there, f"{path}[{place}]")
+    elif present is None and wanted not in ({}, []):
+        yield f"{path} is missing"
+    elif (present or None) != (wanted or None):
+        yield f"{path} is not as wanted"
+
+
+async def own_user(client: Client) -> str:
+    """The user that this process is to the API server; empty where it does not tell (before Kubernetes 1.28)."""
+    try:
+        review = await client.create(_SELF_SUBJECT_REVIEWS, {"metadata": {}})
+    except KubeError as error:
+        log.info("The API server does not tell who this is; grants are protected by their signature", error=str(error))
+        return ""
+    user = (review.get("status") or {}).get("userInfo") or {}
+    return str(user.get("username") or "")

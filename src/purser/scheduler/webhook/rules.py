@@ -1,0 +1,182 @@
+"""What both webhooks ask of a pod that wants devices: one rule, one function, each a decision or None."""
+
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from purser.adapters.pods import pod_spec
+from purser.core.dialects import RECORD_ANNOTATIONS, DialectError
+from purser.core.model import DeviceMode, PodRequest
+from purser.core.names import IGNORE_WEBHOOK, PROTECTED_POD_ANNOTATIONS, ignoring_label
+from purser.core.pod.manifest import PodManifest
+from purser.kube.codec import codec_of
+from purser.kube.errors import DecodeError
+from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION
+from purser.kube.resources import PODS
+from purser.scheduler.pod_reading import PodReading
+from purser.scheduler.webhook.device_rules import keeps_to_its_share, names_no_devices
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, UserInfo, Why
+
+_NODE_USERS, _NODE_GROUP = "system:node:", "system:nodes"
+
+MAX_ANNOTATION_BYTES = 160 * 1024
+"""Of a GPU pod's own annotations, keys and values: the API server takes 256 KiB of one object, and refuses the Binding
+of a pod whose grant does not fit beside them, after others may have been asked to go for it."""
+
+Rule = Callable[[PodReading], Decision | None]
+
+
+def placed_names(scheduler_name: str, adopted: Collection[str]) -> frozenset[str]:
+    """The schedulerNames of pods that Purser places: its own, none, and those that an administrator lists."""
+    return frozenset(("", DEFAULT_SCHEDULER, scheduler_name, *adopted))
+
+
+def pod_of(request: AdmissionRequest, data: msgspec.Raw) -> PodManifest:
+    """The pod in a request; on create the namespace may stand in the request alone. Raises `ReviewError`."""
+    try:
+        pod = pod_spec(codec_of(PODS).object(data))
+    except DecodeError as error:
+        raise ReviewError(f"the pod in the AdmissionReview cannot be read: {error}") from error
+    return msgspec.structs.replace(pod, namespace=pod.namespace or request.namespace)
+
+
+def is_mirror(pod: PodManifest, user: UserInfo) -> bool:
+    """Whether kubelet made the pod to show one that it runs from a file: that runs whatever anybody decides.
+
+    Of others the API server lets the annotation pass.
+    """
+    is_node = user.username.startswith(_NODE_USERS) and _NODE_GROUP in (user.groups or ())
+    return is_node and MIRROR_POD_ANNOTATION in pod.annotations
+
+
+def first_objection(pod: PodReading, rules: Iterable[Rule]) -> Decision | None:
+    """What the first of the rules that minds has to say."""
+    return next((decision for rule in rules if (decision := rule(pod)) is not None), None)
+
+
+def no_forged_grant(pod: PodReading) -> Decision | None:
+    """Grants come with the Binding: whoever writes one on a new pod forged or copied it."""
+    return _no_annotations(pod.spec, PROTECTED_POD_ANNOTATIONS, Why.FORGED_GRANT)
+
+
+def no_forged_record(pod: PodReading) -> Decision | None:
+    """The same for other systems' records, which their tools take at face value (HAMi issue 3041)."""
+    return _no_annotations(pod.spec, RECORD_ANNOTATIONS, Why.FORGED_RECORD)
+
+
+def makes_sense(pod: PodReading) -> Decision | None:
+    """The dialects can read it."""
+    try:
+        pod.request()
+    except DialectError as error:
+        return Decision(False, Why.BAD_REQUEST, f"Purser cannot read what the pod asks for: {error}")
+    return None
+
+
+def no_privileged_share(pod: PodReading) -> Decision | None:
+    """A privileged container sees every device of its node: no share can be held to its limits there."""
+    request = pod.request()
+    privileged = {container.name for container in pod.spec.containers if container.privileged}
+    for part in request.containers if request else ():
+        if part.name in privileged and not part.devices.is_whole:
+            return Decision(
+                False,
+                Why.PRIVILEGED_SHARE,
+                f'container "{part.name}" is privileged and asks for a share of a GPU: a privileged container sees all '
+                f"GPUs of its node. Drop privileged, or ask for whole GPUs (nvidia.com/gpu alone)",
+            )
+    return None
+
+
+def no_node_preset(pod: PodReading) -> Decision | None:
+    """A pod that names its node skips the scheduler, and so gets no grant.
+
+    Of pods in namespaces that the administrator trusts the webhook has made an affinity of it (`node_patches`).
+    """
+    if not pod.spec.node_name:
+        return None
+    return Decision(
+        False,
+        Why.NODE_PRESET,
+        f'the pod asks for GPUs and sets spec.nodeName "{pod.spec.node_name}", which skips the scheduler: '
+        f"use a node selector or node affinity instead",
+    )
+
+
+def ignores_webhook(pod: PodManifest) -> bool:
+    """Whether the pod's own labels keep the webhook away from it."""
+    return bool(ignoring_label(pod.labels))
+
+
+def no_way_around(pod: PodReading) -> Decision | None:
+    """Asked before a pod is placed: nobody would have checked it, and anybody could change its grant later."""
+    label = ignoring_label(pod.spec.labels)
+    if not label:
+        return None
+    return Decision(
+        False,
+        Why.WEBHOOK_IGNORED,
+        f"label {label}={IGNORE_WEBHOOK} keeps Purser's webhook away from the pod, which asks for GPUs: create it "
+        "without that label",
+    )
+
+
+def room_for_grant(pod: PodReading) -> Decision | None:
+    """The grant, which comes as an annotation, fits beside the pod's own."""
+    own = ((key, text) for key, text in pod.spec.annotations.items() if key not in PROTECTED_POD_ANNOTATIONS)
+    size = sum(len(key.encode()) + len(text.encode()) for key, text in own)
+    if size <= MAX_ANNOTATION_BYTES:
+        return None
+    return Decision(
+        False,
+        Why.NO_ROOM_FOR_GRANT,
+        f"the pod's annotations have {size} bytes, and a pod that asks for GPUs may have {MAX_ANNOTATION_BYTES} of the "
+        f"262144 that Kubernetes allows: the rest is for its grant. Keep the data in a ConfigMap instead",
+    )
+
+
+PLACEMENT_RULES: tuple[Rule, ...] = (
+    no_way_around,
+    room_for_grant,
+    makes_sense,
+    no_privileged_share,
+    names_no_devices,
+    keeps_to_its_share,
+)
+"""What must hold of any pod that is placed, whoever let it in; a namespace can keep the webhook away as well."""
+
+GPU_POD_RULES: tuple[Rule, ...] = (no_forged_record, room_for_grant, makes_sense, no_privileged_share, no_node_preset)
+"""In this order: the later ones rely on `makes_sense`."""
+
+
+def device_count(request: PodRequest | None) -> int:
+    """The most devices that one container of the pod asks for."""
+    return max((part.devices.count for part in request.containers), default=0) if request else 0
+
+
+def memory_mib(request: PodRequest | None) -> int:
+    """The most memory that one container of the pod asks of one device; a percentage counts for nothing."""
+    return max((part.devices.memory_mib or 0 for part in request.containers), default=0) if request else 0
+
+
+def modes_allowed(request: PodRequest | None) -> frozenset[DeviceMode]:
+    """The modes of devices that the pod's annotations want; none for any."""
+    return (
+        frozenset(mode for part in request.containers for mode in part.devices.modes_allowed)
+        if request
+        else frozenset()
+    )
+
+
+def _no_annotations(pod: PodManifest, forbidden: Iterable[str], why: Why) -> Decision | None:
+    """A copied manifest has all that a running pod has: its author is told of all of it at once."""
+    if not any(key in pod.annotations for key in forbidden):
+        return None
+    found = [key for key in (*PROTECTED_POD_ANNOTATIONS, *RECORD_ANNOTATIONS) if key in pod.annotations]
+    preset = ", and spec.nodeName too" if pod.node_name else ""
+    return Decision(
+        False,
+        why,
+        f"only Purser's scheduler may write annotations {', '.join(found)}: was the manifest copied from a running pod?"
+        f" Remove them{preset}",
+    )

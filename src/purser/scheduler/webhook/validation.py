@@ -1,0 +1,163 @@
+"""The validating webhook: what no other webhook, and no user, may have changed.
+
+On new pods it asks again what the mutating webhook asked, because others ran after it. On changes it holds the grant
+fixed. On Bindings it lets only the scheduler bring a grant; the grant's signature protects against whoever gets past.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from purser.core.decoding import JsonReader, UnreadableError
+from purser.core.dialects import defaults
+from purser.core.names import (
+    FIXED_POD_ANNOTATIONS,
+    IGNORE_WEBHOOK,
+    PROTECTED_POD_ANNOTATIONS,
+    SCHEDULER_NAME,
+    ignoring_label,
+)
+from purser.core.pod.manifest import PodManifest
+from purser.scheduler.bodies import WEBHOOK_BODIES
+from purser.scheduler.pod_reading import PodReading
+from purser.scheduler.webhook.device_rules import DeviceRules
+from purser.scheduler.webhook.node_writes import RESOURCES, NodeWrites
+from purser.scheduler.webhook.review import AdmissionRequest, Decision, ReviewError, Why
+from purser.scheduler.webhook.rules import (
+    GPU_POD_RULES,
+    Rule,
+    first_objection,
+    ignores_webhook,
+    is_mirror,
+    no_forged_grant,
+    placed_names,
+    pod_of,
+)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Binding(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_BINDINGS = (("pods", "binding"), ("bindings", ""))
+"""Where Bindings are posted; the second is the older way, which kube-apiserver still serves."""
+
+_PODS = (("pods", ""), ("pods", "ephemeralcontainers"))
+"""What pods are changed through; debugging containers come by a way of their own."""
+
+_bindings = JsonReader(_Binding, "the Binding in the AdmissionReview", max_bytes=WEBHOOK_BODIES.each)
+
+
+def nobody_known() -> str:
+    """The user who binds, where nobody knows."""
+    return ""
+
+
+class Validation:
+    """Decides on new and changed pods, on Bindings, and on what accounts on nodes write."""
+
+    def __init__(
+        self,
+        scheduler_name: str = SCHEDULER_NAME,
+        scheduler_user: Callable[[], str] = nobody_known,
+        node_writes: NodeWrites | None = None,
+        devices: DeviceRules | None = None,
+        adopted: Collection[str] = (),
+    ) -> None:
+        self._scheduler_name = scheduler_name
+        self._own = placed_names(scheduler_name, adopted)
+        self._devices = devices or DeviceRules()
+        self._scheduler_user = scheduler_user
+        """Who may bring grants; empty while that is not known, and then the signature alone decides."""
+        self._node_writes = node_writes or NodeWrites()
+
+    def review(self, request: AdmissionRequest) -> Decision:
+        """What becomes of the object. Raises `ReviewError` when it cannot be read."""
+        if request.resource.resource in RESOURCES:
+            return self._node_writes.review(request)
+        if not request.has_object:
+            return Decision(True, Why.NOT_A_POD)
+        if (request.resource.resource, request.sub_resource) in _BINDINGS:
+            return self._review_binding(request)
+        if (request.resource.resource, request.sub_resource) not in _PODS:
+            return Decision(True, Why.NOT_A_POD)
+        pod = pod_of(request, request.object)
+        if is_mirror(pod, request.user_info):
+            return Decision(True, Why.MIRROR_POD)
+        if request.operation == "UPDATE":
+            return self._review_change(request, pod)
+        if ignores_webhook(pod):  # asked about all the same, but for the devices that it names alone
+            return self._devices.of_any(PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
+        return self._review_new(PodReading(pod))
+
+    def _review_new(self, pod: PodReading) -> Decision:
+        if objection := first_objection(pod, (no_forged_grant, self._devices.of_any)):
+            return objection
+        if not pod.asks_for_devices:
+            return Decision(True, Why.NO_GPU)
+        if pod.spec.scheduler_name not in self._own:
+            return Decision(True, Why.OTHER_SCHEDULER)
+        rules: tuple[Rule, ...] = (*GPU_POD_RULES, self._devices.of_gpu_pod, self._is_mutated)
+        return first_objection(pod, rules) or Decision(True, Why.ADMITTED)
+
+    def _is_mutated(self, pod: PodReading) -> Decision | None:
+        """The default scheduler knows nothing of grants, and without a limit kubelet never asks the agent."""
+        if pod.spec.scheduler_name != self._scheduler_name:
+            lacks = f'schedulerName "{self._scheduler_name}"'
+        elif missing := defaults(pod.spec):
+            lacks = "; ".join(f'{", ".join(limits)} in the limits of "{name}"' for name, limits in missing.items())
+        else:
+            return None
+        return Decision(
+            False,
+            Why.NOT_MUTATED,
+            f"the pod asks for GPUs and lacks {lacks}, which Purser's mutating webhook sets: it was away, or another "
+            f"webhook undid it. Create the pod again, or set it yourself",
+        )
+
+    def _review_change(self, request: AdmissionRequest, pod: PodManifest) -> Decision:
+        if not request.has_old_object:
+            raise ReviewError("the AdmissionReview of an UPDATE has no oldObject")
+        before = pod_of(request, request.old_object)
+        if ignores_webhook(before) and ignores_webhook(pod):
+            return self._devices.of_change(PodReading(before), PodReading(pod)) or Decision(True, Why.WEBHOOK_IGNORED)
+        changed = [key for key in FIXED_POD_ANNOTATIONS if _differs(before.annotations, pod.annotations, key)]
+        if changed:
+            return Decision(
+                False, Why.CHANGED_GRANT, f"annotations {', '.join(changed)} are Purser's own: nobody changes them"
+            )
+        if _holds_grant(before) and ignores_webhook(pod) and not ignores_webhook(before):
+            label = ignoring_label(pod.labels)
+            return Decision(
+                False,
+                Why.CHANGED_GRANT,
+                f"the pod holds a grant, which the webhook protects: label {label} cannot be set to {IGNORE_WEBHOOK}",
+            )
+        return self._devices.of_change(PodReading(before), PodReading(pod)) or Decision(True, Why.ADMITTED)
+
+    def _review_binding(self, request: AdmissionRequest) -> Decision:
+        try:
+            annotations = _bindings.read(request.object).metadata.annotations or {}
+        except UnreadableError as error:
+            raise ReviewError(str(error)) from error
+        brought = [key for key in PROTECTED_POD_ANNOTATIONS if key in annotations]
+        scheduler, user = self._scheduler_user(), request.user_info.username
+        if brought and scheduler and user != scheduler:
+            return Decision(
+                False,
+                Why.FORGED_GRANT,
+                f'annotations {", ".join(brought)} may only be brought by "{scheduler}", not by "{user}"',
+            )
+        return Decision(True, Why.ADMITTED if brought else Why.NO_GPU)
+
+
+def _holds_grant(pod: PodManifest) -> bool:
+    return any(key in pod.annotations for key in PROTECTED_POD_ANNOTATIONS)
+
+
+def _differs(before: Mapping[str, str], after: Mapping[str, str], key: str) -> bool:
+    return before.get(key) != after.get(key)

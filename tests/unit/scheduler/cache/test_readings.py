@@ -1,0 +1,57 @@
+"""A pod is read once, and anew where it says something else."""
+
+import pytest
+from msgspec.structs import replace
+
+from purser.core.dialects import DialectError
+from purser.core.names import SCHEDULER_NAME
+from purser.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from purser.scheduler.cache.readings import Readings
+
+
+def a_pod(gpus: str = "1", **metadata: object) -> Pod:
+    container = Container(name="c", resources=ResourceRequirements(limits={"nvidia.com/gpu": gpus}))
+    return Pod(
+        ObjectMeta(name="p", namespace="default", uid="u", **metadata),
+        PodSpec(containers=(container,), scheduler_name=SCHEDULER_NAME),
+    )
+
+
+def test_equal_words_are_read_once_whoever_says_them_and_whatever_else_has_changed_of_the_pod():
+    readings = Readings()
+    first = readings.of(a_pod(resource_version="1"))
+    again = replace(a_pod(resource_version="2"), status=replace(Pod().status, phase="Pending"))
+    assert readings.of(again) is first
+    assert first.request() is readings.of(a_pod()).request()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        a_pod("2"),
+        a_pod(annotations={"a": "b"}),
+        a_pod(labels={"a": "b"}),
+        replace(a_pod(), metadata=ObjectMeta(uid="u")),
+    ],
+    ids=["limits", "annotations", "labels", "name"],
+)
+def test_other_words_under_the_same_uid_are_read_anew(other: Pod):
+    readings = Readings()
+    first = readings.of(a_pod())
+    assert readings.of(other) is not first
+    assert readings.of(other).pod is other
+
+
+def test_what_makes_no_sense_is_told_each_time_it_is_asked_for():
+    reading = Readings().of(a_pod(annotations={"purser.dev/gpu-policy": "nonsense"}))
+    for _ in range(2):
+        with pytest.raises(DialectError, match="nonsense"):
+            reading.request()
+
+
+@pytest.mark.parametrize("said", [{"scheduler_name": "default-scheduler"}, {"node_name": "n"}], ids=["others", "bound"])
+def test_what_nobody_will_ask_about_is_read_and_not_kept(said: dict[str, str]):
+    readings, pod = Readings(), a_pod()
+    there = replace(pod, spec=replace(pod.spec, **said))
+    assert readings.of(there).asks_for_devices
+    assert "u" not in readings

@@ -1,0 +1,371 @@
+import json
+
+import msgspec
+import pytest
+from tests.unit.scheduler.reviews import container, patched, pod, review
+
+from purser.adapters.pods import pod_spec
+from purser.core.dialects import parse
+from purser.core.model import DeviceMode
+from purser.kube.codec import codec_of
+from purser.kube.resources import PODS
+from purser.scheduler.webhook.device_rules import DeviceRules
+from purser.scheduler.webhook.mutation import Mutation, UnknownFleet
+from purser.scheduler.webhook.review import ReviewError, decode_review, encode_review
+from purser.scheduler.webhook.validation import Validation
+
+GPU, MEM, VMEM, VNUM = "nvidia.com/gpu", "nvidia.com/gpumem", "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
+
+
+def ask(webhook, obj, **fields):
+    request = decode_review(json.dumps(review(obj, **fields)).encode())
+    answer = json.loads(encode_review(request, webhook.review(request)))
+    assert answer["apiVersion"] == "admission.k8s.io/v1"
+    assert answer["response"]["uid"] == "r-1"
+    return answer["response"]
+
+
+def read(obj):
+    return parse(pod_spec(codec_of(PODS).object(json.dumps(obj).encode())))
+
+
+class Nodes(UnknownFleet):
+    """What is known of the nodes."""
+
+    def __init__(self, devices=None, memory_mib=None, offered=(), modes=()):
+        self._devices, self._memory_mib, self._offered, self._modes = devices, memory_mib, offered, modes
+
+    def largest_node(self):
+        return self._devices
+
+    def largest_device_mib(self):
+        return self._memory_mib
+
+    def offers(self, resource):
+        return resource in self._offered
+
+    def device_modes(self):
+        return frozenset(self._modes)
+
+
+def mutate(obj, **settings):
+    return ask(Mutation(**settings), obj)
+
+
+def refusal(response):
+    assert not response["allowed"]
+    assert "patch" not in response
+    assert response["status"]["code"] == 403
+    return response["status"]["message"]
+
+
+@pytest.mark.parametrize("limits", [None, {}, {"cpu": "1"}, {GPU: 0}, {"amd.com/gpu": 1}], ids=str)
+def test_a_pod_without_gpus_is_left_alone(limits):
+    response = mutate(pod(container(limits=limits, privileged=True), nodeName="n1", schedulerName="default-scheduler"))
+    assert response == {"uid": "r-1", "allowed": True}
+
+
+@pytest.mark.parametrize("scheduler", [None, "default-scheduler"])
+def test_a_gpu_pod_gets_pursers_scheduler(scheduler):
+    obj = pod(container(limits={GPU: "1"}), **({"schedulerName": scheduler} if scheduler else {}))
+    response = mutate(obj)
+    assert response["allowed"]
+    assert patched(obj, response)["spec"] == {**obj["spec"], "schedulerName": "purser-scheduler"}
+
+
+def test_a_pod_that_has_everything_gets_no_patch():
+    response = mutate(pod(container(limits={GPU: "1"}), schedulerName="purser-scheduler"))
+    assert response == {"uid": "r-1", "allowed": True}
+
+
+def test_missing_limits_are_added_where_they_belong():
+    obj = pod(
+        container("a", limits={MEM: "1024"}),
+        container("b"),
+        container("c", limits={VNUM: 2}, requests={"cpu": "1"}),
+        container("d", requests={GPU: "1"}),
+        container("e", limits={"cpu": "1"}),
+        init=[container("i", limits={VMEM: 100, GPU: "1"}), container("j", limits={VMEM: 100}, restartPolicy="Always")],
+        schedulerName="purser-scheduler",
+    )
+    result = patched(obj, mutate(obj))
+    assert result["spec"]["containers"] == [
+        container("a", limits={MEM: "1024", GPU: "1"}),
+        container("b"),
+        container("c", limits={VNUM: 2, GPU: "2"}, requests={"cpu": "1"}),
+        container("d", limits={GPU: "1"}, requests={GPU: "1"}),
+        container("e", limits={"cpu": "1"}),
+    ]
+    assert result["spec"]["initContainers"] == [
+        container("i", limits={VMEM: 100, GPU: "1"}),
+        container("j", limits={VMEM: 100, GPU: "1"}, restartPolicy="Always"),
+    ]
+
+
+def test_amounts_of_init_containers_stay_where_they_are():
+    obj = pod(
+        container("main", limits={GPU: "1", MEM: "2048"}),
+        init=[
+            container("load", limits={GPU: "1", MEM: "1024", "cpu": "1"}),
+            container("plain", limits={"cpu": "1"}),
+            container("side", requests={MEM: "512"}, restartPolicy="Always"),
+        ],
+    )
+    result = patched(obj, mutate(obj))
+    assert result["spec"]["initContainers"] == [
+        container("load", limits={GPU: "1", MEM: "1024", "cpu": "1"}),
+        container("plain", limits={"cpu": "1"}),
+        container("side", limits={GPU: "1", MEM: "512"}, requests={MEM: "512"}, restartPolicy="Always"),
+    ]
+    assert read(result).containers == read(obj).containers
+    assert "patch" not in mutate(result)
+    assert ask(Validation(), result)["allowed"]
+
+
+def test_a_pod_whose_init_amounts_were_moved_before_nodes_listed_them_means_the_same():
+    obj = pod(
+        container("main", limits={GPU: "1", MEM: "2048"}),
+        init=[container("load", limits={GPU: "1"})],
+        annotations={"purser.dev/init-resources": '{"load": {"nvidia.com/gpumem": "1024"}}'},
+        schedulerName="purser-scheduler",
+    )
+    assert "patch" not in mutate(obj)
+    assert ask(Validation(), obj)["allowed"]
+    assert [each.devices.memory_mib for each in read(obj).containers] == [1024, 2048]
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[]", '{"main": {}}', '{"load": {"nvidia.com/gpumem": "16Gi"}}', '{"load": 1}', "x" * 20000], ids=len
+)
+def test_an_annotation_of_init_amounts_that_makes_no_sense_is_refused(value):
+    obj = pod(
+        container("main", limits={GPU: "1"}),
+        init=[container("load", limits={GPU: "1"})],
+        annotations={"purser.dev/init-resources": value},
+    )
+    message = refusal(mutate(obj))
+    assert "purser.dev/init-resources" in message or "nvidia.com/gpumem" in message
+
+
+def test_other_fields_of_resources_are_kept():
+    claims = [{"name": "claim"}]
+    obj = pod({**container("a"), "resources": {"claims": claims, "requests": {GPU: "1"}, "limits": None}})
+    assert patched(obj, mutate(obj))["spec"]["containers"][0]["resources"] == {
+        "claims": claims,
+        "requests": {GPU: "1"},
+        "limits": {GPU: "1"},
+    }
+
+
+def test_a_mutated_pod_is_not_patched_again():
+    obj = pod(container("a", limits={MEM: "1024"}), container("b", limits={VNUM: 2}))
+    result = patched(obj, mutate(obj))
+    assert "patch" not in mutate(result)
+    assert ask(Validation(), result)["allowed"]
+
+
+def test_a_pod_for_another_scheduler_is_left_alone_with_a_warning():
+    response = mutate(pod(container(limits={MEM: "16Gi"}), schedulerName="volcano"))
+    assert response["allowed"]
+    assert "patch" not in response
+    (warning,) = response["warnings"]
+    assert 'schedulerName is "volcano"' in warning
+    assert len(warning) <= 256  # the API server cuts longer ones
+
+
+@pytest.mark.parametrize(
+    ("obj", "says"),
+    [
+        (pod(container(limits={MEM: "16Gi"})), "write 16384"),
+        (pod(container("a", limits={GPU: 1, MEM: 0}), container("b", limits={GPU: -1})), "; "),
+        (pod(container(limits={MEM: 100}, privileged=True)), 'container "train" is privileged and asks for a share'),
+        (pod(container(limits={GPU: 1}), nodeName="n1"), 'sets spec.nodeName "n1"'),
+        (
+            pod(container(), annotations={"purser.dev/grant": "{}"}),
+            "only Purser's scheduler may write annotations purser.dev/grant: was the manifest copied from a running"
+            " pod? Remove them",
+        ),
+        (
+            pod(container(), annotations={"hami.io/vgpu-node": "n", "purser.dev/grant": "{}"}, nodeName="n"),
+            "annotations purser.dev/grant, hami.io/vgpu-node: was the manifest copied from a running pod? Remove them, "
+            "and spec.nodeName too",
+        ),
+        (pod(container(), annotations={"purser.dev/grant-signature": ""}), "purser.dev/grant-signature"),
+        (pod(container(limits={GPU: 1}), annotations={"hami.io/vgpu-devices-allocated": ";"}), "hami.io/vgpu-devices"),
+        (pod(container(limits={VMEM: 1}), annotations={"volcano.sh/gpu-index": "0"}), "volcano.sh/gpu-index"),
+        (
+            pod(container("a", limits={GPU: 1}), init=[container("i", limits={GPU: 2})]),
+            'init container "i" before it for 2',
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "pod",
+)
+def test_a_pod_that_could_never_run_is_refused_by_both_webhooks(obj, says):
+    assert says in refusal(mutate(obj))
+    obj["spec"]["schedulerName"] = "purser-scheduler"
+    assert says in refusal(ask(Validation(), obj))
+
+
+def test_a_privileged_container_may_have_whole_cards():
+    obj = pod(container("a", limits={GPU: 2}, privileged=True), container("b", limits={MEM: 100}))
+    assert mutate(obj)["allowed"]
+
+
+def test_other_systems_records_on_pods_without_gpus_are_not_our_business():
+    assert mutate(pod(container(), annotations={"volcano.sh/gpu-index": "0"}))["allowed"]
+
+
+@pytest.mark.parametrize("webhook", [Mutation(), Validation()], ids=lambda webhook: type(webhook).__name__)
+def test_a_mirror_pod_is_left_alone_where_a_node_made_it(webhook):
+    obj = pod(container(limits={MEM: "16Gi"}), annotations={"kubernetes.io/config.mirror": "x"}, nodeName="n1")
+    nodes = ("system:nodes", "system:authenticated")
+    assert ask(webhook, obj, user="system:node:n1", groups=nodes) == {"uid": "r-1", "allowed": True}
+    for user, groups in [("alice", nodes), ("system:node:n1", ("system:authenticated",)), ("alice", ("team",))]:
+        assert "write 16384" in refusal(ask(webhook, obj, user=user, groups=groups))
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(None, False), (4, False), (2, True)])
+def test_asking_more_than_any_node_has_is_admitted_with_a_warning(largest, warned):
+    response = mutate(pod(container(limits={GPU: 4})), fleet=Nodes(devices=largest))
+    assert response["allowed"]
+    assert ("warnings" in response) is warned
+
+
+def test_what_is_no_pod_is_let_through():
+    assert ask(Mutation(), {"metadata": {}}, resource="services") == {"uid": "r-1", "allowed": True}
+    assert ask(Mutation(), {"x": 1}, subresource="status")["allowed"]
+    assert ask(Mutation(), None, operation="DELETE")["allowed"]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"spec": []},
+        {"spec": {"containers": [{"name": 5}]}},
+        {"metadata": {"annotations": {"a": 1}}},
+        {"spec": {"containers": [{"name": "a", "resources": {"limits": {GPU: [1]}}}]}},
+        [],
+    ],
+    ids=str,
+)
+def test_a_pod_that_cannot_be_read_is_a_bad_request(obj):
+    request = decode_review(json.dumps(review(obj)).encode())
+    for webhook in (Mutation(), Validation()):
+        with pytest.raises(ReviewError):
+            webhook.review(request)
+
+
+def test_containers_without_a_name_or_null_do_not_break_the_patch():
+    obj = pod(None, {"resources": {"limits": {MEM: 5}}}, {"name": "b"})
+    assert patched(obj, mutate(obj))["spec"]["containers"][1]["resources"]["limits"] == {MEM: 5, GPU: "1"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b"[" * 100_000,
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
+        b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}',
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"\xff"}}',
+    ],
+    ids=lambda body: body[-60:].decode(errors="replace"),
+)
+def test_a_body_that_is_no_review_is_refused(body):
+    with pytest.raises(ReviewError):
+        decode_review(body)
+
+
+def test_the_answer_carries_what_the_api_server_reads():
+    request = decode_review(msgspec.json.encode(review(pod(container(limits={GPU: 1})))))
+    answer = json.loads(encode_review(request, Mutation().review(request)))
+    assert answer["kind"] == "AdmissionReview"
+    assert set(answer["response"]) == {"uid", "allowed", "patchType", "patch"}
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(None, False), (999_999, False), (40_960, True)])
+def test_asking_more_memory_than_any_gpu_has_is_admitted_with_a_warning(largest, warned):
+    response = mutate(pod(container(limits={GPU: 1, MEM: "999999"})), fleet=Nodes(memory_mib=largest))
+    assert response["allowed"]
+    assert ("the largest GPU has 40960 MiB" in str(response.get("warnings"))) == warned
+
+
+def test_a_word_that_nobody_serves_is_warned_of_whether_or_not_the_pod_asks_for_gpus_of_pursers():
+    for limits in ({"volcano.sh/vgpu-memory": 1}, {GPU: 1, "volcano.sh/vgpu-memory": 1}):
+        (warning,) = [
+            each for each in mutate(pod(container(limits=limits)), fleet=Nodes())["warnings"] if "vgpu" in each
+        ]
+        assert "no node offers volcano.sh/vgpu-memory" in warning
+        offered = Nodes(offered=("volcano.sh/vgpu-memory",))
+        assert "vgpu" not in str(mutate(pod(container(limits=limits)), fleet=offered).get("warnings"))
+
+
+def test_pods_of_a_scheduler_that_the_administrator_lists_are_pursers():
+    obj = pod(container(limits={GPU: 1}), schedulerName="volcano")
+    assert "schedulerName" not in str(mutate(obj).get("patch"))
+    response = mutate(obj, adopted=["volcano"])
+    assert patched(obj, response)["spec"]["schedulerName"] == "purser-scheduler"
+    assert "lacks schedulerName" in refusal(ask(Validation(adopted=["volcano"]), obj))
+
+
+@pytest.mark.parametrize(
+    ("mode", "there", "said"),
+    [
+        ("mig", ["shared", "whole"], "in mode mig, and no node has one (there: hami-core or whole)"),
+        ("mig,mps", ["shared"], "in mode mig or mps, and no node has one (there: hami-core)"),
+        ("mig,hami-core", ["shared"], ""),
+        ("mig", ["shared", "mig"], ""),
+        ("mig", [], ""),
+        ("", ["shared"], ""),
+    ],
+)
+def test_a_mode_that_no_gpu_is_in_is_warned_of(mode, there, said):
+    obj = pod(container(limits={GPU: 1}), annotations={"nvidia.com/vgpu-mode": mode})
+    response = mutate(obj, fleet=Nodes(modes=map(DeviceMode, there)))
+    assert response["allowed"]
+    assert [said in each and len(each) <= 256 for each in response.get("warnings", [])] == [True] * bool(said)
+
+
+HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+ANY_TAINT = {"operator": "Exists", "effect": "NoSchedule"}
+ELSEWHERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+RANKED = [{"weight": 1, "preference": ELSEWHERE}]
+PREFERRED, REQUIRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("preferred", "required"))
+
+
+@pytest.mark.parametrize(
+    ("affinity", "terms"),
+    [
+        (None, [{"matchFields": [HERE]}]),
+        ({"nodeAffinity": {PREFERRED: RANKED}, "podAffinity": {}}, [{"matchFields": [HERE]}]),
+        (
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ELSEWHERE, {}, {"matchFields": [HERE]}]}}},
+            [{**ELSEWHERE, "matchFields": [HERE]}, {}, {"matchFields": [HERE, HERE]}],
+        ),
+    ],
+    ids=["none", "others kept", "terms"],
+)
+def test_a_pod_of_a_trusted_namespace_that_names_its_node_is_scheduled_there(affinity, terms):
+    """NVIDIA's validator makes such a pod: to kubelet alone it would come without a grant."""
+    devices = DeviceRules(trusted=["gpu-operator"])
+    known = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    spec = {"nodeName": "n1", "tolerations": [known], **({"affinity": affinity} if affinity else {})}
+    obj = pod(container("c"), init=[container("check", limits={GPU: 1})], **spec)
+    made = patched(obj, ask(Mutation(devices=devices), obj, namespace="gpu-operator"))
+    assert "nodeName" not in made["spec"]
+    assert made["spec"]["tolerations"] == [known, ANY_TAINT]
+    assert made["spec"]["affinity"]["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": terms}
+    for kept in ("podAffinity", PREFERRED):
+        assert (kept in str(affinity)) == (kept in str(made["spec"]["affinity"]))
+    assert ask(Validation(devices=devices), made, namespace="gpu-operator")["allowed"]
+    assert "nodeName" in refusal(ask(Mutation(devices=devices), obj, namespace="team"))
+
+
+@pytest.mark.parametrize("nonsense", [1, "x", [], {"nodeAffinity": [1]}, {"nodeAffinity": {REQUIRED: "x"}}], ids=str)
+def test_affinities_that_no_api_server_lets_pass_are_no_fault(nonsense):
+    obj = pod(container(limits={GPU: 1}), nodeName="n1", affinity=nonsense)
+    response = ask(Mutation(devices=DeviceRules(trusted=["team"])), obj)
+    assert "nodeName" not in patched(obj, response)["spec"]
