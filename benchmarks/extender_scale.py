@@ -205,8 +205,8 @@ async def run(nodes: int, pods: int) -> None:
             names = fill(cache, nodes, different=different)
             with_history(cache)
             extender = KubeExtender(
-                cache,
                 client,
+                cache,
                 NoKeys(),  # type: ignore[arg-type]
                 PolicySettings(),
                 SchedulerMetrics(),

@@ -146,7 +146,7 @@ async def _make_parts(
     follower = _follower(settings, client, host)
     may_bind = (lambda: follower.is_held_here) if follower else (lambda: True)
     client.failures.report_to(metrics.registry, events, may_bind)
-    extender = KubeExtender(cache, client, keys, settings.policy, metrics, events, may_bind)
+    extender = KubeExtender(client, cache, keys, settings.policy, metrics, events, may_bind)
     extender.attach(pods)
     if follower:
         follower.add_listener(extender.leadership_changed)

@@ -67,7 +67,7 @@ class World:
         self.pods, self.nodes = Informer(client, PODS), Informer(client, NODES)
         self.quotas = Informer(client, RESOURCE_QUOTAS)
         self.cache.attach(self.pods, self.nodes, self.quotas)
-        self.extender = KubeExtender(self.cache, client, keys, policy, self.metrics, self.events, may_bind)
+        self.extender = KubeExtender(client, self.cache, keys, policy, self.metrics, self.events, may_bind)
 
     @property
     def ledger(self):  # type: ignore[no-untyped-def]

@@ -63,8 +63,8 @@ class KubeExtender:
 
     def __init__(
         self,
-        cache: ClusterCache,
         client: Client,
+        cache: ClusterCache,
         keys: GrantKeys,
         policy: PolicySettings,
         metrics: SchedulerMetrics,

@@ -23,17 +23,19 @@ MOST_CORE_REFUSED = 18
 """The same where no node fits: the sentence that says why takes some more."""
 
 
-def listed() -> list[str]:
-    """The files of a filter's way, as the documentation lists them."""
-    _, _, rows = LISTED.read_text().partition("| `filter`, in `core/` | |\n")
-    return [f"core/{path}" for path in re.findall(r"`([\w/]+\.py)`", rows.partition("\n\n")[0])]
+def listed(room: str) -> list[str]:
+    """The files of a filter's way in a room, as the documentation lists them."""
+    _, _, rows = LISTED.read_text().partition(f"| `filter`, in `{room}/` | |\n")
+    found = re.findall(r"`([\w/]+\.py)`", rows.partition("\n\n")[0])
+    return [path if path.startswith("core/") else f"{room}/{path}" for path in found]
 
 
 class Way:
-    """The modules of core that a filter request comes past, in this order."""
+    """The modules of a room that a filter request comes past, in this order."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, room: str = "core") -> None:
         self._world = world
+        self._room = f"{SRC}/{room}/"
         self._seen: list[str] = []
 
     async def of(self, asked: ExtenderArgs) -> tuple[list[str], ExtenderFilterResult]:
@@ -45,7 +47,7 @@ class Way:
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
-        if event == "call" and path.startswith(f"{SRC}/core/") and frame.f_code.co_name != "<genexpr>":
+        if event == "call" and path.startswith(self._room) and frame.f_code.co_name != "<genexpr>":
             name = str(Path(path).relative_to(SRC))
             if name not in self._seen:
                 self._seen.append(name)
@@ -70,6 +72,16 @@ async def test_a_filter_comes_past_few_files_and_all_of_them_are_listed_in_its_o
                     break
     assert len(seen) <= MOST_CORE
     assert len(refused) <= MOST_CORE_REFUSED
-    order = listed()
+    order = listed("core")
     assert [name for name in order if name in seen] == seen
     assert [name for name in order if name in refused] == refused
+
+
+async def test_the_files_of_the_scheduler_are_listed_in_the_order_of_a_filter() -> None:
+    order = listed("scheduler")
+    assert all((SRC / path).exists() for path in order)
+    from_extender = order[order.index("scheduler/extender/extender.py") :]
+    async with server() as api, replica(api) as world:
+        await world.add_node("a")
+        seen, _ = await Way(world, "scheduler").of(ExtenderArgs(await world.add_pod("p"), ["a"]))
+    assert [name for name in seen if name in order] == from_extender
