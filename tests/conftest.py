@@ -1,14 +1,13 @@
 """What holds for every test."""
 
 import os
-import shutil
 import tempfile
-from pathlib import Path
 
 import pytest
 import structlog
 
 from purser.core.placement import kernels
+from purser.lab.in_memory import folder_in_memory
 from tests import tiers
 from tests.conformance.kubelet.prediction import matrix
 from tests.conformance.vectors import summary
@@ -18,20 +17,12 @@ tiers.set_up()
 if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported by those tests alone that need it
     kernels.use(named_kernels)
 
-_MEMORY = Path("/dev/shm")
-_ENOUGH_BYTES = 2 * 1024**3
-
 
 def pytest_configure() -> None:
-    """Labs write thousands of small files, as kernels and kubelets do: in memory, where there is enough of it.
-
-    A directory for temporary files that was chosen stays; files there must be loadable as libraries.
-    """
-    if "TMPDIR" not in os.environ and _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK):
-        may_load = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
-        if may_load and shutil.disk_usage(_MEMORY).free >= _ENOUGH_BYTES:
-            os.environ["TMPDIR"] = str(_MEMORY)
-            tempfile.tempdir = None
+    """What tests write is in memory, too, where there is enough of it."""
+    if memory := folder_in_memory():
+        os.environ["TMPDIR"] = memory
+        tempfile.tempdir = None
 
 
 @pytest.fixture(autouse=True)

@@ -37,6 +37,7 @@ from purser.lab.controlplane.programs import CONTROLLER_MANAGER, Programs
 from purser.lab.controlplane.real import CONTROLLERS_USER, MASTERS, RealControlPlane, SchedulerProcess
 from purser.lab.faults import follow_annotations
 from purser.lab.hollow import HollowFleet, HollowNodes, manifests
+from purser.lab.in_memory import folder_in_memory
 from purser.lab.nodes import AGENT_USER, EmulatedNode, kubelet_user
 from purser.lab.operatorpart import OPERATOR_USER, run_operator
 from purser.lab.ports import free_ports
@@ -238,7 +239,7 @@ class Lab:
             self.settings.folder.mkdir(parents=True, exist_ok=True)
             return self.settings.folder
         # Paths of sockets have at most 107 characters: a deep TMPDIR will not do.
-        parent = tempfile.gettempdir()
+        parent = folder_in_memory() or tempfile.gettempdir()
         folder = Path(tempfile.mkdtemp(prefix="purser-", dir=parent if len(parent) < 25 else "/tmp"))
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         return folder
