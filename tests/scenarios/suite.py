@@ -269,7 +269,7 @@ async def test_a_card_that_dies_takes_only_its_own_slots_and_gives_them_back_whe
         (
             share(),
             {"annotations": {GRANT_ANNOTATION: "{}", GRANT_SIGNATURE_ANNOTATION: "eA=="}},
-            [GRANT_ANNOTATION, "remove"],
+            [GRANT_ANNOTATION, "Remove"],
         ),
     ],
     ids=["privileged", "node name", "quantity", "percentage 0", "percentage 101", "cores 101", "forged grant"],

@@ -4,7 +4,7 @@ import helm_python
 import pytest
 import yaml
 
-from purser.operator.manifests.device_plugin import METRICS_PORT
+from purser.options import AGENT_METRICS_PORT
 
 from .test_helm_chart import VARIANTS, find, render
 
@@ -64,7 +64,11 @@ def test_without_a_webhook_no_port_is_there_for_it():
         ),
         (
             OPERATOR,
-            {"purser-scheduler": [[8443], [9401]], "purser-agents": [[METRICS_PORT]], "purser-operator": [[9402]]},
+            {
+                "purser-scheduler": [[8443], [9401]],
+                "purser-agents": [[AGENT_METRICS_PORT]],
+                "purser-operator": [[9402]],
+            },
         ),
         ({"networkPolicy": {"enabled": False}}, {}),
     ],
