@@ -25,7 +25,7 @@ from purser.operator.model import Action, PatchNode
 from purser.operator.order import Operand
 from purser.operator.reasons import OperatorReason
 
-ROUNDS_AFTER = 2
+ROUNDS_AFTER = 3
 H100 = "2330"
 """It can MIG: the node gets every operand."""
 
