@@ -6,9 +6,9 @@ from purser.kube.objects import DEFAULT_SCHEDULER, MIRROR_POD_ANNOTATION, POD_SO
 _DEFAULT_SCHEDULERS = ("", DEFAULT_SCHEDULER, SCHEDULER_NAME)
 
 NOT_SCHEDULED = (
-    f"The pod was not scheduled by {SCHEDULER_NAME}: delete and create it again while Purser's webhook is reachable,"
-    f" or set schedulerName: {SCHEDULER_NAME} and no nodeName; if its namespace has the label"
-    f" {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK}, the webhook is never asked"
+    f"The pod was not scheduled by {SCHEDULER_NAME}: delete it and create it again while Purser's webhook is reachable,"
+    f" without nodeName; where the label {WEBHOOK_LABELS[0]}: {IGNORE_WEBHOOK} of its namespace keeps the webhook away,"
+    f" with schedulerName: {SCHEDULER_NAME}"
 )
 """Where nothing else is known."""
 
@@ -35,7 +35,7 @@ def advice(pod: Pod | None, *, carries_grant: bool = False) -> str:
     if label := ignoring_label(labels):
         return (
             f"Its label {label}: {IGNORE_WEBHOOK} keeps Purser's webhook away, so {SCHEDULER_NAME} never saw it:"
-            " recreate it without that label"
+            " recreate it without that label, and without nodeName (a node selector instead)"
         )
     if pod.spec.scheduler_name not in _DEFAULT_SCHEDULERS:
         return (
