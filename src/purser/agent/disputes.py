@@ -115,6 +115,10 @@ class DisputeWatch:
         self._refusals[pod.uid] = _Refusal(pod, now + rest_s)
         self._look.set()
 
+    def devices_changed(self) -> None:
+        """Before the driver answers, all that HAMi's annotations name is told, other nodes' cards too."""
+        self._look.set()
+
     def published(self, told: NodeDisputes) -> None:
         """The scheduler can read this now."""
         for each in told.refused:

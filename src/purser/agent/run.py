@@ -171,7 +171,8 @@ class Agent:
         inventory = self._monitor.inventory.value
         if inventory is not None:
             self._book.set_inventory(inventory)
-            self._devices.set(advertise(inventory, self._book.held_ids))
+            if self._devices.set(advertise(inventory, self._book.held_ids)):
+                self._disputes.devices_changed()
 
     def _make_plugin(self) -> DevicePlugin:
         return DevicePlugin(self._devices, self._arbiter, self._metrics, self._on_refused)

@@ -85,6 +85,11 @@ async def test_a_defaced_pod_keeps_what_it_holds_and_its_node_tells(world, kubel
         assert "GpuDisputed" in [reason for reason, _ in reasons]
 
 
+async def tells_held(world, expected):
+    found = await world.disputes()
+    return found is not None and [(each.uuids, each.why) for each in found.held] == expected
+
+
 async def is_settled(world):
     return (await world.disputes(), await condition(world)) == (None, None)
 
@@ -98,8 +103,7 @@ async def test_what_another_plugins_pods_hold_is_told(world, kubelet):
     kubelet.pods["default/old"] = {"main": [f"{a}-3"]}
     async with world.agent() as agent:
         await eventually(agent.ready)
-        found = await eventually(world.disputes)
-        assert [(each.uuids, each.why) for each in found.held] == [(tuple(sorted([a, b])), HeldReason.STRANGER)]
+        await eventually(lambda: tells_held(world, [(tuple(sorted([a, b])), HeldReason.STRANGER)]))
         for card in (a, b):
             await world.pod(f"p-{card}".lower(), part("main", card))
             with pytest.raises(Rejected, match="pod default/old holds device"):
