@@ -89,7 +89,7 @@ async def test_a_pod_without_a_grant_is_refused_and_told_what_to_do(world, kubel
         await eventually(agent.ready)
         await world.pod("p", counts={"main": 1})
         with pytest.raises(
-            Rejected, match=r"Pod default/p has no grant of Purser's\. .*set schedulerName: purser-scheduler"
+            Rejected, match=r"Pod default/p has no grant of Purser's\. .*with schedulerName: purser-scheduler"
         ):
             await kubelet.admit("default/p", [("main", 1)])
         (event,) = await eventually(lambda: world.events("p"))
