@@ -1,11 +1,11 @@
 """What scripts/generate_options.py makes of the servers' settings is what is in the repository."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.scripts import script
 
 from purser.agent.settings import AgentSettings
 from purser.operator.settings import OperatorSettings
@@ -23,12 +23,7 @@ IN_THE_CHART = [
 
 
 def written() -> dict[Path, str]:
-    spec = importlib.util.spec_from_file_location("generate_options", ROOT / "scripts/generate_options.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return dict(module.written(ROOT))
+    return dict(script("generate_options").written(ROOT))
 
 
 def test_values_schema_and_page_are_what_the_settings_make() -> None:

@@ -1,6 +1,5 @@
 """`scripts/setup`: who only wants the lab installs what the lab needs, and nobody twice what is there."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -9,8 +8,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tests.scripts import script
 
 ROOT = Path(__file__).parents[3]
+REQUIREMENTS = script("lab_requirements")
 
 PYTHON = f"""#!/bin/sh
 case "$*" in
@@ -29,14 +30,6 @@ import sys
 sys.modules.update(dict.fromkeys(sys.argv[1:]))
 import purser.cli.get, purser.cli.lab, purser.lab.cluster, purser.lab.scenario, purser.lab.screen
 """
-
-
-@pytest.fixture
-def script():
-    spec = importlib.util.spec_from_file_location("lab_requirements", ROOT / "scripts/lab_requirements.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -85,15 +78,20 @@ def test_a_word_that_it_does_not_know_is_refused(setup):
     assert setup("labs", UNKNOWN="1") == []
 
 
-def test_every_part_comes_by_its_hash(setup, script):
+def test_every_part_comes_by_its_hash(setup):
     assert all("--require-hashes" in line for line in (*setup("lab"), *setup()) if not line.endswith("--editable ."))
-    found = script.needed((ROOT / "requirements.lock").read_text(), script.roots((ROOT / "pyproject.toml").read_text()))
+    found = REQUIREMENTS.needed(
+        (ROOT / "requirements.lock").read_text(), REQUIREMENTS.roots((ROOT / "pyproject.toml").read_text())
+    )
     assert all("==" in entry and "--hash=sha256:" in entry for entry in found)
 
 
-def test_a_lab_starts_with_nothing_else_than_what_its_set_up_installs(script):
+def test_a_lab_starts_with_nothing_else_than_what_its_set_up_installs():
     lock, project = (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
-    wanted = {"gpu-purser", *(entry.partition("==")[0] for entry in script.needed(lock, script.roots(project)))}
+    wanted = {
+        "gpu-purser",
+        *(entry.partition("==")[0] for entry in REQUIREMENTS.needed(lock, REQUIREMENTS.roots(project))),
+    }
     assert wanted.isdisjoint({"numba", "matplotlib", "scipy", "mypy", "pytest", "mkdocs-material", "grpcio-tools"})
     brought = metadata.packages_distributions().items()
     names = {name for name, by in brought if wanted.isdisjoint(each.lower().replace("_", "-") for each in by)}

@@ -1,11 +1,10 @@
 """The chart's webhook configurations are those that the scheduler looks for."""
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.scripts import script
 from typer.testing import CliRunner
 
 from purser.cli import app
@@ -16,7 +15,6 @@ from purser.scheduler.webhook.registration import differences
 
 from .test_helm_chart import CHART, find, render
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "generate_chart.py"
 TARGET = ServiceTarget("purser-system", "purser-webhook")
 KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
@@ -27,11 +25,7 @@ def wanted(failure_policy: str = "Ignore") -> list[dict[str, Any]]:
 
 
 def test_the_charts_files_are_what_the_script_makes() -> None:
-    spec = importlib.util.spec_from_file_location("generate_chart", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    for files in script.manifests().values():
+    for files in script("generate_chart").manifests().values():
         for path, made in files.items():
             assert yaml.safe_load((CHART / path).read_text()) == made, "run scripts/generate_chart.py"
 

@@ -1,25 +1,16 @@
 """The diagrams of the documentation are what scripts/generate_diagrams.py makes of the code."""
 
-import importlib.util
 from collections import Counter
 from pathlib import Path
-from typing import Any
+
+from tests.scripts import script
 
 from purser.operator import upgrade
 
 ROOT = Path(__file__).parents[3]
 
 
-def load() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_diagrams", ROOT / "scripts/generate_diagrams.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-DIAGRAMS = load()
+DIAGRAMS = script("generate_diagrams")
 
 
 def test_the_diagrams_are_what_the_script_makes() -> None:

@@ -1,28 +1,18 @@
 """The pictures in docs/pictures are what scripts draw of the code, and pages show them."""
 
-import importlib.util
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.scripts import script
 
 ROOT = Path(__file__).parents[3]
 
 
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("script", ["draw_lab", "draw_policies"])
-def test_a_picture_is_what_the_script_draws(script: str) -> None:
-    module = load(script)
-    assert (ROOT / module.PICTURE).read_text() == module.drawn(), f"run scripts/{script}.py"
+@pytest.mark.parametrize("name", ["draw_lab", "draw_policies"])
+def test_a_picture_is_what_the_script_draws(name: str) -> None:
+    module = script(name)
+    assert (ROOT / module.PICTURE).read_text() == module.drawn(), f"run scripts/{name}.py"
 
 
 def test_every_picture_is_on_a_page_and_loads_nothing() -> None:
@@ -37,7 +27,7 @@ def test_every_picture_is_on_a_page_and_loads_nothing() -> None:
 
 
 def test_the_plot_of_the_policies_has_the_numbers_of_the_tables() -> None:
-    plot = load("draw_policies")
+    plot = script("draw_policies")
     table = (ROOT / "docs/policy-results.md").read_text().partition("## All policies")[2]
     rows = re.findall(rf"^\| {plot.WORKLOAD} \| (\S+) \| ([\d.]+) / ([\d.]+) \|", table, re.MULTILINE)
     drawn = {row[plot.ASKED]: row for row in plot.numbers()}

@@ -1,12 +1,13 @@
 """The reference pages are what scripts/generate_reference.py makes of the code, and no name is missing."""
 
 import ast
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.scripts import script
 
 import purser.core.names
 import purser.operator.names
@@ -18,16 +19,7 @@ SOURCE = ROOT / "src/purser"
 ROOMS = ("scheduler", "agent", "operator", "kube")
 
 
-def load() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "scripts/generate_reference.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-REFERENCE = load()
+REFERENCE = script("generate_reference")
 
 
 def test_the_pages_are_what_the_script_makes() -> None:
