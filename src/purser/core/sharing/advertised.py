@@ -1,0 +1,219 @@
+"""The kubelet resources that a node's GPUs become by the file: which devices, as how many replicas, with which ids.
+
+The rules are those of k8s-device-plugin's internal/rm. What its releases read and then set aside with a warning
+(``resources``, ``rename`` and ``devices`` of a replicated resource), Purser does, by the same rules: `beyond_upstream`
+says where a file has that. Two things are stricter: no device is replicated by two entries, where upstream hands it out
+twice; and MIG devices stand in the order of their indexes, where upstream takes any.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from purser.core.device.ids import slot_ids
+from purser.core.sharing.file import (
+    FILE,
+    PREFIX,
+    Named,
+    PluginFile,
+    Replicas,
+    ReplicatedResource,
+    Sharing,
+    SharingError,
+)
+from purser.core.sharing.words import MigStrategy, SharingStrategy
+
+MPS_CLIENTS = 48
+"""Of one MPS server, from compute capability 7.0 on (NVIDIA's MPS documentation)."""
+MPS_CLIENTS_BEFORE_VOLTA = 16
+VOLTA = (7, 0)
+"""NVIDIA's plugin takes 7.5 for it, and gives a V100 16 clients."""
+
+
+class NodeMigDevice(msgspec.Struct, frozen=True):
+    """A MIG device of a GPU."""
+
+    uuid: str
+    profile: str
+    """``1g.5gb``; of one that shares its GPU instance with others ``1c.2g.10gb``."""
+    memory_mib: int
+
+
+class NodeGpu(msgspec.Struct, frozen=True):
+    """A GPU of the node."""
+
+    uuid: str
+    index: int
+    """NVML's."""
+    model: str
+    """Product name as NVML gives it."""
+    memory_mib: int
+    compute_capability: str = ""
+    """``8.0``; empty: not known."""
+    mig_enabled: bool = False
+    migs: tuple[NodeMigDevice, ...] = ()
+    """By their indexes."""
+
+
+class AdvertisedDevice(msgspec.Struct, frozen=True):
+    """A device as kubelet is to hear of it."""
+
+    resource: str
+    uuid: str
+    index: str
+    """As the file writes it: ``0``, of a MIG device ``0:1``."""
+    memory_mib: int
+    parent: str = ""
+    """uuid of the GPU, of a MIG device."""
+    sharing: SharingStrategy = SharingStrategy.NONE
+    replicas: int = 1
+    compute_capability: str = ""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What kubelet knows it as: its uuid, or ``<uuid>::<n>`` for each replica."""
+        return (self.uuid,) if self.sharing is SharingStrategy.NONE else slot_ids(self.uuid, self.replicas)
+
+    @property
+    def replica_mib(self) -> int:
+        """What one replica has of the memory; with MPS it is the limit, with time-slicing nobody is held to it."""
+        return self.memory_mib // self.replicas
+
+
+def active(sharing: Sharing) -> tuple[SharingStrategy, Replicas | None]:
+    """The way of sharing that counts, and what it says."""
+    if sharing.mps is not None:
+        return SharingStrategy.MPS, sharing.mps
+    return (SharingStrategy.TIME_SLICING if sharing.time_slicing else SharingStrategy.NONE), sharing.time_slicing
+
+
+def asks_for_too_many(sharing: Sharing, device: AdvertisedDevice, asked: int) -> bool:
+    """Whether a container that asks for so many of the device's resource is to be refused: more than one replica is no
+    more of the GPU. ``failRequestsGreaterThanOne`` holds by default with MPS, and does not with time-slicing."""
+    strategy, replicas = active(sharing)
+    said = replicas.fail_requests_greater_than_one if replicas else None
+    fails = said if said is not None else strategy is SharingStrategy.MPS
+    return device.sharing is not SharingStrategy.NONE and asked > 1 and fails
+
+
+def advertised(gpus: Iterable[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:
+    """All devices of a node, GPUs by index, each GPU's MIG devices by theirs.
+
+    Raises `SharingError` where the file and these devices do not go together; it names both.
+    """
+    found = _named(sorted(gpus, key=lambda gpu: gpu.index), file, strategy)
+    way, replicas = active(file.sharing)
+    if replicas is None:
+        return found
+    replicated: dict[str, ReplicatedResource] = {}
+    for at, entry in enumerate(replicas.resources):
+        where = f"{FILE}: sharing.{'mps' if way is SharingStrategy.MPS else 'timeSlicing'}.resources[{at}]"
+        for device in _chosen(entry, [each for each in found if each.resource == entry.name], where):
+            if device.uuid in replicated:
+                raise SharingError(f"{where} replicates device {device.index}, which another entry does already")
+            _check_mps(way, entry, device, where)
+            replicated[device.uuid] = entry
+    return tuple(_replicated(each, way, replicas, replicated.get(each.uuid)) for each in found)
+
+
+def _replicated(
+    device: AdvertisedDevice, way: SharingStrategy, replicas: Replicas, entry: ReplicatedResource | None
+) -> AdvertisedDevice:
+    if entry is None:
+        return device
+    name = replicas.advertised_as(entry)
+    return msgspec.structs.replace(device, resource=name, sharing=way, replicas=entry.replicas)
+
+
+def beyond_upstream(file: PluginFile) -> tuple[str, ...]:
+    """What the file asks for that NVIDIA's plugin sets aside and Purser does, a sentence each: whoever comes from there
+    finds resources under other names."""
+    _, replicas = active(file.sharing)
+    entries = replicas.resources if replicas else ()
+    said = (
+        ("resources", bool(file.resources.gpus or file.resources.mig)),
+        ("rename", any(replicas and replicas.advertised_as(each) != replicas.by_default(each) for each in entries)),
+        ("devices", any(each.devices != "all" for each in entries)),
+    )
+    told = "is followed here, which NVIDIA's plugin reads and ignores"
+    return tuple(f"{FILE}: {key} {told}" for key, is_there in said if is_there)
+
+
+def _named(gpus: Sequence[NodeGpu], file: PluginFile, strategy: MigStrategy) -> tuple[AdvertisedDevice, ...]:
+    """Each device by its resource, none replicated."""
+    if strategy is not MigStrategy.NONE:
+        _check_mig(gpus, strategy)
+    found = []
+    for gpu in gpus:
+        if strategy is MigStrategy.NONE or not gpu.mig_enabled:
+            resource = _first(file.resources.gpus, gpu.model) or f"{PREFIX}gpu"
+            found.append(
+                AdvertisedDevice(
+                    resource, gpu.uuid, str(gpu.index), gpu.memory_mib, compute_capability=gpu.compute_capability
+                )
+            )
+            continue
+        for at, mig in enumerate(gpu.migs):
+            resource = _first(file.resources.mig, mig.profile) or _mig_resource(mig, strategy, f"{gpu.index}:{at}")
+            found.append(AdvertisedDevice(resource, mig.uuid, f"{gpu.index}:{at}", mig.memory_mib, parent=gpu.uuid))
+    if file.sharing.mps is not None and any(each.parent for each in found):
+        raise SharingError(f"{FILE}: sharing.mps shares whole GPUs, and this node has MIG devices")
+    return tuple(found)
+
+
+def _check_mig(gpus: Sequence[NodeGpu], strategy: MigStrategy) -> None:
+    cut = [gpu for gpu in gpus if gpu.mig_enabled]
+    if strategy is not MigStrategy.SINGLE or not cut:
+        return
+    if empty := next((gpu for gpu in cut if not gpu.migs), None):
+        raise SharingError(f"MIG strategy single: GPU {empty.index} has MIG enabled and no MIG device")
+    if whole := next((gpu for gpu in gpus if not gpu.mig_enabled), None):
+        raise SharingError(f"MIG strategy single: GPU {cut[0].index} has MIG enabled, and GPU {whole.index} has not")
+    profiles = sorted({mig.profile for gpu in cut for mig in gpu.migs})
+    if len(profiles) > 1:
+        raise SharingError(f"MIG strategy single: MIG devices are of different profiles: {', '.join(profiles)}")
+
+
+def _first(rules: Iterable[Named], text: str) -> str:
+    return next((rule.name for rule in rules if rule.matches(text)), "")
+
+
+def _mig_resource(mig: NodeMigDevice, strategy: MigStrategy, index: str) -> str:
+    if strategy is MigStrategy.SINGLE:
+        return f"{PREFIX}gpu"
+    if "c." in mig.profile:
+        raise SharingError(f"MIG device {index} is {mig.profile}, a part of a GPU instance: no resource is for it")
+    return mig_resource(mig.profile)
+
+
+def mig_resource(profile: str) -> str:
+    """``nvidia.com/mig-1g.5gb`` of ``1g.5gb``; a plus is none of a resource's characters: ``mig-1g.5gb.me``."""
+    return f"{PREFIX}mig-{profile.replace('+', '.')}"
+
+
+def _chosen(entry: ReplicatedResource, there: Sequence[AdvertisedDevice], where: str) -> Iterable[AdvertisedDevice]:
+    """Of the devices of its resource those that an entry replicates. None of the resource: none."""
+    if not there or entry.devices == "all":
+        return there
+    if isinstance(entry.devices, int):
+        if entry.devices > len(there):
+            raise SharingError(f"{where} replicates {entry.devices} devices, and the node has {len(there)}")
+        return there[: entry.devices]
+    by_name = {**{each.uuid: each for each in there}, **{each.index: each for each in there}}
+    if missing := next((ref for ref in entry.refs if ref not in by_name), None):
+        raise SharingError(f"{where} replicates device {missing}, which the node does not have as {entry.name}")
+    return {by_name[ref].uuid: by_name[ref] for ref in entry.refs}.values()
+
+
+def _check_mps(way: SharingStrategy, entry: ReplicatedResource, device: AdvertisedDevice, where: str) -> None:
+    most = mps_clients(device.compute_capability)
+    if way is SharingStrategy.MPS and entry.replicas > most:
+        raise SharingError(f"{where} makes {entry.replicas} replicas, and MPS on GPU {device.index} has {most} clients")
+
+
+def mps_clients(compute_capability: str) -> int:
+    """How many clients an MPS server has room for on such a GPU; where it is not known, the fewest."""
+    major, _, minor = compute_capability.partition(".")
+    if not (major.isdecimal() and minor.isdecimal()):
+        return MPS_CLIENTS_BEFORE_VOLTA
+    return MPS_CLIENTS if (int(major), int(minor)) >= VOLTA else MPS_CLIENTS_BEFORE_VOLTA

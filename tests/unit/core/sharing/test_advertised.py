@@ -1,0 +1,148 @@
+"""Which kubelet resources a node's GPUs become, by the rules of k8s-device-plugin's internal/rm."""
+
+from typing import Any
+
+import pytest
+
+from purser.core.sharing import (
+    AdvertisedDevice,
+    MigStrategy,
+    NodeGpu,
+    NodeMigDevice,
+    SharingError,
+    SharingStrategy,
+    advertised,
+    asks_for_too_many,
+    beyond_upstream,
+    mps_clients,
+    plugin_file,
+)
+
+NONE, SINGLE, MIXED = MigStrategy.NONE, MigStrategy.SINGLE, MigStrategy.MIXED
+A100 = "NVIDIA A100-SXM4-40GB"
+SECOND = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c161"
+
+
+def gpu(index: int, *profiles: str, mig: bool = False, model: str = A100, cc: str = "8.0") -> NodeGpu:
+    migs = tuple(NodeMigDevice(f"m{index}{at}", each, 4864) for at, each in enumerate(profiles))
+    uuid = SECOND if index == 1 else f"g{index}"
+    return NodeGpu(uuid, index, model, 40960, cc, mig_enabled=mig or bool(profiles), migs=migs)
+
+
+def shared(*entries: dict[str, Any], way: str = "timeSlicing", **more: Any) -> dict[str, Any]:
+    return {"sharing": {way: {"resources": list(entries), **more}}}
+
+
+def told(gpus: list[NodeGpu], file: Any = None, strategy: MigStrategy = NONE) -> list[str]:
+    """Each device as ``resource=index*replicas``, without the domain."""
+    found = advertised(gpus, plugin_file(file)[0], strategy)
+    return [f"{each.resource.removeprefix('nvidia.com/')}={each.index}*{each.replicas}" for each in found]
+
+
+TWO = {"name": "gpu", "replicas": 2}
+
+
+MPS_3 = shared({"name": "gpu", "replicas": 3}, way="mps")
+BOTH_WAYS = {"sharing": {**shared(TWO)["sharing"], **MPS_3["sharing"]}}
+FIRST_AND_SECOND = shared({**TWO, "devices": [0]}, {"name": "gpu", "replicas": 5, "devices": [1]})
+SMALL_MIG = shared({"name": "mig-1g.5gb", "replicas": 4}, renameByDefault=True)
+T4 = {"resources": {"gpus": [{"pattern": "*T4", "name": "t4"}]}}
+PART = {"resources": {"mig": [{"pattern": "1c.*", "name": "part"}]}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "file", "strategy", "resources"),
+    [
+        ([gpu(1), gpu(0)], None, NONE, "gpu=0*1 gpu=1*1"),
+        ([], shared(TWO), NONE, ""),
+        ([gpu(0), gpu(1)], shared(TWO), NONE, "gpu=0*2 gpu=1*2"),
+        ([gpu(0)], shared(TWO, renameByDefault=True), NONE, "gpu.shared=0*2"),
+        ([gpu(0)], shared({**TWO, "rename": "slice"}, renameByDefault=True), NONE, "slice=0*2"),
+        ([gpu(0), gpu(1)], shared({**TWO, "devices": 1}, renameByDefault=True), NONE, "gpu.shared=0*2 gpu=1*1"),
+        ([gpu(0), gpu(1)], shared({**TWO, "devices": [1, SECOND, "1"]}), NONE, "gpu=0*1 gpu=1*2"),
+        ([gpu(0)], shared({"name": "other", "replicas": 3, "devices": [7]}), NONE, "gpu=0*1"),
+        ([gpu(0), gpu(1)], FIRST_AND_SECOND, NONE, "gpu=0*2 gpu=1*5"),
+        ([gpu(0), gpu(1, "1g.5gb")], None, NONE, "gpu=0*1 gpu=1*1"),
+        ([gpu(0, "1g.5gb", "1g.5gb"), gpu(1, "1g.5gb")], None, SINGLE, "gpu=0:0*1 gpu=0:1*1 gpu=1:0*1"),
+        ([gpu(0), gpu(1)], None, SINGLE, "gpu=0*1 gpu=1*1"),
+        (
+            [gpu(0), gpu(1, "1g.5gb+me", "3g.20gb"), gpu(2, mig=True)],
+            None,
+            MIXED,
+            "gpu=0*1 mig-1g.5gb.me=1:0*1 mig-3g.20gb=1:1*1",
+        ),
+        ([gpu(0, "1g.24gb-me")], None, MIXED, "mig-1g.24gb-me=0:0*1"),
+        ([gpu(0, "3g.20gb", "1g.5gb")], SMALL_MIG, MIXED, "mig-3g.20gb=0:0*1 mig-1g.5gb.shared=0:1*4"),
+        ([gpu(0, "1g.5gb", "1g.5gb")], shared({**TWO, "devices": ["0:1"]}), SINGLE, "gpu=0:0*1 gpu=0:1*2"),
+        ([gpu(0), gpu(1, model="NVIDIA T4")], T4, NONE, "gpu=0*1 t4=1*1"),
+        ([gpu(0, "1c.2g.10gb")], PART, MIXED, "part=0:0*1"),
+        ([gpu(0), gpu(1)], BOTH_WAYS, NONE, "gpu=0*3 gpu=1*3"),
+    ],
+)
+def test_resources(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, resources: str) -> None:
+    assert told(gpus, file, strategy) == resources.split()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "file", "strategy", "complaint"),
+    [
+        ([gpu(0)], shared({**TWO, "devices": 2}), NONE, r"timeSlicing\.resources\[0\] replicates 2 devices.*has 1"),
+        ([gpu(0)], shared({**TWO, "devices": ["0:1"]}), NONE, "device 0:1"),
+        ([gpu(0)], shared(TWO, {"name": "gpu", "replicas": 3}), NONE, r"resources\[1\] replicates device 0"),
+        ([gpu(0), gpu(1, "1g.5gb")], None, SINGLE, "GPU 1 has MIG enabled, and GPU 0 has not"),
+        ([gpu(0, mig=True)], None, SINGLE, "GPU 0 has MIG enabled and no MIG device"),
+        ([gpu(0, "1g.5gb"), gpu(1, "2g.10gb")], None, SINGLE, "1g.5gb, 2g.10gb"),
+        ([gpu(0, "1c.2g.10gb")], None, MIXED, "1c.2g.10gb, a part"),
+        ([gpu(0, "1g.5gb")], shared(TWO, way="mps"), SINGLE, "mps shares whole GPUs"),
+        ([gpu(0)], shared({"name": "gpu", "replicas": 49}, way="mps"), NONE, "49 replicas, and MPS on GPU 0 has 48"),
+        ([gpu(0, cc="6.1")], shared({"name": "gpu", "replicas": 17}, way="mps"), NONE, "17 replicas.* 16 clients"),
+    ],
+)
+def test_what_does_not_go_together(gpus: list[NodeGpu], file: Any, strategy: MigStrategy, complaint: str) -> None:
+    with pytest.raises(SharingError, match=complaint):
+        told(gpus, file, strategy)
+
+
+def test_ids_and_what_a_replica_has() -> None:
+    (whole,) = advertised([gpu(0)], plugin_file(None)[0], NONE)
+    (sliced,) = advertised([gpu(0)], plugin_file(shared({"name": "gpu", "replicas": 3}))[0], NONE)
+    assert (whole.ids, whole.replica_mib) == (("g0",), 40960)
+    assert (sliced.ids, sliced.replica_mib) == (("g0::0", "g0::1", "g0::2"), 13653)
+    assert sliced.sharing is SharingStrategy.TIME_SLICING
+    (mig,) = advertised([gpu(0, "1g.5gb")], plugin_file(None)[0], MIXED)
+    assert (mig.ids, mig.parent) == (("m00",), "g0")
+
+
+@pytest.mark.parametrize(
+    ("file", "asked", "refused"),
+    [
+        (None, 2, False),
+        (shared(TWO), 2, False),
+        (shared(TWO, failRequestsGreaterThanOne=True), 2, True),
+        (shared(TWO, failRequestsGreaterThanOne=True), 1, False),
+        (shared(TWO, way="mps"), 2, True),
+        (shared(TWO, way="mps", failRequestsGreaterThanOne=False), 2, False),
+    ],
+)
+def test_more_than_one_replica_of_a_container(file: Any, asked: int, refused: bool) -> None:
+    read = plugin_file(file)[0]
+    (device,) = advertised([gpu(0)], read, NONE)
+    assert asks_for_too_many(read.sharing, device, asked) is refused
+    assert not asks_for_too_many(read.sharing, AdvertisedDevice("nvidia.com/gpu", "g1", "1", 40960), asked)
+
+
+def test_what_nvidias_plugin_would_set_aside_is_told() -> None:
+    def keys(file: Any) -> list[str]:
+        return [note.split()[4] for note in beyond_upstream(plugin_file(file)[0])]
+
+    assert keys(None) == keys(shared(TWO, renameByDefault=True)) == []
+    assert keys(shared({**TWO, "rename": "gpu.shared"}, renameByDefault=True)) == []
+    assert keys(shared({**TWO, "rename": "x", "devices": 1})) == ["rename", "devices"]
+    assert keys({"resources": {"mig": [{"pattern": "*", "name": "x"}]}}) == ["resources"]
+
+
+@pytest.mark.parametrize(
+    ("cc", "clients"), [("6.1", 16), ("7.0", 48), ("7.5", 48), ("10.0", 48), ("", 16), ("x.y", 16)]
+)
+def test_clients_of_an_mps_server(cc: str, clients: int) -> None:
+    assert mps_clients(cc) == clients

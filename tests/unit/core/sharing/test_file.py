@@ -1,0 +1,196 @@
+"""The device plugin's file: what k8s-device-plugin's own tables accept and refuse (api/config/v1/*_test.go)."""
+
+from typing import Any
+
+import pytest
+
+from purser.agent.plugin_file import MAX_PLUGIN_FILE_BYTES, read_plugin_file
+from purser.core.sharing import SharingError
+from purser.core.sharing.file import PluginFile, Replicas, ReplicatedResource, plugin_file
+
+GPU = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
+MIG = "MIG-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
+
+
+def file(value: Any) -> PluginFile:
+    return plugin_file(value)[0]
+
+
+def replicas(value: Any) -> Replicas:
+    found = file({"sharing": {"timeSlicing": value}}).sharing.time_slicing
+    assert found is not None
+    return found
+
+
+def replicated(**value: Any) -> ReplicatedResource:
+    return replicas({"resources": [value]}).resources[0]
+
+
+@pytest.mark.parametrize(
+    ("devices", "found"),
+    [
+        ("all", "all"),
+        (2, 2),
+        ([0], ("0",)),
+        (["0"], ("0",)),
+        (["0:0"], ("0:0",)),
+        ([GPU], (GPU,)),
+        ([MIG], (MIG,)),
+        ([f"MIG-{GPU}/10/0"], (f"MIG-{GPU}/10/0",)),
+        ([0, "0:0", GPU], ("0", "0:0", GPU)),
+        ("not-all", None),
+        (-2, None),
+        (0, None),
+        (2.5, None),
+        ([-1], None),
+        (["-1"], None),
+        (["invalid-UUID"], None),
+        (["GPU-UUID"], None),
+        (["MIG-UUID"], None),
+        ([f"MIG-{GPU}"], None),
+        (None, None),
+        ({}, None),
+        ([], None),
+        ([None], None),
+    ],
+)
+def test_devices(devices: Any, found: Any) -> None:
+    if found is None:
+        with pytest.raises(SharingError, match=r"sharing\.timeSlicing\.resources\[0\]"):
+            replicated(name="gpu", replicas=2, devices=devices)
+    else:
+        entry = replicated(name="gpu", replicas=2, devices=devices)
+        assert (entry.refs or entry.devices) == found
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"name": "valid"},
+        {"name": "valid", "devices": "all"},
+        {"name": "valid", "replicas": -1},
+        {"name": "valid", "replicas": 0},
+        {"name": "valid", "replicas": 1},
+        {"name": "valid", "replicas": "2"},
+        {"name": "valid", "replicas": 10**9},
+        {"name": "$invalid$", "replicas": 2},
+        {"name": "valid", "replicas": 2, "rename": "$invalid$"},
+        {"name": "Upper", "replicas": 2},
+        {"name": None, "replicas": 2},
+        {"name": "", "replicas": 2},
+        {"name": "nvidia.com/" + "a" * 53, "replicas": 2},
+        {"Name": "valid", "replicas": 2},
+        None,
+    ],
+)
+def test_no_replicas_of_what_is_not_said_right(entry: Any) -> None:
+    with pytest.raises(SharingError, match=r"sharing\.timeSlicing\.resources\[0\]"):
+        replicas({"resources": [entry]})
+
+
+@pytest.mark.parametrize("value", [{}, {"resources": []}, {"resources": None}, []])
+def test_a_way_of_sharing_shares_something(value: Any) -> None:
+    with pytest.raises(SharingError, match=r"sharing\.timeSlicing"):
+        replicas(value)
+
+
+def test_names_stand_under_nvidias_domain() -> None:
+    assert replicated(name="valid", replicas=2, rename="nvidia.com/shared") == ReplicatedResource(
+        "nvidia.com/valid", 2, "nvidia.com/shared"
+    )
+    assert len(replicated(name="a" * 52, replicas=2).name) == 63
+    entries = [{"name": "a", "replicas": 2}, {"name": "b", "rename": "c", "replicas": 3}]
+    both = replicas({"renameByDefault": True, "resources": entries})
+    assert [both.advertised_as(each) for each in both.resources] == ["nvidia.com/a.shared", "nvidia.com/c"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("1g.24gb", "1g.24gb", True),
+        ("1g.24gb", "2g.48gb", False),
+        ("1g.24gb", "1g.24gb-me", False),
+        ("1g.24gb", "1g.24gb+me.all", False),
+        ("1g.24gb", "x1g.24gb", False),
+        ("1g.24gb", "1gx24gb", False),
+        ("1g.24gb-me", "1g.24gb-me", True),
+        ("1g.24gb+me.all", "1g.24gb+me.all", True),
+        ("*", "1g.24gb-me", True),
+        ("1g.*", "1g.24gb", True),
+        ("1g.*", "2g.48gb", False),
+        ("1g.24gb+gfx", "1g.24gb+gfx", True),
+        ("1g.24gb+gfx", "1g.24gb", False),
+        ("*gb", "1g.24gb", True),
+        ("*gb", "1g.24gb-me", False),
+        ("*A100*80*", "NVIDIA A100-SXM4-80GB", True),
+        ("*A100*80*", "NVIDIA 80 A100", False),
+        ("ab*ba", "aba", False),
+        ("a**a", "aa", True),
+        ("a*" * 30 + "b", "a" * 500, False),
+        ("", "", True),
+    ],
+)
+def test_patterns(pattern: str, text: str, matches: bool) -> None:
+    (rule,) = file({"resources": {"gpus": [{"pattern": pattern, "name": "x"}]}}).resources.gpus
+    assert rule.matches(text) is matches
+    assert rule.name == "nvidia.com/x"
+
+
+def test_keys_as_go_reads_them() -> None:
+    text = """
+    Version: v1
+    flags:
+      MIGSTRATEGY: single
+      gdsEnabled: null
+      plugin: null
+      gfd: {sleepInterval: 5.0, oneShot: true}
+      colour: red
+    resources: {gpus: null}
+    sharing:
+      mps: null
+      timeSlicing:
+        RenameByDefault: true
+        renameByDefault: null
+        resources: [{name: gpu, replicas: 4.0, rplicas: 3}]
+    imex: {channelIds: [0]}
+    more: {}
+    """
+    found, notes = read_plugin_file(text)
+    assert found.flags.mig_strategy == "single"
+    assert found.flags.gfd.sleep_interval == 5
+    assert found.flags.gfd.oneshot is True
+    assert found.flags.gds_enabled is None
+    assert found.imex.channel_ids == (0,)
+    assert found.sharing.time_slicing == Replicas((ReplicatedResource("nvidia.com/gpu", 4),))
+    assert [note.removeprefix("the device plugin's file: ").partition(" is ")[0] for note in notes] == [
+        "flags.colour",
+        "more",
+        "sharing.timeSlicing.RenameByDefault",
+        "sharing.timeSlicing.resources[0].rplicas",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "version: ''", "version: v1", "flags: {}", '{"version": "v1"}'])
+def test_a_file_that_says_nothing(text: str) -> None:
+    assert read_plugin_file(text) == (PluginFile(), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("version: v2", "version is v2"),
+        ("version: 2", r"\$\.version"),
+        ("[]", "object"),
+        ("flags: {failOnInitError: 'true'}", r"\$\.flags\.failOnInitError"),
+        ("flags: {plugin: {deviceListStrategy: 3}}", r"\$\.flags\.plugin\.deviceListStrategy"),
+        ("resources: {gpus: [{name: gpu}]}", r"\$\.resources\.gpus\[0\]"),
+        ("resources: {mig: [{pattern: '*'}]}", r"\$\.resources\.mig\[0\]"),
+        ("sharing:\n  timeSlicing: [", "line 3"),
+        ("a: " + "[" * 200, "nests deeper"),
+        ("# " + "a" * MAX_PLUGIN_FILE_BYTES, "bytes"),
+    ],
+)
+def test_errors_say_where(text: str, where: str) -> None:
+    with pytest.raises(SharingError, match=f"the device plugin's file.*{where}"):
+        read_plugin_file(text)

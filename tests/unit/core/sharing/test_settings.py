@@ -1,0 +1,104 @@
+"""What holds of options, variables and file."""
+
+import math
+from typing import Any
+
+import pytest
+
+from purser.core.sharing import (
+    FeatureDiscoverySettings,
+    MigStrategy,
+    PluginSettings,
+    SharingError,
+    discovery_settings,
+    plugin_file,
+    plugin_settings,
+)
+
+
+def settings(file: Any, options: dict[str, str] | None = None, environment: dict[str, str] | None = None) -> Any:
+    return plugin_settings(plugin_file(file)[0], options, environment)
+
+
+def test_nothing_said_is_the_defaults() -> None:
+    assert settings({}) == PluginSettings(dev_root="/")
+    assert discovery_settings(plugin_file({})[0]) == FeatureDiscoverySettings()
+
+
+def test_command_line_before_environment_before_file() -> None:
+    file = {"flags": {"migStrategy": "mixed", "failOnInitError": False, "plugin": {"passDeviceSpecs": True}}}
+    assert settings(file).mig_strategy is MigStrategy.MIXED
+    assert settings(file, {}, {"MIG_STRATEGY": "single"}).mig_strategy is MigStrategy.SINGLE
+    assert settings(file, {"mig-strategy": "none"}, {"MIG_STRATEGY": "single"}).mig_strategy is MigStrategy.NONE
+    found = settings(file, {"fail-on-init-error": "T"}, {"PASS_DEVICE_SPECS": ""})
+    assert (found.fail_on_init_error, found.pass_device_specs) == (True, False)
+
+
+def test_values_of_every_kind() -> None:
+    found = settings(
+        {"flags": {"nvidiaDriverRoot": "/run/nvidia/driver", "plugin": {"nvidiaCTKPath": "/ctk"}}},
+        {"device-list-strategy": "cdi-cri, envvar", "imex-channel-ids": "0", "nvidia-cdi-hook-path": "/hook"},
+        {"NVIDIA_CTK_PATH": "/of-variable", "DEVICE_ID_STRATEGY": "index"},
+    )
+    assert found.device_lists == ("cdi-cri", "envvar")
+    assert found.imex_channels == (0,)
+    assert found.cdi_hook == "/hook"
+    assert found.device_ids == "index"
+    assert found.dev_root == found.driver_root == "/run/nvidia/driver"
+    assert settings({"flags": {"plugin": {"deviceListStrategy": ["volume-mounts"]}}}).device_lists == ("volume-mounts",)
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "environment", "where"),
+    [
+        ({"flags": {"migStrategy": "half"}}, {}, {}, "file: flags.migStrategy"),
+        ({}, {"mig-strategy": "half"}, {}, "option --mig-strategy"),
+        ({}, {}, {"MIG_STRATEGY": ""}, "variable MIG_STRATEGY"),
+        ({}, {}, {"FAIL_ON_INIT_ERROR": "perhaps"}, "variable FAIL_ON_INIT_ERROR"),
+        ({"flags": {"plugin": {"deviceListStrategy": "env"}}}, {}, {}, "file: flags.plugin.deviceListStrategy"),
+        ({}, {"device-list-strategy": ""}, {}, "option --device-list-strategy"),
+        ({"flags": {"plugin": {"deviceIDStrategy": "name"}}}, {}, {}, "flags.plugin.deviceIDStrategy"),
+        ({"flags": {"plugin": {"sharedDevicesAllocationPolicy": "x"}}}, {}, {}, "sharedDevicesAllocationPolicy"),
+        ({"flags": {"deviceDiscoveryStrategy": "x"}}, {}, {}, "deviceDiscoveryStrategy"),
+        ({"imex": {"channelIDs": [1]}}, {}, {}, "imex.channelIDs"),
+        ({}, {"imex-channel-ids": "a"}, {}, "option --imex-channel-ids"),
+        ({}, {}, {"IMEX_CHANNEL_IDS": "1" * 5000}, "variable IMEX_CHANNEL_IDS"),
+        ({"sharing": {"mps": {"resources": [{"name": "gpu", "replicas": 2}]}}}, {"mig-strategy": "mixed"}, {}, "mps"),
+    ],
+)
+def test_errors_name_where_it_was_said(
+    file: Any, options: dict[str, str], environment: dict[str, str], where: str
+) -> None:
+    with pytest.raises(SharingError, match=where):
+        settings(file, options, environment)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (0, 0.0),
+        (5, 5e-9),
+        ("0s", 0.0),
+        ("5s", 5.0),
+        ("infinite", math.inf),
+        ("1h2m3.5s", 3723.5),
+        ("-1.5m", -90.0),
+        ("300ms", 0.3),
+        ("0", 0.0),
+        ("5", None),
+        ("5 s", None),
+        ("", None),
+        ("s", None),
+        ("1e3s", None),
+        ("9999999h", None),
+        ("1" * 100_000, None),
+        (10**400, None),
+    ],
+)
+def test_durations_as_go_writes_them(written: Any, seconds: float | None) -> None:
+    file = plugin_file({"flags": {"gfd": {"sleepInterval": written}}})[0]
+    if seconds is None:
+        with pytest.raises(SharingError, match="sleepInterval"):
+            discovery_settings(file)
+    else:
+        assert discovery_settings(file).sleep_interval_s == pytest.approx(seconds)
