@@ -1,0 +1,71 @@
+"""The facts that labels are made of: what the driver told of the GPUs, and what sysfs tells of them and the machine."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from purser.agent.files import read_start
+from purser.agent.nvml.driver import DriverInfo, Gpu
+from purser.agent.sysfs import NVIDIA_VENDOR
+from purser.core.features import LabelFacts, LabelledGpu
+
+_MAX_BYTES = 4096
+"""Of a file of sysfs: a whole PCI configuration space."""
+
+
+def collect_facts(
+    gpus: Iterable[Gpu], info: DriverInfo, sysfs_root: Path, machine_file: Path | None, timestamp: int | None
+) -> LabelFacts:
+    """A node's facts. Blocks; what cannot be read is not known. GPUs that never told what they are do not count."""
+    devices = sysfs_root / "bus/pci/devices"
+    return LabelFacts(
+        gpus=tuple(_gpu(gpu, devices) for gpu in gpus if gpu.name),
+        driver_version=info.version or "",
+        cuda_version=info.cuda_version or "",
+        machine=_text(machine_file or sysfs_root / "class/dmi/id/product_name"),
+        pci_configs=tuple(_bytes(each / "config") for each in _of_nvidia(devices)),
+        timestamp=timestamp,
+    )
+
+
+def _gpu(gpu: Gpu, devices: Path) -> LabelledGpu:
+    is_cut = gpu.mig is not None and gpu.mig.enabled
+    return LabelledGpu(
+        model=gpu.name,
+        memory_mib=gpu.memory_mib,
+        compute_capability=_capability(gpu.compute_capability),
+        can_mig=gpu.mig is not None,
+        mig_enabled=is_cut,
+        migs=None if is_cut else (),
+        pci_class=_hexadecimal(_text(devices / gpu.pci_bus_id / "class")) if gpu.pci_bus_id else None,
+    )
+
+
+def _capability(dotted: str) -> tuple[int, int] | None:
+    major, _, minor = dotted.partition(".")
+    known = major.isdecimal() and minor.isdecimal() and int(major) > 0
+    return (int(major), int(minor)) if known else None
+
+
+def _of_nvidia(devices: Path) -> list[Path]:
+    try:
+        return sorted(each for each in devices.iterdir() if _text(each / "vendor").lower() == NVIDIA_VENDOR)
+    except OSError:
+        return []
+
+
+def _hexadecimal(text: str) -> int | None:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None
+
+
+def _text(path: Path) -> str:
+    return _bytes(path).decode(errors="replace").strip()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_start(path, _MAX_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,130 @@
+"""Keeps the labels of a node's GPUs where they are to be found."""
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from purser.agent.features.collecting import collect_facts
+from purser.agent.features.outlets import FeatureFile, NodeFeatureObject, NodeLabels, Outlet
+from purser.agent.inventory import on_host
+from purser.agent.latest import Latest
+from purser.agent.nvml.driver import DriverInfo, Gpu
+from purser.agent.settings import AgentSettings, FeatureOutlet
+from purser.agent.threads import in_thread
+from purser.core.features import Labels, labels_of
+from purser.core.model import NodeInventory
+from purser.kube.backoff import Backoff
+from purser.kube.client import Client
+from purser.kube.clock import SystemClock
+from purser.kube.errors import KubeError
+from purser.kube.informer import Informer
+from purser.kube.objects import Node
+
+log = structlog.get_logger("purser.agent")
+
+LABELS_WRITE_PAUSE_S = 0.2
+"""After a write: its watch sees the effect meanwhile, and somebody who undoes it over and over is not outrun."""
+
+MAX_LABELS_BACKOFF_S = 300.0
+"""Between two tries to publish labels: what refuses them, such as a missing right, seldom goes by itself."""
+
+
+class Scanned(Protocol):
+    """What is known of the node's GPUs."""
+
+    @property
+    def inventory(self) -> Latest[NodeInventory | None]:
+        """Changes whenever GPUs or driver do."""
+        ...
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """As the driver lists them."""
+        ...
+
+    @property
+    def info(self) -> DriverInfo:
+        """The driver."""
+        ...
+
+
+class FeatureLabels:
+    """Publishes what the node's GPUs are, on change only, and again when somebody changed it."""
+
+    def __init__(self, settings: AgentSettings, client: Client, scanned: Scanned, nodes: Informer[Node]) -> None:
+        self._settings = settings
+        self._scanned = scanned
+        self._failures = client.failures
+        self._clock = SystemClock()
+        self._backoff = Backoff(initial_s=1.0, cap_s=MAX_LABELS_BACKOFF_S)
+        self._outlet = _outlet(settings, client, nodes)
+        self._put_now = asyncio.Event()
+        self._labels: Labels | None = None
+        self._troubles: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Publish until cancelled; where there is no outlet, nothing."""
+        if self._outlet is None:
+            return
+        outlet = self._outlet
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._failures.keep_going("making labels", self._make_forever))
+                tasks.create_task(self._failures.keep_going("publishing labels", lambda: self._put_forever(outlet)))
+                tasks.create_task(self._failures.keep_going("watching labels", lambda: outlet.watch(self._put_now.set)))
+        finally:
+            outlet.leave()
+
+    async def _make_forever(self) -> None:
+        """While no driver answers, labels stay as they are: GPUs do not leave with it, as when it is replaced."""
+        inventory = self._scanned.inventory.value
+        while True:
+            if inventory is not None and not self._scanned.info.absent:
+                await self._make()
+            inventory = await self._scanned.inventory.differs(inventory)
+
+    async def _make(self) -> None:
+        settings, scanned = self._settings, self._scanned
+        features = settings.features
+        machine_file = None if features.machine_file is None else on_host(settings, features.machine_file)
+        timestamp = int(self._clock.now().timestamp()) if features.has_timestamp else None
+        gpus, info = scanned.gpus, scanned.info
+        facts = await in_thread(
+            lambda: collect_facts(gpus, info, settings.sysfs_root, machine_file, timestamp), "purser-features"
+        )
+        self._labels, troubles = labels_of(facts)
+        if troubles and troubles != self._troubles:
+            log.warning("some labels of the node cannot be told", why=list(troubles))
+        self._troubles = troubles
+        self._put_now.set()
+
+    async def _put_forever(self, outlet: Outlet) -> None:
+        self._put_now.set()  # after a failure, too: what was to be put is still to be put
+        while True:
+            await self._put_now.wait()
+            self._put_now.clear()
+            if self._labels is not None:
+                await self._put(outlet, self._labels)
+
+    async def _put(self, outlet: Outlet, labels: Labels) -> None:
+        where = self._settings.features.outlet
+        try:
+            if await outlet.put(labels):
+                log.info("published the node's labels", outlet=where, labels=len(labels))
+                await self._clock.sleep(LABELS_WRITE_PAUSE_S)
+            self._backoff.reset()
+        except (KubeError, OSError) as error:
+            delay = self._backoff.next()
+            log.warning("cannot publish the node's labels", outlet=where, error=str(error), retry_in_s=round(delay, 2))
+            await self._clock.sleep(delay)
+            self._put_now.set()
+
+
+def _outlet(settings: AgentSettings, client: Client, nodes: Informer[Node]) -> Outlet | None:
+    features = settings.features
+    if features.outlet is FeatureOutlet.FILE:
+        return FeatureFile(on_host(settings, features.file), is_kept=features.keeps_file)
+    if features.outlet is FeatureOutlet.NODE_FEATURE:
+        return NodeFeatureObject(client, settings.node_name, settings.namespace, features.pod_name)
+    return NodeLabels(client, settings.node_name, nodes) if features.outlet is FeatureOutlet.NODE_LABELS else None

@@ -1,0 +1,31 @@
+"""Feature discovery: facts of a node in, the labels of NVIDIA's GPU feature discovery out."""
+
+from purser.core.features.facts import (
+    FabricIds,
+    LabelFacts,
+    LabelledGpu,
+    LabelledMig,
+    NodeSharing,
+    Replicated,
+    sharing_of,
+)
+from purser.core.features.labels import labels_of
+from purser.core.features.values import TIMESTAMP_LABEL, Labels, changes
+from purser.core.features.words import FEATURE_LABEL_PREFIXES, FEATURE_LABELS, is_feature_label
+
+__all__ = [
+    "FEATURE_LABELS",
+    "FEATURE_LABEL_PREFIXES",
+    "TIMESTAMP_LABEL",
+    "FabricIds",
+    "LabelFacts",
+    "LabelledGpu",
+    "LabelledMig",
+    "Labels",
+    "NodeSharing",
+    "Replicated",
+    "changes",
+    "is_feature_label",
+    "labels_of",
+    "sharing_of",
+]

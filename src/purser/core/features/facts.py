@@ -1,0 +1,98 @@
+"""What the labels of a node are made of: its GPUs, driver and machine, and how its GPUs are shared."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from purser.core.sharing import MigStrategy, PluginFile, SharingStrategy, active
+
+
+class Replicated(msgspec.Struct, frozen=True):
+    """A resource of which each device is handed out several times."""
+
+    replicas: int
+    is_renamed: bool = False
+    """Replicas have a name of their own, such as nvidia.com/gpu.shared."""
+
+
+class NodeSharing(msgspec.Struct, frozen=True):
+    """What is handed out several times. Shares of a GPU's memory are no replicas."""
+
+    kind: SharingStrategy = SharingStrategy.NONE
+    resources: Mapping[str, Replicated] = {}
+    """By resource, such as nvidia.com/gpu."""
+
+    @property
+    def strategy(self) -> SharingStrategy:
+        """What is at work: a single replica of everything shares nothing."""
+        is_shared = any(each.replicas > 1 for each in self.resources.values())
+        return self.kind if is_shared else SharingStrategy.NONE
+
+
+def sharing_of(file: PluginFile) -> NodeSharing:
+    """What the device plugin's file says of it. Of two entries for one resource the first is told; so is an entry that
+    replicates some devices of its resource only."""
+    kind, replicas = active(file.sharing)
+    resources: dict[str, Replicated] = {}
+    if replicas is not None:
+        for entry in replicas.resources:
+            is_renamed = replicas.advertised_as(entry) != entry.name
+            resources.setdefault(entry.name, Replicated(entry.replicas, is_renamed))
+    return NodeSharing(kind, resources)
+
+
+class LabelledMig(msgspec.Struct, frozen=True, kw_only=True):
+    """A MIG device."""
+
+    profile: str
+    """As NVML and nvidia-smi have it: ``1g.10gb+me``."""
+    memory_mib: int
+    gi_slices: int
+    ci_slices: int
+    multiprocessors: int = 0
+    copy_engines: int = 0
+    decoders: int = 0
+    encoders: int = 0
+    jpeg_engines: int = 0
+    ofa_engines: int = 0
+
+
+class FabricIds(msgspec.Struct, frozen=True):
+    """Which NVLink domain a GPU has joined."""
+
+    cluster_uuid: str
+    clique: int
+
+
+class LabelledGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU, whole or cut by MIG."""
+
+    model: str
+    """NVML's name of it."""
+    memory_mib: int = 0
+    compute_capability: tuple[int, int] | None = None
+    can_mig: bool = False
+    mig_enabled: bool = False
+    migs: tuple[LabelledMig, ...] | None = ()
+    """None: its MIG devices are not known."""
+    pci_class: int | None = None
+    """With subclass and interface: 0x030200. None: not known."""
+    fabric: FabricIds | None = None
+    """None: it has joined none."""
+
+
+class LabelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A node."""
+
+    gpus: tuple[LabelledGpu, ...] = ()
+    driver_version: str = ""
+    cuda_version: str = ""
+    """Newest that the driver supports: ``12.4``."""
+    machine: str = ""
+    """The machine's product name; empty: not known."""
+    mig_strategy: MigStrategy = MigStrategy.NONE
+    sharing: NodeSharing = NodeSharing()
+    pci_configs: tuple[bytes, ...] = ()
+    """PCI configuration spaces of NVIDIA's devices, each empty where it cannot be read."""
+    timestamp: int | None = None
+    """Unix time in seconds of the label that tells it; None: no such label."""
