@@ -1,0 +1,248 @@
+"""A GPU's health as a value that Xids and probes change. Pure: no clock, no driver.
+
+What is wrong with a GPU is a set of causes, at most one for each `Sign`; the gravest is its state. A cause is there at
+once, but for slow-downs, which count when they last. It goes, other than in NVIDIA's device plugin, where one
+transient error costs the GPU until the plugin restarts:
+
+- after `QUIET_PROBES` probes in a row that show neither it nor anything else that keeps pods off, so that a flapping
+  GPU stays out; and
+- where an Xid needs a reset or a reboot, only if besides that the driver says that no recovery is asked for, or showed
+  in between what a reset leaves behind: the GPU was lost, gone or in need of a reset, or a row remapping that waited
+  for the reset waits no longer. NVML counts no resets. A driver that shows nothing of it (one before R570 that kept
+  answering) keeps the GPU out until the agent restarts.
+
+Whatever failed first stays the reason until something graver is found: a GPU out of reach fails differently with
+every call, and is told of once.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.health.catalogue import action_of, describe
+from purser.core.health.policy import XidPolicy
+from purser.core.health.signs import RecoveryAction, Signs
+from purser.core.health.state import ADVICE, HealthState, after_fault, after_recovery_action
+
+QUIET_PROBES = 3
+"""At the agent's probe interval of some seconds: longer than a failing GPU answers between two of its fits."""
+
+LASTING_PROBES = 6
+"""How many probes in a row have to show a slow-down: short ones are how a GPU under full load keeps its limits."""
+
+DOUBLE_BIT_XID, REMAP_FAILED_XID = 48, 64
+"""What counters and flags say as well; who turns these Xids off means them, too."""
+
+
+class Sign(StrEnum):
+    """Where a cause was seen."""
+
+    XID = "xid"
+    CALL = "call"
+    RECOVERY_ACTION = "recovery-action"
+    ECC = "ecc"
+    REMAPPED_ROWS = "remapped-rows"
+    NVLINK = "nvlink"
+    CLOCKS = "clocks"
+
+
+class HealthCause(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a GPU."""
+
+    sign: Sign
+    state: HealthState
+    words: str
+    """For people, and always the same while it lasts."""
+    advice: str = ""
+    """What is to be done, in a sentence."""
+    until_reset: bool = False
+    """Whether it takes more than silence to end it."""
+    reset_seen: bool = False
+    quiet_probes: int = 0
+    """In a row, up to now."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What earlier probes showed, to see what changed."""
+
+    ecc_uncorrected: int | None = None
+    remaps_rows: bool = False
+    """Whether this GPU has ever told of remapped rows: it goes on after uncorrected errors."""
+    remapping_pending: bool = False
+    nvlinks_active: int = 0
+    """The most of them."""
+    nvlink_errors: int | None = None
+    slow_probes: int = 0
+    """In a row, up to now."""
+
+
+class GpuHealth(msgspec.Struct, frozen=True):
+    """How well a GPU is, and why."""
+
+    causes: tuple[HealthCause, ...] = ()
+    """In the order in which they came."""
+    seen: Seen = Seen()
+
+    @property
+    def cause(self) -> HealthCause | None:
+        """The gravest cause, the first of equal ones; None while the GPU is healthy."""
+        return max(self.causes, key=lambda cause: cause.state.gravity, default=None)
+
+    @property
+    def state(self) -> HealthState:
+        """That of the gravest cause."""
+        return HealthState.HEALTHY if self.cause is None else self.cause.state
+
+    @property
+    def takes_pods(self) -> bool:
+        """Whether the GPU is to be advertised as healthy."""
+        return self.state.takes_pods
+
+    @property
+    def fails_calls(self) -> bool:
+        """Whether calls on the GPU failed lately: it may take a driver that is opened anew to see it again."""
+        return any(cause.sign is Sign.CALL for cause in self.causes)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, for people; empty while the GPU is healthy."""
+        return "" if self.cause is None else self.cause.words
+
+
+def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
+    """The health after the driver reported an Xid."""
+    state = policy.state_after(xid)
+    if state is HealthState.HEALTHY:
+        return health
+    new = HealthCause(
+        Sign.XID,
+        state,
+        describe(xid),
+        _advice(xid, state),
+        until_reset=state.gravity >= HealthState.NEEDS_RESET.gravity,
+        reset_seen=any(_tells_of_reset(cause) for cause in health.causes),
+    )
+    others = [cause for cause in health.causes if cause.sign is not Sign.XID]
+    known = next((cause for cause in health.causes if cause.sign is Sign.XID), None)
+    if known is None:
+        return msgspec.structs.replace(health, causes=(*health.causes, new))
+    if known.state.gravity < state.gravity:
+        return msgspec.structs.replace(health, causes=(*others, new))
+    is_as_grave = known.state is state
+    merged = msgspec.structs.replace(
+        known, quiet_probes=0, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
+    )
+    return _with(health, merged)
+
+
+def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy) -> GpuHealth:
+    """The health after one more probe."""
+    seen = _look(health.seen, signs)
+    now = {cause.sign: cause for cause in _causes(health.seen, seen, signs, policy)}
+    is_bad = any(not cause.state.takes_pods for cause in now.values())
+    reset_seen = any(map(_tells_of_reset, now.values())) or (
+        health.seen.remapping_pending and not seen.remapping_pending
+    )
+    causes = []
+    for cause in health.causes:
+        cause = msgspec.structs.replace(cause, reset_seen=cause.reset_seen or reset_seen)
+        again = now.pop(cause.sign, None)
+        if again is not None:
+            causes.append(_graver(cause, again))
+            continue
+        quiet = 0 if is_bad else cause.quiet_probes + 1
+        is_over = not cause.until_reset or cause.reset_seen or signs.recovery_action is RecoveryAction.NONE
+        if quiet < QUIET_PROBES or not is_over:
+            causes.append(msgspec.structs.replace(cause, quiet_probes=quiet))
+    return GpuHealth((*causes, *now.values()), seen)
+
+
+def _with(health: GpuHealth, cause: HealthCause) -> GpuHealth:
+    """The same with this cause in place of that of its sign."""
+    causes = tuple(cause if each.sign is cause.sign else each for each in health.causes)
+    return msgspec.structs.replace(health, causes=causes)
+
+
+def _graver(before: HealthCause, now: HealthCause) -> HealthCause:
+    """What a sign says that goes on: what was told stays told until it is something worse."""
+    if now.state.gravity > before.state.gravity:
+        return now
+    return msgspec.structs.replace(before, quiet_probes=0)
+
+
+def _tells_of_reset(cause: HealthCause) -> bool:
+    """Whether a GPU with this cause will have been reset when it answers and asks for nothing again."""
+    return cause.sign in (Sign.CALL, Sign.RECOVERY_ACTION) and cause.state.gravity >= HealthState.NEEDS_RESET.gravity
+
+
+def _advice(xid: int, state: HealthState) -> str:
+    """For an Xid that a GPU may recover from, NVIDIA's own word: it is for people to act on."""
+    action = action_of(xid)
+    if state is HealthState.SUSPECT and action:
+        return f"{ADVICE[state]}; NVIDIA's catalogue says {action}"
+    return ADVICE[state]
+
+
+def _look(before: Seen, signs: Signs) -> Seen:
+    """What is known after a probe. A counter that was not read stays as it was."""
+    rows, links = signs.remapped_rows, signs.nvlinks
+    return Seen(
+        ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
+        remaps_rows=before.remaps_rows or rows is not None,
+        remapping_pending=before.remapping_pending if rows is None else rows.pending,
+        nvlinks_active=before.nvlinks_active if links is None else max(before.nvlinks_active, links.active),
+        nvlink_errors=before.nvlink_errors if links is None else links.errors,
+        slow_probes=before.slow_probes + 1 if signs.slowdowns else 0,
+    )
+
+
+def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
+    """What this probe shows to be wrong."""
+    if signs.fault is not None:
+        state = after_fault(signs.fault.kind)
+        yield HealthCause(Sign.CALL, state, str(signs.fault), ADVICE[state])
+    asked = signs.recovery_action
+    if asked not in (None, RecoveryAction.NONE):
+        state = after_recovery_action(asked)
+        words = f"the driver asks for recovery: {asked.name.lower().replace('_', ' ')}"
+        yield HealthCause(Sign.RECOVERY_ACTION, state, words, ADVICE[state])
+    yield from _of_memory(before, seen, signs, policy)
+    if signs.nvlinks is not None:
+        yield from _of_nvlinks(before, seen, signs.nvlinks.active)
+    if seen.slow_probes >= LASTING_PROBES:
+        words = " and ".join(sorted(signs.slowdowns))
+        yield HealthCause(Sign.CLOCKS, HealthState.DEGRADED, words, "Check the node's cooling and power supply")
+
+
+def _of_memory(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
+    """A GPU that remaps rows contains most errors and goes on; one that only retires pages needs the reset that Xid 48
+    asks for, for as long as the counter of errors since the driver was loaded is not back at zero."""
+    degraded = HealthState.DEGRADED
+    double_bit = policy.state_after(DOUBLE_BIT_XID)
+    if signs.ecc_uncorrected and not seen.remaps_rows and not double_bit.takes_pods:
+        yield HealthCause(Sign.ECC, double_bit, "uncorrected ECC errors", ADVICE[double_bit])
+    elif _grew(before.ecc_uncorrected, signs.ecc_uncorrected):
+        yield HealthCause(Sign.ECC, degraded, "new uncorrected ECC errors", "Have the GPU replaced if they recur")
+    rows = signs.remapped_rows
+    if rows is None:
+        return
+    if rows.failed and not policy.state_after(REMAP_FAILED_XID).takes_pods:
+        failed = HealthState.FAILED
+        yield HealthCause(Sign.REMAPPED_ROWS, failed, "a memory row could not be remapped", ADVICE[failed])
+    elif rows.pending:
+        words = "a memory row is to be remapped by the next reset"
+        yield HealthCause(Sign.REMAPPED_ROWS, degraded, words, "Reset the GPU once no pod holds it")
+
+
+def _of_nvlinks(before: Seen, seen: Seen, active: int) -> Iterator[HealthCause]:
+    advice = "Check the NVLinks with nvidia-smi nvlink"
+    if active < seen.nvlinks_active:
+        words = f"{seen.nvlinks_active - active} of {seen.nvlinks_active} NVLinks are down"
+        yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, words, advice)
+    elif _grew(before.nvlink_errors, seen.nvlink_errors):
+        yield HealthCause(Sign.NVLINK, HealthState.DEGRADED, "NVLink errors", advice)
+
+
+def _grew(before: int | None, now: int | None) -> bool:
+    return before is not None and now is not None and now > before

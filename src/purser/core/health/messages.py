@@ -1,0 +1,62 @@
+"""What people are told of GPUs' health: each change once, and in one condition how all of a node's GPUs are. Pure."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.health.machine import GpuHealth
+from purser.core.health.state import PREDICATE
+
+
+class News(StrEnum):
+    """What kind of change it is."""
+
+    UNHEALTHY = "unhealthy"
+    DEGRADED = "degraded"
+    RECOVERED = "recovered"
+
+
+class HealthNews(msgspec.Struct, frozen=True):
+    """A change that is to be told."""
+
+    news: News
+    words: str
+    """What follows the GPU's name in a sentence."""
+
+
+class HealthCondition(msgspec.Struct, frozen=True):
+    """How a node's GPUs are, as its condition says it."""
+
+    unhealthy: bool
+    """Whether any GPU takes no pods; else some are degraded."""
+    message: str
+
+
+def news_of(before: GpuHealth, after: GpuHealth) -> HealthNews | None:
+    """What is new; None where the GPU is as it was told to be."""
+    if (before.takes_pods, before.reason) == (after.takes_pods, after.reason):
+        return None
+    if not after.takes_pods:
+        return HealthNews(News.UNHEALTHY, f"is unhealthy: {_explained(after)}")
+    if not before.takes_pods:
+        but = f", but is degraded: {_explained(after)}" if after.reason else ""
+        return HealthNews(News.RECOVERED, f"is healthy again{but}")
+    if after.reason:
+        return HealthNews(News.DEGRADED, f"takes pods, but is degraded: {_explained(after)}")
+    return HealthNews(News.RECOVERED, "is no longer degraded")
+
+
+def condition_of(gpus: Iterable[tuple[str, GpuHealth]]) -> HealthCondition | None:
+    """The condition for a node's GPUs, by how people know them; None where all are healthy."""
+    ill = [(name, health) for name, health in gpus if health.reason]
+    if not ill:
+        return None
+    ill.sort(key=lambda entry: entry[1].takes_pods)
+    message = "; ".join(f"{name} {PREDICATE[health.state]}: {health.reason}" for name, health in ill)
+    return HealthCondition(not all(health.takes_pods for _, health in ill), message)
+
+
+def _explained(health: GpuHealth) -> str:
+    cause = health.cause
+    return "" if cause is None else f"{cause.words}. {cause.advice}".removesuffix(". ")

@@ -1,0 +1,93 @@
+"""What a GPU shows of its health when it is asked: the values that the state machine judges. Pure.
+
+``None`` means that this driver or this GPU does not tell.
+"""
+
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+
+class FaultKind(StrEnum):
+    """Why a device cannot be used; stable strings for events and metrics."""
+
+    LOST = "gpu-lost"
+    """It fell off the bus, or is otherwise out of the driver's reach."""
+    RESET_REQUIRED = "reset-required"
+    """The driver refuses calls until the GPU is reset or its node rebooted."""
+    NO_ANSWER = "no-answer"
+    """A call hangs: the driver may be busy with this GPU, and the call may return."""
+    GONE = "gone"
+    """The driver knows no such device any more."""
+    NO_PERMISSION = "no-permission"
+    NOT_SUPPORTED = "not-supported"
+    """The driver cannot tell what is needed to use the device at all."""
+    UNKNOWN = "unknown"
+
+
+class DeviceFault(msgspec.Struct, frozen=True):
+    """A device's trouble as a value: the device is unhealthy, everything else goes on."""
+
+    kind: FaultKind
+    call: str
+    """The NVML function that failed."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.call}: {self.message}"
+
+
+class RecoveryAction(IntEnum):
+    """What the driver wants done with a GPU (nvmlDeviceGpuRecoveryAction_t; drivers since R570 tell)."""
+
+    NONE = 0
+    GPU_RESET = 1
+    NODE_REBOOT = 2
+    DRAIN_P2P = 3
+    DRAIN_AND_RESET = 4
+    RECOVER_IMEX_DOMAIN = 5
+    BUS_RESET = 6
+    SYSTEM_REBOOT = 7
+    OTHER = -1
+    """One that this version of Purser has no word for."""
+
+
+class RemappedRows(msgspec.Struct, frozen=True):
+    """Memory rows that were replaced by spare ones (Ampere and later)."""
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    """A remapping waits for the next reset."""
+    failed: bool
+    """A remapping was impossible: the GPU has no spare row left there."""
+
+
+class NvLinks(msgspec.Struct, frozen=True):
+    """A GPU's NVLinks."""
+
+    active: int
+    """How many are up."""
+    errors: int = 0
+    """Errors of all of them since the driver was loaded."""
+
+
+class Slowdown(StrEnum):
+    """Why the GPU lowers its clocks to protect itself, of NVML's clocks event reasons; not those of everyday life,
+    such as an idle GPU or the power limit."""
+
+    HW_THERMAL = "hardware thermal slowdown"
+    SW_THERMAL = "software thermal slowdown"
+    HW_POWER_BRAKE = "hardware power brake"
+
+
+class Signs(msgspec.Struct, frozen=True, kw_only=True):
+    """What one probe of a GPU shows."""
+
+    fault: DeviceFault | None = None
+    recovery_action: RecoveryAction | None = None
+    ecc_uncorrected: int | None = None
+    """Uncorrected ECC errors since the driver was loaded (NVML's volatile counter)."""
+    remapped_rows: RemappedRows | None = None
+    nvlinks: NvLinks | None = None
+    slowdowns: frozenset[Slowdown] = frozenset()
