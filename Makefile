@@ -20,7 +20,7 @@ lab: setup-lab  ## Start a cluster on this machine: API server, nodes with simul
 	@$(BIN)/purser lab $(ARGS)
 
 test: setup  ## Run the fast test suite (no root, no Kubernetes needed)
-	@$(BIN)/python -m pytest --ignore=tests/cluster -n 3 --dist loadfile --no-loadscope-reorder $(if $(filter gate soak,$(PURSER_TIER)),,-m "not gate") $(ARGS)
+	@$(BIN)/python -m pytest -p tests.per_file -o console_output_style=classic --ignore=tests/cluster --dist loadfile --no-loadscope-reorder $(if $(filter gate soak,$(PURSER_TIER)),-n 3,-n 4 -m "not gate") $(ARGS)
 
 lint: setup  ## Linters, import rules and type checks
 	$(BIN)/ruff check .

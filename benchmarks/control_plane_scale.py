@@ -2,10 +2,10 @@
 
     python benchmarks/control_plane_scale.py --assets DIR [--assets DIR] [--nodes 1000] [--pods 1500] [--json FILE]
 
-Starts etcd and kube-apiserver out of the folders named, makes nodes of 8 cards that have no kubelet, and goes through
+Starts etcd and kube-apiserver out of the folders named, makes nodes of 8 GPUs that have no kubelet, and goes through
 the cases one after the other, each with a kube-scheduler of its own:
 
-    purser            the chart's configuration; pods ask for whole cards, HAMi's and Volcano's shares in turn
+    purser            the chart's configuration; pods ask for whole GPUs, HAMi's and Volcano's shares in turn
     purser-all        the same with scheduler.nodesToScore: 0
     purser-exclusive  the same with scheduler.authority: exclusive
     purser-adaptive   the same without percentageOfNodesToScore: 100
@@ -16,7 +16,7 @@ the cases one after the other, each with a kube-scheduler of its own:
 Each case has a burst, all pods created as fast as the API server takes them, which tells how many are bound in a
 second, and then pods at a steady rate, whose time from creation to binding is told. kube-scheduler limits its own
 requests to 50 a second by default, with bursts of 100; --qps 0 lifts that in all of them. At the end all grants are
-read back and no card may be overcommitted. Before the first case comes a burst that is not measured.
+read back and no GPU may be overcommitted. Before the first case comes a burst that is not measured.
 
 Everything shares the machine: compare what one run prints. ``cpu`` is in milliseconds a pod, during the burst.
 
@@ -439,7 +439,7 @@ async def at_a_rate(cluster: Cluster, case: Case, rate: float, seconds: float) -
 
 
 async def check_books(cluster: Cluster) -> str:
-    """Read every grant back. Raises AssertionError where a card is overcommitted, or a pod has no grant that counts."""
+    """Read every grant back. Raises AssertionError where a GPU is overcommitted, or a pod has no grant that counts."""
     client = cluster.client
     cache = ClusterCache(await load_or_create_keys(client, DEFAULT_NAMESPACE))
     for node in (await client.list(NODES)).items:

@@ -85,7 +85,7 @@ HISTORY = 2000
 """Pods that have come before."""
 
 SIZES = ((1, 4096, 10), (1, 8192, 0), (1, 16384, 30), (1, 40960, 50), (1, 81920, 100), (2, 81920, 100), (4, 81920, 100))
-"""Of the pods in turn: cards, MiB and percent of compute of each."""
+"""Of the pods in turn: GPUs, MiB and percent of compute of each."""
 
 
 def body(names: list[str], number: int) -> bytes:

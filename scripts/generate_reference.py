@@ -1,9 +1,10 @@
-"""Writes the reference pages that follow from the code: docs/reasons.md, docs/metrics.md and docs/annotations.md.
+"""Writes the reference pages that follow from the code: docs/reasons.md, docs/metrics.md, docs/annotations.md and
+docs/labels.md.
 
     python scripts/generate_reference.py [REPOSITORY]
 
 Reasons come from the enums of `purser.core.kubernetes.reasons.ExplainedReason`, metrics from the registries of the
-servers, annotations, labels and resources from the table here, whose names are the code's. A test compares the pages
+servers, annotations, labels and resources from the tables here, whose names are the code's. A test compares the pages
 with what is made here, and looks whether a name is missing.
 """
 
@@ -20,9 +21,10 @@ from purser.agent.kubeletfacts.watching import KubeletFacts
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.reasons import AgentReason
 from purser.agent.refusals import RefusalReason
-from purser.agent.settings import AgentSettings
+from purser.agent.settings import AgentSettings, FeatureOutlet
 from purser.core import dialects, names
 from purser.core.dialects import policies, selectors
+from purser.core.features.words import LABELS
 from purser.core.grant.disputes import DisputeReason, HeldReason
 from purser.core.kubernetes.reasons import ExplainedReason
 from purser.core.placement.explain import wordings
@@ -53,7 +55,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (
         DisputeReason,
         "A node's GPUs are in dispute",
-        "Events of the node's agent, and of the scheduler where its own records differ ([books](books.md)).",
+        "Events of the node's agent, or of the scheduler where its records differ ([disputed GPUs](disputed-gpus.md)).",
     ),
     (
         RefusalReason,
@@ -89,7 +91,7 @@ REASONS: tuple[tuple[type[ExplainedReason], str, str], ...] = (
     (
         HeldReason,
         "Why a pod is in an agent's dispute",
-        "In the node's annotation `purser.dev/disputes` ([disputed GPUs](books.md)).",
+        "In the node's annotation `purser.dev/disputes` ([disputed GPUs](disputed-gpus.md)).",
     ),
 )
 
@@ -222,7 +224,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
     "Annotations of nodes": (
         (names.INVENTORY_ANNOTATION, "Node", AGENT, SCHEDULER, "The node's GPUs."),
         (names.KUBELET_ANNOTATION, "Node", AGENT, SCHEDULER, "How kubelet is configured and what it has given away."),
-        (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "[Disputed GPUs](books.md), only while there are some."),
+        (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "[Disputed GPUs](disputed-gpus.md), if any."),
         (names.NODE_FACTS_ANNOTATION, "Node", "discovery", OPERATOR, "GPUs by PCI id, system and kernel."),
         (names.MIG_WANTED_ANNOTATION, "Node", OPERATOR, "MIG worker", "The MIG layout that the node is to have."),
         (names.MIG_RESULT_ANNOTATION, "Node", "MIG worker", OPERATOR, "What became of the last MIG layout."),
@@ -418,6 +420,46 @@ NAMES: dict[str, tuple[Name, ...]] = {
     ),
 }
 
+OUTLETS = {
+    FeatureOutlet.OFF: (
+        "Nothing; the default. The operator runs NVIDIA's feature discovery: one of the two is enough for a node.",
+        "",
+    ),
+    FeatureOutlet.FILE: (
+        "A file for node-feature-discovery's worker. It goes when the agent stops, but for `--keep-feature-file`.",
+        "node-feature-discovery's folder `features.d` on the node",
+    ),
+    FeatureOutlet.NODE_FEATURE: (
+        "A NodeFeature object named as NVIDIA's, which is taken over. It goes with the agent's DaemonSet.",
+        "the rights to list, watch, create and patch `nodefeatures` in Purser's namespace; `POD_NAME`",
+    ),
+    FeatureOutlet.NODE_LABELS: (
+        "The node itself. Of the labels below those that are not found are removed, whoever wrote them.",
+        "the right to write these labels of the node",
+    ),
+}
+"""What each publishes, and what it needs."""
+LABELS_HEAD = """\
+# Labels of GPU nodes
+
+Labels of NVIDIA's GPU feature discovery by its rules, and one of Purser's own. The agent publishes them where its
+option [`--feature-labels`](options.md#purser-agent) says:
+
+{outlets}
+The chart gives agents no such rights. Only what differs is written, when GPUs or driver change or somebody changes the
+labels; while no driver answers, labels stay. Who changes the outlet removes what the former one left. If
+node-feature-discovery admits listed namespaces of labels only, `nvidia.com` and `gpu.purser.dev` have to be among them.
+
+- A label that cannot be told is left out, and the others are written.
+- Values lose what Kubernetes refuses in them: brackets and the like, dots at either end, all beyond 63 characters.
+- A node with GPUs of several models has the most frequent one in `nvidia.com/gpu.product`, of as many the first by
+  name, and each under a label of its own: `kubectl get nodes -l gpu.purser.dev/NVIDIA-L4`.
+- Shares of memory, which HAMi's and Volcano's words ask for, are no replicas: `nvidia.com/gpu.replicas` is `1`.
+- This release tells nothing yet of MIG devices, replicas, MPS and NVLink domains: of MIG there is
+  `nvidia.com/mig.capable`, `nvidia.com/gpu.sharing-strategy` is `none`, and `nvidia.com/gpu.clique` is missing.
+
+"""
+
 
 def main(repository: Path) -> None:
     """Write all of it."""
@@ -431,6 +473,7 @@ def written() -> dict[Path, str]:
         Path("docs/reasons.md"): reasons(),
         Path("docs/metrics.md"): metrics(),
         Path("docs/annotations.md"): annotations(),
+        Path("docs/labels.md"): labels(),
     }
 
 
@@ -466,6 +509,16 @@ def annotations() -> str:
         f"## {title}\n\n" + table(head, ((f"`{name}`", *rest) for name, *rest in rows)) for title, rows in NAMES.items()
     ]
     return MARK + NAMES_HEAD + "\n".join(tables)
+
+
+def labels() -> str:
+    """A table for each group."""
+    tables = [
+        f"## {title}\n\n" + table(("label", "what"), ((f"`{name}`", what) for name, what in rows))
+        for title, rows in LABELS.items()
+    ]
+    outlets = table(("outlet", "what", "needs"), ((f"`{outlet}`", *OUTLETS[outlet]) for outlet in FeatureOutlet))
+    return MARK + LABELS_HEAD.format(outlets=outlets) + "\n".join(tables)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

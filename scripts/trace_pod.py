@@ -134,7 +134,7 @@ def inventory(node: str) -> str:
 
 
 def pod(name: str) -> Json:
-    """Asks for a share of a card."""
+    """Asks for a share of a GPU."""
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8192", "nvidia.com/gpucores": "30"}
     containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
     meta = {"name": name, "namespace": "default"}

@@ -14,12 +14,18 @@ from tests.conformance.vectors import summary
 
 tiers.set_up()
 
+if not tiers.IS_LONG:  # numba compiles for ten seconds, and each worker by itself
+    os.environ.setdefault(kernels.VARIABLE, "numpy")
+    os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # what it would compile runs as Python in tests of its kernels
+    # aiohttp reads all of the system's authorities as it is imported, in each process; nothing here needs one.
+    os.environ.setdefault("SSL_CERT_FILE", os.devnull)
 if named_kernels := os.environ.get(kernels.VARIABLE):  # else numba is imported by those tests alone that need it
     kernels.use(named_kernels)
 
 
 def pytest_configure() -> None:
-    """What tests write is in memory, too, where there is enough of it."""
+    """Logs are plain. What tests write is in memory, too, where there is enough of it."""
+    log_plainly()
     if memory := folder_in_memory():
         os.environ["TMPDIR"] = memory
         tempfile.tempdir = None
@@ -29,7 +35,14 @@ def pytest_configure() -> None:
 def logging_as_it_was():
     """Commands that run inside a test set logging up for a standard error that is closed when they end."""
     yield
+    log_plainly()
+
+
+def log_plainly() -> None:
+    """As structlog does by itself, but for tracebacks in colours and frames: each takes longer than most tests."""
     structlog.reset_defaults()
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,7 +18,10 @@ _RARE_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 """Parsers of YAML 1.1 take these for line breaks, others do not: between double quotes they are escaped."""
 
 
-class _Dumper(yaml.SafeDumper):
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc]
     def ignore_aliases(self, data: Any) -> bool:
         return True
 

@@ -1,12 +1,14 @@
-"""The server under test and a namespace of one's own."""
+"""The server under test, one for all tests, and a namespace of one's own."""
 
 import os
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from purser.lab.apiserver import ApiServer
 
@@ -15,8 +17,15 @@ from .client import Api, until
 REAL = os.environ.get("PURSER_CONTRACT_KUBECONFIG")
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ApiServer | None]:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests run in the loop of the server."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server() -> AsyncIterator[ApiServer | None]:
     """The embedded server; None where a real one is tested."""
     if REAL:
         yield None
@@ -25,9 +34,15 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer | None]:
         yield embedded
 
 
-@pytest.fixture
-async def api(server: ApiServer | None, tmp_path: Path) -> AsyncIterator[Api]:
-    kubeconfig = Path(REAL) if REAL else server.write_kubeconfig(tmp_path / "kubeconfig")  # type: ignore[union-attr]
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def api(server: ApiServer | None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    async with connected(server, tmp_path_factory.mktemp("contract")) as api:
+        yield api
+
+
+@asynccontextmanager
+async def connected(server: ApiServer | None, folder: Path) -> AsyncIterator[Api]:
+    kubeconfig = Path(REAL) if REAL else server.write_kubeconfig(folder / "kubeconfig")  # type: ignore[union-attr]
     api = Api(kubeconfig, embedded=server is not None)
     await api.connect()
     yield api
@@ -40,7 +55,7 @@ def unique() -> str:
     return "t" + secrets.token_hex(4)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def ns(api: Api, unique: str) -> AsyncIterator[str]:
     """Path of a fresh namespace, `/api/v1/namespaces/<name>`."""
     path = f"/api/v1/namespaces/{unique}"

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from .client import STRATEGIC, Api, until
 from .objects import definition
@@ -41,7 +42,7 @@ SCHEMA = {
 }
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def things(api: Api, ns: str, unique: str) -> AsyncIterator[str]:
     """Path of a namespaced custom resource with a status subresource."""
     group = f"{unique}.contract.dev"

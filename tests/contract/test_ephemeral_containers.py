@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from .client import STRATEGIC, Api
 from .hook import Hook
@@ -16,7 +17,7 @@ def debugging(*names: str, **fields: Any) -> dict[str, Any]:
     return {"spec": {"ephemeralContainers": [{"name": name, "image": "busybox", **fields} for name in names]}}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def path(api: Api, ns: str) -> str:
     if api.minor < 25:
         pytest.skip("ephemeral containers are stable since 1.25")

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from purser.lab.apiserver import ApiServer
 from tests.cluster.kubernetes.binaries import Binaries
 
 from .client import STRATEGIC, Api, until
+from .conftest import REAL, connected
 from .objects import deployment
 
 FOLDER = Binaries.chosen().folders[0]
@@ -44,14 +46,26 @@ async def running(name: str, kubeconfig: Path, log: Path) -> AsyncIterator[None]
             await process.wait()
 
 
-@pytest.fixture
-async def components(api: Api, server: ApiServer | None, tmp_path: Path) -> AsyncIterator[None]:
-    if server is None:
-        pytest.skip("a real cluster has them already")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def server() -> AsyncIterator[ApiServer]:
+    """One for these tests alone: the components take up whatever is there."""
+    if REAL:
+        pytest.skip("a real cluster has the components already")
+    async with ApiServer(history=2000, bookmark_seconds=0.2) as embedded:
+        yield embedded
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def api(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    """With the components, and nodes of one GPU and of two."""
+    folder = tmp_path_factory.mktemp("components")
     async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(connected(server, folder))
         for name in PROGRAMS:
-            await stack.enter_async_context(running(name, api.kubeconfig, tmp_path / f"{name}.log"))
-        yield
+            await stack.enter_async_context(running(name, api.kubeconfig, folder / f"{name}.log"))
+        await node(api, "small", 1)
+        await node(api, "big", 2)
+        yield api
 
 
 async def node(api: Api, name: str, gpus: int) -> None:
@@ -64,9 +78,7 @@ async def pods_of(api: Api, ns: str) -> list[dict[str, Any]]:
     return (await api.get(f"{ns}/pods")).ok().body["items"]  # type: ignore[no-any-return]
 
 
-async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns: str, components: None) -> None:
-    await node(api, "small", 1)
-    await node(api, "big", 2)
+async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns: str) -> None:
     body = deployment("d", replicas=3)
     body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     path = ns.replace("/api/v1", "/apis/apps/v1") + "/deployments"
@@ -101,8 +113,7 @@ async def test_a_deployment_is_rolled_out_scheduled_and_taken_down(api: Api, ns:
     await until("the pods are gone", ended, 60)
 
 
-async def test_a_pod_that_fits_nowhere_is_told_why(api: Api, ns: str, components: None) -> None:
-    await node(api, "small", 1)
+async def test_a_pod_that_fits_nowhere_is_told_why(api: Api, ns: str) -> None:
     limits = {"limits": {"nvidia.com/gpu": "4"}}
     body = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x", "resources": limits}]}}
     (await api.post(f"{ns}/pods", body)).ok()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from purser.lab.apiserver import ApiServer
+from tests.tiers import IS_LONG
 
 from .client import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api
 from .objects import binding, config_map, definition, deployment, pod
@@ -102,6 +103,9 @@ def manifests() -> dict[str, tuple[str, dict[str, Any]]]:
     }  # fmt: skip
 
 
+SPOILED = 40 if IS_LONG else 10
+
+
 def spoiled(body: Any, rng: random.Random) -> Any:
     """The body with junk, or nothing, at one random place."""
     body = copy.deepcopy(body)
@@ -126,7 +130,7 @@ async def test_a_spoiled_body_is_taken_or_refused(api: Api, server: ApiServer | 
     path, body = manifests()[what]
     rng = random.Random(what)
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
-    for _ in range(40):
+    for _ in range(SPOILED):
         bad = spoiled(body, rng)
         answer = await api.post(path, bad)
         assert answer.status < 500, (bad, answer.body)

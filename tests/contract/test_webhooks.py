@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from purser.lab.apiserver import ApiServer
 
@@ -17,13 +18,13 @@ NAME = "hook.contract.dev"
 Register = Callable[..., Awaitable[None]]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def hook() -> AsyncIterator[Hook]:
     async with serving() as made:
         yield made
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def register(api: Api, ns: str, unique: str, hook: Hook) -> AsyncIterator[Register]:
     """Registers a webhook for the test's namespace and returns once the server asks it."""
     made: list[str] = []
@@ -226,7 +227,7 @@ async def test_another_ca_is_not_trusted(api: Api, ns: str, hook: Hook, register
 async def test_a_slow_webhook_times_out_and_holds_up_nobody_else(
     api: Api, ns: str, hook: Hook, register: Register
 ) -> None:
-    await register(timeoutSeconds=3, failurePolicy="Fail")
+    await register(timeoutSeconds=2, failurePolicy="Fail")
     hook.delay_seconds = 30
     slow = asyncio.create_task(api.post(f"{ns}/configmaps", config_map("a")))
 

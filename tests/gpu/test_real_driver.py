@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from purser.agent.features.collecting import collect_facts
 from purser.agent.nvml import Driver, open_driver
+from purser.agent.sysfs import SYSFS_ROOT
+from purser.core.device.pci import as_label
+from purser.core.features import labels_of
 
 KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 """A test before these may have loaded the simulated library, which answers to the real one's name from then on."""
@@ -55,3 +59,13 @@ def test_a_healthy_card_answers_the_probe(driver: Driver) -> None:
 def test_waiting_for_an_event_ends_without_one(driver: Driver) -> None:
     driver.scan()
     assert driver.wait_event(10) is None
+
+
+def test_the_labels_of_the_node_can_all_be_told(driver: Driver) -> None:
+    gpus = driver.scan()
+    labels, troubles = labels_of(collect_facts(gpus, driver.info(), SYSFS_ROOT, None, None))
+    assert troubles == ()
+    assert labels["nvidia.com/gpu.product"] in {as_label(gpu.name) for gpu in gpus}
+    assert labels["nvidia.com/gpu.family"] in {gpu.architecture.replace("ada", "ada-lovelace") for gpu in gpus}
+    assert labels["nvidia.com/gpu.mode"] in ("compute", "graphics", "unknown")
+    assert labels["nvidia.com/cuda.driver-version.full"] == driver.info().version

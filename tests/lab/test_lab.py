@@ -5,18 +5,21 @@ import logging
 
 import aiohttp
 import pytest
+import pytest_asyncio
 import structlog
 
 from purser.kube.resources import NODES, PODS
 from purser.lab.cluster import Lab
 from purser.lab.settings import DEFAULT_NODES, LabSettings, node_choices
-from tests.lab.lab_cluster import LabCluster
+from tests.lab.lab_cluster import scenario_cluster
 from tests.scenarios.actions import cards, create, event, eventually, pod_named, running
 from tests.scenarios.pods import pod, share, whole
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-async def large_lab():
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lab():
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     async with Lab(LabSettings(node_choices(()))) as lab:
         async with asyncio.timeout(60):
@@ -25,11 +28,10 @@ async def large_lab():
     structlog.reset_defaults()
 
 
-@pytest.fixture
-async def large_cluster(large_lab):
-    cluster = LabCluster(large_lab, "large")
-    await cluster.set_up()
-    return cluster
+@pytest_asyncio.fixture(loop_scope="module")
+async def cluster(lab, quiet_logs):
+    async with scenario_cluster(lab) as cluster:
+        yield cluster
 
 
 async def text(port, path="/metrics"):
@@ -37,37 +39,37 @@ async def text(port, path="/metrics"):
         return response.status, await response.text()
 
 
-async def test_the_default_nodes_offer_their_slots_and_everything_serves_metrics(large_lab):
-    nodes = {node.metadata.name: node for node in (await large_lab.client.list(NODES)).items}
+async def test_the_default_nodes_offer_their_slots_and_everything_serves_metrics(lab):
+    nodes = {node.metadata.name: node for node in (await lab.client.list(NODES)).items}
     assert sorted(nodes) == sorted(f"{profile}-0" for profile in DEFAULT_NODES)
     offered = {name: int(node.status.allocatable["nvidia.com/gpu"]) for name, node in nodes.items()}
     assert offered == {"a100-40gb-8-0": 80, "h100-8-0": 80, "t4-4-0": 40}
-    for node in large_lab.nodes.values():
+    for node in lab.nodes.values():
         status, metrics = await text(node.metrics_port)
         assert status == 200
         assert metrics.count("purser_device_healthy{") == len(node.driver.uuids)
         assert (await text(node.metrics_port, "/readyz"))[0] == 200
-    assert (await text(large_lab.scheduler_metrics_port))[0] == 200
+    assert (await text(lab.scheduler_metrics_port))[0] == 200
 
 
-async def test_pods_pack_or_spread_over_nodes(large_cluster):
+async def test_pods_pack_or_spread_over_nodes(cluster):
     anywhere = {"nodeSelector": {}}
     used = {}
     for policy in ("binpack", "spread"):
         names = [f"{policy}-{place}" for place in range(3)]
         for name in names:
             annotations = {"purser.dev/node-policy": policy}
-            await create(large_cluster, pod(large_cluster, name, share(), annotations=annotations, **anywhere))
-            await running(large_cluster, [name])
-        found = await running(large_cluster, names)
+            await create(cluster, pod(cluster, name, share(), annotations=annotations, **anywhere))
+            await running(cluster, [name])
+        found = await running(cluster, names)
         used[policy] = {one["spec"]["nodeName"] for one in found.values()}
     assert len(used["binpack"]) == 1
     assert len(used["spread"]) > 1
 
 
-async def test_only_the_node_with_large_cards_gets_the_large_share(large_cluster):
-    await create(large_cluster, pod(large_cluster, "large", share(memory=60000), nodeSelector={}))
-    found = (await running(large_cluster, ["large"]))["large"]
+async def test_only_the_node_with_large_cards_gets_the_large_share(cluster):
+    await create(cluster, pod(cluster, "large", share(memory=60000), nodeSelector={}))
+    found = (await running(cluster, ["large"]))["large"]
     assert found["spec"]["nodeName"] == "h100-8-0"
 
 

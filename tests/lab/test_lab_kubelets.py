@@ -21,7 +21,7 @@ NODE = "p5.48xlarge-0"
 @pytest.fixture
 async def aligned_lab(quiet_logs):
     kubelet = KubeletSection(memoryManagerPolicy=MemoryPolicy.STATIC)
-    settings = LabSettings(node_choices(["p5.48xlarge"]), kubelet=kubelet, slots=1, probe_interval_s=0.1)
+    settings = LabSettings(node_choices(["p5.48xlarge"]), kubelet=kubelet, slots=1)
     async with Lab(settings) as lab:
         async with asyncio.timeout(60):
             await lab.ready()

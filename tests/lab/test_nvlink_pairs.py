@@ -19,7 +19,7 @@ BY_LINKS = {"purser.dev/gpu-policy": "topology-aware"}
 
 @pytest.fixture
 async def dgx(quiet_logs):
-    async with Lab(LabSettings(node_choices(["dgx1-v100"]), slots=1, probe_interval_s=0.1)) as lab:
+    async with Lab(LabSettings(node_choices(["dgx1-v100"]), slots=1)) as lab:
         async with asyncio.timeout(60):
             await lab.ready()
         cluster = LabCluster(lab, "pairs")

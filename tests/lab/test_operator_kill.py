@@ -23,14 +23,11 @@ from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
 from tests.tiers import IS_LONG, some
 from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, eventually, is_counted, node, pod
-from tests.unit.operator.embedded_cluster import Stack, stack
+from tests.unit.operator.embedded_cluster import OFF, SMALL, Stack, stack
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
-OFF = {"enabled": False}
-SMALL = {"dcgmExporter": OFF, "gfd": OFF, "migManager": OFF, "dcgm": OFF}
-"""Four operands are as good as nine for this, and half the writes."""
 POLICY = {"metadata": {"name": "policy"}, "spec": SMALL}
 
 
@@ -95,7 +92,7 @@ async def killed_at(stack: Stack, killer: Killer, write: int, answers_lost: bool
     """Whether the operator came to this write before all was done; its successor is not started yet."""
     killer.live_until(write, answers_lost)
     async with process(stack):
-        await eventually(lambda: killer.died.is_set() or done())
+        await eventually(lambda: killer.died.is_set() or done(), every_s=0.06)
         if not killer.died.is_set():
             await asyncio.wait([asyncio.ensure_future(killer.died.wait())], timeout=0.15)
     return killer.died.is_set()
@@ -104,7 +101,7 @@ async def killed_at(stack: Stack, killer: Killer, write: int, answers_lost: bool
 async def ends_well(stack: Stack, killer: Killer, done: Callable[[], Awaitable[bool]]) -> Any:
     killer.live()
     async with process(stack):
-        await eventually(done)
+        await eventually(done, every_s=0.06)
         await quiet(killer)
     return await what_there_is(stack)
 
@@ -274,7 +271,7 @@ HISTORIES = [
 
 def death(number: int) -> tuple[int, bool]:
     """At which write a process dies, and whether that write still arrives."""
-    writes = 1 if IS_LONG or number < 2 else 9
+    writes = 1 if IS_LONG or number < 2 else 25
     return (writes, True) if number % 2 == 0 else (writes + 1, False)
 
 

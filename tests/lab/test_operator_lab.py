@@ -32,28 +32,24 @@ async def lab(quiet_logs):
         yield running
 
 
-async def test_a_nodes_agent_runs_where_the_operators_device_plugin_does(lab):
+async def test_the_policy_of_the_operators_page_brings_nodes_their_agents_and_becomes_ready(lab):
+    """Its requirements ask for models of cards, which discovery tells before there is a driver."""
     screen = io.StringIO()
     show(lab, 1.0, Console(file=screen, width=200), surroundings())
     assert "METRICS PORT" not in screen.getvalue(), "nothing runs on the nodes yet"
     assert f"of the operator on port {lab.operator_metrics_port}" in screen.getvalue()
     assert screen.getvalue().index("clusterpolicies.purser.dev --watch") < screen.getvalue().index("get gpus")
     assert not lab.nodes["t4-4-0"].agent.is_running
-    await lab.client.create(POLICIES, {"metadata": {"name": "gpus"}})
-    await eventually(lambda: offered(lab), 40)
-    await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": {"enabled": False}}})
-    await eventually(lambda: offered(lab), 0)
-
-
-async def test_the_policy_of_the_operators_page_becomes_ready(lab):
-    """Its requirements ask for models of cards, which discovery tells before there is a driver."""
     policy = next(block for block in yaml_blocks(PAGE) if block.get("kind") == "ClusterPolicy")
     await lab.client.create(POLICIES, policy)
     await eventually(lambda: state(lab), "ready")
+    await eventually(lambda: offered(lab), 40)
     await lab.client.patch_merge(NODES, "h100-8-0", {"metadata": {"labels": {"nvidia.com/mig.config": "all-1g.10gb"}}})
     await eventually(lambda: messages(lab), [f"MIG layout all-1g.10gb: {UNCUT}"])
     node = await lab.client.get(NODES, "h100-8-0")
     assert node.metadata.labels["nvidia.com/mig.config.state"] == "failed"
+    await lab.client.patch_merge(POLICIES, "gpus", {"spec": {"devicePlugin": {"enabled": False}}})
+    await eventually(lambda: offered(lab), 0)
 
 
 @pytest.mark.gate
@@ -71,7 +67,8 @@ async def test_nothing_that_agents_wrote_is_left_after_uninstalling(lab):
 
 
 def yaml_blocks(page):
-    return map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return (yaml.load(block, yaml.CSafeLoader) for block in blocks)
 
 
 async def offered(lab):

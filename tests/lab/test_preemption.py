@@ -21,7 +21,7 @@ from tests.scenarios.preemption import preempt_one
     ],
 )
 async def test_exactly_who_has_to_go_goes_once_though_the_replica_comes_back(quiet_logs, limits, slots):
-    async with Lab(LabSettings(node_choices(["t4-4"]), slots=slots, probe_interval_s=0.1)) as lab:
+    async with Lab(LabSettings(node_choices(["t4-4"]), slots=slots)) as lab:
         async with asyncio.timeout(60):
             await lab.ready()
         cluster = LabCluster(lab, "preempted")

@@ -13,18 +13,18 @@ import msgspec
 import pytest
 
 from purser.simulator import departures
+from tests.conformance.fgd import trace
 from tests.lab.timed.driver import scheduled, simulated
 from tests.lab.timed.sample import draw
 from tests.tiers import IS_LONG, TIER, Tier
-from tests.unit.simulator import traces
 
-pytestmark = pytest.mark.skipif(not traces.THERE, reason=traces.MISSING)
+pytestmark = pytest.mark.skipif(not trace.there(), reason=trace.MISSING)
 
 SAMPLE = ("default", 2, 32, 200, 60)
 """Workload, seed, nodes, pods, load in percent."""
 WITH_MODELS = ("gpuspec33", 1, 20, 150, 45)
 """Here every third pod insists on some GPU models."""
-SMALL = ("gpuspec33", 1, 20, 50, 45)
+SMALL = ("gpuspec33", 1, 12, 30, 45)
 LARGE = ("default", 2, 40, 400, 60)
 
 POLICIES = ("purser", "fragmentation", "best-fit")
@@ -44,6 +44,7 @@ async def test_the_scheduler_places_pods_as_the_simulator_does(policy, sample, q
     assert found == expected
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("sample", "insisting"), [(SAMPLE, 0), (WITH_MODELS, 40)], ids=["default", "with models"])
 def test_the_samples_have_all_that_could_be_told_apart(sample, insisting):
     workload, order = draw(*sample)
@@ -57,6 +58,6 @@ def test_the_samples_have_all_that_could_be_told_apart(sample, insisting):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_another_order_of_equal_nodes_is_another_run(policy):
-    workload, order = draw(*SAMPLE)
+    workload, order = draw(*(SAMPLE if IS_LONG else SMALL))
     backwards = msgspec.structs.replace(order, ranks=tuple(range(len(workload.nodes), 0, -1)))
     assert simulated(workload, backwards, policy) != simulated(workload, order, policy)

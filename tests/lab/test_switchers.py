@@ -192,14 +192,18 @@ async def lab():
         yield lab
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def switch(lab):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def connected(lab):
     api = Api(lab.kubeconfig, embedded=True)
     await api.connect()
-    switch = Switch(lab, api)
-    yield switch
-    await switch.clean("default", "purser-system")
+    yield Switch(lab, api)
     await api.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def switch(connected):
+    yield connected
+    await connected.clean("default", "purser-system")
 
 
 def warnings(answer: Answer) -> list[str]:

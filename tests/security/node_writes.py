@@ -89,6 +89,7 @@ _CONDITIONS = NODE["status"]["conditions"]
 FIELDS = ("capacity", "allocatable")
 _LISTED = changed(NODE, {f"status|{field}|nvidia.com/gpumem": "16k" for field in FIELDS})
 _DISPUTED = [_CONDITIONS[0], {"type": "PurserGpuDisputed", "status": "True"}]
+_UNHEALTHY = {"type": "PurserGpuUnhealthy", "status": "True"}
 
 CASES = (
     _update("its inventory", True, _annotation("purser.dev/inventory")),
@@ -107,6 +108,7 @@ CASES = (
         "what the API server writes by itself", True, {"metadata|resourceVersion": "8", "metadata|managedFields": [{}]}
     ),
     _update("its own condition", True, {"status|conditions": _DISPUTED}),
+    _update("its condition of health", True, {"status|conditions": [*_CONDITIONS, _UNHEALTHY]}),
     _update("its own condition away", True, {"status|conditions": _CONDITIONS[:1]}),
     _update("its own condition as the first", True, {"status|conditions": _DISPUTED[1:]}, BARE),
     _update("its inventory on another node", False, _annotation("purser.dev/inventory"), _OTHER_NODE, name="n2"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -140,6 +141,11 @@ def _put_in(expression: str, variables: dict[str, str]) -> str:
 
 
 def _true(expression: str, request: dict[str, Any]) -> bool:
-    names = dict.fromkeys(("request", "object", "oldObject"), cel.Type.DYN)
     data = {"request": request, "object": request["object"], "oldObject": request["oldObject"]}
-    return cel.NewEnv(variables=names).compile(expression).eval(data=data).value() is True
+    return _compiled(expression).eval(data=data).value() is True
+
+
+@cache
+def _compiled(expression: str) -> Any:
+    names = dict.fromkeys(("request", "object", "oldObject"), cel.Type.DYN)
+    return cel.NewEnv(variables=names).compile(expression)

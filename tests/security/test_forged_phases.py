@@ -39,9 +39,8 @@ async def says_it_has_ended(world, agent, kubelet, card, **metadata):
 
 
 def holders(world):
-    return [
-        pod["grant"]["pod"] for pod in json.loads((world.settings["state_dir"] / "agent-book.json").read_text())["pods"]
-    ]
+    checkpoint = (world.settings["state_dir"] / "agent-checkpoint.json").read_text()
+    return [pod["grant"]["pod"] for pod in json.loads(checkpoint)["pods"]]
 
 
 async def test_a_pod_that_is_said_to_have_ended_keeps_what_kubelet_lists_for_it(world, kubelet):

@@ -9,6 +9,7 @@ import pytest
 
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, read_checkpoint, write_checkpoint
 from purser.agent.driver_roots import read_place
+from purser.agent.files import draft_of
 from purser.agent.hostfiles import make_shared_dir
 from purser.agent.kubeletapi.podresources.v1 import api_pb2, api_pb2_grpc
 from purser.agent.kubeletfacts.reading import read, sources_of
@@ -72,7 +73,7 @@ async def test_the_drivers_place_is_not_known_then(tmp_path, make):
 @pytest.mark.parametrize("make", [pipe, endless, loop])
 async def test_what_is_in_the_checkpoints_drafts_place_is_not_followed(tmp_path, make):
     path = tmp_path / "checkpoint.json"
-    make(path.with_suffix(".new"))
+    make(draft_of(path))
     await in_time(lambda: write_checkpoint(path, AgentCheckpoint(NODE)))
     assert read_checkpoint(path, NODE) == ()
 
@@ -80,7 +81,7 @@ async def test_what_is_in_the_checkpoints_drafts_place_is_not_followed(tmp_path,
 async def test_a_link_in_place_of_a_checkpoint_or_its_draft_leads_to_no_other_file(tmp_path):
     precious, path = tmp_path / "precious", tmp_path / "checkpoint.json"
     precious.write_text("precious")
-    for each in (path, path.with_suffix(".new")):
+    for each in (path, draft_of(path)):
         each.symlink_to(precious)
     write_checkpoint(path, AgentCheckpoint(NODE))
     assert precious.read_text() == "precious"

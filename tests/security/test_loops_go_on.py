@@ -13,10 +13,10 @@ from purser.agent.disputes import DisputeWatch
 from purser.agent.health import DeviceMonitor
 from purser.agent.mig import worker as mig_worker
 from purser.agent.nvml.calls import DeviceCalls
-from purser.agent.nvml.driver import FaultKind
 from purser.agent.registration import FAILED, FileIdentity, PluginRegistration
 from purser.agent.run import Agent
 from purser.agent.settings import AgentSettings
+from purser.core.health.signs import FaultKind
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, GrantState
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.mig_messages import MigRequest
@@ -298,7 +298,7 @@ async def test_what_the_comparison_of_books_fails_on_is_counted(monkeypatch):
     monkeypatch.setattr(watch, "look", look)
     async with running(watch.run()):
         await eventually(lambda: len(turns) > 1)
-    assert registry.get_sample_value("purser_loop_failures_total", {"loop": "comparing the books"}) >= 1
+    assert registry.get_sample_value("purser_loop_failures_total", {"loop": "comparing records"}) >= 1
 
 
 async def test_a_mig_request_that_the_worker_fails_on_is_answered_and_the_next_one_taken_up(monkeypatch, quick):

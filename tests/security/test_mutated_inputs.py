@@ -23,8 +23,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from purser.adapters.nodes import InventoryError, allocatable, inventory_of
 from purser.adapters.pods import pod_spec
 from purser.agent.book import AgentCheckpoint, AgentCheckpointError, Book, BookedContainer, BookedPod, read_checkpoint
+from purser.agent.plugin_file import read_plugin_file
 from purser.core.decoding import UnreadableError
 from purser.core.dialects import DialectError, asks_for_devices, defaults, hami_codec, parse, restored
+from purser.core.features.values import LabelTrouble
+from purser.core.features.vgpu import vgpu_host
 from purser.core.fleet import Fleet
 from purser.core.fleet.live import LiveArrays
 from purser.core.grant import signing
@@ -60,6 +63,15 @@ from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_request, decode_result
 from purser.core.placement.shape import lead_shape
+from purser.core.sharing import (
+    MigStrategy,
+    NodeGpu,
+    SharingError,
+    advertised,
+    beyond_upstream,
+    discovery_settings,
+    plugin_settings,
+)
 from purser.kube.codec import codec_of
 from purser.kube.errors import KubeError, error_from_response
 from purser.kube.login import parse_exec_credential
@@ -82,6 +94,7 @@ from purser.scheduler.webhook.review import ReviewError, decode_review, encode_r
 from purser.scheduler.webhook.validation import Validation
 from purser.yaml_reading import read_all_yaml
 from tests.tiers import TIER, Tier
+from tests.unit.core.features.test_upstream_labels import vgpu_config
 from tests.unit.scheduler.reviews import container, pod, review
 
 WANTED = {Tier.FAST: 1000, Tier.GATE: 10_000, Tier.SOAK: 1_000_000}[TIER]
@@ -249,6 +262,28 @@ def extend(data: bytes) -> None:
     decide(pod_spec(decode_args(data).pod))
 
 
+PLUGIN_FILE = {
+    "version": "v1",
+    "flags": {"migStrategy": "mixed", "plugin": {"deviceListStrategy": ["envvar"]}, "gfd": {"sleepInterval": "1m30s"}},
+    "resources": {"gpus": [{"pattern": "*A100*", "name": "a100"}], "mig": []},
+    "sharing": {
+        "timeSlicing": {
+            "renameByDefault": True,
+            "resources": [{"name": "gpu", "replicas": 4, "devices": [0]}, {"name": "a100", "replicas": 2}],
+        }
+    },
+    "imex": {"channelIDs": [0]},
+}
+
+
+def shared_by(data: bytes) -> None:
+    file, _ = read_plugin_file(data)
+    beyond_upstream(file)
+    discovery_settings(file)
+    plugin_settings(file)
+    advertised([NodeGpu("g0", 0, "NVIDIA T4", 16), NodeGpu("g1", 1, "NVIDIA A100", 40)], file, MigStrategy.NONE)
+
+
 def book(folder: Path) -> Callable[[bytes], None]:
     def call(data: bytes) -> None:
         (folder / "book").write_bytes(data)
@@ -324,8 +359,10 @@ def entries(folder: Path) -> dict[str, Entry]:
             ["a: &a [1, 2]\nb: *a\n---\nc: {d: !!str 1}\ne: |\n  f\n", yaml.safe_dump(POD)],
             (UnreadableError,),
         ),
+        "the device plugin's file": (shared_by, [yaml.safe_dump(PLUGIN_FILE), as_json(PLUGIN_FILE)], (SharingError,)),
         "the lab's bodies": (body("application/json"), [as_json(BOUND)], (StatusError,)),
         "the lab's YAML": (body("application/yaml"), [yaml.safe_dump(BOUND)], (StatusError,)),
+        "PCI configuration": (lambda data: vgpu_host(data.ljust(256, b"\0")), [vgpu_config()], (LabelTrouble,)),
         "mutate": (admit(Mutation()), [review_of_a_pod], (ReviewError,)),
         "validate": (admit(Validation()), [review_of_a_pod, change, binding], (ReviewError,)),
         "filter": (extend, [as_json({"Pod": POD, "NodeNames": ["n1", "n2"]})], (WireError, DialectError)),

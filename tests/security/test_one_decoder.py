@@ -23,7 +23,6 @@ OWN = {
     # Read by a command that its user runs, on that user's own files.
     "kube/config.py",
     "lab/driver/profiles.py",
-    "lab/scenario/objects.py",
     "lab/scenario/spec.py",
     # The lab reads what it wrote itself, or what comes with it.
     "lab/apiserver/admission.py",

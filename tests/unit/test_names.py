@@ -3,25 +3,25 @@
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 import purser
 
 SRC = Path(purser.__file__).parent
 GENERATED = "_pb2"
 
-
-def modules():
-    for path in SRC.rglob("*.py"):
-        if GENERATED not in path.name:
-            yield str(path.relative_to(SRC)), ast.parse(path.read_text())
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def is_public(name):
+def is_public(name: str) -> bool:
     return not name.startswith("_")
 
 
-def number(node):
+def number(node: ast.expr) -> int | float | None:
     """The value of what is written with numbers alone, else None."""
     if all(isinstance(each, ast.Constant | ast.BinOp | ast.operator) for each in ast.walk(node)):
         value = eval(ast.unparse(node))
@@ -29,47 +29,71 @@ def number(node):
     return None
 
 
-def test_no_public_class_name_stands_twice():
-    found = defaultdict(list)
-    for path, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and is_public(node.name):
-                found[node.name].append(path)
-    assert len(found) > 500
-    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+def definitions(tree: ast.AST) -> Iterator[Definition]:
+    """All that statements define, however deep; no expression defines anything with a name of its own."""
+    for each in ast.iter_child_nodes(tree):
+        if isinstance(each, ast.stmt | ast.excepthandler | ast.match_case):
+            if isinstance(each, Definition):
+                yield each
+            yield from definitions(each)
 
 
-def test_no_public_constant_is_one_number_here_and_another_there():
-    found = defaultdict(dict)
-    for path, tree in modules():
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and (value := number(node.value)) is not None:
-                for target in node.targets:
+def attributes(node: ast.ClassDef) -> Iterator[str]:
+    """What the class defines itself."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{node.name}.{each.name}"
+        elif isinstance(each, ast.Assign | ast.AnnAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            yield from (f"{node.name}.{target.id}" for target in targets if isinstance(target, ast.Name))
+
+
+@dataclass
+class Names:
+    """Of the whole source."""
+
+    classes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Where public ones are defined."""
+    numbers: dict[str, dict[str, int | float]] = field(default_factory=lambda: defaultdict(dict))
+    """Of public constants: the number in each module."""
+    attributes: set[str] = field(default_factory=set)
+    sent_to: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Attributes that docstrings name, and the modules that do."""
+
+    def add(self, path: str, tree: ast.Module) -> None:
+        for statement in tree.body:
+            if isinstance(statement, ast.Assign) and (value := number(statement.value)) is not None:
+                for target in statement.targets:
                     if isinstance(target, ast.Name) and is_public(target.id):
-                        found[target.id][path] = value
-    assert len(found) > 100
-    assert {name: places for name, places in found.items() if len(set(places.values())) > 1} == {}
+                        self.numbers[target.id][path] = value
+        for node in (tree, *definitions(tree)):
+            for name in re.findall(r"\b[Ss]ee `([A-Z]\w*[.]\w+)`", ast.get_docstring(node, clean=False) or ""):
+                self.sent_to[name].add(path)
+            if isinstance(node, ast.ClassDef):
+                self.attributes |= set(attributes(node))
+                if is_public(node.name):
+                    self.classes[node.name].append(path)
 
 
-def attributes(tree):
-    """Of each class: what it defines itself."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            for each in node.body:
-                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                    yield f"{node.name}.{each.name}"
-                elif isinstance(each, ast.Assign | ast.AnnAssign):
-                    targets = each.targets if isinstance(each, ast.Assign) else [each.target]
-                    yield from (f"{node.name}.{target.id}" for target in targets if isinstance(target, ast.Name))
+@pytest.fixture(scope="module")
+def names() -> Names:
+    found = Names()
+    for path in SRC.rglob("*.py"):
+        if GENERATED not in path.name:
+            found.add(str(path.relative_to(SRC)), ast.parse(path.read_text()))
+    return found
 
 
-def test_what_docstrings_send_to_is_there():
-    there, named = set(), defaultdict(set)
-    for path, tree in modules():
-        there |= set(attributes(tree))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-                for name in re.findall(r"\b[Ss]ee `([A-Z]\w*[.]\w+)`", ast.get_docstring(node) or ""):
-                    named[name].add(path)
-    assert len(named) > 10
-    assert {name: paths for name, paths in named.items() if name not in there} == {}
+def test_no_public_class_name_stands_twice(names: Names) -> None:
+    assert len(names.classes) > 500
+    assert {name: paths for name, paths in names.classes.items() if len(paths) > 1} == {}
+
+
+def test_no_public_constant_is_one_number_here_and_another_there(names: Names) -> None:
+    assert len(names.numbers) > 100
+    assert {name: places for name, places in names.numbers.items() if len(set(places.values())) > 1} == {}
+
+
+def test_what_docstrings_send_to_is_there(names: Names) -> None:
+    assert len(names.sent_to) > 10
+    assert {name: paths for name, paths in names.sent_to.items() if name not in names.attributes} == {}

@@ -15,7 +15,7 @@ MAX_INVENTORY_BYTES = 256 * 1024
 """As much as the API server lets all annotations of one object have."""
 
 MAX_NODE_DEVICES = 256
-"""On one node: 32 cards cut into 7 MIG devices each are fewer. One node's number is every node's column."""
+"""On one node: 32 GPUs cut into 7 MIG devices each are fewer. One node's number is every node's column."""
 
 _inventories = JsonReader(NodeInventory, f"annotation {INVENTORY_ANNOTATION}", max_bytes=MAX_INVENTORY_BYTES)
 

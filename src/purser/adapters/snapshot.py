@@ -23,7 +23,7 @@ from purser.kube.resources import NODES, PODS
 
 
 async def read_fleet(client: Client) -> tuple[Fleet, tuple[str, ...]]:
-    """The cluster's inventories, what pods hold of them and the cards that are closed to new pods, as the scheduler
+    """The cluster's inventories, what pods hold of them and the GPUs that are closed to new pods, as the scheduler
     counts them, and a sentence on each object that could not be read.
 
     Of a pod without a grant that counts its agent's word does.

@@ -12,7 +12,7 @@ from purser.kube.objects import Pod
 
 
 class NodeAmounts:
-    """Keeps ``listed`` what it should be: None until the cards, the pods and their grants are known."""
+    """Keeps ``listed`` what it should be: None until the GPUs, the pods and their grants are known."""
 
     def __init__(self, pods: NodePods, inventory: Latest[NodeInventory | None]) -> None:
         self._pods = pods
@@ -28,7 +28,7 @@ class NodeAmounts:
         )
 
     async def run(self) -> None:
-        """Follow pods and cards until cancelled."""
+        """Follow pods and GPUs until cancelled."""
         await self._pods.pods.synced()
         await self._pods.key_maps.synced()
         async with asyncio.TaskGroup() as tasks:

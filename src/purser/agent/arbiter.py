@@ -1,6 +1,6 @@
 """Answers kubelet's three questions: which ids to prefer, what a container gets, and whether it may start.
 
-It carries out signed grants and decides nothing, with one exception: it refuses what would overcommit a card whatever
+It carries out signed grants and decides nothing, with one exception: it refuses what would overcommit a GPU whatever
 the scheduler believes. It is the last arbiter.
 """
 
@@ -94,8 +94,8 @@ class Arbiter:
         if not AllocateCall(ids).fits(part):
             raise AllocationRefused(
                 RefusalReason.MISMATCH,
-                f"kubelet's books say {', '.join(ids)} for {pod.key} container {container},"
-                f" the grant {', '.join(part.uuids)}: delete and create the pod again",
+                f"kubelet allocated {', '.join(ids)} to {pod.key} container {container},"
+                f" the grant has {', '.join(part.uuids)}: delete and create the pod again",
                 [pod.key],
             )
         if self._book.reassign(grant, container, ids):
@@ -132,7 +132,7 @@ class Arbiter:
 
     def _adopt(self, found: ResolvedCall, grants: Mapping[str, Grant]) -> None:
         """What kubelet gave out is taken, book or no book. A pod that cannot be booked stands in the way of those alone
-        that want its cards."""
+        that want its GPUs."""
         for listed in found.listing:
             try:
                 self._book.adopt_listing((listed,), grants)
@@ -257,7 +257,7 @@ class Arbiter:
         try:
             return self._pods.view(await self._pods.fetch([key])).grants.get(key)
         except KubeError as error:
-            log.warning("cannot confirm a pod with the API server, going by the book", pod=key, error=str(error))
+            log.warning("cannot confirm a pod with the API server, going by the checkpoint", pod=key, error=str(error))
         booked = (pod.grant for pod in self._book.pods.values())
         return next((grant for grant in booked if grant.key == key), None)
 
@@ -269,7 +269,7 @@ class Arbiter:
         uuids: tuple[str, ...] = (),
         in_the_way: tuple[str, ...] = (),
     ) -> AllocationRefused:
-        """With the cards of which the scheduler was wrong, and the pods that hold them."""
+        """With the GPUs of which the scheduler was wrong, and the pods that hold them."""
         grant = found.turn.grant
         dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
         text = f"{found.key} container {found.turn.part.container}: {message}"

@@ -1,6 +1,6 @@
 """The node's part of the book: which container of which pod was given which of kubelet's ids, and the agent's ledger.
 
-The ledger holds only grants that kubelet was given devices for: two grants that together overcommit a card are the
+The ledger holds only grants that kubelet was given devices for: two grants that together overcommit a GPU are the
 scheduler's mistake, and the first that asks gets its due, the second is refused.
 
 On disk it is one small JSON file, replaced atomically after every change. It is an aid, not the truth: what kubelet

@@ -1,5 +1,5 @@
 """Finds out what kind of node this is, and writes it to the node: for clusters without node-feature-discovery, and on
-GPU nodes for the models of their cards, which that does not tell.
+GPU nodes for the models of their GPUs, which that does not tell.
 
 Looks at the host's files only: no driver, no GPU library. Written is what differs from what stands there.
 """
@@ -13,6 +13,7 @@ from typing import Annotated
 import structlog
 
 from purser.agent.files import read_start
+from purser.agent.sysfs import NVIDIA_VENDOR
 from purser.core.names import NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.facts import NodeFacts, PciGpu, decode_facts
@@ -23,7 +24,6 @@ from purser.options import HOST_ROOT, NODE_NAME, SYSFS_ROOT
 
 log = structlog.get_logger("purser.agent")
 
-NVIDIA = "0x10de"
 DISPLAY_CLASS = "0x03"
 """First byte of a display controller's PCI class: VGA 0x0300, 3D 0x0302."""
 
@@ -107,7 +107,9 @@ def _id(path: Path) -> str:
 
 
 def _is_gpu(device: Path) -> bool:
-    return _text(device / "vendor").lower() == NVIDIA and _text(device / "class").lower().startswith(DISPLAY_CLASS)
+    return _text(device / "vendor").lower() == NVIDIA_VENDOR and _text(device / "class").lower().startswith(
+        DISPLAY_CLASS
+    )
 
 
 def _distribution(host_root: Path) -> str:

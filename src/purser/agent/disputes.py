@@ -42,7 +42,7 @@ KUBELET_RETRY_PERIOD_S = 2.0
 """After kubelet gave no answer."""
 
 MAX_DISPUTE_S = 60.0
-"""For how long a card is disputed whose pods are refused again and again, at most."""
+"""For how long a GPU is disputed whose pods are refused again and again, at most."""
 
 MAX_REFUSED = 64
 """Refusals told of at once: one for each pod that the scheduler granted wrongly and that has not ended."""
@@ -58,7 +58,7 @@ class _Refusal:
 
 @dataclass(slots=True)
 class _Rest:
-    """How long a card stays disputed when it is refused once more soon: twice as long each time."""
+    """How long a GPU stays disputed when it is refused once more soon: twice as long each time."""
 
     at: float
     seconds: float = 0.0
@@ -102,7 +102,7 @@ class DisputeWatch:
         )
 
     def refused(self, pod: RefusedPod) -> None:
-        """The agent refused a granted pod: its cards take no others until that is over and told."""
+        """The agent refused a granted pod: its GPUs take no others until that is over and told."""
         if pod.uid in self._refusals or len(self._refusals) >= MAX_REFUSED:
             return
         now = self._clock.monotonic()
@@ -116,7 +116,7 @@ class DisputeWatch:
         self._look.set()
 
     def devices_changed(self) -> None:
-        """Before the driver answers, all that HAMi's annotations name is told, other nodes' cards too."""
+        """Before the driver answers, all that HAMi's annotations name is told, other nodes' GPUs too."""
         self._look.set()
 
     def published(self, told: NodeDisputes) -> None:
@@ -141,7 +141,7 @@ class DisputeWatch:
                 pause = KUBELET_RETRY_PERIOD_S
             except Exception as error:  # one odd pod must not end the agent, nor what it tells of the others
                 pause = MAX_COMPARISON_PERIOD_S
-                self._pods.pods.failures.loop_failed("comparing the books", error, pause)
+                self._pods.pods.failures.loop_failed("comparing records", error, pause)
             await until(self._clock.sleep(pause), self._look.wait())
             await self._clock.sleep(MIN_COMPARISON_PERIOD_S)
 
@@ -236,7 +236,7 @@ class DisputeWatch:
 
 
 def cards_of(listed: ListedPod, pod: Pod | None) -> frozenset[str]:
-    """The cards that a pod holds by kubelet's list. HAMi does not heed which ids kubelet chose: what such a pod was
+    """The GPUs that a pod holds by kubelet's list. HAMi does not heed which ids kubelet chose: what such a pod was
     given stands in its annotation, and both count."""
     ids = [device_id for held in listed.containers.values() for device_id in held]
     cards = frozenset(map(uuid_of, ids))

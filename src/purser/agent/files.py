@@ -14,12 +14,18 @@ def read_start(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
+def draft_of(path: Path) -> Path:
+    """What takes a file's place once it is whole."""
+    return path.with_name(f".{path.name}.new")
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Put a file in the place of what is there, so that a crash at any point leaves the old or the new one.
 
-    Nothing that is in its draft's place is followed or waited for. Raises OSError.
+    Nothing that is in its draft's place is followed or waited for. The draft is hidden, for those who read all files
+    of a folder. Raises OSError.
     """
-    draft = path.with_suffix(".new")
+    draft = draft_of(path)
     draft.unlink(missing_ok=True)
     with draft.open("xb") as file:
         file.write(content)

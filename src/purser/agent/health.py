@@ -1,8 +1,8 @@
-"""Keeps the node's inventory true: scans the driver, probes every card, listens to its errors.
+"""Keeps the node's inventory true: scans the driver, probes every GPU, listens to its errors.
 
-Each card is probed on its own thread and may hang on its own: the others are not disturbed. A card that was unhealthy
-comes back by the rules of `nvml.health`. Cards that are lost, those that were lost already when the agent started, and
-a driver that is not there (yet), are looked for again every `reopen_interval_s`, because NVML fixes its list of cards
+Each GPU is probed on its own thread and may hang on its own: the others are not disturbed. What that says of a GPU's
+health is judged in `core.health.machine`. GPUs that are lost, those that were lost already when the agent started, and
+a driver that is not there (yet), are looked for again every `reopen_interval_s`, because NVML fixes its list of GPUs
 when it is opened.
 """
 
@@ -17,19 +17,21 @@ from purser import __version__
 from purser.agent.inventory import find_enforcement, make_inventory, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
-    DeviceFault,
     DeviceReading,
     Driver,
     DriverError,
     DriverInfo,
-    FaultKind,
     Gpu,
     XidEvent,
 )
-from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
 from purser.agent.threads import in_thread
 from purser.core.decoding import brief
+from purser.core.health.catalogue import Action, action_of
+from purser.core.health.machine import GpuHealth, after_probe, after_xid
+from purser.core.health.messages import HealthCondition, HealthNews, condition_of, news_of
+from purser.core.health.signs import DeviceFault, FaultKind, Signs
+from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
@@ -40,7 +42,7 @@ EVENT_WAIT_MS = 250
 """One slice of waiting for Xids: how long a stop, or opening the driver anew, may have to wait for the thread."""
 
 SCAN_TIMEOUT_S = 60.0
-"""An enumeration reads every link of every card, and takes seconds on a machine under load."""
+"""An enumeration reads every link of every GPU, and takes seconds on a machine under load."""
 
 DRIVER_RETRY_PERIOD_S = 5.0
 """After the driver refused to wait for events."""
@@ -54,15 +56,18 @@ class DeviceMonitor:
         settings: AgentSettings,
         driver: Driver,
         find_driver: Callable[[], Driver] | None = None,
-        on_health: Callable[[str, DeviceHealth], None] = lambda uuid, health: None,
+        on_news: Callable[[str, HealthNews], None] = lambda uuid, news: None,
+        on_program_error: Callable[[str, int], None] = lambda uuid, xid: None,
         failures: ObjectFailures | None = None,
     ) -> None:
-        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_health`` is told of a new cause,
-        ``failures`` of what this fails on unexpectedly."""
+        """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is told what is new of a
+        GPU's health, ``on_program_error`` of Xids that only concern the programs on a GPU, ``failures`` of what this
+        fails on unexpectedly."""
         self._settings = settings
         self._driver = driver
         self._find_driver = find_driver
-        self._on_health = on_health
+        self._on_news = on_news
+        self._on_program_error = on_program_error
         self._failures = failures or ObjectFailures()
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
@@ -70,11 +75,13 @@ class DeviceMonitor:
         self._driver_turn = asyncio.Lock()
         self._probe_now = asyncio.Event()
         self._left_out: dict[int, str] = {}
-        """By index: what is in the way of cards that the last scan could not identify."""
+        """By index: what is in the way of GPUs that the last scan could not identify."""
         self.inventory: Latest[NodeInventory | None] = Latest(None)
+        self.condition: Latest[HealthCondition | None] = Latest(None)
+        """How the GPUs are, for people; None where all are healthy."""
         self.info = DriverInfo(absent="not looked yet")
         self.gpus: tuple[Gpu, ...] = ()
-        self.health: dict[str, DeviceHealth] = {}
+        self.health: dict[str, GpuHealth] = {}
         self.readings: dict[str, DeviceReading] = {}
         self.trouble = "the driver has not been asked yet"
         """Why there are no devices; empty when there are some."""
@@ -88,7 +95,7 @@ class DeviceMonitor:
             listening = in_thread(self._listener(asyncio.get_running_loop()), "purser-xids")
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_going("probing", self._probe_forever))
-                tasks.create_task(keep_going("looking for cards again", self._look_again_forever))
+                tasks.create_task(keep_going("looking for GPUs again", self._look_again_forever))
                 tasks.create_task(keep_going("reloading", lambda: self._reload_forever(reload)))
         finally:
             self._stopped = True
@@ -96,7 +103,7 @@ class DeviceMonitor:
                 await asyncio.wait({listening}, timeout=2 * EVENT_WAIT_MS / 1000)
 
     async def scan(self, reopen: bool = False) -> None:
-        """Enumerate the driver's cards, after opening it anew where asked."""
+        """Enumerate the driver's GPUs, after opening it anew where asked."""
         async with self._driver_turn:
             if reopen and self._scanning is None:
                 await self._reopen()
@@ -110,8 +117,8 @@ class DeviceMonitor:
         self._take_scan()
 
     async def _enumerate(self) -> tuple[Gpu, ...]:
-        """The driver's cards. Where the call hangs, `DriverError`, and the next one waits for that same call: what was
-        known before still holds, and the other cards serve on."""
+        """The driver's GPUs. Where the call hangs, `DriverError`, and the next one waits for that same call: what was
+        known before still holds, and the other GPUs serve on."""
         future = self._scanning or in_thread(self._driver.scan, "purser-scan")
         self._scanning = future
         done, _ = await asyncio.wait({future}, timeout=SCAN_TIMEOUT_S)
@@ -121,16 +128,16 @@ class DeviceMonitor:
         return future.result()
 
     async def probe(self) -> None:
-        """Read every card once."""
+        """Read every GPU once."""
         uuids = [gpu.uuid for gpu in self.gpus if gpu.uuid]
         readings = await asyncio.gather(*(self._read(uuid) for uuid in uuids))
         self.readings = {reading.uuid: reading for reading in readings}
         for reading in readings:
-            self._set_health(reading.uuid, self._health_of(reading.uuid).after_reading(reading))
+            self._take_probe(reading.uuid, signs_of(reading))
         self._publish()
 
     async def _read(self, uuid: str) -> DeviceReading:
-        """One reading; a card whose call still hangs is not asked again, and faulty."""
+        """One reading; a GPU whose call still hangs is not asked again, and faulty."""
         driver = self._driver
         future = self._pending.get(uuid) or in_thread(lambda: driver.read(uuid), f"purser-read-{uuid[-4:]}")
         self._pending[uuid] = future
@@ -138,11 +145,11 @@ class DeviceMonitor:
         done, _ = await asyncio.wait({future}, timeout=timeout_s)
         if not done:
             message = f"no answer within {timeout_s:g} s"
-            return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.LOST, "read", message))
+            return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.NO_ANSWER, "read", message))
         del self._pending[uuid]
         try:
             return future.result()
-        except Exception as error:  # which no driver should raise here; the other cards' readings count
+        except Exception as error:  # which no driver should raise here; the other GPUs' readings count
             self._failures.failed(NODES, node_ref(self._settings.node_name), error)
             return DeviceReading(uuid=uuid, fault=DeviceFault(FaultKind.UNKNOWN, "read", brief(repr(error))))
 
@@ -161,8 +168,7 @@ class DeviceMonitor:
         self.readings = {uuid: reading for uuid, reading in self.readings.items() if uuid in known}
         for gpu in self.gpus:
             if gpu.uuid and gpu.fault is not None:
-                reading = DeviceReading(uuid=gpu.uuid, fault=gpu.fault)
-                self._set_health(gpu.uuid, self._health_of(gpu.uuid).after_reading(reading))
+                self._take_probe(gpu.uuid, Signs(fault=gpu.fault))
         left_out = {gpu.index: str(gpu.fault) for gpu in unreadable(self.gpus)}
         for index, fault in left_out.items():
             if self._left_out.get(index) != fault:
@@ -178,33 +184,43 @@ class DeviceMonitor:
         enforcement = find_enforcement(self._settings)
         inventory = make_inventory(self._settings, self.info, self.gpus, self.health, enforcement, __version__)
         self.inventory.set(inventory)
+        known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.cards().items()]
+        unknown = [
+            (f"GPU {gpu.index}", after_probe(GpuHealth(), Signs(fault=gpu.fault), self._settings.xid_policy))
+            for gpu in unreadable(self.gpus)
+        ]
+        self.condition.set(condition_of(known + unknown))
 
-    def _health_of(self, uuid: str) -> DeviceHealth:
-        return self.health.get(uuid, DeviceHealth())
+    def _health_of(self, uuid: str) -> GpuHealth:
+        return self.health.get(uuid, GpuHealth())
 
-    def _set_health(self, uuid: str, health: DeviceHealth) -> None:
-        before = self._health_of(uuid)
+    def _take_probe(self, uuid: str, signs: Signs) -> None:
+        self._set_health(uuid, after_probe(self._health_of(uuid), signs, self._settings.xid_policy))
+
+    def _set_health(self, uuid: str, health: GpuHealth) -> None:
+        news = news_of(self._health_of(uuid), health)
         self.health[uuid] = health
-        if (before.healthy, before.reason) == (health.healthy, health.reason):
+        if news is None:
             return
-        if health.healthy:
-            log.info("a GPU is healthy again", uuid=uuid)
-        else:
-            log.warning("a GPU is unhealthy", uuid=uuid, reason=health.reason)
-        if before.cause != health.cause:
-            self._on_health(uuid, health)
+        log.warning("a GPU's health changed", uuid=uuid, state=health.state.value, reason=health.reason)
+        self._on_news(uuid, news)
 
     def _take_event(self, event: XidEvent) -> None:
-        """An event of nobody knows which card concerns them all."""
-        concerned = list(self.cards()) if event.uuid is None else [event.uuid]
+        """An event of nobody knows which GPU marks none: the probe that follows finds the one that is broken."""
         log.warning("the driver reported an Xid", xid=event.xid, uuid=event.uuid or "unknown")
-        for uuid in concerned:
-            self._set_health(uuid, self._health_of(uuid).after_xid(event.xid, self._settings.xid_policy))
-        self._publish()
-        self._probe_now.set()  # a card that needs a reset says so now: without that, its recovery would go unnoticed
+        policy = self._settings.xid_policy
+        if event.uuid is not None:
+            self._set_health(event.uuid, after_xid(self._health_of(event.uuid), event.xid, policy))
+            if policy.concerns_programs(event.xid):
+                self._on_program_error(event.uuid, event.xid)
+            self._publish()
+        counts = policy.state_after(event.xid) is not HealthState.HEALTHY
+        # Not after errors of programs: one that fails over and over would shorten how long a suspect GPU has to answer.
+        if counts or event.uuid is None or action_of(event.xid) is Action.XID_154:
+            self._probe_now.set()  # a GPU that needs a reset says so now: without that, its recovery would go unnoticed
 
     def cards(self) -> Mapping[str, Gpu]:
-        """The cards that have an identity."""
+        """The GPUs that have an identity."""
         return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid}
 
     def _listener(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
@@ -243,8 +259,9 @@ class DeviceMonitor:
     async def _look_again_forever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.reopen_interval_s)
-            is_any_unhealthy = any(not self._health_of(uuid).healthy for uuid in self.cards())
-            if self.trouble or is_any_unhealthy or unreadable(self.gpus):
+            is_any_away = any(self._health_of(uuid).fails_calls for uuid in self.cards())
+            # Probes may answer long since: what a scan found wrong only another one takes back.
+            if self.trouble or is_any_away or any(gpu.fault is not None for gpu in self.gpus) or unreadable(self.gpus):
                 await self.scan(reopen=True)
 
     async def _reload_forever(self, reload: asyncio.Event) -> None:
@@ -253,3 +270,18 @@ class DeviceMonitor:
             reload.clear()
             log.info("enumerating devices anew")
             await self.scan(reopen=True)
+
+
+def name_of(gpu: Gpu) -> str:
+    """A GPU as people know it: by the index of nvidia-smi, and by uuid."""
+    return f"GPU {gpu.index} ({gpu.uuid})"
+
+
+def signs_of(reading: DeviceReading) -> Signs:
+    """What a reading says of its GPU's health."""
+    return Signs(
+        fault=reading.fault,
+        recovery_action=reading.recovery_action,
+        ecc_uncorrected=None if reading.ecc is None else reading.ecc.uncorrected,
+        remapped_rows=reading.remapped_rows,
+    )

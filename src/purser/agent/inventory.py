@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from purser.agent.nvml.driver import DriverInfo, Gpu
-from purser.agent.nvml.health import DeviceHealth
 from purser.agent.settings import AgentSettings
 from purser.core.device.ids import device_ids, id_order, told_numa_nodes
+from purser.core.health.machine import GpuHealth
 from purser.core.model import Device, DeviceMode, Enforcement, NodeInventory
 
 LIBRARY_FILE = "libvgpu.so"
@@ -17,11 +17,11 @@ LIBRARY_FILE = "libvgpu.so"
 PRELOAD_FILE = "ld.so.preload"
 """The file that makes the dynamic loader load it, beside the library."""
 
-MIG_REASON = "MIG mode is on: switch it off (nvidia-smi -mig 0) to have Purser hand this card out"
+MIG_REASON = "MIG mode is on: switch it off (nvidia-smi -mig 0) to have Purser hand this GPU out"
 
 
 class Advertised(msgspec.Struct, frozen=True):
-    """One of kubelet's devices: a card, or a slot of one."""
+    """One of kubelet's devices: a GPU, or a slot of one."""
 
     id: str
     healthy: bool
@@ -32,11 +32,11 @@ def make_inventory(
     settings: AgentSettings,
     info: DriverInfo,
     gpus: Iterable[Gpu],
-    health: Mapping[str, DeviceHealth],
+    health: Mapping[str, GpuHealth],
     enforcement: Enforcement,
     agent_version: str,
 ) -> NodeInventory:
-    """The node's inventory. Cards that were never readable have no identity and are left out (see `unreadable`)."""
+    """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`)."""
     devices = (_device(settings, gpu, gpu.uuid, health.get(gpu.uuid)) for gpu in gpus if gpu.uuid)
     return NodeInventory(
         node=settings.node_name,
@@ -48,11 +48,11 @@ def make_inventory(
 
 
 def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """The cards that cannot be advertised because the driver never told who they are."""
+    """The GPUs that cannot be advertised because the driver never told who they are."""
     return tuple(gpu for gpu in gpus if not gpu.uuid)
 
 
-def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: DeviceHealth | None) -> Device:
+def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: GpuHealth | None) -> Device:
     reason = _unhealthy_reason(gpu, health)
     shared = settings.mode is DeviceMode.SHARED
     return Device(
@@ -71,8 +71,8 @@ def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: DeviceHealth |
     )
 
 
-def _unhealthy_reason(gpu: Gpu, health: DeviceHealth | None) -> str:
-    if health is not None and not health.healthy:
+def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None) -> str:
+    if health is not None and not health.takes_pods:
         return health.reason
     if gpu.fault is not None:
         return str(gpu.fault)
@@ -80,7 +80,7 @@ def _unhealthy_reason(gpu: Gpu, health: DeviceHealth | None) -> str:
 
 
 def advertise(inventory: NodeInventory, held: Iterable[str]) -> tuple[Advertised, ...]:
-    """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of cards that are gone: a
+    """kubelet's complete list: every slot of every device, and as unhealthy what pods hold of GPUs that are gone: a
     kubelet that re-admits a pod whose device left the list dereferences nil (1.36.2) or rejects the pod (1.20.2)."""
     listed = [
         Advertised(id=device_id, healthy=device.healthy, numa_nodes=told_numa_nodes(device))

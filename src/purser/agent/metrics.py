@@ -3,7 +3,7 @@
 One registry per agent, so that several can live in one process. Units are Prometheus' base units (bytes, ratio).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -33,6 +33,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     streams: int
     disputes: NodeDisputes | None = None
     lists_amounts: bool = False
+    degraded: Mapping[str, str] = {}
+    """What is wrong with GPUs that take pods all the same, by uuid."""
 
 
 class AgentMetrics:
@@ -68,7 +70,7 @@ class AgentMetrics:
 
 
 class _NodeCollector(Collector):
-    """Makes the families out of one snapshot per scrape: nothing is left over from pods and cards that are gone."""
+    """Makes the families out of one snapshot per scrape: nothing is left over from pods and GPUs that are gone."""
 
     def __init__(self, snapshot: Callable[[], NodeSnapshot]) -> None:
         self._snapshot = snapshot
@@ -88,13 +90,13 @@ class _NodeCollector(Collector):
             int(snapshot.lists_amounts),
         )
         yield _gauge(
-            "purser_agent_book_violations",
-            "GPUs that are overcommitted in the agent's ledger; anything but 0 is worth an alert.",
+            "purser_agent_overcommitted_gpus",
+            "GPUs that are overcommitted in the agent's checkpoint; anything but 0 is worth an alert.",
             snapshot.violations,
         )
         yield _disputes(snapshot.disputes)
         devices = () if snapshot.inventory is None else snapshot.inventory.devices
-        yield from _devices(devices)
+        yield from _devices(devices, snapshot.degraded)
         yield from _usage(devices, snapshot.usage)
         yield from _readings(snapshot.readings)
         yield from _grants(snapshot.pods)
@@ -123,7 +125,7 @@ def _by_uuid(name: str, text: str, values: Iterable[tuple[str, float | None]]) -
     return family
 
 
-def _devices(devices: Iterable[Device]) -> Iterator[Metric]:
+def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator[Metric]:
     devices = tuple(devices)
     info = GaugeMetricFamily(
         "purser_device_info", "1 for every device.", labels=["uuid", "index", "model", "pci_bus_id", "mode"]
@@ -137,6 +139,13 @@ def _devices(devices: Iterable[Device]) -> Iterator[Metric]:
     for device in devices:
         healthy.add_metric([device.uuid, device.unhealthy_reason], int(device.healthy))
     yield healthy
+    family = GaugeMetricFamily(
+        "purser_device_degraded", "1 while a GPU takes pods, but something is wrong with it.", labels=["uuid", "reason"]
+    )
+    for device in devices:
+        reason = degraded.get(device.uuid, "")
+        family.add_metric([device.uuid, reason], int(bool(reason)))
+    yield family
     yield _by_uuid(
         "purser_device_slots", "How many containers may share a device.", ((d.uuid, d.slots) for d in devices)
     )

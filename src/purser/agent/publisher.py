@@ -1,6 +1,6 @@
 """Publishes the node's inventory, what its kubelet does, and what pods hold beyond their grants, as annotations on its
 Node, and the amounts that it lists, as its capacity: on change only, and again when somebody removed one. What pods
-hold beyond their grants is a Node condition as well, for people."""
+hold beyond their grants, and what is wrong with GPUs, are Node conditions, for people."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,15 @@ from purser.agent.latest import Latest
 from purser.agent.reasons import AgentReason
 from purser.agent.registration import KubeletConnection
 from purser.core.grant.disputes import NodeDisputes, sentence, text_of
+from purser.core.health.messages import HealthCondition
 from purser.core.model import NodeInventory
-from purser.core.names import DISPUTED_CONDITION, DISPUTES_ANNOTATION, INVENTORY_ANNOTATION, KUBELET_ANNOTATION
+from purser.core.names import (
+    DISPUTED_CONDITION,
+    DISPUTES_ANNOTATION,
+    HEALTH_CONDITION,
+    INVENTORY_ANNOTATION,
+    KUBELET_ANNOTATION,
+)
 from purser.core.node.amounts import Amounts, differing
 from purser.kube.backoff import Backoff
 from purser.kube.client import Client
@@ -37,18 +44,18 @@ WRITE_PAUSE_S = 0.2
 """After a write: the informer sees its effect meanwhile, and somebody who removes it over and over is not outrun."""
 
 KUBELET_HEAD_START_S = 1.0
-"""Before more healthy cards are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
-a card which kubelet does not offer yet is refused for good."""
+"""Before more healthy GPUs are published than were: kubelet hears of them meanwhile. A pod that the scheduler puts on
+a GPU which kubelet does not offer yet is refused for good."""
 
 KUBELET_LIST_TIMEOUT_S = 15.0
 """And how long kubelet may take to ask for its list at all, as it has yet to of an agent that has just started. It may
-not be there: then the cards are published all the same, and kube-scheduler goes by what kubelet lists."""
+not be there: then the GPUs are published all the same, and kube-scheduler goes by what kubelet lists."""
 
 MAX_LISTING_BACKOFF_S = 10.0
 """Between two tries to list amounts: shares wait for the node meanwhile, and rules that refuse it are soon replaced."""
 
 LEAVING = "its agent was told to stop"
-"""Why the cards of a node are not to be had while nobody serves its kubelet."""
+"""Why the GPUs of a node are not to be had while nobody serves its kubelet."""
 
 LEAVING_NOTICE_TIMEOUT_S = 2.0
 """How long an agent that leaves waits for the scheduler to be told of it."""
@@ -70,8 +77,10 @@ class Publisher:
         disputes: DisputeWatch,
         amounts: Latest[Amounts | None],
         connection: Latest[KubeletConnection],
+        health: Latest[HealthCondition | None],
     ) -> None:
         self._connection = connection
+        self._health = health
         self._client = client
         self._node = node
         self._amounts = amounts
@@ -107,10 +116,11 @@ class Publisher:
             tasks.create_task(self._follow(self._kubelet_report))
             tasks.create_task(self._follow(self._disputes.told))
             tasks.create_task(self._follow(self._amounts))
+            tasks.create_task(self._follow(self._health))
             tasks.create_task(self.nodes.failures.keep_going("publishing", self._publish_forever))
 
     async def leave(self) -> None:
-        """Tell the scheduler, and it alone, that no card is to be had any more; returns once that is published, or
+        """Tell the scheduler, and it alone, that no GPU is to be had any more; returns once that is published, or
         nobody takes it. kubelet goes on knowing them: it asks for pods that are bound already."""
         self._is_leaving = True
         self._look.set()
@@ -159,12 +169,15 @@ class Publisher:
         await self._list_amounts(node)
         if told is not None:
             self._disputes.published(told)
-            await self._publish_condition(told, node)
+            text = sentence(told)
+            disputed = ("True", AgentReason.RECORDS_DISAGREE, text) if text else None
+            await self._publish_condition(DISPUTED_CONDITION, disputed, node)
+        await self._publish_condition(HEALTH_CONDITION, _as_entry(self._health.value), node)
 
     def _wanted(self, told: NodeDisputes | None) -> dict[str, str | None]:
         """The annotations that ought to be there, None for one that ought not.
 
-        Nothing before both are known: cards of which nobody knows yet what kubelet makes of them would be handed out
+        Nothing before both are known: GPUs of which nobody knows yet what kubelet makes of them would be handed out
         against its will.
         """
         inventory, report = self._inventory.value, self._kubelet_report.value
@@ -207,10 +220,10 @@ class Publisher:
             self._look.set()
 
     async def _list_amounts(self, node: Node) -> None:
-        """After the inventory: what is listed wakes kube-scheduler, which asks the scheduler about the cards then.
+        """After the inventory: what is listed wakes kube-scheduler, which asks the scheduler about the GPUs then.
 
         kubelet makes the allocatable amounts of the capacity, but not before its next report, and pods would wait. A
-        listing that was refused is tried again later, and holds up no news of cards meanwhile.
+        listing that was refused is tried again later, and holds up no news of GPUs meanwhile.
         """
         amounts = self._amounts.value
         if amounts is None or self._clock.monotonic() < self._list_from:
@@ -233,31 +246,38 @@ class Publisher:
             self._list_from = self._clock.monotonic() + delay
             asyncio.get_running_loop().call_later(delay, self._look.set)
 
-    async def _publish_condition(self, told: NodeDisputes, node: Node) -> None:
-        """The condition is for people: what becomes of it keeps nothing else from being published."""
-        text = sentence(told)[:MAX_CONDITION]
-        there = next((each for each in node.status.conditions if each.type == DISPUTED_CONDITION), None)
-        if text == (there.message if there else ""):
+    async def _publish_condition(self, type_: str, wanted: tuple[str, str, str] | None, node: Node) -> None:
+        """``wanted`` are status, reason and message. The condition is for people: what becomes of it keeps nothing
+        else from being published."""
+        there = next((each for each in node.status.conditions if each.type == type_), None)
+        status, reason, message = wanted or ("", "", "")
+        message = message[:MAX_CONDITION]
+        if (status, message) == ((there.status, there.message) if there else ("", "")):
             return
         now = timestamp(self._clock.now())
-        entry: dict[str, Any] = {"type": DISPUTED_CONDITION, "$patch": "delete"}
-        if text:
-            entry = {
-                "type": DISPUTED_CONDITION,
-                "status": "True",
-                "reason": AgentReason.BOOKS_DISAGREE,
-                "message": text,
-            }
-            entry |= {"lastHeartbeatTime": now} | ({} if there else {"lastTransitionTime": now})
+        entry: dict[str, Any] = {"type": type_, "$patch": "delete"}
+        if wanted:
+            entry = {"type": type_, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now}
+            entry |= {} if there and there.status == status else {"lastTransitionTime": now}
         patch = {"status": {"conditions": [entry]}}
         try:
             await self._client.patch_merge(NODES, self._node, patch, subresource="status", strategic=True)
+            await asyncio.sleep(WRITE_PAUSE_S)
         except KubeError as error:
-            log.warning("cannot write the node's condition", condition=DISPUTED_CONDITION, error=str(error))
+            log.warning("cannot write the node's condition", condition=type_, error=str(error))
+
+
+def _as_entry(health: HealthCondition | None) -> tuple[str, str, str] | None:
+    """Status, reason and message of the condition of GPUs' health."""
+    if health is None:
+        return None
+    if health.unhealthy:
+        return "True", AgentReason.GPU_UNHEALTHY, health.message
+    return "False", AgentReason.GPU_DEGRADED, health.message
 
 
 def _to_be_had_no_more(inventory: NodeInventory) -> NodeInventory:
-    """The same with no card that is healthy; those that were not keep their reason."""
+    """The same with no GPU that is healthy; those that were not keep their reason."""
     replace = msgspec.structs.replace
     devices = (
         replace(each, healthy=False, unhealthy_reason=LEAVING) if each.healthy else each for each in inventory.devices

@@ -9,12 +9,25 @@ class AgentReason(ExplainedReason):
     GPU_UNHEALTHY = (
         "GpuUnhealthy",
         "Node",
-        "A GPU failed: the driver reported the Xid, or did not answer the call, that the message names.",
-        "Reset the GPU or restart the node, unless GpuRecovered follows.",
+        "A GPU failed and takes no new pods: the driver reported the Xid, or did not answer the call, that the message "
+        "names, or asks for a reset.",
+        "Do what the message says, unless GpuRecovered follows.",
     )
-    GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed is healthy again and takes pods."
-    BOOKS_DISAGREE = (
-        "BooksDisagree",
+    GPU_DEGRADED = (
+        "GpuDegraded",
+        "Node",
+        "A GPU takes pods, but something is wrong with it, such as its memory.",
+        "Do what the message says when no pod needs the GPU.",
+    )
+    GPU_RECOVERED = "GpuRecovered", "Node", "A GPU that had failed or was degraded is healthy again."
+    GPU_PROGRAM_ERROR = (
+        "GpuProgramError",
+        "Pod",
+        "The driver reported an Xid that a program caused on a GPU which the pod holds. The GPU is as well as before.",
+        "Restart the program if it was this pod's: a shared GPU has others.",
+    )
+    RECORDS_DISAGREE = (
+        "RecordsDisagree",
         "Node",
         "Condition PurserGpuDisputed: records differ on who holds the GPUs that the message names.",
         "End the pods that the message names.",

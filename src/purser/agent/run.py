@@ -14,14 +14,15 @@ from purser.agent.amounts import NodeAmounts
 from purser.agent.arbiter import Arbiter
 from purser.agent.book import AgentCheckpointError, Book, read_checkpoint
 from purser.agent.disputes import DisputeWatch
+from purser.agent.features import FeatureLabels
 from purser.agent.health import DeviceMonitor
+from purser.agent.health_events import HealthEvents
 from purser.agent.inventory import Advertised, advertise, devices_by_uuid, on_host
 from purser.agent.janitor import Janitor
 from purser.agent.kubeletfacts import KubeletFacts
 from purser.agent.latest import Latest
 from purser.agent.metrics import AgentMetrics, NodeSnapshot
 from purser.agent.nvml.driver import Driver
-from purser.agent.nvml.health import DeviceHealth
 from purser.agent.plugin import DevicePlugin
 from purser.agent.podresources import KubeletBooks
 from purser.agent.pods import NodePods
@@ -89,14 +90,15 @@ class Agent:
     ) -> None:
         self._settings = settings
         self._recorder = recorder
-        self._monitor = DeviceMonitor(settings, driver, find_driver, self._on_health, client.failures)
         self._pods = NodePods(client, settings.node_name, settings.namespace)
+        self._book = _open_book(settings)
+        events = HealthEvents(recorder, settings.node_name, self._pods, self._book, lambda: self._monitor.cards())
+        self._monitor = DeviceMonitor(settings, driver, find_driver, events.news, events.program_error, client.failures)
         self._metrics = AgentMetrics()
         self._devices: Latest[tuple[Advertised, ...]] = Latest(())
         client.failures.report_to(self._metrics.registry, recorder)
         self._failures = client.failures
         self._facts = KubeletFacts(settings, kubelet, self._devices, self._metrics.registry)
-        self._book = _open_book(settings)
         self._pods.remembered = self._granted_before
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
@@ -111,8 +113,10 @@ class Agent:
             self._disputes,
             self._amounts.listed,
             self._registration.connection,
+            self._monitor.condition,
         )
         self._publisher.nodes.add_handler(on_add=self._on_node, on_update=lambda _, node: self._on_node(node))
+        self._features = FeatureLabels(settings, client, self._monitor, self._publisher.nodes)
         resolver = Resolver(kubelet, self._pods, self._book, SystemClock(), settings.resolve_timeout_s)
         self._arbiter = Arbiter(settings, kubelet, self._pods, self._book, resolver, self._node_facts, self._on_changed)
         self._janitor = Janitor(self._pods, self._book, self._arbiter, kubelet, self._advertise)
@@ -127,6 +131,7 @@ class Agent:
                 tasks.create_task(self._monitor.run(reload))
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._amounts.run())
+                tasks.create_task(self._features.run())
                 tasks.create_task(self._failures.keep_going("kubelet's facts", self._facts.run))
                 tasks.create_task(self._disputes.run())
                 tasks.create_task(self._failures.keep_going("disputes", self._tell_of_disputes))
@@ -167,7 +172,7 @@ class Agent:
             self._advertise()
 
     def _advertise(self) -> None:
-        """Tell kubelet what there is: again when the inventory changes, or a pod lets go of a card that is gone."""
+        """Tell kubelet what there is: again when the inventory changes, or a pod lets go of a GPU that is gone."""
         inventory = self._monitor.inventory.value
         if inventory is not None:
             self._book.set_inventory(inventory)
@@ -201,6 +206,7 @@ class Agent:
             streams=connection.streams,
             disputes=self._disputes.told.value,
             lists_amounts=self._publisher.lists_amounts,
+            degraded={uuid: health.reason for uuid, health in self._monitor.health.items() if health.takes_pods},
         )
 
     def _problems(self) -> tuple[str, ...]:
@@ -248,17 +254,6 @@ class Agent:
 
     def _on_changed(self, pod: Pod, message: str) -> None:
         self._recorder.event(ref_of(PODS, pod), AgentReason.ENFORCEMENT_CHANGED, message, type="Warning")
-
-    def _on_health(self, uuid: str, health: DeviceHealth) -> None:
-        about = node_ref(self._settings.node_name)
-        index = next((str(gpu.index) for gpu in self._monitor.gpus if gpu.uuid == uuid), "")
-        gpu = f"GPU {index} ({uuid})" if index else f"GPU {uuid}"
-        if health.healthy:
-            self._recorder.event(about, AgentReason.GPU_RECOVERED, f"{gpu} is healthy again")
-        else:
-            self._recorder.event(
-                about, AgentReason.GPU_UNHEALTHY, f"{gpu} is unhealthy: {health.cause}", type="Warning"
-            )
 
 
 def _holding(held: HeldPod) -> str:

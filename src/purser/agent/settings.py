@@ -4,12 +4,13 @@ Options are as `purser.options` has them.
 """
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from purser.agent.allocation import DeviceList
-from purser.agent.nvml.xids import DISABLE_VARIABLE, ENABLE_VARIABLE, XidPolicy
 from purser.core.device.ids import MAX_SLOTS
+from purser.core.health.policy import DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE, XidPolicy
 from purser.core.model import DeviceMode
 from purser.core.names import DEFAULT_NAMESPACE
 from purser.options import (
@@ -22,9 +23,59 @@ from purser.options import (
     METRICS_PORT,
     NODE_NAME,
     SYSFS_ROOT,
+    Group,
     Option,
     Variables,
 )
+
+
+class FeatureOutlet(StrEnum):
+    """Where labels of the node's GPUs go."""
+
+    OFF = "off"
+    FILE = "file"
+    """A file that node-feature-discovery's worker reads on this node: it takes no rights in the cluster."""
+    NODE_FEATURE = "node-feature"
+    """A NodeFeature object, for node-feature-discovery's master."""
+    NODE_LABELS = "node-labels"
+    """The node itself, where there is no node-feature-discovery."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSettings:
+    """How the agent tells of its node's GPUs by labels. The defaults but for the outlet are NVIDIA's."""
+
+    outlet: Annotated[
+        FeatureOutlet,
+        Option(
+            "Where the agent publishes labels of the node's GPUs: in a file or a NodeFeature object for "
+            "node-feature-discovery, on the node itself, or nowhere.",
+            name="feature-labels",
+        ),
+    ] = FeatureOutlet.OFF
+
+    file: Annotated[Path, Option("On the host: the file for node-feature-discovery.", name="feature-file")] = Path(
+        "/etc/kubernetes/node-feature-discovery/features.d/gfd"
+    )
+
+    keeps_file: Annotated[
+        bool,
+        Option("Leave that file when the agent stops: the node keeps its labels meanwhile.", name="keep-feature-file"),
+    ] = False
+
+    has_timestamp: Annotated[
+        bool, Option("Also label the node with when its labels changed.", name="feature-timestamp")
+    ] = True
+
+    machine_file: Annotated[
+        Path | None,
+        Option("File with the machine's name; default: the product name in sysfs.", name="machine-type-file"),
+    ] = None
+
+    pod_name: Annotated[
+        str,
+        Option("Name of the agent's pod, whose DaemonSet owns the NodeFeature object.", environment="POD_NAME"),
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +95,7 @@ class AgentSettings:
             words=(DeviceMode.SHARED, DeviceMode.WHOLE),
         ),
     ] = DeviceMode.SHARED
-    """``shared``: each card is `slots` of kubelet's devices; ``whole``: each card is one."""
+    """``shared``: each GPU is `slots` of kubelet's devices; ``whole``: each GPU is one."""
 
     slots: Annotated[
         int,
@@ -129,22 +180,25 @@ class AgentSettings:
     xid_policy: Annotated[
         XidPolicy,
         Variables(
-            "Which Xid errors make a GPU unhealthy, as for NVIDIA's device plugin: the first variable disables some, "
-            "the second enables some and takes precedence; all, or a comma-separated list.",
-            (DISABLE_VARIABLE, ENABLE_VARIABLE),
+            "Which Xid errors make a GPU unhealthy, where not those that NVIDIA's catalogue says: as for NVIDIA's "
+            "device plugin, the first variable disables some, the second enables some and takes precedence; all, or "
+            "a comma-separated list. The third, of NVIDIA's DRA driver, disables a list.",
+            (DISABLE_VARIABLE, ENABLE_VARIABLE, IGNORE_VARIABLE),
             XidPolicy.from_environment,
         ),
     ] = field(default_factory=XidPolicy)
-    """In the words of NVIDIA's device plugin."""
+    """In the words of NVIDIA's device plugin and DRA driver."""
+
+    features: Annotated[FeatureSettings, Group()] = field(default_factory=FeatureSettings)
 
     probe_interval_s: float = 10.0
-    """Between two probes of every card. Recovery takes three good ones, so half a minute."""
+    """Between two probes of every GPU. Recovery takes three good ones, so half a minute."""
 
     probe_timeout_s: float = 20.0
-    """A card that has not answered for so long is unhealthy; the driver's own calls may block for many seconds."""
+    """A GPU that has not answered for so long is unhealthy; the driver's own calls may block for many seconds."""
 
     reopen_interval_s: float = 30.0
-    """Between two looks for cards that came back, or for a driver where there is none: a look costs a driver restart
+    """Between two looks for GPUs that came back, or for a driver where there is none: a look costs a driver restart
     of the binding, so it happens only while something is missing."""
 
     resolve_timeout_s: float = 3.0
@@ -170,7 +224,7 @@ class AgentSettings:
             raise ValueError("node_name is empty: set it to the node's name (downward API field spec.nodeName)")
         if self.mode not in (DeviceMode.SHARED, DeviceMode.WHOLE):
             raise ValueError(
-                f"mode is {self.mode}: the agent can hand cards out as {DeviceMode.SHARED} or {DeviceMode.WHOLE}"
+                f"mode is {self.mode}: the agent can hand GPUs out as {DeviceMode.SHARED} or {DeviceMode.WHOLE}"
             )
         if not 1 <= self.slots <= MAX_SLOTS:
             raise ValueError(f"slots is {self.slots}: give a number from 1 to {MAX_SLOTS}")
@@ -188,4 +242,4 @@ class AgentSettings:
     @property
     def checkpoint(self) -> Path:
         """The agent's own book."""
-        return self.state_dir / "agent-book.json"
+        return self.state_dir / "agent-checkpoint.json"

@@ -1,4 +1,4 @@
-"""What the kernel says about a PCI device: its NUMA node. And how it lists CPUs.
+"""What the kernel says about a PCI device: its vendor and NUMA node. And how it lists CPUs.
 
 Read from ``<root>/bus/pci/devices/<address>/``; the root is a parameter because the lab's nodes bring their own tree.
 """
@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 SYSFS_ROOT = Path("/sys")
+
+NVIDIA_VENDOR = "0x10de"
+"""In the attribute ``vendor`` of NVIDIA's devices."""
 
 _BUS_ID = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 

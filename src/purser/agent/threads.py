@@ -1,6 +1,6 @@
 """Blocking calls that may never return, off the event loop.
 
-A driver call on a dying card can hang for good. Threads of an executor would then keep the process from ending; these
+A driver call on a dying GPU can hang for good. Threads of an executor would then keep the process from ending; these
 are daemon threads, one per call, and whoever waits for one may give up.
 """
 

@@ -13,7 +13,7 @@ SETTINGS = "purser.agent.discovery:DiscoverySettings"
 
 HELP = """Write to this node which GPUs, operating system and distribution of Kubernetes it has.
 
-The operator runs it on nodes without node-feature-discovery, and on GPU nodes for the models of their cards.
+The operator runs it on nodes without node-feature-discovery, and on GPU nodes for the models of their GPUs.
 
 Exit code: 0 it was told to stop; 1 it could not go on; 2 wrong usage: an option, or the kubeconfig.
 

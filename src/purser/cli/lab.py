@@ -57,7 +57,7 @@ def lab(
         MemoryPolicy | None, typer.Option(help="memoryManagerPolicy of every node.", show_default=False)
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(help="How many containers may share a card; default: 10.", show_default=False)
+        int | None, typer.Option(help="How many containers may share a GPU; default: 10.", show_default=False)
     ] = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Run Purser's operator, too: a ClusterPolicy then brings the agents.")

@@ -2,7 +2,7 @@
 
 All are frozen msgspec Structs: they decode with field-level errors at the rim and need no further validation inside.
 What there is one of per device or node is left out of garbage collection: it holds no cycles, and there are thousands.
-Memory is in MiB, compute in percent of one device (100 = the whole card). Devices are identified by uuid, never by
+Memory is in MiB, compute in percent of one device (100 = the whole GPU). Devices are identified by uuid, never by
 index.
 """
 
@@ -13,6 +13,9 @@ import msgspec
 
 from purser.core.kubelet.pod import KubeletPod
 from purser.core.pod.manifest import ContainerKind as ContainerKind
+
+WHOLE_PERCENT = 100
+"""All of a device's compute."""
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
 """Of MiB, percent, slots: nothing is negative, and no sum of what somebody wrote leaves the arrays' integers. Decoders
@@ -133,7 +136,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_percent: int | None = None
     """1 to 100, of the memory of whichever device is chosen."""
     cores_percent: int = 0
-    """Per device. 0: no limit and nothing counted; 100: the device alone."""
+    """Per device. 0: no limit and nothing counted; 100: the device alone; more is 100, as in HAMi's ``Fit``."""
     models_allowed: tuple[str, ...] = ()
     """Case-insensitive substrings of the model, any of which must occur; empty: any model."""
     models_denied: tuple[str, ...] = ()
@@ -147,10 +150,14 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     modes_allowed: tuple[DeviceMode, ...] = ()
     """Empty: any mode."""
 
+    def __post_init__(self) -> None:
+        if self.cores_percent > WHOLE_PERCENT:
+            msgspec.structs.force_setattr(self, "cores_percent", WHOLE_PERCENT)
+
     @property
     def is_whole(self) -> bool:
         """Whether the container asks for its devices alone."""
-        return self.cores_percent >= 100
+        return self.cores_percent >= WHOLE_PERCENT
 
 
 class ContainerRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -235,7 +242,7 @@ class DeviceShare(msgspec.Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         """Whether the container has the device alone."""
-        return self.cores_percent >= 100
+        return self.cores_percent >= WHOLE_PERCENT
 
 
 class ContainerGrant(msgspec.Struct, frozen=True):

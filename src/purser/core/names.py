@@ -15,6 +15,13 @@ DISPUTES_ANNOTATION = "purser.dev/disputes"
 DISPUTED_CONDITION = "PurserGpuDisputed"
 """Type of the Node condition that names the pods in the way, in the node's status only while there are any."""
 
+HEALTH_CONDITION = "PurserGpuUnhealthy"
+"""Type of the Node condition that says what is wrong with GPUs, in the node's status only while anything is: True while
+any of them takes no pods, False while some are degraded."""
+
+AGENT_CONDITIONS = (DISPUTED_CONDITION, HEALTH_CONDITION)
+"""Those that an agent writes on its node."""
+
 GRANT_ANNOTATION = "purser.dev/grant"
 """On a pod, copied there from the Binding: the JSON of its `Grant`."""
 
@@ -55,6 +62,10 @@ SCHEDULER_NAME = "purser-scheduler"
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """The one extended resource that the agent advertises: kubelet hands out its ids for every dialect."""
+
+MODEL_LABEL_PREFIX = "gpu.purser.dev/"
+"""Of a node's labels by model, such as ``gpu.purser.dev/NVIDIA-L4``: how many of its GPUs are of it. With a prefix of
+its own a key has room for the longest of models."""
 
 DEFAULT_NAMESPACE = "purser-system"
 GRANT_KEY_SECRET = "purser-grant-signing-key"

@@ -59,10 +59,7 @@ class ClusterConfig:
         """What TLS connections with this login are made with; None for plain HTTP. Raises `ConfigError`."""
         if not self.server.startswith("https:"):
             return None
-        context = _server_trust(self.ca, self.source)
-        if self.insecure_skip_tls_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+        context = _no_trust() if self.insecure_skip_tls_verify else _server_trust(self.ca, self.source)
         if login.certificate:
             _load_client_certificate(context, login, self.source)
         return context
@@ -185,6 +182,14 @@ def _server_trust(ca: bytes, source: str) -> ssl.SSLContext:
         raise ConfigError(f"{source}: the certificate authority is no PEM certificate: {error}") from error
     # Since Python 3.13 the default asks for extensions that the CAs of many clusters lack.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _no_trust() -> ssl.SSLContext:
+    """Whoever answers will do: the machine's authorities are not loaded in vain."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 

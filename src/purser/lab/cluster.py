@@ -149,11 +149,11 @@ class Lab:
     # --- faults
 
     def lose_gpu(self, node: str, gpu: int | str) -> None:
-        """A card falls off the bus."""
+        """A GPU falls off the bus."""
         self.nodes[node].driver.lose_gpu(gpu)
 
     def recover_gpu(self, node: str, gpu: int | str) -> None:
-        """A lost card is back after a reset."""
+        """A lost GPU is back after a reset."""
         self.nodes[node].driver.recover_gpu(gpu)
 
     def inject_xid(self, node: str, gpu: int | str, xid: int) -> None:
@@ -296,7 +296,7 @@ class Lab:
         await self._scheduler_ready.wait()
         extender = profile.extender(self._scheduler_at.extender)
         # As in deploy/helm/purser: loopback, and the certificate is Purser's own and rotates.
-        trusting = ssl.create_default_context()
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         async with Client(self._credentials(SCHEDULER_USER)) as client:
             await _until(stop, run_scheduler(client, SCHEDULER_NAME, [extender], context=trusting))

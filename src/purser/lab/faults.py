@@ -1,6 +1,6 @@
-"""Faults that are asked for with kubectl: an annotation on a node names the cards that are lost.
+"""Faults that are asked for with kubectl: an annotation on a node names the GPUs that are lost.
 
-``kubectl annotate node NAME purser.dev/lab-lost-gpus=0,3`` loses two cards, taking the annotation away brings them
+``kubectl annotate node NAME purser.dev/lab-lost-gpus=0,3`` loses two GPUs, taking the annotation away brings them
 back.
 """
 
@@ -15,7 +15,7 @@ from purser.kube.objects import Node
 from purser.kube.resources import NODES
 
 LOST_GPUS_ANNOTATION = "purser.dev/lab-lost-gpus"
-"""On a node of the lab: the cards that are lost, by their place from 0, separated by commas."""
+"""On a node of the lab: the GPUs that are lost, by their place from 0, separated by commas."""
 
 _log = structlog.get_logger("purser.lab")
 
@@ -25,11 +25,11 @@ class Cards(Protocol):
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """The node's cards, in order."""
+        """The node's GPUs, in order."""
         ...
 
     def lose_gpu(self, gpu: int | str) -> None:
-        """A card falls off the bus."""
+        """A GPU falls off the bus."""
         ...
 
     def recover_gpu(self, gpu: int | str) -> None:
@@ -38,7 +38,7 @@ class Cards(Protocol):
 
 
 async def follow_annotations(client: Client, drivers: Mapping[str, Cards]) -> None:
-    """Lose and recover cards as the annotations of their nodes say, until cancelled."""
+    """Lose and recover GPUs as the annotations of their nodes say, until cancelled."""
     lost: dict[str, frozenset[int]] = {}
 
     def follow(node: Node) -> None:
@@ -64,9 +64,9 @@ async def follow_annotations(client: Client, drivers: Mapping[str, Cards]) -> No
 
 
 def lost_cards(text: str, count: int) -> frozenset[int]:
-    """The places that an annotation names. Raises ValueError for what is no place of one of ``count`` cards."""
+    """The places that an annotation names. Raises ValueError for what is no place of one of ``count`` GPUs."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     bad = [word for word in words if not word.isdecimal() or int(word) >= count]
     if bad:
-        raise ValueError(f"{LOST_GPUS_ANNOTATION}={text}: {bad[0]} is no card: write numbers from 0 to {count - 1}")
+        raise ValueError(f"{LOST_GPUS_ANNOTATION}={text}: {bad[0]} is no GPU: write numbers from 0 to {count - 1}")
     return frozenset(map(int, words))

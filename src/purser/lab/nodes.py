@@ -27,7 +27,7 @@ from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
 from purser.lab.settings import LabSettings, NodeChoice
-from purser.operator.manifests import DEFAULT_LAYOUTS, GPU_DISCOVERY
+from purser.operator.manifests import GPU_DISCOVERY, default_layouts
 from purser.operator.names import OPERAND_LABEL
 from purser.operator.order import Operand
 
@@ -96,8 +96,8 @@ class EmulatedNode:
             self.agent.start()
 
     async def stop(self) -> None:
-        """End everything, the agent in order."""
-        await asyncio.gather(*(each.stop() for each in self._operands.values()))
+        """End everything at once: the cluster ends with it, so there is nobody to whom an agent would say goodbye."""
+        await asyncio.gather(*(each.kill() for each in self._operands.values()))
         await self.kubelet.kill()
 
     async def restart_kubelet(self) -> None:
@@ -123,8 +123,8 @@ class EmulatedNode:
         }
 
     async def card_places(self, key: PodKey) -> dict[str, int]:
-        """The NUMA node of each card that a container holds a part of, by uuid; -1 where the profile tells none. Not
-        what kubelet believes: it is told no place of shared cards."""
+        """The NUMA node of each GPU that a container holds a part of, by uuid; -1 where the profile tells none. Not
+        what kubelet believes: it is told no place of shared GPUs."""
         held = (await self.pod_resources()).get(key, {}).get(GPU_RESOURCE, ())
         cards = dict(zip(self.driver.uuids, self._choice.profile.gpus, strict=True))
         places = {uuid: cards[uuid].numa_node for uuid in map(uuid_of, held)}
@@ -186,7 +186,7 @@ class EmulatedNode:
     async def _run_mig_worker(self, stop: asyncio.Event) -> None:
         layouts = self._agent_folder / "mig.yaml"
         layouts.parent.mkdir(parents=True, exist_ok=True)
-        layouts.write_text(DEFAULT_LAYOUTS, encoding="utf-8")
+        layouts.write_text(default_layouts(), encoding="utf-8")
         async with Client(self._credentials(AGENT_USER), field_manager="purser-mig-worker") as client:
             await mig.run(self.name, client, layouts, lambda: mig.NoHardware(UNCUT), stop)
 

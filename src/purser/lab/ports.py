@@ -19,15 +19,16 @@ def free_ports(count: int) -> list[int]:
     time that its server listens, or listens again. Raises OSError where there are not so many.
     """
     candidates = server_ports(_RANGE.read_text() if _RANGE.exists() else "")
-    random.shuffle(candidates)
     with contextlib.ExitStack() as stack:
         found: list[int] = []
         while len(found) < count:
             if not candidates:
                 raise OSError(f"no {count} free TCP ports on {_LOOPBACK}")
+            any_place = random.randrange(len(candidates))
+            candidates[any_place], candidates[-1] = candidates[-1], candidates[any_place]
             one = stack.enter_context(socket.socket())
             with contextlib.suppress(OSError):
-                one.bind((_LOOPBACK, candidates.pop()))
+                one.bind((_LOOPBACK, candidates.pop(random.randrange(len(candidates)))))
                 found.append(one.getsockname()[1])
         return found
 

@@ -74,7 +74,7 @@ def show(lab: Lab, seconds: float, console: Console, around: Surroundings) -> No
             "",
         )
     else:
-        _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a card dies", "")
+        _print(console, f"  kubectl annotate node {next(iter(lab.nodes))} {LOST_GPUS_ANNOTATION}=0   # a GPU dies", "")
     if not around.kubectl:
         _print(console, "There is no kubectl on this PATH: https://kubernetes.io/docs/tasks/tools/ says how to get it.")
     _print(console, "Ctrl-C ends the lab and removes it.")
@@ -109,7 +109,7 @@ def _nodes(lab: Lab) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     # With the operator agents come later, and their ports with them.
     ports = () if lab.settings.operator else ("METRICS PORT",)
-    for head in ("NODE", "KUBELET", "SHARES PER CARD", *ports, "CARDS"):
+    for head in ("NODE", "KUBELET", "SHARES PER GPU", *ports, "GPUS"):
         table.add_column(head, no_wrap=True)
     for choice in lab.settings.nodes:
         node = lab.nodes[choice.name]

@@ -17,7 +17,7 @@ from purser.lab.kubelet.statefiles import check_start
 from purser.options import PORT_MAXIMUM
 
 DEFAULT_NODES = ("a100-40gb-8", "h100-8", "t4-4")
-"""Eight cards of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
+"""Eight GPUs of a size that is often shared, eight large ones on NVSwitch, and four small ones."""
 
 DEFAULT_SLOTS = 10
 
@@ -47,10 +47,10 @@ class LabSettings:
     kubelet: KubeletSection = field(default_factory=KubeletSection)
     """Which kubelet the nodes emulate, and its policies: what is said here counts instead of the profiles' own."""
     slots: int = DEFAULT_SLOTS
-    """How many containers may share a card, as in production. With 1 kubelet counts whole cards."""
+    """How many containers may share a GPU, as in production. With 1 kubelet counts whole GPUs."""
     probe_interval_s: float = 1.0
-    """Between two probes of each card by the agents. Production's ten seconds make half a minute until a recovered
-    card is trusted again, which is long to watch."""
+    """Between two probes of each GPU by the agents. Production's ten seconds make half a minute until a recovered
+    GPU is trusted again, which is long to watch."""
 
     hollow: tuple[HollowNodes, ...] = ()
     """Nodes that exist in the API alone, beside the emulated ones."""

@@ -53,8 +53,8 @@ async def preview_definition(client: Client) -> str:
     except NotFoundError:
         return text_diff(name, None, wanted)
     shown = projection(live, wanted)
-    shown["spec"]["versions"] = live["spec"]["versions"]
-    return text_diff(name, shown, wanted)
+    spec = {**shown["spec"], "versions": live["spec"]["versions"]}
+    return text_diff(name, {**shown, "spec": spec}, wanted)
 
 
 async def _established(client: Client, name: str) -> None:

@@ -4,7 +4,7 @@ CONTRIBUTING.md says what a new one takes.
 """
 
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from purser.operator.names import DEPLOY_PREFIX
 
@@ -60,6 +60,7 @@ def prerequisites(operand: Operand, enabled: tuple[Operand, ...]) -> frozenset[O
     return frozenset(each for each in enabled if operand in dependents(each))
 
 
+@cache
 def dependents(operand: Operand) -> tuple[Operand, ...]:
     """Everything that needs this operand, at whatever remove, in order."""
     found: list[Operand] = []

@@ -1,8 +1,6 @@
 """What the scheduler counts and measures; one registry per process part, so that several run in one process."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter
+from contextlib import AbstractContextManager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
@@ -79,7 +77,7 @@ class SchedulerMetrics:
             registry=registry,
         )
         self._disputed = Gauge(
-            "purser_scheduler_disputed_cards",
+            "purser_scheduler_disputed_gpus",
             "GPUs that take no new grants until the records of who holds them agree.",
             registry=registry,
         )
@@ -106,12 +104,9 @@ class SchedulerMetrics:
         even read, for its size or for that of all (``turned-away``)."""
         self._latency.labels(verb, outcome).observe(seconds)
 
-    @contextmanager
-    def stage(self, verb: str, stage: str) -> Iterator[None]:
-        """Measures one stage: ``decode``, ``parse``, ``evaluate``, ``rank``, ``encode``."""
-        started = perf_counter()
-        yield
-        self._stages.labels(verb, stage).observe(perf_counter() - started)
+    def stage(self, verb: str, stage: str) -> AbstractContextManager[object]:
+        """Measures one stage, one that fails too: ``decode``, ``parse``, ``evaluate``, ``rank``, ``encode``."""
+        return self._stages.labels(verb, stage).time()
 
     def admitted(self, webhook: str, decision: str, reason: str) -> None:
         """The webhook decided; decision is ``allowed``, ``patched`` or ``denied``."""
@@ -134,8 +129,8 @@ class SchedulerMetrics:
         for state, count in counts.items():
             self._grants.labels(state).set(count)
 
-    def disputed_cards(self, count: int) -> None:
-        """So many cards are closed to new grants now."""
+    def disputed_gpus(self, count: int) -> None:
+        """So many GPUs are closed to new grants now."""
         self._disputed.set(count)
 
     def granted_twice(self) -> None:

@@ -154,7 +154,7 @@ async def _make_parts(
 
 
 async def _start_parts(parts: _Parts, client: Client, spawn: Spawn) -> None:
-    """Nodes are listed first, so that no pod's grant is found on a card that nobody has heard of."""
+    """Nodes are listed first, so that no pod's grant is found on a GPU that nobody has heard of."""
     informers: tuple[Informer[Any], ...] = (parts.nodes, parts.pods, parts.quotas)
     for informer in informers:
         spawn(informer.run())

@@ -16,7 +16,7 @@ from purser.core.fleet.facts import FleetNodeFacts
 from purser.core.fleet.live import links_of, node_facts
 from purser.core.grant import signing
 from purser.core.kubernetes.quantities import QuantityError
-from purser.core.model import Grant, PodRequest
+from purser.core.model import WHOLE_PERCENT, Grant, PodRequest
 from purser.core.placement.shape import PodShape, shape_of
 from purser.core.pod.requests import EffectiveRequests, pod_resources
 from purser.kube.client import Client
@@ -105,7 +105,7 @@ def _held(grant: Grant, asked: EffectiveRequests) -> PodShape:
     shares = [share for part in grant.containers for share in part.shares]
     gpus = len({share.uuid for share in shares})
     memory = max((share.memory_mib for share in shares), default=0)
-    cores = max((share.cores_percent for share in shares), default=0)
+    cores = min(max((share.cores_percent for share in shares), default=0), WHOLE_PERCENT)
     return PodShape(asked.cpu_milli, asked.memory_mib, gpus, memory, gpu_cores_percent=cores)
 
 

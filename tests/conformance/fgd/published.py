@@ -94,15 +94,18 @@ class Run(NamedTuple):
     """One run of the simulator of FGD's evaluation, pod by pod."""
 
     placed: int
-    failed: dict[tuple[int, bool], int]
-    """By (GPUs, whether it is a share)."""
+    failed: dict[str, int]
+    """By class."""
+    first_failure_percent: float
+    """How much had arrived when the first pod found no place."""
     causes: Causes
     """In the end, in thousandths of a GPU."""
 
 
 FRAGMENTATION_ON_DEFAULT_42 = Run(
     8334,
-    {(1, False): 1412, (1, True): 1099, (8, False): 9, (2, False): 6, (4, False): 6},
+    {"1-GPU": 1412, "share": 1099, "8-GPU": 9, "2-GPU": 6, "4-GPU": 6},
+    94.89,
     Causes(
         usable=1230,
         lacks_both=138_430,

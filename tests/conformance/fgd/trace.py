@@ -1,31 +1,22 @@
-"""The traces and event orders of the published runs, read in place: they are no part of the project."""
+"""The traces and event orders of the published runs, read in place: they are no part of the project. The simulator
+replays them.
+"""
 
-import csv
-import gzip
 import os
-from collections import Counter
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
-from purser.core.fleet.arrays import FleetArrays
-from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
-from purser.core.placement.mix import Mix
-from purser.core.placement.shape import PodShape
+from purser.simulator import arrivals
+from purser.simulator.arrivals import ArrivalsResult
+from purser.simulator.openb import read_lists
+from purser.simulator.orders import read_order
+from purser.simulator.workload import Order, Workload
 
 TRACES = Path(os.environ.get("PURSER_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
 MISSING = (
     f"no traces at {TRACES}: PURSER_TRACES must be a directory with openb_*.csv of the FGD simulator's data and "
     "orders/<workload>/seedNN.txt.gz with its event orders"
 )
-MANY_SLOTS = 1000
-
-
-class Trace(NamedTuple):
-    nodes: list[FleetNodeFacts]
-    """In the order of their rank."""
-    pods: list[PodShape]
-    """In the order of their arrival."""
-    mix: Mix
 
 
 def there() -> list[tuple[str, int]]:
@@ -34,38 +25,26 @@ def there() -> list[tuple[str, int]]:
     return [(path.parent.name, int(path.name.removeprefix("seed").removesuffix(".txt.gz"))) for path in orders]
 
 
-def read(workload: str, seed: int) -> Trace:
-    shapes = {row["name"]: _shape(row) for row in _rows(f"openb_pod_list_{workload}.csv")}
-    nodes = {row["sn"]: _node(row) for row in _rows("openb_node_list_gpu_node.csv")}
-    lines = gzip.decompress((TRACES / "orders" / workload / f"seed{seed}.txt.gz").read_bytes()).decode().splitlines()
-    ranked = sorted(line[2:] for line in lines if line.startswith("n "))
-    return Trace(
-        [nodes[name.partition("-")[2]] for name in ranked],
-        [shapes[line[2:].partition("-tuned-")[0]] for line in lines if line.startswith("p ")],
-        Mix.of(Counter(shapes.values())),
-    )
+@lru_cache(2)
+def lists(workload: str) -> Workload:
+    return read_lists(TRACES / "openb_node_list_gpu_node.csv", TRACES / f"openb_pod_list_{workload}.csv")
 
 
-def fleet_of(trace: Trace) -> FleetArrays:
-    fleet = FleetArrays()
-    for rank, node in enumerate(trace.nodes):
-        fleet.put_node(node, rank)
-    return fleet
+def order(workload: str, seed: int) -> Order:
+    return read_order(TRACES / "orders" / workload / f"seed{seed}.txt.gz", lists(workload))
 
 
-def _rows(name: str) -> list[dict[str, str]]:
-    with (TRACES / name).open(newline="") as file:
-        return list(csv.DictReader(file))
+@lru_cache(64)
+def run(workload: str, seed: int, policy: str, learns: bool = False) -> ArrivalsResult:
+    return arrivals.run(lists(workload), order(workload, seed), policy, learns)
 
 
-def _shape(row: dict[str, str]) -> PodShape:
-    """A GPU has 1000 MiB here, so that a thousandth of it is one."""
-    gpus = int(row["num_gpu"])
-    models = tuple(f"={model}" for model in (row.get("gpu_spec") or "").split("|") if model) if gpus else ()
-    milli = int(row["gpu_milli"]) if gpus else 0
-    return PodShape(int(row["cpu_milli"]), int(row["memory_mib"]), gpus, milli, models=models)
+def allocation(found: ArrivalsResult) -> tuple[float, float]:
+    """Percent of all GPUs that pods hold once they have asked for 100, and for 130 percent."""
+    at = found.rows.columns((100, 130), found.rows.allocation_percent)
+    return round(at[100], 2), round(at[130], 2)
 
 
-def _node(row: dict[str, str]) -> FleetNodeFacts:
-    gpus = (GpuFacts(row["model"], 1000, MANY_SLOTS),) * int(row["gpu"])
-    return FleetNodeFacts(row["sn"], gpus, int(row["cpu_milli"]), int(row["memory_mib"]), 1001)
+def fragmentation(found: ArrivalsResult) -> float:
+    """Percent of all GPUs, once pods have asked for 100 percent."""
+    return round(found.rows.columns((100,), found.rows.fragmentation_percent)[100], 2)

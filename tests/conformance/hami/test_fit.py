@@ -92,9 +92,7 @@ def ask(count: int = 1, memory: int = 64, cores: int = 50, **more: object) -> De
         ),
         pytest.param(node(card(0, healthy=False)), ask(), "1/1 CardNotHealth", id="an unhealthy card"),
         pytest.param(node(card(0), card(1), cordoned=("dev-1",)), ask(), ["dev-0"], id="one of two cordoned"),
-        pytest.param(
-            node(card(0), card(1), cordoned=("dev-1", "dev-0")), ask(), "2/2 CardCordoned", id="both cordoned"
-        ),
+        pytest.param(node(card(0), card(1), cordoned=("dev-1", "dev-0")), ask(), "2/2 GpuCordoned", id="both cordoned"),
     ],
 )
 def test_fit(state: NodeState, request_: DeviceRequest, expected: list[str] | str) -> None:

@@ -17,7 +17,7 @@ NEGATIVE = {(0, 1): -5, (0, 2): -3, (1, 2): -1}
 
 def scored(pairs: dict[tuple[int, int], int]) -> Topology:
     """Three GPUs with these scores."""
-    return Topology(("gpu0", "gpu1", "gpu2"), (0, 1, 2), matrix(3, pairs))
+    return Topology((0, 1, 2), matrix(3, pairs))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from purser.core.fleet.facts import FleetNodeFacts
-from purser.simulator.openb import read_lists
 from purser.simulator.orders import speed_for
 from purser.simulator.workload import Order, SimPod, Workload
-from tests.unit.simulator import traces
+from tests.conformance.fgd import trace
 
 NOBODY_IS_FIRST = 0
 """The rank of every node: among equals the first by name is taken, as live."""
@@ -23,7 +22,7 @@ def draw(workload: str, seed: int, nodes: int, pods: int, load_percent: float) -
     """So many nodes, as many of each GPU model as there are, and so many pods with GPUs, at the trace's times, but so
     much faster that the load comes about.
     """
-    lists = read_lists(traces.NODES, traces.pods(workload))
+    lists = trace.lists(workload)
     drawn = random.Random(seed)
     come = _pods(lists.pods, pods, drawn)
     sample = Workload(f"{workload} {seed}", _nodes(lists.nodes, nodes, drawn), come)

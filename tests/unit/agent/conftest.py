@@ -39,7 +39,16 @@ async def eventually(check):
             found = await found if asyncio.iscoroutine(found) else found
             if found:
                 return found
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
+
+
+def uuids_of(ids):
+    return sorted(device_id.partition("::")[0] for device_id in ids)
+
+
+def health_of(kubelet, uuid):
+    """What kubelet knows of the card's slots."""
+    return {device.health for name, device in kubelet.devices.items() if name.startswith(uuid)}
 
 
 @contextlib.contextmanager
@@ -60,16 +69,23 @@ def node_writes(api):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    """An agent's stop waits for the thread that listens to the driver."""
+    """An agent's stop waits for the thread that listens to the driver; a successor's first inventory for kubelet."""
     monkeypatch.setattr("purser.agent.health.EVENT_WAIT_MS", 20)
+    monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 0.1)
+
+
+@contextlib.contextmanager
+def short_folder():
+    """A unix socket's path has at most 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="pa"))
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture
 def folder():
-    """Short: a unix socket's path has at most 107 bytes."""
-    path = Path(tempfile.mkdtemp(prefix="pa"))
-    yield path
-    shutil.rmtree(path)
+    with short_folder() as path:
+        yield path
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -116,7 +132,7 @@ class World:
             "metrics_address": "127.0.0.1",
             "metrics_port": 0,
             "slots": 4,
-            "probe_interval_s": 0.1,
+            "probe_interval_s": 0.3,
             "reopen_interval_s": 0.3,
             "resolve_timeout_s": 0.5,
             "retry_initial_s": 0.05,
@@ -130,13 +146,17 @@ class World:
 
     async def clean_up(self):
         """Nothing of this test is there for the next one."""
+        await self.remove_pods()
+        await self.client.delete(NODES, NODE)
+        await self.client.delete(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, DEFAULT_NAMESPACE)
+
+    async def remove_pods(self):
+        """And what was told of them."""
         for resource in (PODS, EVENTS):
             for found in (await self.client.list(resource)).items:
                 meta = found.metadata
                 with contextlib.suppress(NotFoundError):
                     await self.client.delete(resource, meta.name, meta.namespace, grace_period_seconds=0)
-        await self.client.delete(NODES, NODE)
-        await self.client.delete(CONFIG_MAPS, GRANT_KEY_CONFIGMAP, DEFAULT_NAMESPACE)
 
     async def publish_keys(self, *keys):
         pems = [key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode() for key in keys]

@@ -4,44 +4,19 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-import grpc
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.unit.agent.builders import NODE, init, part
-from tests.unit.agent.conftest import DEADLINE_S, eventually, node_writes
+from tests.unit.agent.conftest import DEADLINE_S, eventually, health_of, node_writes, uuids_of
 from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
 
-from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
 from purser.agent.nvml import NullDriver
 from purser.agent.publisher import LEAVING
+from purser.core.names import HEALTH_CONDITION
 from purser.kube.resources import NODES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-def uuids_of(ids):
-    return sorted(device_id.partition("::")[0] for device_id in ids)
-
-
-async def test_a_pod_gets_the_devices_of_its_grant(world, kubelet):
-    a, b, c, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", c, a, memory_mib=2000, cores_percent=20))
-        responses = await kubelet.admit("default/p", [("main", 2)])
-        assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, c])
-        assert dict(responses["main"].envs) == {
-            "NVIDIA_VISIBLE_DEVICES": f"{a},{c}",
-            "PURSER_GPU_ENFORCEMENT": "none",
-            "CUDA_DEVICE_MEMORY_LIMIT_0": "2000m",
-            "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m",
-            "CUDA_DEVICE_SM_LIMIT": "20",
-        }
-        await kubelet.pre_start(kubelet.pods["default/p"]["main"])
-        assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 2000 * 1024 * 1024
-        assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, enforcement="none") == 0.2
-        assert await agent.metric("purser_device_granted_slots", uuid=b) == 0
 
 
 @pytest.mark.parametrize("modern", [True, False], ids=["calls back before it answers", "answers at once"])
@@ -55,63 +30,6 @@ async def test_both_generations_of_kubelet_learn_the_devices(world, folder, mode
         device = kubelet.devices[f"{world.uuids[0]}::1"]
         assert device.health == "Healthy"
         assert list(kubelet.devices) == sorted(kubelet.devices)
-
-
-async def test_many_pods_at_once_each_get_their_own(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        uuids = world.uuids
-        pods = [(f"p{n}", uuids[n % 4], uuids[(n + 1 + n // 4) % 4]) for n in range(8)]
-        pods = [(name, one, two if two != one else uuids[(uuids.index(one) + 1) % 4]) for name, one, two in pods]
-        for name, one, two in pods:
-            await world.pod(name, part("one", one, memory_mib=100), part("two", two, memory_mib=200), plain=["log"])
-        names = [("one", 1), ("log", 0), ("two", 1)]
-        await asyncio.gather(*(kubelet.admit(f"default/{name}", names) for name, _, _ in pods))
-        for name, one, two in pods:
-            held = kubelet.pods[f"default/{name}"]
-            assert (uuids_of(held["one"]), uuids_of(held["two"])) == ([one], [two])
-
-
-async def test_an_init_containers_devices_go_on_to_the_app_container(world, kubelet):
-    a, b, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", init("prepare", b, memory_mib=500), part("main", a, b))
-        responses = await kubelet.admit("default/p", [("main", 2)], init=[("prepare", 1)])
-        assert responses["prepare"].envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "500m"
-        assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, b])
-        await kubelet.pre_start([held for held in kubelet.held["default/p"] if held.startswith(b)])
-        assert await agent.metric("purser_device_granted_memory_bytes", uuid=b) == 1000 * 1024 * 1024
-
-
-async def test_a_pod_without_a_grant_is_refused_and_told_what_to_do(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", counts={"main": 1})
-        with pytest.raises(
-            Rejected, match=r"Pod default/p has no grant of Purser's\. .*with schedulerName: purser-scheduler"
-        ):
-            await kubelet.admit("default/p", [("main", 1)])
-        (event,) = await eventually(lambda: world.events("p"))
-        assert event[0] == "NoGrant"
-        assert event[1].startswith("Pod default/p has no grant")
-        assert await agent.metric("purser_agent_refusals_total", reason="NoGrant") == 1
-
-
-async def test_a_forged_grant_does_not_count(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", world.uuids[0]), key=Ed25519PrivateKey.generate())
-        with pytest.raises(Rejected, match="signature is by none of the scheduler's keys"):
-            await kubelet.admit("default/p", [("main", 1)])
-
-
-async def test_a_grant_for_fewer_containers_than_ask_does_not_count(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", world.uuids[0]), counts={"main": 1, "more": 1})
-        with pytest.raises(Rejected, match=r"covers \{'main': 1\}"):
-            await kubelet.admit("default/p", [("main", 1), ("more", 1)])
 
 
 async def test_a_new_key_of_the_scheduler_is_learned_while_running(world, kubelet):
@@ -153,71 +71,6 @@ async def test_a_pod_deleted_before_its_admission_keeps_nobody_waiting(world, ku
         assert uuids_of(kubelet.pods["default/p"]["main"]) == [b]
 
 
-async def test_what_stays_ambiguous_is_refused(world, kubelet):
-    a, b, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("other", part("main", a))
-        await world.pod("p", part("main", b))
-        kubelet.pods["default/other"] = {"main": []}
-        with pytest.raises(Rejected, match="several containers with different grants"):
-            await kubelet.admit("default/p", [("main", 1)])
-
-
-async def test_a_card_is_never_overcommitted_whatever_the_scheduler_signed(world, kubelet):
-    a, _, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", a, memory_mib=9000))
-        await world.pod("q", part("main", a, memory_mib=9000))
-        await kubelet.admit("default/p", [("main", 1)])
-        with pytest.raises(Rejected, match=r"18000 of \d+ MiB would be taken"):
-            await kubelet.admit("default/q", [("main", 1)])
-        kubelet.remove("default/q")
-        await world.delete_pod("p")
-        kubelet.remove("default/p")
-        await eventually(lambda: _is_zero(agent, a))
-        await world.pod("r", part("main", a, memory_mib=9000))
-        await kubelet.admit("default/r", [("main", 1)])
-
-
-async def _is_zero(agent, uuid):
-    return await agent.metric("purser_device_granted_slots", uuid=uuid) == 0
-
-
-async def test_ids_that_kubelet_chose_off_the_grant_are_refused(world, kubelet):
-    d = sorted(world.uuids)[-1]
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", d))
-        with pytest.raises(Rejected, match="does not meet what was granted"):
-            await kubelet.admit("default/p", [("main", 1)], prefer=False)
-
-
-async def test_a_container_does_not_start_with_ids_that_are_not_its_grants(world, kubelet):
-    a, b, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", a))
-        await kubelet.admit("default/p", [("main", 1)])
-        kubelet.pods["default/p"]["main"] = [f"{b}::0"]
-        with pytest.raises(Rejected, match="kubelet's books say"):
-            await kubelet.pre_start([f"{b}::0"])
-        with pytest.raises(Rejected, match="neither kubelet nor this agent knows"):
-            await kubelet.pre_start([f"{b}::3"])
-
-
-async def test_devices_of_a_pod_from_before_purser_are_not_given_out(world, kubelet):
-    a, _, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("old", counts={"main": 1})
-        kubelet.pods["default/old"] = {"main": [a]}
-        await world.pod("p", part("main", a))
-        with pytest.raises(Rejected, match=r"pod default/old holds device .* without a grant"):
-            await kubelet.admit("default/p", [("main", 1)])
-
-
 async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(world, kubelet):
     a, _, _, _ = world.uuids
     library = world.folder / "host/usr/local/vgpu"
@@ -240,29 +93,6 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         assert cache.stat().st_mode & 0o777 == 0o777
         await world.set_phase("p", "Succeeded")
         await eventually(lambda: not cache.exists())
-
-
-async def test_kubelet_restarts_are_noticed_and_running_pods_keep_their_devices(world, kubelet):
-    a, _, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        await world.pod("p", part("main", a, memory_mib=9000))
-        await kubelet.admit("default/p", [("main", 1)])
-        await kubelet.restart()
-        await eventually(lambda: len(kubelet.devices) == 16)
-        assert len(kubelet.registrations) == 2
-        assert await agent.metric("purser_agent_kubelet_restarts_total") == 1
-        await world.pod("q", part("main", a, memory_mib=9000))
-        with pytest.raises(Rejected, match="MiB would be taken"):
-            await kubelet.admit("default/q", [("main", 1)])
-
-
-async def test_a_vanished_socket_is_made_again(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        (kubelet.plugin_dir / "purser-nvidia-gpu.sock").unlink()
-        await eventually(lambda: len(kubelet.registrations) == 2 and len(kubelet.devices) == 16)
-        assert await agent.metric("purser_agent_kubelet_restarts_total") == 0
 
 
 async def test_a_stream_that_kubelet_does_not_reopen_leads_to_a_new_registration(world, kubelet):
@@ -297,54 +127,63 @@ async def test_a_dead_card_is_unhealthy_everywhere_and_comes_back(world, kubelet
     async with world.agent() as agent:
         await eventually(agent.ready)
         world.driver.lose_gpu(dead)
-        await eventually(lambda: kubelet.devices and _health(kubelet, dead) == {"Unhealthy"})
-        assert _health(kubelet, alive) == {"Healthy"}
+        await eventually(lambda: kubelet.devices and health_of(kubelet, dead) == {"Unhealthy"})
+        assert health_of(kubelet, alive) == {"Healthy"}
         assert await agent.metric("purser_device_healthy", uuid=dead) == 0
-        await eventually(lambda: _in_inventory(world, "gpu-lost"))
+        await eventually(lambda: _in_inventory(world, "Xid 79"))
         said = dict(await eventually(lambda: world.events(NODE)))
         assert said["GpuUnhealthy"].startswith(f"GPU 0 ({dead}) is unhealthy: ")
         await world.pod("p", part("main", alive))
         await kubelet.admit("default/p", [("main", 1)])
         world.driver.recover_gpu(dead)
-        await eventually(lambda: _health(kubelet, dead) == {"Healthy"})
+        await eventually(lambda: health_of(kubelet, dead) == {"Healthy"})
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
 
 
 async def test_lost_cards_are_told_once_and_so_is_their_recovery(world, kubelet, api):
     """Scans and readings fail in different ways; a lost card is looked for over and over."""
     lost = world.uuids[:2]
-    async with world.agent(probe_interval_s=0.02, reopen_interval_s=0.02) as agent:
+    async with world.agent(probe_interval_s=0.05, reopen_interval_s=0.05) as agent:
         await eventually(agent.ready)
         with node_writes(api) as written:
             for card in lost:
                 world.driver.lose_gpu(card, xid=None)
             await eventually(lambda: _events_of_node(world, "GpuUnhealthy", 2))
             await asyncio.sleep(1)  # 20 times a look at the driver
+            status, message = await eventually(lambda: _condition(world))
+            assert (status, message.count("is lost: gpu-lost: ")) == ("True", 2)
             for card in lost:
                 world.driver.recover_gpu(card)
             await eventually(lambda: _events_of_node(world, "GpuRecovered", 2))
             await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
+            await eventually(lambda: _no_condition(world))
     assert await _events_of_node(world, "GpuUnhealthy", 2)
-    assert len(written) <= 4  # each loss and each recovery at most
+    inventories = [path for path in written if not path.endswith("/status")]
+    assert len(inventories) <= 4  # each loss and each recovery at most
+
+
+async def _condition(world):
+    found = (await world.client.get(NODES, NODE)).status.conditions
+    return next(((each.status, each.message) for each in found if each.type == HEALTH_CONDITION), None)
+
+
+async def _no_condition(world):
+    return await _condition(world) is None
 
 
 async def _events_of_node(world, reason, count):
     return [told for told, _ in await world.events(NODE)].count(reason) == count
 
 
-def _health(kubelet, uuid):
-    return {device.health for name, device in kubelet.devices.items() if name.startswith(uuid)}
-
-
 async def test_kubelet_hears_of_a_recovered_card_before_the_scheduler_does(world, kubelet, monkeypatch):
     monkeypatch.setattr("purser.agent.publisher.KUBELET_HEAD_START_S", 2.0)
     card = world.uuids[0]
-    async with world.agent(probe_interval_s=0.02) as agent:
+    async with world.agent(probe_interval_s=0.1) as agent:
         await eventually(agent.ready)
         world.driver.lose_gpu(card, xid=None)
         await eventually(lambda: _in_inventory(world, '"healthy":false'))
         world.driver.recover_gpu(card)
-        await eventually(lambda: _health(kubelet, card) == {"Healthy"})
+        await eventually(lambda: health_of(kubelet, card) == {"Healthy"})
         assert await _in_inventory(world, '"healthy":false')
         await eventually(lambda: _not_in_inventory(world, '"healthy":false'))
 
@@ -362,17 +201,8 @@ async def test_an_xid_makes_all_slots_of_its_card_unhealthy(world, kubelet):
     async with world.agent(probe_interval_s=60) as agent:
         await eventually(agent.ready)
         world.driver.inject_xid(bad, 79)
-        await eventually(lambda: _health(kubelet, bad) == {"Unhealthy"})
-        assert _health(kubelet, good) == {"Healthy"}
-
-
-async def test_a_removed_inventory_is_published_again(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        text = await eventually(world.inventory_text)
-        gone = {"metadata": {"annotations": {"purser.dev/inventory": None}}}
-        await world.client.patch_merge(NODES, NODE, gone)
-        assert await eventually(world.inventory_text) == text
+        await eventually(lambda: health_of(kubelet, bad) == {"Unhealthy"})
+        assert health_of(kubelet, good) == {"Healthy"}
 
 
 async def test_the_inventory_is_written_once_while_nothing_changes(world, kubelet):
@@ -408,7 +238,7 @@ async def test_a_corrupt_checkpoint_is_rebuilt_from_kubelet_and_the_api(world, k
         await eventually(agent.ready)
         await world.pod("p", part("main", a, memory_mib=9000))
         await kubelet.admit("default/p", [("main", 1)])
-    (world.folder / "state" / "agent-book.json").write_text('{"node": ')
+    (world.folder / "state" / "agent-checkpoint.json").write_text('{"node": ')
     async with world.agent() as agent:
         await eventually(agent.ready)
         await world.pod("q", part("main", a, memory_mib=9000))
@@ -528,18 +358,6 @@ async def _no_pod_watches(request):
     return None
 
 
-async def test_a_pod_of_the_same_name_is_another_pod(world, kubelet):
-    a, b, _, _ = world.uuids
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        for uuid in (a, b):
-            await world.pod("web-0", part("main", uuid))
-            await kubelet.admit("default/web-0", [("main", 1)])
-            assert uuids_of(kubelet.pods["default/web-0"]["main"]) == [uuid]
-            await world.delete_pod("web-0")
-            kubelet.remove("default/web-0")
-
-
 async def test_with_the_api_server_away_a_known_pod_is_admitted(world, kubelet, api):
     a, _, _, _ = world.uuids
     async with world.agent() as agent:
@@ -558,14 +376,6 @@ async def _knows_pod(agent, world, kubelet):
     kubelet.pods["default/p"] = {"main": []}
     await kubelet._preferred([], 1)
     return True
-
-
-async def test_two_containers_in_one_allocate_are_refused(world, kubelet):
-    async with world.agent() as agent:
-        await eventually(agent.ready)
-        for count in (0, 2):
-            with pytest.raises(grpc.aio.AioRpcError, match=f"{count} containers in one Allocate"):
-                await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
 
 
 async def test_metrics_name_every_card_and_every_grant(world, kubelet):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from unittest.mock import AsyncMock
 
 import pytest
 import structlog
@@ -10,8 +11,12 @@ from tests.unit.agent.builders import A, B
 from tests.unit.agent.conftest import DEADLINE_S, eventually
 
 from purser.agent.health import DeviceMonitor
-from purser.agent.nvml import DeviceFault, DeviceReading, DriverError, DriverInfo, FaultKind, Gpu, NullDriver, XidEvent
+from purser.agent.nvml import DeviceReading, DriverError, DriverInfo, Gpu, NullDriver, XidEvent
 from purser.agent.settings import AgentSettings
+from purser.core.health.catalogue import XIDS
+from purser.core.health.messages import HealthCondition, News
+from purser.core.health.policy import XidPolicy
+from purser.core.health.signs import DeviceFault, FaultKind, RemappedRows
 
 
 class Driver(NullDriver):
@@ -21,10 +26,12 @@ class Driver(NullDriver):
         super().__init__("")
         self.hanging = {}
         self.faults = {}
+        self.rows = {}
         self.events = []
         self.scan_error = None
         self.scan_hangs = None
         self.unknown = {}
+        self.scan_faults = {}
         self.reopened = 0
         self.reads = {A: 0, B: 0}
 
@@ -39,7 +46,7 @@ class Driver(NullDriver):
         return tuple(
             Gpu(index=index, fault=self.unknown[uuid])
             if uuid in self.unknown
-            else Gpu(index=index, uuid=uuid, name="T4", memory_mib=1)
+            else Gpu(index=index, uuid=uuid, name="T4", memory_mib=1, fault=self.scan_faults.get(uuid))
             for index, uuid in enumerate((A, B))
         )
 
@@ -51,7 +58,7 @@ class Driver(NullDriver):
         self.reads[uuid] += 1
         if uuid in self.hanging:
             self.hanging[uuid].wait()
-        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid))
+        return DeviceReading(uuid=uuid, fault=self.faults.get(uuid), remapped_rows=self.rows.get(uuid))
 
     def wait_event(self, timeout_ms):
         if self.events:
@@ -63,9 +70,11 @@ class Driver(NullDriver):
 
 
 @contextlib.asynccontextmanager
-async def monitoring(driver, on_health=lambda uuid, health: None, **settings):
+async def monitoring(driver, on_news=lambda uuid, news: None, on_program_error=lambda uuid, xid: None, **settings):
     settings = {"probe_interval_s": 0.01, "probe_timeout_s": 0.05, "reopen_interval_s": 0.1, **settings}
-    monitor = DeviceMonitor(AgentSettings(node_name="n", **settings), driver, on_health=on_health)
+    monitor = DeviceMonitor(
+        AgentSettings(node_name="n", **settings), driver, on_news=on_news, on_program_error=on_program_error
+    )
     task = asyncio.create_task(monitor.run(asyncio.Event()))
     try:
         await eventually(lambda: monitor.inventory.value is not None)
@@ -91,23 +100,27 @@ async def test_a_card_whose_calls_hang_is_unhealthy_and_is_not_asked_again_until
         await eventually(lambda: healthy(monitor) == {A, B})
 
 
-async def test_an_xid_of_nobody_knows_which_card_concerns_all():
+async def test_an_xid_of_nobody_knows_which_card_has_all_probed_and_marks_the_broken_one_alone():
     driver = Driver()
     async with monitoring(driver, probe_interval_s=60) as monitor:
+        await eventually(lambda: driver.reads[A])
+        driver.faults[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
         driver.events.append(XidEvent(uuid=None, xid=79))
-        await eventually(lambda: healthy(monitor) == set())
+        await eventually(lambda: healthy(monitor) == {B})
+        assert "Xid" not in monitor.health[A].reason
 
 
 async def test_calls_that_fail_after_an_xid_are_not_told_as_another_cause():
     driver, told = Driver(), []
-    async with monitoring(driver, lambda uuid, health: told.append((uuid, health.cause))) as monitor:
+    async with monitoring(driver, lambda uuid, news: told.append((uuid, news.words))) as monitor:
         driver.events.append(XidEvent(uuid=A, xid=79))
         await eventually(lambda: healthy(monitor) == {B})
         driver.faults[A] = DeviceFault(FaultKind.LOST, "nvmlDeviceGetMemoryInfo", "GPU is lost")
-        await eventually(lambda: "GPU is lost" in monitor.health[A].reason)
+        await eventually(lambda: len(monitor.health[A].causes) == 2)
         driver.faults.clear()
         await eventually(lambda: healthy(monitor) == {A, B})
-    assert told == [(A, "Xid 79 (GPU has fallen off the bus)"), (A, "")]
+    unhealthy = "is unhealthy: Xid 79 (GPU has fallen off the bus). Restart the node"
+    assert told == [(A, unhealthy), (A, "is healthy again")]
 
 
 async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until_it_is_back():
@@ -116,16 +129,68 @@ async def test_a_card_that_was_lost_before_the_agent_started_is_looked_for_until
     with structlog.testing.capture_logs() as logs:
         async with monitoring(driver, reopen_interval_s=0.01) as monitor:
             await eventually(lambda: healthy(monitor) == {B} and driver.reopened > 3)
+            assert monitor.condition.value.message.startswith("GPU 0 is lost: gpu-lost: ")
             driver.unknown.clear()
             await eventually(lambda: healthy(monitor) == {A, B})
+            assert monitor.condition.value is None
     assert len([entry for entry in logs if entry["log_level"] == "error"]) == 1
 
 
-async def test_an_application_error_concerns_no_card():
+async def test_a_driver_is_not_opened_anew_for_a_card_that_answers_though_it_takes_no_pods():
     driver = Driver()
-    async with monitoring(driver, probe_interval_s=60) as monitor:
+    async with monitoring(driver, reopen_interval_s=0.01) as monitor:
+        driver.events.append(XidEvent(uuid=A, xid=48))
+        await eventually(lambda: healthy(monitor) == {B})
+        read = driver.reads[A]
+        await eventually(lambda: driver.reads[A] > read + 5)
+        assert driver.reopened == 0
+        driver.faults[A] = DeviceFault(FaultKind.UNKNOWN, "nvmlDeviceGetMemoryInfo", "no")
+        await eventually(lambda: driver.reopened)
+
+
+async def test_what_a_scan_found_wrong_is_looked_for_again_though_probes_answer():
+    driver = Driver()
+    driver.scan_faults[A] = DeviceFault(FaultKind.UNKNOWN, "nvmlDeviceGetName", "no")
+    async with monitoring(driver) as monitor:
+        await eventually(lambda: healthy(monitor) == {B} and monitor.health[A].takes_pods)
+        driver.scan_faults.clear()
+        await eventually(lambda: healthy(monitor) == {A, B})
+
+
+async def test_errors_of_programs_have_no_card_probed():
+    """Else a pod that fails over and over would shorten how long a suspect GPU has to answer."""
+    driver, told = Driver(), []
+    errors = {"on_program_error": lambda uuid, xid: told.append(xid)}
+    async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
+        await eventually(lambda: A in monitor.readings)
+        driver.events += [XidEvent(uuid=B, xid=43), XidEvent(uuid=B, xid=45), XidEvent(uuid=B, xid=31)]
+        await eventually(lambda: told == [31])
+        await asyncio.sleep(0.1)
+        assert driver.reads == {A: 1, B: 1}
+        driver.events.append(XidEvent(uuid=B, xid=154))
+        await eventually(lambda: driver.reads == {A: 2, B: 2})
+
+
+async def test_an_error_of_a_program_concerns_no_card_but_whoever_holds_it():
+    driver, told = Driver(), []
+    errors = {"on_program_error": lambda uuid, xid: told.append((uuid, xid))}
+    async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
         driver.events += [XidEvent(uuid=A, xid=31), XidEvent(uuid=B, xid=79)]
         await eventually(lambda: healthy(monitor) == {A})
+    assert told == [(A, 31)]
+
+
+async def test_a_card_that_is_degraded_takes_pods_and_the_condition_says_so():
+    driver = Driver()
+    async with monitoring(driver) as monitor:
+        driver.rows[A] = RemappedRows(0, 1, pending=True, failed=False)
+        await eventually(lambda: monitor.condition.value)
+        assert monitor.condition.value == HealthCondition(
+            False, f"GPU 0 ({A}) is degraded: a memory row is to be remapped by the next reset"
+        )
+        assert healthy(monitor) == {A, B}
+        driver.rows.clear()
+        await eventually(lambda: monitor.condition.value is None)
 
 
 @pytest.mark.parametrize("error", [DriverError("no events now"), ValueError("a bug")], ids=["refusal", "bug"])
@@ -178,3 +243,38 @@ async def test_an_enumeration_that_hangs_leaves_what_is_known_and_is_waited_for_
         driver.scan_hangs.set()
         await monitor.scan()
         assert monitor.trouble == ""
+
+
+class WholeCatalogue(NullDriver):
+    """A card for every Xid, and for some that are in no catalogue; each reports its own."""
+
+    def __init__(self):
+        super().__init__("")
+        self.xids = dict(enumerate([*XIDS, 0, 999]))
+        self.events = [XidEvent(uuid=f"GPU-{index}", xid=xid) for index, xid in self.xids.items()]
+
+    def scan(self):
+        return tuple(Gpu(index=index, uuid=f"GPU-{index}", name="T4", memory_mib=1) for index in self.xids)
+
+    def read(self, uuid):
+        return DeviceReading(uuid=uuid)
+
+    def wait_event(self, timeout_ms):
+        return self.events.pop(0) if self.events else super().wait_event(10)
+
+
+async def test_every_xid_costs_its_own_card_alone_is_told_once_and_stands_in_the_condition(monkeypatch):
+    driver, told, programs = WholeCatalogue(), [], []
+    callbacks = {
+        "on_news": lambda uuid, news: told.append((uuid, news.news)),
+        "on_program_error": lambda uuid, xid: programs.append(xid),
+    }
+    monkeypatch.setattr(DeviceMonitor, "probe", AsyncMock())  # it is of no interest here, and costs a thread per card
+    with structlog.testing.capture_logs():
+        async with monitoring(driver, probe_interval_s=60, **callbacks) as monitor:
+            await eventually(lambda: len(programs) == sum(map(XidPolicy().concerns_programs, driver.xids.values())))
+            states = {f"GPU-{index}": XidPolicy().state_after(xid) for index, xid in driver.xids.items()}
+            closed = {uuid for uuid, state in states.items() if not state.takes_pods}
+            await eventually(lambda: healthy(monitor) == states.keys() - closed)
+            assert sorted(told) == sorted((uuid, News.UNHEALTHY) for uuid in closed)
+            assert {uuid for uuid in states if f"({uuid})" in monitor.condition.value.message} == closed

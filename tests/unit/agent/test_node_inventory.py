@@ -4,9 +4,12 @@ import pytest
 from tests.unit.agent.builders import A, B, device
 
 from purser.agent.inventory import Advertised, advertise, find_enforcement, make_inventory, unreadable
-from purser.agent.nvml import DeviceFault, DeviceHealth, DriverInfo, FaultKind, Gpu, MigMode
+from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings
 from purser.core.device.ids import device_ids, uuid_of, uuids_of
+from purser.core.health.machine import GpuHealth, after_xid
+from purser.core.health.policy import XidPolicy
+from purser.core.health.signs import DeviceFault, FaultKind
 from purser.core.model import DeviceMode, Enforcement, Link, NodeInventory
 
 LOST = DeviceFault(FaultKind.LOST, "nvmlDeviceGetUUID", "GPU is lost")
@@ -80,7 +83,7 @@ def test_a_dead_card_is_unhealthy_and_the_others_are_as_they_were():
 
 
 def test_health_over_time_wins_over_the_last_scan():
-    health = {A: DeviceHealth(xid=79, until_reset=True)}
+    health = {A: after_xid(GpuHealth(), 79, XidPolicy())}
     assert not inventory(gpu(0, A), health=health).devices[0].healthy
 
 

@@ -1,13 +1,11 @@
 """`purser get grants --check` against an API server: what is left, and an exit code for scripts."""
 
-import asyncio
 import json
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.unit.cli.typed import beside
 
 from purser.cli.output import FAILED
 from purser.core.grant.disputes import HeldPod, HeldReason, NodeDisputes, text_of
@@ -19,18 +17,8 @@ from purser.kube.resources import NODES, PODS
 from purser.lab.apiserver import ApiServer
 
 
-async def check(kubeconfig, *options):
-    return await get(kubeconfig, "grants", "--check", *options)
-
-
 async def get(kubeconfig, *words):
-    purser = Path(sys.executable).with_name("purser")
-    command = [purser, "get", *words, f"--kubeconfig={kubeconfig}"]
-    done = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await done.communicate()
-    return done.returncode, out.decode(), err.decode()
+    return await beside("get", *words, f"--kubeconfig={kubeconfig}")
 
 
 async def bound_pod(client, name, memory=None):
@@ -54,14 +42,14 @@ async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
             annotations = {INVENTORY_ANNOTATION: msgspec.json.encode(inventory).decode()}
             await client.create(NODES, {"metadata": {"name": "n1", "annotations": annotations}})
             await bound_pod(client, "right", 600)
-            assert await check(kubeconfig) == (0, "", "All records agree.\n")
+            assert await get(kubeconfig, "grants", "--check") == (0, "", "All records agree.\n")
             old = await bound_pod(client, "old")
             held = HeldPod("default", "old", old.metadata.uid, HeldReason.STRANGER, uuids=("GPU-1",))
             told = {DISPUTES_ANNOTATION: text_of(NodeDisputes("n1", (held,)))}
             await client.patch_merge(NODES, "n1", {"metadata": {"annotations": told}})
             await bound_pod(client, "unheard-of")
             await bound_pod(client, "late", 600)
-            code, out, err = await check(kubeconfig, "-o", "json")
+            code, out, err = await get(kubeconfig, "grants", "--check", "-o", "json")
             assert (code, err) == (FAILED, "")
             found = json.loads(out)
             assert [(each["kind"], each["pod"]) for each in found] == [
@@ -70,7 +58,7 @@ async def test_what_differs_is_printed_until_all_books_agree(tmp_path):
                 ("stranger", "default/old"),
             ]
             assert all(each["settled_by"] for each in found)
-            code, out, err = await check(kubeconfig, "-n", "other", "-o", "wide")
+            code, out, err = await get(kubeconfig, "grants", "--check", "-n", "other", "-o", "wide")
             assert (code, "default/late, default/right" in out, "default/old" in out) == (FAILED, True, False)
 
 

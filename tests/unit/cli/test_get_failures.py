@@ -1,10 +1,9 @@
 """`purser get` where nothing is to be had: one line on standard error, nothing on standard output, an exit code."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.cli.typed import here
 
 from purser.cli.output import FAILED, MISUSED
 
@@ -30,9 +29,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str | None, say
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
-    purser = Path(sys.executable).with_name("purser")
-    done = subprocess.run([purser, "get", "gpus", "-o", "json", f"--kubeconfig={path}"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (code, "")
-    [line] = done.stderr.splitlines()
+    found, out, err = here("get", "gpus", "-o", "json", f"--kubeconfig={path}")
+    assert (found, out) == (code, "")
+    [line] = err.splitlines()
     assert line.startswith("purser: ")
     assert says in line

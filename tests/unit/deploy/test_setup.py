@@ -58,10 +58,13 @@ def _sources(installs):
 
 
 def test_the_lab_alone_and_everything_are_each_installed_once_in_whatever_order_they_are_asked_for(setup):
-    assert _sources(setup("lab")) == [".venv/lab-requirements.txt", "."]
+    for_a_lab = setup("lab")
+    assert _sources(for_a_lab) == [".venv/lab-requirements.txt", "."]
     assert setup("lab") == []
-    assert _sources(setup()) == ["requirements.lock", "."]
+    everything = setup()
+    assert _sources(everything) == ["requirements.lock", "."]
     assert setup() == setup("lab") == []
+    assert all("--require-hashes" in line for line in (*for_a_lab, *everything) if not line.endswith("--editable ."))
 
 
 def test_what_failed_half_way_is_made_good_and_what_was_there_counts_no_more(setup, tmp_path):
@@ -78,8 +81,7 @@ def test_a_word_that_it_does_not_know_is_refused(setup):
     assert setup("labs", UNKNOWN="1") == []
 
 
-def test_every_part_comes_by_its_hash(setup):
-    assert all("--require-hashes" in line for line in (*setup("lab"), *setup()) if not line.endswith("--editable ."))
+def test_every_part_comes_by_its_hash():
     found = REQUIREMENTS.needed(
         (ROOT / "requirements.lock").read_text(), REQUIREMENTS.roots((ROOT / "pyproject.toml").read_text())
     )

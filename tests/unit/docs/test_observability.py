@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from purser.core.names import AGENT_CONDITIONS
+
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "observability.md").read_text()
 
@@ -17,7 +19,7 @@ def test_every_metric_named_is_in_the_reference() -> None:
 def test_every_event_named_is_in_the_reference_or_kubernetes_own() -> None:
     reasons = (DOCS / "reasons.md").read_text()
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`", PAGE))
-    kubernetes = {"FailedScheduling", "PodScheduled", "UnexpectedAdmissionError", "Failed", "PurserGpuDisputed"}
+    kubernetes = {"FailedScheduling", "PodScheduled", "UnexpectedAdmissionError", "Failed", *AGENT_CONDITIONS}
     assert "GpuUnhealthy" in named
     assert {name for name in named - kubernetes if f"`{name}`" not in reasons} == set()
 

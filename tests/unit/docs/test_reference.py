@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.scripts import script
+from tests.unit.core.features.test_upstream_labels import vgpu_config
 
 import purser.core.names
 import purser.operator.names
 from purser.core.dialects import RESOURCES, policies, selectors
+from purser.core.features import FabricIds, LabelFacts, LabelledGpu, LabelledMig, labels_of
 from purser.core.kubernetes.reasons import ExplainedReason
+from purser.core.sharing import MigStrategy
+from purser.operator.reasons import OperatorReason
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src/purser"
@@ -24,12 +28,27 @@ REFERENCE = script("generate_reference")
 
 def test_the_pages_are_what_the_script_makes() -> None:
     pages = REFERENCE.written()
-    assert len(pages) == 3
+    assert len(pages) == 4
     for path, text in pages.items():
         assert (ROOT / path).read_text() == text, "run scripts/generate_reference.py"
 
 
 # --- reasons
+
+
+def test_every_reason_of_a_gate_is_in_the_operators_reference() -> None:
+    """Those of its entry, and of how an operand that was let in is on its node."""
+    page = (ROOT / "docs/operator-reference.md").read_text()
+    _, _, rows = page.partition("| reason | in | meaning |\n")
+    told = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in rows.partition("\n\n")[0].splitlines())))
+    named = {
+        OperatorReason[node.attr]
+        for path in (SOURCE / "operator/gates").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "OperatorReason"
+    }
+    assert len(named) >= 9
+    assert named - told == set()
 
 
 def test_every_enum_of_reasons_is_on_the_page() -> None:
@@ -81,24 +100,28 @@ def told(tree: ast.AST) -> Iterator[ast.expr]:
             yield call.args[1]
 
 
-def strangers(text: str) -> list[str]:
-    """What is told in the text as a reason, and is no member of a table."""
+def words_told(text: str) -> list[str]:
+    return [ast.unparse(each) for each in told(ast.parse(text))]
+
+
+def strangers(words: list[str]) -> list[str]:
+    """Those that are no member of a table."""
     members = {f"{kind.__name__}.{each.name}" for kind, _, _ in REFERENCE.REASONS for each in kind}
-    return [word for each in told(ast.parse(text)) if (word := ast.unparse(each)) not in members | CARRIED]
+    return [word for word in words if word not in members | CARRIED]
 
 
 def test_no_event_or_condition_has_a_reason_that_is_not_in_a_table() -> None:
-    files = {path: path.read_text() for room in ROOMS for path in (SOURCE / room).rglob("*.py")}
-    assert sum(len(list(told(ast.parse(text)))) for text in files.values()) > 50
-    found = {path: strangers(text) for path, text in files.items()}
+    files = {path: words_told(path.read_text()) for room in ROOMS for path in (SOURCE / room).rglob("*.py")}
+    assert sum(map(len, files.values())) > 50
+    found = {path: strangers(words) for path, words in files.items()}
     assert {path: words for path, words in found.items() if words} == {}
 
 
 def test_a_literal_would_be_found() -> None:
-    assert strangers('self._events.event(about, "Granted", message)') == ["'Granted'"]
-    assert strangers('EmitEvent("Node", name, uid, f"{A}Halted", message)') == ["f'{A}Halted'"]
-    assert strangers('FailingNode(name=name, reason="Gone")') == ["'Gone'"]
-    assert strangers("self._events.event(about, SchedulerReason.GRANTED, message)") == []
+    assert strangers(words_told('self._events.event(about, "Granted", message)')) == ["'Granted'"]
+    assert strangers(words_told('EmitEvent("Node", name, uid, f"{A}Halted", message)')) == ["f'{A}Halted'"]
+    assert strangers(words_told('FailingNode(name=name, reason="Gone")')) == ["'Gone'"]
+    assert strangers(words_told("self._events.event(about, SchedulerReason.GRANTED, message)")) == []
 
 
 def decided(text: str) -> set[tuple[str, bool]]:
@@ -148,6 +171,29 @@ def test_every_annotation_label_and_resource_in_the_code_is_on_the_page() -> Non
     others = {value for name, value in {**vars(selectors), **vars(policies)}.items() if _is_key(name, value)}
     assert len(others) > 8
     assert names | others | set(RESOURCES) <= listed
+
+
+def test_every_label_of_feature_discovery_is_on_the_page() -> None:
+    listed = {name for rows in REFERENCE.LABELS.values() for name, _ in rows}
+    mig = LabelledMig(profile="1g.5gb", memory_mib=1, gi_slices=1, ci_slices=1)
+    gpu = LabelledGpu(model="T", memory_mib=1, compute_capability=(8, 0), fabric=FabricIds("cluster", 1))
+    cut = LabelledGpu(model="T", memory_mib=1, mig_enabled=True, migs=(mig,))
+    made: set[str] = set()
+    for gpus, strategy in (((gpu,), MigStrategy.NONE), ((cut,), MigStrategy.SINGLE), ((cut,), MigStrategy.MIXED)):
+        facts = LabelFacts(
+            gpus=gpus,
+            mig_strategy=strategy,
+            driver_version="550.54",
+            cuda_version="12.4",
+            pci_configs=(vgpu_config(),),
+            timestamp=1,
+        )
+        labels, troubles = labels_of(facts)
+        assert troubles == ()
+        made |= {
+            key.replace("mig-1g.5gb", "mig-<profile>").replace("purser.dev/T", "purser.dev/<model>") for key in labels
+        }
+    assert made == listed
 
 
 def _is_key(name: str, value: Any) -> bool:

@@ -166,15 +166,15 @@ def running(work: Any) -> Any:
         task.cancel()
 
 
-async def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Poll until it is true; works for coroutine functions, too."""
+async def eventually(what: Callable[[], Any], seconds: float = 60.0, every_s: float = 0.02) -> Any:
+    """Poll until it is true; works for coroutine functions, too. ``every_s``: longer for what asks the server."""
     async with asyncio.timeout(seconds):
         while True:
             found = what()
             found = await found if asyncio.iscoroutine(found) else found
             if found:
                 return found
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(every_s)
 
 
 def builtins(value: Any) -> Any:

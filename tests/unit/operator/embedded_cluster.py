@@ -16,6 +16,9 @@ from purser.operator.policy import CLUSTER_POLICIES, crd
 from purser.operator.running import run
 from purser.operator.settings import LeaseSettings, OperatorSettings
 
+OFF = {"enabled": False}
+SMALL = {"dcgmExporter": OFF, "gfd": OFF, "migManager": OFF, "dcgm": OFF}
+"""Four operands are as good as nine for much, and half the writes."""
 POLICY: dict[str, Any] = {"metadata": {"name": "policy"}, "spec": {}}
 _LOOKS = 20
 
@@ -138,7 +141,7 @@ class Stack:
         return current and status.get("state") == "ready" and not progressing
 
     async def ready(self, seconds: float = 90.0) -> None:
-        await eventually(self.is_ready, seconds)
+        await eventually(self.is_ready, seconds, every_s=0.06)
 
     async def quiet(self, seconds: float = 0.4) -> None:
         """Until nothing was written for a while, in which this process did not stand still."""

@@ -1,14 +1,13 @@
 """A cluster's CustomResourceDefinition becomes the one of this version, whatever was there."""
 
-import asyncio
 import copy
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.unit.cli.typed import beside
 from tests.unit.operator.embedded import Embedded, embedded
 
 from purser.kube import KubeError, NotFoundError
@@ -18,7 +17,6 @@ from purser.operator.observing.kinds import DEFINITIONS
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.policy.crd import definition
 
-PURSER = Path(sys.executable).with_name("purser")
 NAME = "clusterpolicies.purser.dev"
 
 
@@ -77,21 +75,12 @@ async def test_one_that_is_never_served_is_no_success(cluster: Embedded, monkeyp
         await define(cluster.client)
 
 
-async def command(*arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        PURSER, "operator", "crd", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    async with asyncio.timeout(60):
-        out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
-
-
 async def test_the_command_prints_it_or_brings_the_clusters_up_to_date(cluster: Embedded, tmp_path: Path) -> None:
-    code, out = await command()
-    assert (code, yaml.safe_load(out)) == (0, definition())
+    code, out, _ = await beside("operator", "crd")
+    assert (code, yaml.load(out, yaml.CSafeLoader)) == (0, definition())
     with pytest.raises(NotFoundError):
         await cluster.client.get(DEFINITIONS, NAME)
     config = cluster.server.write_kubeconfig(tmp_path / "kubeconfig")
-    code, out = await command("--apply", f"--kubeconfig={config}")
+    code, out, _ = await beside("operator", "crd", "--apply", f"--kubeconfig={config}")
     assert (code, out) == (0, f"CustomResourceDefinition {NAME} created\n")
     assert same(await cluster.client.get(DEFINITIONS, NAME))

@@ -7,9 +7,11 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from aiohttp import web
+from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import DEFINITION, NAMESPACE, create_node, definition, eventually, node
-from tests.unit.operator.embedded_cluster import POLICY, stack
+from tests.unit.operator.embedded_cluster import OFF, POLICY, stack
 
 from purser.kube import InvalidError, NotFoundError
 from purser.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, NODES, PODS
@@ -27,17 +29,37 @@ from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
 
 OURS = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+PATHS = ("readyz", "healthz", "metrics")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-async def one(tmp_path, quiet):
+FEWER = POLICY if IS_LONG else POLICY | {"spec": {"gfd": OFF, "migManager": OFF, "dcgm": OFF}}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def one(tmp_path):
     """A cluster of one node with a policy."""
     async with stack(tmp_path) as found:
-        await found.client.create(CLUSTER_POLICIES, POLICY)
+        await found.client.create(CLUSTER_POLICIES, FEWER)
         yield found
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def settled(tmp_path_factory):
+    """The same after an operator was at it, for all tests that leave it as it was."""
+    async with stack(tmp_path_factory.mktemp("settled")) as found:
+        await found.client.create(CLUSTER_POLICIES, FEWER)
+        async with found.operator() as port:
+            await found.ready()
+            await found.quiet()
+            count = len(found.cluster.writes)
+            await asyncio.sleep(1.0)
+            found.written_when_ready = found.cluster.writes[count:]
+            found.told_when_ready = {path: await told(port, path) for path in PATHS}
+        yield found
+
+
+@pytest.fixture(autouse=True)
 def quiet():
     import logging
 
@@ -58,62 +80,69 @@ async def labels(stack, name):
     return (await stack.client.get(NODES, name)).metadata.labels
 
 
-async def test_a_cluster_comes_from_nothing_to_ready_and_then_nothing_is_written(one):
-    async with one.operator():
-        await one.ready()
-        await one.quiet()
-        count = len(one.cluster.writes)
-        await asyncio.sleep(1.0)
-        assert len(one.cluster.writes) == count
-    pods = (await one.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
+async def test_a_cluster_comes_from_nothing_to_ready_which_metrics_tell_and_then_nothing_is_written(settled):
+    assert settled.written_when_ready == []
+    assert {path: status for path, (status, _) in settled.told_when_ready.items()} == dict.fromkeys(PATHS, 200)
+    values = values_of(settled.told_when_ready["metrics"][1])
+    assert values["gpu_operator_gpu_nodes_total"] == "1.0"
+    assert values["gpu_operator_reconciliation_status"] == "1.0"
+    assert float(values["gpu_operator_reconciliation_total"]) > 3
+    assert values["gpu_operator_reconciliation_failed_total"] == "0.0"
+    assert float(values["gpu_operator_reconciliation_last_success_ts_seconds"]) > 1e9
+    assert values["gpu_operator_nodes_upgrades_done"] == "1.0"
+    assert values[READY_DRIVERS] == "1.0"
+    assert float(values['purser_operator_writes_total{kind="Node",verb="patch"}']) >= 3
+    pods = (await settled.client.list(PODS, NAMESPACE, label_selector=OPERAND_LABEL)).items
     operands = {pod.metadata.labels[OPERAND_LABEL] for pod in pods}
     assert {"driver", "container-toolkit", "device-plugin", "operator-validator", "dcgm-exporter"} <= operands
 
 
-async def test_an_operator_that_starts_on_a_settled_cluster_writes_nothing(one):
-    async with one.operator():
-        await one.ready()
-        await one.quiet()
-    one.cluster.writes.clear()
-    async with one.operator():
+async def test_an_operator_that_starts_on_a_settled_cluster_tells_of_it_and_writes_nothing(settled):
+    settled.cluster.writes.clear()
+    async with settled.operator() as port:
+
+        async def is_told():
+            return (await metrics(port)).get(READY_DRIVERS) == "1.0"
+
+        await eventually(is_told)
         await asyncio.sleep(1.0)
-    assert one.cluster.writes == []
+    assert settled.cluster.writes == []
 
 
-async def test_what_somebody_changed_or_removed_is_repaired(one):
-    async with one.operator():
-        await one.ready()
-        driver = await daemon_set(one, "driver")
+async def test_what_somebody_changed_or_removed_is_repaired(settled):
+    async with settled.operator():
+        await settled.ready()
+        driver = await daemon_set(settled, "driver")
         name = driver["metadata"]["name"]
         image = driver["spec"]["template"]["spec"]["containers"][0]["image"]
         container = driver["spec"]["template"]["spec"]["containers"][0]["name"]
         patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "evil:1"}]
-        await one.client.patch_json(DAEMON_SETS, name, patch, NAMESPACE)
+        await settled.client.patch_json(DAEMON_SETS, name, patch, NAMESPACE)
 
         async def repaired():
-            found = await one.client.get(DAEMON_SETS, name, NAMESPACE)
+            found = await settled.client.get(DAEMON_SETS, name, NAMESPACE)
             containers = found["spec"]["template"]["spec"]["containers"]
             return next(each["image"] for each in containers if each["name"] == container) == image
 
         await eventually(repaired)
-        toolkit = (await daemon_set(one, "container-toolkit"))["metadata"]
-        await one.client.delete(DAEMON_SETS, toolkit["name"], NAMESPACE)
+        toolkit = (await daemon_set(settled, "container-toolkit"))["metadata"]
+        await settled.client.delete(DAEMON_SETS, toolkit["name"], NAMESPACE)
 
         async def is_back():
             try:
-                found = await one.client.get(DAEMON_SETS, toolkit["name"], NAMESPACE)
+                found = await settled.client.get(DAEMON_SETS, toolkit["name"], NAMESPACE)
             except NotFoundError:
                 return False
             return found["metadata"]["uid"] != toolkit["uid"]
 
         await eventually(is_back)
-        await one.client.patch_merge(NODES, "n0", {"metadata": {"labels": {POOL_LABEL: None}}})
+        await settled.client.patch_merge(NODES, "n0", {"metadata": {"labels": {POOL_LABEL: None}}})
 
         async def has_label():
-            return POOL_LABEL in await labels(one, "n0")
+            return POOL_LABEL in await labels(settled, "n0")
 
         await eventually(has_label)
-        await one.ready()
+        await settled.ready()
 
 
 SUBJECT = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mallory"}
@@ -217,7 +246,7 @@ async def test_an_item_whose_key_somebody_changes_is_not_left_beside_the_right_o
 
 
 @pytest.mark.gate
-async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path, quiet):
+async def test_a_driver_that_fails_on_one_node_leaves_the_others_complete(tmp_path):
     async with stack(tmp_path, nodes=3) as three:
         three.kubelets.fail("n1", "driver")
         await three.client.create(CLUSTER_POLICIES, POLICY)
@@ -271,30 +300,35 @@ async def test_a_node_that_others_write_to_all_the_time_becomes_complete_too(one
         task.cancel()
 
 
-async def test_an_operand_that_is_disabled_is_removed(one):
-    async with one.operator():
-        await one.ready()
-        await one.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"dcgmExporter": {"enabled": False}}})
+async def test_an_operand_that_is_disabled_is_removed(settled):
+    async with settled.operator():
+        await settled.ready()
+        await settled.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"dcgmExporter": {"enabled": False}}})
 
         async def removed():
             selector = f"{OPERAND_LABEL}=dcgm-exporter,{OURS}"
-            listed = await one.client.list(DAEMON_SETS, NAMESPACE, label_selector=selector)
-            return not listed.items and Operand.DCGM_EXPORTER.deploy_label not in await labels(one, "n0")
+            listed = await settled.client.list(DAEMON_SETS, NAMESPACE, label_selector=selector)
+            return not listed.items and Operand.DCGM_EXPORTER.deploy_label not in await labels(settled, "n0")
 
         await eventually(removed)
-        await one.ready()
+        await settled.ready()
+        await settled.client.patch_merge(CLUSTER_POLICIES, "policy", {"spec": {"dcgmExporter": {"enabled": True}}})
+        await settled.ready()
+        await settled.quiet()
 
 
-async def test_a_second_policy_is_ignored_and_says_so(one):
-    async with one.operator():
-        await one.ready()
-        await one.client.create(CLUSTER_POLICIES, {"metadata": {"name": "younger"}, "spec": {}})
+async def test_a_second_policy_is_ignored_and_says_so(settled):
+    async with settled.operator():
+        await settled.ready()
+        await settled.client.create(CLUSTER_POLICIES, {"metadata": {"name": "younger"}, "spec": {}})
 
         async def ignored():
-            return ((await one.policy("younger")).get("status") or {}).get("state") == "ignored"
+            return ((await settled.policy("younger")).get("status") or {}).get("state") == "ignored"
 
         await eventually(ignored)
-        assert "policy" in (await one.condition("Ready", "younger"))["message"]
+        assert "policy" in (await settled.condition("Ready", "younger"))["message"]
+        await settled.client.delete(CLUSTER_POLICIES, "younger")
+        await settled.quiet()
 
 
 @pytest.mark.gate
@@ -414,7 +448,7 @@ async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_go
         await eventually(stands_back)
         await eventually(told)
         assert (await ready())[0] == 503
-        assert await metrics(port) & LEADERS == {"gpu_operator_reconciliation_status"}
+        assert await told_metrics(port) & LEADERS == {"gpu_operator_reconciliation_status"}
         await one.quiet()
         assert one.cluster.writes == []
         await one.client.delete(NAMESPACES, "theirs")
@@ -424,7 +458,7 @@ async def test_an_operator_of_another_namespace_stands_back_until_that_one_is_go
 
 
 @pytest.mark.gate
-async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_acts(tmp_path, quiet):
+async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_acts(tmp_path):
     async with stack(tmp_path) as two:
         await two.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
         async with two.operator("ours"), two.operator("theirs", namespace="theirs"):
@@ -437,19 +471,28 @@ async def test_of_two_namespaces_operators_that_meet_a_new_policy_at_once_one_ac
             assert {each["metadata"]["namespace"] for each in sets} == {home}
 
 
-async def test_of_two_operators_one_acts_and_the_other_takes_over(one):
-    async with one.operator("first"):
-        await one.ready()
-        one.cluster.writes.clear()
-        async with one.operator("second"):
-            await one.quiet()
-            assert one.cluster.writes == []
-            lease = await one.client.get(LEASES, LEASE, NAMESPACE)
+async def test_of_two_operators_one_acts_and_the_other_takes_over(settled):
+    async with settled.operator("first"):
+        await settled.ready()
+        await settled.quiet()
+        settled.cluster.writes.clear()
+        async with settled.operator("second"):
+            await settled.quiet()
+            assert settled.cluster.writes == []
+            lease = await settled.client.get(LEASES, LEASE, NAMESPACE)
             assert lease.spec.holder_identity == "first"
-    async with one.operator("second"):
-        await create_node(one.client, node("late"))
-        await eventually(lambda: one.cluster.writes)
-        await one.ready()
+    async with settled.operator("second"):
+        await create_node(settled.client, node("late"))
+        await eventually(lambda: settled.cluster.writes)
+        await settled.ready()
+        await settled.client.delete(NODES, "late")
+        await eventually(lambda: has_nodes(settled, 1))
+        await settled.ready()
+        await settled.quiet()
+
+
+async def has_nodes(stack, count):
+    return (await stack.policy())["status"]["nodes"]["ready"] == count
 
 
 async def steal_lease(stack):
@@ -457,16 +500,19 @@ async def steal_lease(stack):
     await stack.client.patch_merge(LEASES, LEASE, stolen, NAMESPACE)
 
 
-async def test_who_lost_the_lease_writes_nothing_more(one):
-    async with one.operator("first") as port:
-        await one.ready()
-        await one.quiet()
-        await steal_lease(one)
+async def test_who_lost_the_lease_writes_nothing_more(settled):
+    async with settled.operator("first") as port:
+        await settled.ready()
+        await settled.quiet()
+        await steal_lease(settled)
         await eventually(lambda: leads_no_more(port))
-        one.cluster.writes.clear()
-        await create_node(one.client, node("late"))
-        await asyncio.sleep(0.5)
-        assert one.cluster.writes == []
+        settled.cluster.writes.clear()
+        pool = (await labels(settled, "n0"))[POOL_LABEL]
+        for label in (None, pool):
+            await settled.client.patch_merge(NODES, "n0", {"metadata": {"labels": {POOL_LABEL: label}}})
+            await asyncio.sleep(0.5)
+        assert settled.cluster.writes == []
+    await settled.client.delete(LEASES, LEASE, NAMESPACE)
 
 
 @pytest.mark.gate
@@ -484,12 +530,24 @@ async def test_an_api_server_that_goes_away_for_a_while_is_waited_for(one):
         await eventually(joined)
 
 
+async def told(port, path):
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/{path}") as response:
+        return response.status, await response.text()
+
+
 async def metrics(port):
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
-        lines = (await response.text()).splitlines()
-    return {line.split(" ")[0].partition("{")[0] for line in lines if not line.startswith("#")}
+    return values_of((await told(port, "metrics"))[1])
 
 
+def values_of(text):
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+async def told_metrics(port):
+    return {name.partition("{")[0] for name in await metrics(port)}
+
+
+READY_DRIVERS = 'purser_operator_node_operands{operand="driver",state="ready"}'
 LEADERS = {
     "gpu_operator_gpu_nodes_total",
     "gpu_operator_reconciliation_status",
@@ -500,7 +558,7 @@ LEADERS = {
 
 
 async def leads_no_more(port):
-    return not await metrics(port) & LEADERS
+    return not await told_metrics(port) & LEADERS
 
 
 @pytest.mark.gate
@@ -509,42 +567,11 @@ async def test_gauges_are_told_by_the_leader_only(one):
     async with one.operator("first") as first:
         await one.ready()
         async with one.operator("second") as second:
-            assert await metrics(first) >= LEADERS
-            assert not await metrics(second) & LEADERS
-            assert "gpu_operator_reconciliation_total" in await metrics(second)
+            assert await told_metrics(first) >= LEADERS
+            assert not await told_metrics(second) & LEADERS
+            assert "gpu_operator_reconciliation_total" in await told_metrics(second)
         await steal_lease(one)
         await eventually(lambda: leads_no_more(first))
-
-
-async def test_metrics_have_the_known_names_and_health_is_told(one):
-    async with one.operator() as port, aiohttp.ClientSession() as session:
-        await one.ready()
-        await one.quiet()
-
-        async def get(path):
-            async with session.get(f"http://127.0.0.1:{port}{path}") as response:
-                return response.status, await response.text()
-
-        assert (await get("/readyz"))[0] == 200
-        assert (await get("/healthz"))[0] == 200
-        _, text = await get("/metrics")
-        lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-        assert lines["gpu_operator_gpu_nodes_total"] == "1.0"
-        assert lines["gpu_operator_reconciliation_status"] == "1.0"
-        assert float(lines["gpu_operator_reconciliation_total"]) > 3
-        assert lines["gpu_operator_reconciliation_failed_total"] == "0.0"
-        assert float(lines["gpu_operator_reconciliation_last_success_ts_seconds"]) > 1e9
-        assert lines["gpu_operator_nodes_upgrades_done"] == "1.0"
-        assert lines['purser_operator_node_operands{operand="driver",state="ready"}'] == "1.0"
-        assert float(lines['purser_operator_writes_total{kind="Node",verb="patch"}']) >= 3
-    async with one.operator() as port, aiohttp.ClientSession() as session:
-        operands = 'purser_operator_node_operands{operand="driver",state="ready"} 1.0'
-
-        async def told():
-            async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
-                return operands in await response.text()
-
-        await eventually(told)
 
 
 @pytest.mark.gate

@@ -85,8 +85,8 @@ def upgrade_transitions() -> Transitions:
 def _following(cluster: Cluster, state: State) -> Iterator[State]:
     """Where the node goes from a state, in whatever situation it is."""
     restarts = ("", "old", "other") if state is State.RESTART else ("",)
-    situations = product(restarts, NO, NO, NO, NO, (START, LONG_AGO), ("", "pod", "off"))
-    for kept, ready, obstacle, taint, cordoned, since, more in situations:
+    situations = product(restarts, NO, NO, NO, (START, LONG_AGO), NO)
+    for kept, ready, obstacle, cordoned, since, used in situations:
         annotations = {
             UPGRADE_STEP_START_ANNOTATION: f"{since:.3f}",
             UPGRADE_TARGET_ANNOTATION: cluster.progress("a").target,
@@ -96,14 +96,15 @@ def _following(cluster: Cluster, state: State) -> Iterator[State]:
         labels = {POOL_LABEL: "p", UPGRADE_STATE_LABEL: state.value}
         cluster.change("a", labels=labels, annotations=annotations, unschedulable=cordoned, ready=ready)
         cluster.obstacles = {"a": "no driver"} if obstacle else {}
-        cluster.workloads = [workload("w", "a", controller="", labels={"app": "job"})] if more == "pod" else []
+        cluster.workloads = [workload("w", "a", controller="", labels={"app": "job"})] if used else []
         fleet = cluster.fleet()
-        progress = msgspec.structs.replace(fleet.node_progress[0], untolerated="a taint" if taint else "")
-        policy = msgspec.structs.replace(fleet.policy, auto_upgrade=more != "off")
-        fleet = msgspec.structs.replace(fleet, policy=policy, node_progress=(progress,))
-        after = state_of(patched(progress.node, advance(fleet).patches.get("a")))
-        if after is not state:
-            yield after
+        for taint, is_off in product(NO, (False,) if used else NO):
+            progress = msgspec.structs.replace(fleet.node_progress[0], untolerated="a taint" if taint else "")
+            policy = msgspec.structs.replace(fleet.policy, auto_upgrade=not is_off)
+            tried = msgspec.structs.replace(fleet, policy=policy, node_progress=(progress,))
+            after = state_of(patched(progress.node, advance(tried).patches.get("a")))
+            if after is not state:
+                yield after
 
 
 def mig_transitions() -> Transitions:

@@ -6,9 +6,10 @@ Purser's discovery and MIG worker on nodes, garbage collector. Nothing here is r
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
+from functools import cache, wraps
 from hashlib import sha256
-from typing import Any
+from typing import Any, ParamSpec
 
 import msgspec
 
@@ -59,6 +60,7 @@ from purser.operator.order import Operand
 
 NAMESPACE = "gpu"
 START = 1_800_000_000.0
+P = ParamSpec("P")
 LINUX = {"kubernetes.io/os": "linux"}
 GPU_LABEL = f"{NFD_PREFIX}pci-10de.present"
 
@@ -79,6 +81,7 @@ class World:
         self.cards: dict[str, str] = {}
         """By node: PCI device id of these GPUs; where it is not given a Tesla T4, which cannot MIG."""
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
+        """Whoever changes one puts another in its place: parts of it are those of the rendered one, and of copies."""
         self.pods: dict[str, OperandPod] = {}
         self.settled: dict[ObjectKey, AppliedObject] = {}
         self.workloads: dict[str, NodeWorkload] = {}
@@ -104,6 +107,17 @@ class World:
         """After so many writes the operator dies; None: never."""
         self.watchers: list[Callable[[Action], None]] = []
         self._count = 0
+
+    def copy(self) -> "World":
+        """Another one that goes on from here; nobody watches it."""
+        found = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list):
+                setattr(found, name, value.copy())
+        found.policies = deepcopy(self.policies)
+        found.ready_in_boot = {name: set(operands) for name, operands in self.ready_in_boot.items()}
+        found.watchers = []
+        return found
 
     # --- what people and machines do
 
@@ -280,7 +294,8 @@ class World:
             case Apply():
                 self._apply(action)
             case Adopt(key=key, owner=owner):
-                self.objects[key]["metadata"]["ownerReferences"] = [dict(owner)]
+                live = self.objects[key]
+                self.objects[key] = live | {"metadata": live["metadata"] | {"ownerReferences": [dict(owner)]}}
             case Delete(key=key, uid=uid):
                 if key in self.objects and self.objects[key]["metadata"]["uid"] == uid:
                     del self.objects[key]
@@ -299,15 +314,16 @@ class World:
                 self._finalize(action)
 
     def _apply(self, action: Apply) -> None:
-        key, live = ObjectKey.of(action.object), deepcopy(dict(action.object))
+        key = ObjectKey.of(action.object)
         before = self.objects.get(key)
-        same = before is not None and before.get("spec") == live.get("spec")
+        same = before is not None and before.get("spec") == action.object.get("spec")
         old = before["metadata"] if before is not None else {"uid": self._uid("object"), "generation": 0}
-        live["metadata"] |= {"uid": old["uid"], "generation": old["generation"] + (not same)}
+        server_s = {"uid": old["uid"], "generation": old["generation"] + (not same)}
+        live = {**action.object, "metadata": action.object["metadata"] | server_s}
         if before is not None and "status" in before:
             live["status"] = before["status"]
         self.objects[key] = live
-        self.settled[key] = AppliedObject(hash_of(live), deepcopy(live))
+        self.settled[key] = AppliedObject(hash_of(live), live)
 
     def _patch(self, action: PatchNode) -> None:
         if action.node not in self.nodes:
@@ -372,9 +388,9 @@ class World:
     def _daemon_sets(self) -> None:
         for key in sorted(self.objects):
             if key.kind == "DaemonSet":
-                self._daemon_set(self.objects[key])
+                self._daemon_set(key, self.objects[key])
 
-    def _daemon_set(self, obj: dict[str, Any]) -> None:
+    def _daemon_set(self, key: ObjectKey, obj: dict[str, Any]) -> None:
         name, spec = obj["metadata"]["name"], obj["spec"]
         template = spec["template"]
         mine = [pod for pod in self.pods.values() if pod.daemon_set == name]
@@ -389,7 +405,7 @@ class World:
         old = [pod for pod in mine if pod.template != labels.get(TEMPLATE_LABEL, "") and pod.node in wanted]
         if spec["updateStrategy"]["type"] == "RollingUpdate" and old and not any(pod.terminating for pod in mine):
             self._set_pod(min(old, key=lambda pod: pod.node), terminating=True)
-        obj["status"] = {"observedGeneration": obj["metadata"]["generation"]}
+        self.objects[key] = obj | {"status": {"observedGeneration": obj["metadata"]["generation"]}}
 
     def _create_pod(self, daemon_set: str, node: str, labels: Mapping[str, str]) -> None:
         uid = self._uid("pod")
@@ -474,12 +490,24 @@ class World:
         return f"{kind}{self._count}"
 
 
-def settled_world(*nodes: str) -> World:
-    """A policy and these nodes, once nothing is left to do."""
+def made_once(make: Callable[P, World]) -> Callable[P, World]:
+    """The same world each time, as a copy of its own."""
+    known = cache(make)
+
+    @wraps(make)
+    def copied(*args: P.args, **more: P.kwargs) -> World:
+        return known(*args, **more).copy()  # type: ignore[arg-type]
+
+    return copied
+
+
+@made_once
+def settled_world(*nodes: str, **labels: str) -> World:
+    """A policy and these nodes with these labels, once nothing is left to do."""
     found = World()
     found.add_policy()
     for name in nodes:
-        found.add_node(name)
+        found.add_node(name, labels=labels)
     found.settle()
     return found
 

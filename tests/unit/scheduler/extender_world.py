@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -24,6 +22,7 @@ from purser.core.model import (
 from purser.core.names import DEFAULT_NAMESPACE, INVENTORY_ANNOTATION
 from purser.core.placement import PolicySettings
 from purser.kube import AlreadyExistsError, Client, ClusterConfig, EventRecorder, Informer, SystemClock, untyped
+from purser.kube.login import Source, StoredLogin
 from purser.kube.objects import Pod
 from purser.kube.resources import EVENTS, NAMESPACES, NODES, PODS
 from purser.lab.apiserver import ApiServer
@@ -177,8 +176,8 @@ async def replica(
 
 
 def _client(api: ApiServer, client_class: type[Client] = Client) -> Client:
-    with TemporaryDirectory() as folder:
-        return client_class(ClusterConfig.load(api.write_kubeconfig(Path(folder) / "kubeconfig")), timeout=5.0)
+    login = StoredLogin(Source("test", api.admin_token.encode()))
+    return client_class(ClusterConfig(api.url, login, api.ca.encode()), timeout=5.0)
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 60.0) -> None:

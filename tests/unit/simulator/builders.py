@@ -4,6 +4,7 @@ import numpy as np
 
 from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.placement.shape import PodShape
+from purser.simulator import demo
 from purser.simulator.workload import SLOTS, Order, SimPod, Workload
 
 
@@ -38,3 +39,9 @@ def timed(nodes: list[FleetNodeFacts], pods: list[tuple[float, float, PodShape]]
 def as_listed(of: Workload) -> Order:
     """All pods in the order of the list, nodes as well."""
     return Order("as listed", 0, np.arange(len(of.pods)), tuple(range(len(of.nodes))))
+
+
+def small_demo() -> Workload:
+    """A sixth of the demonstration: nodes and pods of all its kinds."""
+    whole = demo.workload()
+    return Workload(whole.title, whole.nodes[::6], whole.pods[::6], whole.notes)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.simulator.builders import as_listed, node, share, whole, workload
+from tests.unit.simulator.builders import as_listed, node, share, small_demo, whole, workload
 
-from purser.simulator import arrivals, demo
+from purser.simulator import arrivals
 from purser.simulator.bounds import CannotSolve, bounds
 from purser.simulator.orders import draw_order
 from purser.simulator.patterns import patterns
@@ -44,7 +44,7 @@ def test_what_had_to_be_placed_costs_room_for_others() -> None:
 
 @pytest.mark.parametrize("policy", ["best-fit", "fragmentation", "spread"])
 def test_no_policy_exceeds_them(policy: str) -> None:
-    made_up = demo.workload()
+    made_up = small_demo()
     order = draw_order(made_up, 2, 130)
     found = arrivals.run(made_up, order, policy)
     limits = bounds(made_up, order, found.first_failure)

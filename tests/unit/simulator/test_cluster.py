@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import msgspec
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner
 
+from purser.cli import app, serving
 from purser.core.grant.signing import sign
 from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Grant, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
@@ -75,15 +75,14 @@ async def test_nodes_and_pods_with_gpus_are_simulated_and_other_pods_keep_what_t
     assert (run.placed, run.rows.allocated[-1]) == (4, 2000)
 
 
-async def test_the_command_simulates_a_cluster(client: Client, tmp_path: Path) -> None:
+async def test_the_command_simulates_a_cluster(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "configure_logs", lambda level: None)  # those of the tests stay as they are
     await put_node(client, "a", 2)
     await put_pod(client, "holds", GPU, "a", annotations=granted("holds", "a"))
-    purser = Path(sys.executable).with_name("purser")
     words = ["simulate", "--cluster", f"--kubeconfig={tmp_path / 'kubeconfig'}", "--policy=best-fit", "-o", "json"]
-    process = await asyncio.create_subprocess_exec(purser, *words, stdout=PIPE, stderr=PIPE)
-    out, errors = await process.communicate()
-    assert (process.returncode, errors) == (0, b"")
-    [policy] = json.loads(out)["policies"]
+    found = await asyncio.to_thread(CliRunner().invoke, app, words)
+    assert (found.exit_code, found.stderr) == (0, "")
+    [policy] = json.loads(found.stdout)["policies"]
     assert policy["allocation_percent"]["100"] == 100
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.simulator.builders import NO_GPU, as_listed, node, share, timed, whole, workload
+from tests.unit.simulator.builders import NO_GPU, as_listed, node, share, small_demo, timed, whole, workload
 
 from purser.core.placement.policies import NODE_POLICIES
 from purser.simulator import arrivals, demo, departures
@@ -159,7 +159,7 @@ def naive(made, order) -> list[float]:
 
 @pytest.mark.parametrize("policy", ["random", "fragmentation"])
 def test_the_same_order_always_comes_to_the_same_end(policy: str) -> None:
-    made_up = demo.workload()
+    made_up = small_demo()
     order = draw_order(made_up, 5, 110)
     first, second = (arrivals.run(made_up, order, policy) for _ in range(2))
     assert (first.rows.allocated == second.rows.allocated).all()
@@ -167,7 +167,7 @@ def test_the_same_order_always_comes_to_the_same_end(policy: str) -> None:
 
 
 def test_a_policy_can_learn_the_mix_instead_of_being_told() -> None:
-    made_up = demo.workload()
+    made_up = small_demo()
     order = draw_order(made_up, 5, 110)
     told, learnt = (arrivals.run(made_up, order, "fragmentation", learns) for learns in (False, True))
     assert (told.rows.allocated != learnt.rows.allocated).any()

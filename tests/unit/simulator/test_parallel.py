@@ -9,14 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.simulator.builders import small_demo
 
-from purser.simulator import demo
 from purser.simulator.orders import draw_order
 from purser.simulator.parallel import Task, run_all
 
 
 def test_processes_come_to_what_one_process_comes_to() -> None:
-    made_up = demo.workload()
+    made_up = small_demo()
     order = draw_order(made_up, 1, 60)
     tasks = [Task(name, order) for name in ("best-fit", "fragmentation")]
     seen: dict[int, int] = {}
@@ -29,7 +29,7 @@ def test_processes_come_to_what_one_process_comes_to() -> None:
 
 
 def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs() -> None:
-    made_up = demo.workload()
+    made_up = small_demo()
     order = draw_order(made_up, 1, 60)
     with pytest.raises(ValueError, match="no policy for nodes is called 'nothing'"):
         run_all(made_up, [Task("best-fit", order), Task("nothing", order)], 2, lambda place, events: pytest.fail("ran"))
@@ -38,8 +38,8 @@ def test_a_policy_that_there_is_none_of_is_refused_before_anything_runs() -> Non
 def test_an_interrupt_stops_all_processes_at_once(tmp_path: Path) -> None:
     """As a terminal sends it: to every process of the group."""
     purser = Path(sys.executable).with_name("purser")
-    words = ["simulate", "--demo", "--departures", "--load=900", "--jobs=2"]
-    words += [f"--seed={seed}" for seed in range(50)]
+    words = ["simulate", "--demo", "--departures", "--load=300", "--jobs=2"]
+    words += [f"--seed={seed}" for seed in range(8)]
     process = subprocess.Popen([purser, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     while len(children(process.pid)) < 3:  # multiprocessing's own helper is one of them
         assert process.poll() is None

@@ -1,4 +1,4 @@
-"""Brings cards into a layout. What fails half-way is undone: a node must not be left with no GPU at all."""
+"""Brings GPUs into a layout. What fails half-way is undone: a node must not be left with no GPU at all."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,20 +6,20 @@ from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware
 
 
 class WithdrawnError(Exception):
-    """Nobody wants the layout any more; the message says which cards have it already."""
+    """Nobody wants the layout any more; the message says which GPUs have it already."""
 
 
 def differences(cards: tuple[Card, ...], wanted: Mapping[int, Layout]) -> dict[int, Layout]:
-    """The cards that are to be changed, and what into."""
+    """The GPUs that are to be changed, and what into."""
     return {card.index: wanted[card.index] for card in cards if wanted.get(card.index, card.layout) != card.layout}
 
 
 def bring(hardware: MigHardware, wanted: Mapping[int, Layout], is_wanted: Callable[[], bool] = lambda: True) -> None:
     """Change what differs, and see that it is so. Doing it twice changes nothing. ``is_wanted`` is asked before each
-    card.
+    GPU.
 
-    Raises `HardwareError`: then the cards are as they were before, or the message says that they are not; and
-    `WithdrawnError` between two cards: each of them is whole, and undoing would take as long again.
+    Raises `HardwareError`: then the GPUs are as they were before, or the message says that they are not; and
+    `WithdrawnError` between two GPUs: each of them is whole, and undoing would take as long again.
     """
     before = {card.index: card for card in hardware.cards()}
     changes = differences(tuple(before.values()), wanted)

@@ -1,4 +1,4 @@
-"""Layouts by name, from a file in the form of NVIDIA's mig-parted, and what one of them means for a node's cards."""
+"""Layouts by name, from a file in the form of NVIDIA's mig-parted, and what one of them means for a node's GPUs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ from purser.yaml_reading import read_yaml
 MAX_LAYOUTS_BYTES = 1 << 20
 MAX_DEVICES_OF_A_CARD = 64
 MAX_NAMES = 16
-"""So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a card has."""
+"""So many layouts are named to who asks for one that does not fit: more than any of Purser's own that a GPU has."""
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES_OF_A_CARD)]
@@ -23,16 +23,16 @@ class LayoutError(ValueError):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a layout says of some cards."""
+    """What a layout says of some GPUs."""
 
     devices: Literal["all"] | tuple[Index, ...]
     mig_enabled: bool
     mig_devices: dict[str, Count] = {}
     device_filter: str | tuple[str, ...] = ()
-    """Cards by PCI id, such as ``0x20B010DE``; empty: any."""
+    """GPUs by PCI id, such as ``0x20B010DE``; empty: any."""
 
     def concerns(self, card: Card) -> bool:
-        """Whether it speaks of this card."""
+        """Whether it speaks of this GPU."""
         only = (self.device_filter,) if isinstance(self.device_filter, str) else self.device_filter
         named = {each.upper() for each in only}
         return (not named or card.device_id.upper() in named) and (self.devices == "all" or card.index in self.devices)
@@ -58,10 +58,10 @@ def read_layouts(text: str) -> dict[str, tuple[Entry, ...]]:
 
 
 def wanted(layouts: Mapping[str, Iterable[Entry]], name: str, cards: Iterable[Card]) -> dict[int, Layout]:
-    """What each card is to be, by index. Of several entries that concern a card the last counts; a card that none
+    """What each GPU is to be, by index. Of several entries that concern a GPU the last counts; a GPU that none
     concerns is left alone, and so is one that is to have no MIG and knows none.
 
-    Raises `LayoutError` for a name that is not there, and for one that means nothing for these cards.
+    Raises `LayoutError` for a name that is not there, and for one that means nothing for these GPUs.
     """
     there = list(cards)
     if name not in layouts:

@@ -13,6 +13,7 @@ from purser.agent.mig.hardware import Card, HardwareError, Layout, MigHardware, 
 from purser.agent.nvml.calls import Nvml, load_nvml, unload_nvml
 from purser.agent.nvml.driver import DriverError
 from purser.agent.nvml.library import LIBRARY, find_library
+from purser.core.mig.profiles import SUFFIXES, profile_name
 
 T = TypeVar("T")
 
@@ -20,21 +21,7 @@ MAX_ORDERS = 60
 """So many orders of creation are tried: whether profiles fit depends on where the ones before them were put."""
 
 MAX_PERMUTATIONS = math.factorial(7)
-"""So many are looked at for orders that differ: all of seven instances, and no card has room for more."""
-
-SUFFIXES = {
-    "1_SLICE_REV1": "+me",
-    "2_SLICE_REV1": "+me",
-    "1_SLICE_GFX": "+gfx",
-    "2_SLICE_GFX": "+gfx",
-    "3_SLICE_GFX": "+gfx",
-    "4_SLICE_GFX": "+gfx",
-    "1_SLICE_NO_ME": "-me",
-    "2_SLICE_NO_ME": "-me",
-    "1_SLICE_ALL_ME": "+me.all",
-    "2_SLICE_ALL_ME": "+me.all",
-}
-"""How the names of NVML's profiles end; for drivers that do not tell the names themselves."""
+"""So many are looked at for orders that differ: all of seven instances, and no GPU has room for more."""
 
 INCOMPLETE = " (incomplete)"
 """After the name of a GPU instance without its compute instance: somebody died between the two."""
@@ -54,7 +41,7 @@ def open_mig(library: Path | None, driver_roots: Sequence[Path]) -> MigHardware:
 
 
 class GpuInstanceProfile(msgspec.Struct, frozen=True):
-    """A size of GPU instance that a card offers."""
+    """A size of GPU instance that a GPU offers."""
 
     name: str
     id: int
@@ -63,14 +50,8 @@ class GpuInstanceProfile(msgspec.Struct, frozen=True):
     """How many fit at most."""
 
 
-def profile_name(slices: int, memory_mib: int, total_bytes: int, suffix: str = "") -> str:
-    """``3g.20gb``: the share of the card's memory in eighths, rounded up, of its gigabytes."""
-    share = math.ceil(memory_mib * (1 << 20) / total_bytes * 8) / 8
-    return f"{slices}g.{round(share * -(-total_bytes // (1 << 30)))}gb{suffix}"
-
-
 class NvmlHardware:
-    """See `MigHardware`. `set_mode` opens NVML anew once it has changed a mode: that may have reset the card."""
+    """See `MigHardware`. `set_mode` opens NVML anew once it has changed a mode: that may have reset the GPU."""
 
     def __init__(self, library: str) -> None:
         """Raises `HardwareError` where the library cannot be loaded or does not start."""
@@ -148,7 +129,7 @@ class NvmlHardware:
         return [each for number in range(count) if (each := self._profile(device, number, total)) is not None]
 
     def _profile(self, device: Any, number: int, total_bytes: int) -> GpuInstanceProfile | None:
-        """One of NVML's profiles; None where this card does not offer it."""
+        """One of NVML's profiles; None where this GPU does not offer it."""
         for version in (2, 1):
             try:
                 info = self._nvml.nvmlDeviceGetGpuInstanceProfileInfo(device, number, version)
@@ -161,7 +142,7 @@ class NvmlHardware:
         return None
 
     def _instances(self, index: int, device: Any) -> Iterator[tuple[str, Any]]:
-        """Names and handles of the GPU instances of a card."""
+        """Names and handles of the GPU instances of a GPU."""
         for profile in self._profiles(device):
             kind, call = self._nvml.c_nvmlGpuInstance_t, self._nvml.nvmlDeviceGetGpuInstances
             for instance in self._list(

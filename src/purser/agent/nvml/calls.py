@@ -8,9 +8,13 @@ import importlib.util
 import itertools
 import sys
 from collections.abc import Callable
+from functools import cache
+from importlib.abc import InspectLoader
+from types import CodeType, ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-from purser.agent.nvml.driver import DeviceFault, DriverError, FaultKind
+from purser.agent.nvml.driver import DriverError
+from purser.core.health.signs import DeviceFault, FaultKind
 
 T = TypeVar("T")
 
@@ -33,18 +37,24 @@ def load_nvml(library: str) -> Nvml:
         handle = ctypes.CDLL(library)
     except OSError as error:
         raise DriverError(f"cannot be loaded: {error}") from error
-    found = importlib.util.find_spec("pynvml")
-    if found is None or found.origin is None:
-        raise DriverError("the Python package nvidia-ml-py is not installed")
-    name = f"{__package__}._pynvml_{next(_copies)}"
-    spec = importlib.util.spec_from_file_location(name, found.origin)
-    if spec is None or spec.loader is None:
-        raise DriverError(f"{found.origin} is no Python source")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    module = ModuleType(f"{__package__}._pynvml_{next(_copies)}")
+    code = _pynvml_code()
+    sys.modules[module.__name__] = module
+    exec(code, module.__dict__)
     module.__dict__["nvmlLib"] = handle
     return module
+
+
+@cache
+def _pynvml_code() -> CodeType:
+    """What makes a copy when it is run: half of a copy's cost is to read this."""
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None:
+        raise DriverError("the Python package nvidia-ml-py is not installed")
+    code = spec.loader.get_code("pynvml") if isinstance(spec.loader, InspectLoader) else None
+    if code is None:
+        raise DriverError(f"{spec.origin} is no Python source")
+    return code
 
 
 def unload_nvml(nvml: Nvml) -> None:
@@ -75,7 +85,7 @@ class DeviceCalls:
     def _call(
         self, convert: Callable[[Any], T], call: str, arguments: tuple[Any, ...], matters: Callable[[int], bool]
     ) -> T | None:
-        # One lost card is asked once: later calls on it would only repeat the error, some of them slowly.
+        # One lost GPU is asked once: later calls on it would only repeat the error, some of them slowly.
         if self.fault is not None and self.fault.kind is FaultKind.LOST:
             return None
         function = getattr(self._nvml, call, None)
@@ -86,7 +96,7 @@ class DeviceCalls:
         except self._nvml.NVMLError as error:
             if self.fault is None and matters(error.value):
                 self.fault = fault_of(self._nvml, call, error)
-        except Exception as error:  # a failing card has been seen to answer with rubbish
+        except Exception as error:  # a failing GPU has been seen to answer with rubbish
             if self.fault is None:
                 self.fault = DeviceFault(FaultKind.UNKNOWN, call, f"unreadable answer: {error}")
         return None

@@ -9,15 +9,12 @@ from purser.agent import sysfs
 from purser.agent.nvml.calls import DeviceCalls, Nvml
 from purser.agent.nvml.driver import (
     ComputeProcess,
-    DeviceFault,
     DeviceReading,
     Ecc,
-    FaultKind,
     Gpu,
     MigMode,
-    RecoveryAction,
-    RemappedRows,
 )
+from purser.core.health.signs import RecoveryAction, RemappedRows
 from purser.core.kubernetes.quantities import MIB
 
 ARCHITECTURES = {
@@ -32,7 +29,7 @@ ARCHITECTURES = {
     10: "blackwell",
     13: "rubin",
 }
-"""nvmlDeviceArchitecture_t, in the words that feature discovery uses for labels."""
+"""nvmlDeviceArchitecture_t. Labels name families by compute capability: `purser.core.features.resources.family`."""
 
 BRANDS = {
     1: "quadro",
@@ -92,15 +89,7 @@ def take_reading(calls: DeviceCalls, nvml: Nvml, handle: Any, uuid: str) -> Devi
         remapped_rows=calls.ask(_remapped_rows, "nvmlDeviceGetRemappedRows", handle),
         recovery_action=_recovery_action(calls, nvml, handle),
     )
-    return _with_fault(reading, calls.fault)
-
-
-def _with_fault(reading: DeviceReading, fault: DeviceFault | None) -> DeviceReading:
-    action = reading.recovery_action
-    if fault is None and action not in (None, RecoveryAction.NONE):
-        words = "the driver asks for a " + str(action.name).lower().replace("_", " ")
-        fault = DeviceFault(FaultKind.RESET_REQUIRED, "nvmlDeviceGetFieldValues", words)
-    return msgspec.structs.replace(reading, fault=fault)
+    return msgspec.structs.replace(reading, fault=calls.fault)
 
 
 def _ecc(calls: DeviceCalls, nvml: Nvml, handle: Any) -> Ecc | None:

@@ -1,46 +1,19 @@
 """What the agent knows of a GPU driver: the seam and the plain values that cross it.
 
 Memory is in MiB, temperature in degrees Celsius, power in watts. ``None`` in an optional field means that this driver
-or this card does not tell; it never means zero.
+or this GPU does not tell; it never means zero.
 """
 
-from enum import IntEnum, StrEnum
 from typing import Protocol
 
 import msgspec
 
+from purser.core.health.signs import DeviceFault, RecoveryAction, RemappedRows
 from purser.core.model import Link
 
 
 class DriverError(Exception):
     """The driver as a whole refused a call; a single device's trouble is a `DeviceFault` instead."""
-
-
-class FaultKind(StrEnum):
-    """Why a device cannot be used; stable strings for events and metrics."""
-
-    LOST = "gpu-lost"
-    """It fell off the bus, or is otherwise out of the driver's reach."""
-    RESET_REQUIRED = "reset-required"
-    """The driver says that the card needs a reset or its node a reboot."""
-    GONE = "gone"
-    """The driver knows no such device any more."""
-    NO_PERMISSION = "no-permission"
-    NOT_SUPPORTED = "not-supported"
-    """The driver cannot tell what is needed to use the device at all."""
-    UNKNOWN = "unknown"
-
-
-class DeviceFault(msgspec.Struct, frozen=True):
-    """A device's trouble as a value: the device is unhealthy, everything else goes on."""
-
-    kind: FaultKind
-    call: str
-    """The NVML function that failed."""
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.call}: {self.message}"
 
 
 class DriverInfo(msgspec.Struct, frozen=True):
@@ -55,7 +28,7 @@ class DriverInfo(msgspec.Struct, frozen=True):
 
 
 class MigMode(msgspec.Struct, frozen=True):
-    """Whether a card is cut into MIG devices now, and after its next reset."""
+    """Whether a GPU is cut into MIG devices now, and after its next reset."""
 
     enabled: bool
     pending: bool
@@ -64,13 +37,13 @@ class MigMode(msgspec.Struct, frozen=True):
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One physical GPU: the facts that only a driver restart changes.
 
-    A card that stops answering keeps the facts of the last scan and gains a ``fault``.
+    A GPU that stops answering keeps the facts of the last scan and gains a ``fault``.
     """
 
     index: int
     """NVML's index of this scan, for people; never an identity."""
     uuid: str | None = None
-    """None only while a card has never been readable since this process opened the driver."""
+    """None only while a GPU has never been readable since this process opened the driver."""
     fault: DeviceFault | None = None
     name: str = ""
     minor: int | None = None
@@ -85,10 +58,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Lower case: ``ampere``."""
     brand: str = ""
     mig: MigMode | None = None
-    """None where the card knows no MIG."""
+    """None where the GPU knows no MIG."""
     links: tuple[Link, ...] = ()
     watches_xids: bool = False
-    """Whether the driver reports this card's Xid errors through `Driver.wait_event`."""
+    """Whether the driver reports this GPU's Xid errors through `Driver.wait_event`."""
 
 
 class ComputeProcess(msgspec.Struct, frozen=True):
@@ -104,29 +77,6 @@ class Ecc(msgspec.Struct, frozen=True):
     enabled: bool
     corrected: int | None = None
     uncorrected: int | None = None
-
-
-class RemappedRows(msgspec.Struct, frozen=True):
-    """Memory rows that were replaced by spare ones (Ampere and later)."""
-
-    correctable: int
-    uncorrectable: int
-    pending: bool
-    """A remapping waits for the next reset."""
-    failed: bool
-    """A remapping was impossible: the card has no spare row left there."""
-
-
-class RecoveryAction(IntEnum):
-    """What the driver wants done with a card (nvmlDeviceGpuRecoveryAction; drivers since R570 tell)."""
-
-    NONE = 0
-    GPU_RESET = 1
-    NODE_REBOOT = 2
-    DRAIN_P2P = 3
-    DRAIN_AND_RESET = 4
-    OTHER = -1
-    """One that this version of Purser has no word for."""
 
 
 class DeviceReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +100,7 @@ class XidEvent(msgspec.Struct, frozen=True):
     """The driver reported an Xid error of a device."""
 
     uuid: str | None
-    """None when the driver cannot say which device: all of them are suspect then."""
+    """None when the driver cannot say which device."""
     xid: int
 
 
@@ -184,7 +134,7 @@ class Driver(Protocol):
         ...
 
     def reopen(self) -> tuple[Gpu, ...]:
-        """Start the binding anew and scan, so that cards that came back, came, or went are seen.
+        """Start the binding anew and scan, so that GPUs that came back, came, or went are seen.
 
         NVML fixes its list of devices when it is initialised. This waits for a running `wait_event` to return, so
         wait in slices of a second or so. Xids during the call may be missed, as they are when an agent restarts.

@@ -12,24 +12,23 @@ import msgspec
 from purser.agent.nvml.calls import DeviceCalls, Nvml, as_is, load_nvml, unload_nvml
 from purser.agent.nvml.devices import describe, take_reading
 from purser.agent.nvml.driver import (
-    DeviceFault,
     DeviceReading,
     Driver,
     DriverError,
     DriverInfo,
-    FaultKind,
     Gpu,
     XidEvent,
 )
 from purser.agent.nvml.null import NullDriver
 from purser.agent.nvml.nvlinks import NvLinkEndpoint, survey
 from purser.agent.sysfs import SYSFS_ROOT
+from purser.core.health.signs import DeviceFault, FaultKind
 from purser.core.model import Link
 
 LIBRARY = "libnvidia-ml.so.1"
 
 PENDING_READINGS_TIMEOUT_S = 5.0
-"""How long opening anew and closing wait for readings under way; one on a dying card may never end."""
+"""How long opening anew and closing wait for readings under way; one on a dying GPU may never end."""
 
 LIBRARY_FOLDERS = (
     "usr/lib64",
@@ -72,8 +71,8 @@ def find_library(driver_roots: Sequence[Path] = ()) -> str | None:
 class LibraryDriver:
     """A driver behind pynvml functions of its own. Thread-safe: so is NVML, and readings do not wait for one another.
 
-    Devices are asked by the handles of the last scan, never by uuid: NVML looks a uuid up by asking every card, and
-    one lost card makes that fail for all of them.
+    Devices are asked by the handles of the last scan, never by uuid: NVML looks a uuid up by asking every GPU, and
+    one lost GPU makes that fail for all of them.
     """
 
     def __init__(self, nvml: Nvml, *, sysfs_root: Path = SYSFS_ROOT) -> None:
@@ -249,8 +248,8 @@ class LibraryDriver:
         if gpu.uuid is not None:
             known = next((old for old in self._gpus if old.uuid == gpu.uuid), gpu)
         else:
-            # By PCI address where it still tells that, else by index. An index means another card after one was
-            # removed; a uuid that another card of this scan bears shows that.
+            # By PCI address where it still tells that, else by index. An index means another GPU after one was
+            # removed; a uuid that another GPU of this scan bears shows that.
             free = [old for old in self._gpus if old.uuid not in named]
             same_slot = (old for old in free if gpu.pci_bus_id and old.pci_bus_id == gpu.pci_bus_id)
             same_index = (old for old in free if not gpu.pci_bus_id and old.index == gpu.index)
@@ -276,7 +275,7 @@ class LibraryDriver:
 
 
 def _ordered(links: dict[str, Link], gpus: list[Gpu]) -> tuple[Link, ...]:
-    """Links to the devices of this scan, in its order; what a removed card was connected to is forgotten."""
+    """Links to the devices of this scan, in its order; what a removed GPU was connected to is forgotten."""
     return tuple(links[gpu.uuid] for gpu in gpus if gpu.uuid is not None and gpu.uuid in links)
 
 

@@ -2,7 +2,8 @@
 
 import threading
 
-from purser.agent.nvml.driver import DeviceFault, DeviceReading, DriverInfo, FaultKind, Gpu, XidEvent
+from purser.agent.nvml.driver import DeviceReading, DriverInfo, Gpu, XidEvent
+from purser.core.health.signs import DeviceFault, FaultKind
 
 
 class NullDriver:

@@ -59,7 +59,7 @@ def survey(nvml: Nvml, endpoints: Sequence[NvLinkEndpoint]) -> dict[str, dict[st
 
 
 def count_links(nvml: Nvml, endpoint: NvLinkEndpoint) -> LinkCount:
-    """Count a device's active NVLinks. A link that the card does not have is an error of that link, not of the card."""
+    """Count a device's active NVLinks. A link that the GPU does not have is an error of that link, not of the GPU."""
     by_peer: Counter[str] = Counter()
     switched = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):

@@ -1,4 +1,4 @@
-"""Device ids as kubelet knows them: ``<uuid>`` for a whole card, ``<uuid>::<n>`` for slot n of a shared one. Pure.
+"""Device ids as kubelet knows them: ``<uuid>`` for a whole GPU, ``<uuid>::<n>`` for slot n of a shared one. Pure.
 
 The form is that of NVIDIA's device plugin, whose exporters and dashboards cut the ``::n`` off. HAMi's plugin writes
 ``<uuid>-<n>``: pods that it served run on when Purser takes a node over, and kubelet lists what they hold.
@@ -15,21 +15,26 @@ MAX_SLOTS = 1000
 _SEPARATOR = "::"
 
 _HAMI = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9]{1,4}", re.ASCII | re.IGNORECASE)
-"""A card's or MIG device's whole uuid, and one number more: uuids contain dashes themselves."""
+"""A GPU's or MIG device's whole uuid, and one number more: uuids contain dashes themselves."""
 
 
 def device_ids(device: Device) -> tuple[str, ...]:
     """The ids that one device is advertised as: one, or as many as it has slots."""
     if device.mode is DeviceMode.WHOLE:
         return (device.uuid,)
-    return tuple(f"{device.uuid}{_SEPARATOR}{slot}" for slot in range(device.slots))
+    return slot_ids(device.uuid, device.slots)
+
+
+def slot_ids(uuid: str, slots: int) -> tuple[str, ...]:
+    """The ids of so many slots of a device."""
+    return tuple(f"{uuid}{_SEPARATOR}{slot}" for slot in range(slots))
 
 
 def told_numa_nodes(device: Device) -> tuple[int, ...]:
-    """The NUMA nodes that kubelet is told of a device's ids: none of a card with several slots.
+    """The NUMA nodes that kubelet is told of a device's ids: none of a GPU with several slots.
 
-    kubelet counts slots, not cards, and would align a pod with a node whose cards are full but for slots that nobody
-    can use, while the cards of the other node stay idle. Which NUMA node is right for a share the scheduler decides,
+    kubelet counts slots, not GPUs, and would align a pod with a node whose GPUs are full but for slots that nobody
+    can use, while the GPUs of the other node stay idle. Which NUMA node is right for a share the scheduler decides,
     who knows both.
     """
     return device.numa_nodes if len(device_ids(device)) == 1 else ()

@@ -1,8 +1,8 @@
-"""Data-centre cards by their PCI device id: what NVIDIA calls them, and whether they can MIG.
+"""Data-centre GPUs by their PCI device id: what NVIDIA calls them, and whether they can MIG.
 
-Node labels with a card's model come from NVIDIA's feature discovery, which needs a driver. What is to be decided before
-a node has its first driver is decided by this table. Sources: the lists of supported cards in the README of NVIDIA's
-open kernel modules (release 595) and, for cards older than those, of its Linux driver; NVIDIA's MIG user guide.
+Node labels with a GPU's model come from NVIDIA's feature discovery, which needs a driver. What is to be decided before
+a node has its first driver is decided by this table. Sources: the lists of supported GPUs in the README of NVIDIA's
+open kernel modules (release 595) and, for GPUs older than those, of its Linux driver; NVIDIA's MIG user guide.
 """
 
 import re
@@ -62,7 +62,7 @@ _PRODUCTS = {
     "3182": "NVIDIA B300 SXM6 AC",
     "31c2": "NVIDIA GB300",
 }
-"""By device id: the driver's name of the card."""
+"""By device id: the driver's name of the GPU."""
 
 _BY_SUBSYSTEM = {
     ("20b0", "1450"): "NVIDIA A100-PG509-200",
@@ -74,7 +74,7 @@ _BY_SUBSYSTEM = {
     ("25b6", "14a9"): "NVIDIA A16",
     ("25b6", "157e"): "NVIDIA A2",
 }
-"""By device and subsystem device id: cards that differ from others of their device id."""
+"""By device and subsystem device id: GPUs that differ from others of their device id."""
 
 MIG_FAMILIES: dict[str, tuple[str, ...]] = {
     "A30": ("20b7",),
@@ -92,16 +92,16 @@ MIG_FAMILIES: dict[str, tuple[str, ...]] = {
     "GB300": ("31c2",),
     "RTX PRO 6000 Blackwell": ("2bb1", "2bb4", "2bb5"),
 }
-"""Device ids of cards that can MIG, by those that are cut alike."""
+"""Device ids of GPUs that can MIG, by those that are cut alike."""
 
 _CAN_MIG = frozenset(device for devices in MIG_FAMILIES.values() for device in devices)
 _MIG_MODELS = re.compile(r"(?:^|-)(?:A30|A[18]00|PG50[69]|G?H100|H800|H20|G?H200|G?B[23]00|RTX-PRO-6000)(?:-|$)", re.I)
-"""In the names of their models: for cards that are known by name alone."""
+"""In the names of their models: for GPUs that are known by name alone."""
 
 
 @lru_cache(maxsize=256)
 def product_of_device(device: str, subsystem: str = "") -> str:
-    """A card's model as NVIDIA's feature discovery spells it in the label nvidia.com/gpu.product.
+    """A GPU's model as NVIDIA's feature discovery spells it in the label nvidia.com/gpu.product.
 
     ``NVIDIA-H100-80GB-HBM3``; empty: not known here. Ids are hexadecimal, in upper or lower case.
     """
@@ -109,8 +109,13 @@ def product_of_device(device: str, subsystem: str = "") -> str:
     return as_label(_BY_SUBSYSTEM.get((device, subsystem)) or _PRODUCTS.get(device, ""))
 
 
+def device_of_product(product: str) -> str:
+    """The lowest device id of the GPUs that are called so in the label; empty: not known here."""
+    return min((device for device, name in _PRODUCTS.items() if as_label(name) == product), default="")
+
+
 def can_mig(device: str) -> bool | None:
-    """Whether a card can be cut by MIG; None: not known here."""
+    """Whether a GPU can be cut by MIG; None: not known here."""
     device = device.lower()
     if device in _CAN_MIG:
         return True
@@ -124,5 +129,5 @@ def model_can_mig(product: str) -> bool:
 
 
 def as_label(product: str) -> str:
-    """A driver's name of a card as the value of a label, by the rule of NVIDIA's feature discovery."""
-    return re.sub(r"[^A-Za-z0-9\-_. ]", "", product).strip().replace(" ", "-")
+    """A driver's name of a GPU as the value of a label: by ``sanitise`` of NVIDIA's feature discovery."""
+    return "-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", product).split())

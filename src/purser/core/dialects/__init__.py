@@ -2,7 +2,7 @@
 
 Here: one module per system whose users' pods must run unchanged (``nvidia``, ``hami``, ``volcano``), what they share
 (``quantities``, ``selectors``, ``policies``, ``init_containers``, ``init_resources``), and the entry points below. Not
-here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors' cards.
+here: whether any node fits (``placement``), what is signed (``core.signing``), and other vendors' GPUs.
 
 Every dialect asks kubelet for its devices as ``nvidia.com/gpu``: the webhook adds what `defaults` says, and a pod that
 has these defaults parses to the same request as before.
@@ -149,7 +149,7 @@ def _claimants(container: ContainerSpec) -> list[Dialect]:
     if RESOURCES.isdisjoint(container.limits) and RESOURCES.isdisjoint(container.requests):
         return []
     claimants = [dialect for dialect in SHARING.values() if dialect.claims(container)]
-    if len(claimants) > 1:  # a zero in one system's words is no mixture: the cards beside it may be the webhook's
+    if len(claimants) > 1:  # a zero in one system's words is no mixture: the GPUs beside it may be the webhook's
         claimants = [dialect for dialect in claimants if _asks_in_words_of(dialect, container)]
     return claimants or ([_PLAIN] if _PLAIN.claims(container) else [])
 

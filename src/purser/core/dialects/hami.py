@@ -1,4 +1,4 @@
-"""HAMi's vocabulary for NVIDIA cards: distinct cards, and a share of the memory and compute of each.
+"""HAMi's vocabulary for NVIDIA GPUs: distinct GPUs, and a share of the memory and compute of each.
 
 Meanings are those of HAMi v2.10 (``pkg/device/nvidia/device.go``). Where HAMi lets a pod run without any GPU, or clamps
 a number without a word, the pod is refused with a sentence instead.
@@ -28,7 +28,7 @@ DEVICES_ALLOCATED = "hami.io/vgpu-devices-allocated"
 
 WORDS: Mapping[str, Word] = {
     GPUMEM: Word("MiB of memory on each GPU.", lambda device: device.memory_mib, lambda usage: usage.memory_mib),
-    # Beside gpumem a percentage counts for nothing, and percentages are rounded down to MiB: a card's may come to more
+    # Beside gpumem a percentage counts for nothing, and percentages are rounded down to MiB: a GPU's may come to more
     # than 100. No container asks for more than 100, and each takes a slot.
     GPUMEM_PERCENTAGE: Word(
         "Percent of each GPU's memory.", lambda device: 100 * device.slots, lambda usage: 100 * usage.slots
@@ -69,7 +69,7 @@ def claims(container: ContainerSpec) -> bool:
 
 
 def allocated_uuids(annotations: Mapping[str, str]) -> frozenset[str]:
-    """The cards that HAMi gave a pod, as its annotation names them; that of a MIG instance is the card's own.
+    """The GPUs that HAMi gave a pod, as its annotation names them; that of a MIG instance is the GPU's own.
 
     Raises `CodecError`.
     """
@@ -79,7 +79,7 @@ def allocated_uuids(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
-    """A share of each of some cards; one card where the container does not say how many."""
+    """A share of each of some GPUs; one GPU where the container does not say how many."""
     noted = Problems()
     count = _count(container, noted)
     memory = memory_mib(container, GPUMEM, noted)
@@ -114,7 +114,7 @@ def _effective_percent(memory: int | None, percent: int | None) -> int | None:
 
 
 def _effective_cores(cores: int | None, memory: int | None, percent: int | None) -> int:
-    """HAMi's exclusive-core default: who asks for all of the memory and says nothing of cores has the card alone."""
+    """HAMi's exclusive-core default: who asks for all of the memory and says nothing of cores has the GPU alone."""
     if cores is not None:
         return cores
     return 100 if percent == 100 or (memory is None and percent is None) else 0

@@ -1,4 +1,4 @@
-"""NVIDIA's own vocabulary: ``nvidia.com/gpu`` and nothing else asks for whole cards.
+"""NVIDIA's own vocabulary: ``nvidia.com/gpu`` and nothing else asks for whole GPUs.
 
 HAMi's webhook makes the same of it: without any share it sets ``nvidia.com/gpucores`` to 100. ``nvidia.com/gpu: 0`` is
 Kubernetes' way to say no GPU, and asks for none.
@@ -19,12 +19,12 @@ RECORDS: Mapping[str, str] = {}
 
 
 def claims(container: ContainerSpec) -> bool:
-    """Whether the container asks for cards."""
+    """Whether the container asks for GPUs."""
     return asks_for(container, GPU_RESOURCE)
 
 
 def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
-    """Whole cards."""
+    """Whole GPUs."""
     count = amount(container, GPU_RESOURCE, 1, MAX_DEVICES_ASKED, "a number of GPUs", problems)
     if count is None:
         return None
@@ -32,7 +32,7 @@ def parse_container(container: ContainerSpec, selectors: Selectors, problems: Pr
 
 
 def whole_cards(count: int, selectors: Selectors) -> DeviceRequest:
-    """A request for cards that nobody else uses."""
+    """A request for GPUs that nobody else uses."""
     return DeviceRequest(
         count=count,
         memory_percent=100,

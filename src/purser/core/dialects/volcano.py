@@ -1,7 +1,7 @@
-"""Volcano's first GPU sharing (``gpushare``): MiB on one card, or whole cards by number.
+"""Volcano's first GPU sharing (``gpushare``): MiB on one GPU, or whole GPUs by number.
 
-Volcano puts all containers of a pod on one card; here each container gets its own, so that a pod is not kept waiting
-for one card with room for all of it. Volcano counts neither sidecars (before August 2026) nor both resources together.
+Volcano puts all containers of a pod on one GPU; here each container gets its own, so that a pod is not kept waiting
+for one GPU with room for all of it. Volcano counts neither sidecars (before August 2026) nor both resources together.
 """
 
 from collections.abc import Mapping
@@ -34,16 +34,16 @@ RECORDS: Mapping[str, str] = {
 
 
 def claims(container: ContainerSpec) -> bool:
-    """Whether the container asks for memory or cards in Volcano's words."""
+    """Whether the container asks for memory or GPUs in Volcano's words."""
     return asks_for(container, GPU_MEMORY) or asks_for(container, GPU_NUMBER)
 
 
 def parse_container(container: ContainerSpec, selectors: Selectors, problems: Problems) -> DeviceRequest | None:
-    """Memory on one card, or whole cards."""
+    """Memory on one GPU, or whole GPUs."""
     if asks_for(container, GPU_MEMORY) and asks_for(container, GPU_NUMBER):
         problems.add(
             f'container "{container.name}" asks for both {GPU_MEMORY} and {GPU_NUMBER}: '
-            f"write the one for a share of a card, or the other for whole cards"
+            f"write the one for a share of a GPU, or the other for whole GPUs"
         )
         return None
     request = (
@@ -79,12 +79,12 @@ def _check_device_count(container: ContainerSpec, count: int, problems: Problems
 
 
 def device_count(container: ContainerSpec) -> str | None:
-    """One card for memory, else the number."""
+    """One GPU for memory, else the number."""
     return "1" if asks_for(container, GPU_MEMORY) else container.quantity(GPU_NUMBER)
 
 
 def grant_annotations(pod: PodManifest, grant: Grant, inventory: NodeInventory) -> dict[str, str]:
-    """The indices of the pod's cards on its node."""
+    """The indices of the pod's GPUs on its node."""
     indices = {device.uuid: device.index for device in inventory.devices}
     held = {indices[uuid] for uuid in grant.uuids if uuid in indices}
     return {GPU_INDEX: ",".join(str(index) for index in sorted(held))}

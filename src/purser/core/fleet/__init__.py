@@ -3,7 +3,8 @@
 `Fleet` is what the live scheduler knows, node by node, built from inventories, the book and what kubelets report
 (`fleet`), with what is known of each kubelet (`kubelet_snapshot`) and what is free beside GPUs (`room`). `FleetArrays`
 is what decisions are made from: one array per fact over all nodes, GPU axis first, changed row by row (`arrays`, fed
-with `facts`); in the live scheduler it follows a `Fleet` (`live`), the simulator has only that.
+with `facts`); in the live scheduler it follows a `Fleet` (`live`), the simulator has only that. `rule` says whether a
+GPU takes a container, and what is left of it, for all of these.
 
 Not here: who holds what (`purser.core.ledger`), and which node is best (`purser.core.placement`).
 """

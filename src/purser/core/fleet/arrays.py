@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from purser.core.fleet import rule
 from purser.core.fleet.facts import ABSENT, FleetNodeFacts, Take
 from purser.core.interconnect import Topology
 
@@ -64,7 +65,7 @@ class FleetArrays:
     Per GPU, shape [GPUs, rows], 0 where a node has no such GPU: ``memory_mib``, ``memory_free_mib``, ``cores_percent``,
     ``cores_free_percent``, ``slots``, ``slots_free``, ``alone`` (how many hold it alone), ``closed`` (why it
     takes no new pods, see `purser.core.fleet.facts`; `ABSENT` where a node has no such GPU), ``gpu_model`` (place in
-    ``models``), ``left_milli`` (see `purser.core.fleet.arrays`).
+    ``models``), ``left_milli`` (see `purser.core.fleet.rule.left_milli`).
 
     Per node, shape [rows]: ``gpu_count``, ``node_model`` (of its first GPU, -1 without any), ``cpu_free_milli``,
     ``memory_free_mib_of_node``, ``pods_free``, ``live`` (whether the row is a node), ``rank`` (see `order`),
@@ -172,26 +173,26 @@ class FleetArrays:
         self.pods_free[row] += sign
         if taken.kind is not None:
             self.pods_of_kind[min(taken.kind, KINDS - 1), row] -= sign
-        memory = taken.gpu_memory_mib
         for gpu in gpus:
-            if taken.gpu_memory_percent:
-                memory = int(self.memory_mib[gpu, row]) * taken.gpu_memory_percent // 100
+            memory = rule.memory_asked(int(self.memory_mib[gpu, row]), taken.gpu_memory_mib, taken.gpu_memory_percent)
             self.memory_free_mib[gpu, row] += sign * memory
             self.cores_free_percent[gpu, row] += sign * taken.gpu_cores_percent
             self.slots_free[gpu, row] += sign
             if taken.alone:
                 self.alone[gpu, row] -= sign
-            self.left_milli[gpu, row] = self._left(gpu, row)
+            self._note_left(gpu, row)
         self._stamp(row)
 
-    def _left(self, gpu: int, row: int) -> int:
-        """What is left of a GPU: of memory or compute, whichever is less. A policy sees no more than that."""
-        memory, cores = int(self.memory_mib[gpu, row]), int(self.cores_percent[gpu, row])
-        if self.closed[gpu, row] or self.alone[gpu, row] or self.slots_free[gpu, row] <= 0 or not (memory and cores):
-            return 0
-        of_memory = WHOLE_MILLI * int(self.memory_free_mib[gpu, row]) // memory
-        of_cores = WHOLE_MILLI * int(self.cores_free_percent[gpu, row]) // cores
-        return max(min(of_memory, of_cores), 0)
+    def _note_left(self, gpu: int, row: int) -> None:
+        """What is left of a GPU: a policy sees no more of it than that."""
+        self.left_milli[gpu, row] = rule.left_milli(
+            int(self.memory_mib[gpu, row]),
+            int(self.memory_free_mib[gpu, row]),
+            int(self.cores_percent[gpu, row]),
+            int(self.cores_free_percent[gpu, row]),
+            int(self.slots_free[gpu, row]),
+            int(self.closed[gpu, row]) | int(self.alone[gpu, row]),
+        )
 
     def _fill(self, row: int, node: FleetNodeFacts, rank: int) -> None:
         for place, gpu in enumerate(node.gpus):
@@ -203,7 +204,7 @@ class FleetArrays:
             self.slots_free[place, row] = gpu.slots - gpu.slots_taken
             self.alone[place, row], self.closed[place, row] = gpu.alone, gpu.closed
             self.gpu_model[place, row] = self._model_number(Model(gpu.model, gpu.memory_mib, gpu.mode))
-            self.left_milli[place, row] = self._left(place, row)
+            self._note_left(place, row)
         for kind, pods in node.kinds:
             self.pods_of_kind[min(kind, KINDS - 1), row] += pods
         self.gpu_count[row] = len(node.gpus)

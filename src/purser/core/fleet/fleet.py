@@ -1,6 +1,6 @@
 """The fleet: every node's devices together with what is taken of them.
 
-A node's state is built from scratch whenever its inventory changes, so that a card that disappeared is gone (Volcano
+A node's state is built from scratch whenever its inventory changes, so that a GPU that disappeared is gone (Volcano
 kept it and gave it to pods, volcano-sh/volcano PR 2215); between two inventories only the usage follows the book.
 
 The Structs here are tens of thousands, live long and hold no cycles: the garbage collector need not walk them.

@@ -71,7 +71,7 @@ class KubeletSnapshot(msgspec.Struct, frozen=True):
 
 
 def _devices_key(devices: DeviceManagerState, positions: Positions) -> Hashable:
-    """Which of the node's cards have how many slots left; of other plugins' devices only their number counts."""
+    """Which of the node's GPUs have how many slots left; of other plugins' devices only their number counts."""
     counts: Counter[Hashable] = Counter()
     for name, resource in devices.resources.items():
         taken = devices.allocated.get(name, frozenset())
@@ -188,7 +188,7 @@ class KubeletSnapshots:
     def of(
         self, name: str, grants: Iterable[Grant], gone: Collection[str] = (), cards: Sequence[Device] = ()
     ) -> KubeletSnapshot | None:
-        """The kubelet of a node with these cards whose pods hold these grants, as if the pods ``gone`` were; None
+        """The kubelet of a node with these GPUs whose pods hold these grants, as if the pods ``gone`` were; None
         without a report."""
         report = self._reports.get(name)
         if report is None:
@@ -209,7 +209,7 @@ class KubeletSnapshots:
 def _with_own_cards(
     devices: DeviceManagerState, cards: Sequence[Device], started: Iterable[Grant]
 ) -> DeviceManagerState:
-    """Devices told in counts, with the node's cards by their ids, and what pods hold of them: which slot of a card it
+    """Devices told in counts, with the node's GPUs by their ids, and what pods hold of them: which slot of a GPU it
     is makes no difference."""
     card_of = {id_: card for card in cards for id_ in device_ids(card)}
     plugged = {id_: PluginDevice(id_, card.healthy, told_numa_nodes(card)) for id_, card in card_of.items()}

@@ -11,7 +11,7 @@ from purser.core.fleet.facts import FleetNodeFacts, GpuFacts
 from purser.core.fleet.fleet import DeviceState, Fleet, NodeState
 from purser.core.fleet.room import MANY, NO_LIMIT, NodeRoom
 from purser.core.interconnect import Topology, topology
-from purser.core.model import Grant, NodeInventory
+from purser.core.model import WHOLE_PERCENT, Grant, NodeInventory
 
 
 class LiveArrays:
@@ -109,7 +109,7 @@ def _kind(grant: Grant, memory: dict[str, int]) -> int:
     if len(shares) != 1:
         return len(shares)
     ((uuid, share),) = shares.items()
-    return int(share.cores_percent >= 100 or share.memory_mib >= memory.get(uuid, 0))
+    return int(share.cores_percent >= WHOLE_PERCENT or share.memory_mib >= memory.get(uuid, 0))
 
 
 def node_facts(

@@ -69,7 +69,7 @@ class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):
     containers: tuple[ContainerGrant, ...] = ()
     """What it holds, where the agent's book has its grant."""
     uuids: tuple[str, ...] = ()
-    """The cards that it holds, where nobody knows how much of them."""
+    """The GPUs that it holds, where nobody knows how much of them."""
 
     @property
     def key(self) -> str:
@@ -83,7 +83,7 @@ class HeldPod(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RefusedPod(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A granted pod that the agent refused: what the scheduler believes of these cards is not so."""
+    """A granted pod that the agent refused: what the scheduler believes of these GPUs is not so."""
 
     namespace: str
     pod: str
@@ -92,7 +92,7 @@ class RefusedPod(msgspec.Struct, frozen=True, omit_defaults=True):
     """As events of the agent name it."""
     uuids: tuple[str, ...]
     in_the_way: tuple[str, ...] = ()
-    """Keys of the pods that hold the cards."""
+    """Keys of the pods that hold the GPUs."""
 
     @property
     def key(self) -> str:
@@ -107,7 +107,7 @@ class NodeDisputes(msgspec.Struct, frozen=True, omit_defaults=True):
     held: tuple[HeldPod, ...] = ()
     refused: tuple[RefusedPod, ...] = ()
     closed: tuple[str, ...] = ()
-    """Cards held by more such pods than there is room to name."""
+    """GPUs held by more such pods than there is room to name."""
 
     @property
     def is_empty(self) -> bool:
@@ -129,7 +129,7 @@ def read_disputes(text: str | None, node: str) -> NodeDisputes | None:
 
 def text_of(told: NodeDisputes) -> str:
     """The annotation's text, with less in it where it would be too long: first the amounts go, then the names. Where
-    not even the pods' uids fit, and no kubelet takes so many pods, cards are all that is told."""
+    not even the pods' uids fit, and no kubelet takes so many pods, GPUs are all that is told."""
     whole_cards = msgspec.structs.replace(
         told,
         held=tuple(msgspec.structs.replace(held, containers=(), uuids=tuple(sorted(held.cards))) for held in told.held),
@@ -148,7 +148,7 @@ def text_of(told: NodeDisputes) -> str:
 
 
 def closed_cards(told: NodeDisputes, is_live: Callable[[str], bool]) -> dict[str, str]:
-    """Why cards take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
+    """Why GPUs take no new grants, by uuid. ``is_live`` says of a pod, by uid, whether it is still there: what held
     them may have ended since. A refusal stands until the agent takes it back, and so does that a pod which is said to
     have ended holds them."""
     closed = dict.fromkeys(told.closed, "more pods hold it without a grant than its node can name")

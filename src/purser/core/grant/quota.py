@@ -68,8 +68,7 @@ def request_demand(request: PodRequest) -> Demand:
             ContainerGrant(
                 each.name,
                 each.kind,
-                (DeviceShare("", each.devices.memory_mib or 0, min(each.devices.cores_percent, 100)),)
-                * each.devices.count,
+                (DeviceShare("", each.devices.memory_mib or 0, each.devices.cores_percent),) * each.devices.count,
             )
             for each in request.containers
         ]

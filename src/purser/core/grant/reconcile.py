@@ -43,7 +43,7 @@ class SchedulerBook(msgspec.Struct, frozen=True):
     grants: Mapping[str, Grant]
     """By pod uid."""
     closed: Mapping[str, str] = {}
-    """Cards that take no new grants, and why."""
+    """GPUs that take no new grants, and why."""
 
 
 class NodeBooks(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class NodeBooks(msgspec.Struct, frozen=True):
     agent: Mapping[str, Grant] | None = None
     """The agent's book, by pod uid."""
     kubelet: Mapping[str, frozenset[str]] | None = None
-    """The cards of the ids that kubelet lists, by pod key; none for one that it lists without."""
+    """The GPUs of the ids that kubelet lists, by pod key; none for one that it lists without."""
     told: NodeDisputes | None = None
     """What the agent has published."""
     scheduler: SchedulerBook | None = None
@@ -100,7 +100,7 @@ class BookDifference(msgspec.Struct, frozen=True):
     kind: DifferenceKind
     node: str
     pod: str = ""
-    """Its key; empty where a card is concerned."""
+    """Its key; empty where a GPU is concerned."""
     uuids: tuple[str, ...] = ()
     detail: str = ""
 
@@ -125,7 +125,7 @@ def to_tell(books: NodeBooks, refused: Iterable[RefusedPod] = (), ended: Iterabl
 
 
 def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: NodeDisputes | None) -> SchedulerBook:
-    """What the scheduler has to count. A pod that kubelet may have served without a grant closes all cards of its node
+    """What the scheduler has to count. A pod that kubelet may have served without a grant closes all GPUs of its node
     until the agent has told what it holds; one that kubelet has not taken holds nothing."""
     live: set[str] = set()
     grants: dict[str, Grant] = {}
@@ -144,7 +144,7 @@ def reckon(node: str, devices: Iterable[str], pods: Iterable[PodBook], told: Nod
 
 
 def counts(pod: PodBook, word: HeldPod | None, node: str) -> Grant | str:
-    """What counts for a live pod: its grant, or its agent's word; else why all cards of its node are in doubt, which is
+    """What counts for a live pod: its grant, or its agent's word; else why all GPUs of its node are in doubt, which is
     empty where they are not."""
     if pod.grant is not None:
         return pod.grant
@@ -232,7 +232,7 @@ def _of_ended(books: NodeBooks) -> Iterator[BookDifference]:
 
 
 def _of_cards(books: NodeBooks) -> Iterator[BookDifference]:
-    """Cards of which the grants that count are more than there is."""
+    """GPUs of which the grants that count are more than there is."""
     words = {} if books.told is None else {each.uid: each for each in books.told.held}
     ledger = Ledger()
     ledger.set_inventory(NodeInventory(books.node, tuple(books.devices.values())))

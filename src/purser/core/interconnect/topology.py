@@ -31,7 +31,6 @@ Scores = tuple[tuple[int, ...], ...]
 class Topology(msgspec.Struct, frozen=True):
     """The GPUs of one node by position, and the score of each pair."""
 
-    uuids: tuple[str, ...]
     indexes: tuple[int, ...]
     """NVML's indexes: only the static policies, which know machines by them, and `simple` look at these."""
     scores: Scores
@@ -49,7 +48,6 @@ def topology(devices: Sequence[Device]) -> Topology:
         for i, j in combinations(range(len(devices)), 2)
     }
     return Topology(
-        uuids=tuple(device.uuid for device in devices),
         indexes=tuple(device.index for device in devices),
         scores=matrix(len(devices), pairs),
     )

@@ -5,8 +5,8 @@ that no node lists never fits, whatever an extender says (``isSchedulableAfterNo
 ``ignoredByScheduler``). So agents list the totals as node-level extended resources, in the node's status.
 
 The count must never refuse what Purser would place, and kubelet refuses at its start, one by one, the pods that go
-beyond it. A node therefore lists what its usable cards have, and on top of that whatever its pods ask for without
-holding as much of a usable card: pods on cards that are sick, cordoned or gone, and pods without a grant.
+beyond it. A node therefore lists what its usable GPUs have, and on top of that whatever its pods ask for without
+holding as much of a usable GPU: pods on GPUs that are sick, cordoned or gone, and pods without a grant.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ def _listed(name: str, inventory: NodeInventory, usable: set[str], pods: Iterabl
         holds = sum(word.of_usage(usage) for uuid, usage in pod.usage.items() if uuid in usable)
         asked += asks
         beyond += max(0, asks - holds)
-    return min(max(total + beyond, asked), MAX_VALUE)  # a card that is overcommitted holds more than it has
+    return min(max(total + beyond, asked), MAX_VALUE)  # a GPU that is overcommitted holds more than it has
 
 
 def asked_amounts(spec: PodManifest) -> Amounts:

@@ -14,7 +14,7 @@ class PciGpu(msgspec.Struct, frozen=True):
     device: str
     """PCI device id, four hexadecimal digits."""
     subsystem: str = ""
-    """PCI subsystem device id: it tells apart cards that share a device id. Empty: not told."""
+    """PCI subsystem device id: it tells apart GPUs that share a device id. Empty: not told."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from purser.core.names import (
-    DISPUTED_CONDITION,
+    AGENT_CONDITIONS,
     DISPUTES_ANNOTATION,
     INVENTORY_ANNOTATION,
     KUBELET_ANNOTATION,
@@ -56,7 +56,7 @@ NODE_WRITERS = (
     NodeWriter(
         account="purser-agent",
         annotations=(INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION),
-        conditions=(DISPUTED_CONDITION,),
+        conditions=AGENT_CONDITIONS,
         amounts=AMOUNTS,
         reports=True,
     ),

@@ -84,7 +84,7 @@ def connected(
     (`purser.core.interconnect`), those already taken among them and first; the earlier candidates win ties.
 
     What HAMi does by an exhaustive search for the best single set is done by dividing up the candidates, so that what
-    is left divides well too; and a share goes to a card that is open already.
+    is left divides well too; and a share goes to a GPU that is open already.
 
     ``opened`` are the devices that hold shares already: they are preferred.
     """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import compress
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
 from purser.core.fleet import Fleet
@@ -21,14 +22,13 @@ from purser.core.grant.quota import UNLIMITED, Demand, Room
 from purser.core.ledger import Usage
 from purser.core.model import DeviceRequest, GpuPolicy, Grant, PodRequest
 from purser.core.placement.by_class import Verdict, VerdictCache, asked_shape
-from purser.core.placement.kernels.arguments import Bools
+from purser.core.placement.kernels.arguments import Bools, Floats
 from purser.core.placement.mix import Mix, MixSource
 from purser.core.placement.place import Placement, decide, place
 from purser.core.placement.policies import ArrayPolicy as ArrayPolicy
 from purser.core.placement.policies import Setting
 from purser.core.placement.policies import policy as array_policy
 from purser.core.placement.preference import ArrayPreference
-from purser.core.placement.ranking import Evaluation
 from purser.core.placement.reasons import UNREGISTERED, Refusal
 from purser.core.placement.shape import container_shape, lead_shape, view
 from purser.core.placement.table import ShapeTable
@@ -44,6 +44,17 @@ _MOST_ASKS = 128
 
 _MOST_TABLES = 8
 """Policies of which scores are kept: pods may weigh them in any way."""
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """The verdict on each of the nodes asked about."""
+
+    fits: list[str]
+    """In the order in which they were asked about."""
+    scores: Floats
+    """Of those that fit, higher is better; minus infinity where the policy sees no room (of CPU, which is
+    kube-scheduler's to judge)."""
+    refusals: Mapping[str, Refusal]
 
 
 @dataclass(slots=True)
@@ -211,6 +222,23 @@ class Evaluator:
         return ArrayPreference(self._live.arrays, row, policy, request)
 
 
+def foremost(evaluation: Evaluation, most: int) -> Evaluation:
+    """So many of the nodes that fit: the best, in their order, the first among equals."""
+    if len(evaluation.fits) <= most:
+        return evaluation
+    kept = _highest(evaluation.scores, most)
+    names = list(map(evaluation.fits.__getitem__, kept.nonzero()[0].tolist()))
+    return Evaluation(names, evaluation.scores[kept], evaluation.refusals)
+
+
+def _highest(scores: Floats, most: int) -> Bools:
+    """Which of the scores are the highest; of those that are equal to the last one the first ones."""
+    least = np.partition(scores, -most)[-most]
+    kept: Bools = scores > least
+    kept[(scores == least).nonzero()[0][: most - int(kept.sum())]] = True
+    return kept
+
+
 def _array_word(words: Sequence[GpuPolicy]) -> str:
     """The word of a chain that arrays know by themselves; empty where the chain is of words that order devices."""
     return next((str(word) for word in words if word in ARRAY_WORDS), "")
@@ -226,7 +254,7 @@ def _quota(devices: DeviceRequest, left: Room) -> Quota:
     """How much of it the quota holds."""
     if left == UNLIMITED:
         return Quota.ALL
-    one = Demand(devices.memory_mib or 0, min(devices.cores_percent, 100))
+    one = Demand(devices.memory_mib or 0, devices.cores_percent)
     if not left.holds(one):
         return Quota.NOTHING
     if devices.numa_bind:  # first it must be known which devices are together on one NUMA node

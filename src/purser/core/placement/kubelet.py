@@ -249,7 +249,7 @@ def _busy(kubelet: KubeletSnapshot) -> Refusal:
 def near_cpus(node: NodeState, request: PodRequest, granted: Granted, after: KubeletState | None) -> PodRequest | None:
     """The request for devices nearer to where kubelet will put the pod that holds these; None where they are near.
 
-    kubelet is told no NUMA node of shared cards (`purser.core.device.ids.told_numa_nodes`), so it aligns CPUs and
+    kubelet is told no NUMA node of shared GPUs (`purser.core.device.ids.told_numa_nodes`), so it aligns CPUs and
     memory alone. Where it will put these is known, and a share is taken there when there is one. ``after`` is what
     kubelet holds once it has taken the pod with these; None: not known.
     """

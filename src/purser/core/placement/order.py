@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from purser.core.fleet import rule
 from purser.core.ledger import Usage
 from purser.core.model import Device, DeviceRequest, GpuPolicy, ScoreWeights
 from purser.core.policy_words import STAND_INS
@@ -79,10 +80,9 @@ EVEN_WEIGHTS = ScoreWeights()
 
 
 def memory_needed_mib(request: DeviceRequest, device: Device) -> int:
-    """What the request takes of this device's memory, percentages rounded down."""
-    if request.memory_mib is not None:
-        return request.memory_mib
-    return device.memory_mib * (request.memory_percent or 0) // 100
+    """What the request takes of this device's memory."""
+    needed: int = rule.memory_asked(device.memory_mib, request.memory_mib or 0, request.memory_percent or 0)
+    return needed
 
 
 def device_score(

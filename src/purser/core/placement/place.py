@@ -1,7 +1,7 @@
 """One pod on one node: the devices of each of its containers, or why not.
 
-Whether a device takes a container is the rule of `kernels.rule`, asked of one device after the other here. Containers
-are placed one after another in kubelet's order, each on top of what the ones beside it already take. A row
+Whether a device takes a container is the rule of `purser.core.fleet.rule`, asked of one device after the other here.
+Containers are placed one after another in kubelet's order, each on top of what the ones beside it already take. A row
 of init containers is placed together with the container that follows it (see `choice`).
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from purser.core.fleet import DeviceState, NodeState
+from purser.core.fleet import DeviceState, NodeState, rule
 from purser.core.fleet.arrays import Model
 from purser.core.fleet.facts import DISPUTED
 from purser.core.fleet.kubelet_snapshot import emptied
@@ -34,11 +34,10 @@ from purser.core.model import (
     PodRequest,
 )
 from purser.core.placement.choice import ContainerStep, Pick, choose, connected, first_come
-from purser.core.placement.kernels import rule
 from purser.core.placement.kubelet import AdmittedChoice, find_admitted, near_cpus
 from purser.core.placement.kubelet_prediction import Granted
 from purser.core.placement.order import Candidate, device_score, memory_needed_mib, numa_nodes, order_key
-from purser.core.placement.reasons import Reason, Refusal, dispute_detail
+from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
 from purser.core.placement.shape import PodShape, container_shape
 from purser.core.policy_settings import DEFAULT_POLICIES, PolicySettings
 
@@ -181,7 +180,7 @@ class _Found(msgspec.Struct, frozen=True):
     shares: list[DeviceShare]
     """What it would hold of each device."""
     obstacles: list[int]
-    """By device, for it and for the containers after it that are handed its devices; see `kernels.rule`."""
+    """By device, for it and for the containers after it that are handed its devices; see `purser.core.fleet.rule`."""
 
     @property
     def suits(self) -> list[bool]:
@@ -309,27 +308,18 @@ class _Pod:
         return topology(self._devices)
 
     def _refusal(self, found: _Found, obstacles: Sequence[int], for_rest: Reason | None) -> Refusal:
-        """``for_rest`` is held against the devices that suit, because they are too few or on too many NUMA nodes."""
         firsts = [rule.first(obstacle) for obstacle in obstacles]
-        counted = Counter(rule.REASONS[first] for first in firsts if first)
-        if for_rest is not None and (suiting := firsts.count(0)):
-            counted[for_rest] += suiting
-        devices = list(zip(firsts, self._states, found.shares, strict=True))
-        short = [(state, share) for first, state, share in devices if first == rule.SHORT_OF_MEMORY]
-        slow = [(state, share) for first, state, share in devices if first == rule.SHORT_OF_CORES]
-        disputed = (state for first, state, _ in devices if first == DISPUTED)
-        return Refusal(
-            counts=tuple(sorted(counted.items())),
-            devices=len(devices),
-            container=found.container.name,
-            memory_needed_mib=max((share.memory_mib for _, share in short), default=0),
-            memory_free_mib=max((s.device.memory_mib - s.usage.memory_mib for s, _ in short), default=0),
-            memory_largest_mib=max((s.device.memory_mib for s, _ in short), default=0),
-            cores_needed_percent=max((share.cores_percent for _, share in slow), default=0),
-            cores_free_percent=max((s.device.cores_percent - s.usage.cores_percent for s, _ in slow), default=0),
-            count_needed=found.container.devices.count,
-            detail=next((dispute_detail(state.device.uuid, state.disputed) for state in disputed), ""),
+        counts = Counter(OF_OBSTACLE[first] for first in firsts if first)
+        devices = list(zip(firsts, self._states, strict=True))
+        short = [state for first, state in devices if first == rule.SHORT_OF_MEMORY]
+        slow = [state for first, state in devices if first == rule.SHORT_OF_CORES]
+        most = MostFree(
+            max((state.device.memory_mib - state.usage.memory_mib for state in short), default=0),
+            max((state.device.memory_mib for state in short), default=0),
+            max((state.device.cores_percent - state.usage.cores_percent for state in slow), default=0),
         )
+        disputed = (dispute_detail(s.device.uuid, s.disputed) for first, s in devices if first == DISPUTED)
+        return obstructed(found.container, len(devices), counts, for_rest, most, next(disputed, ""))
 
 
 def _demand(shares: Iterable[DeviceShare]) -> Demand:
@@ -340,4 +330,4 @@ def _demand(shares: Iterable[DeviceShare]) -> Demand:
 
 
 def _share(device: Device, request: DeviceRequest) -> DeviceShare:
-    return DeviceShare(device.uuid, memory_needed_mib(request, device), min(request.cores_percent, 100))
+    return DeviceShare(device.uuid, memory_needed_mib(request, device), request.cores_percent)

@@ -1,7 +1,7 @@
 """Preemption: which pods of lower priority have to go from a node for a pod to fit, and on which node that costs least.
 
 kube-scheduler's rules (SelectVictimsOnNode and pickOneNodeForPreemption, the same from 1.20 to 1.36), asked of
-Purser's book: kube-scheduler's own dry run counts ``nvidia.com/gpu`` and knows neither memory nor which card a share
+Purser's book: kube-scheduler's own dry run counts ``nvidia.com/gpu`` and knows neither memory nor which GPU a share
 is on. Whether a pod fits once some are gone is for the caller to say.
 """
 

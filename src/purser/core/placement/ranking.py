@@ -4,26 +4,10 @@ Nodes with equal scores are ranked alike for kube-scheduler's own scores to deci
 named, it is the first by name. (HAMi's winner among equals depends on which goroutine ends first.)
 """
 
-from collections.abc import Mapping
-
-import msgspec
 import numpy as np
 
-from purser.core.placement.kernels.arguments import Bools, Floats
-from purser.core.placement.reasons import Refusal
+from purser.core.placement.evaluate import Evaluation
 from purser.core.policy_settings import DEFAULT_POLICIES, Authority, PolicySettings
-
-
-class Evaluation(msgspec.Struct, frozen=True):
-    """The verdict on each of the nodes asked about."""
-
-    fits: list[str]
-    """In the order in which they were asked about."""
-    scores: Floats
-    """Of those that fit, higher is better; minus infinity where the policy sees no room (of CPU, which is
-    kube-scheduler's to judge)."""
-    refusals: Mapping[str, Refusal]
-
 
 MAX_SCORE = 10
 """kube-scheduler's MaxExtenderPriority."""
@@ -45,23 +29,6 @@ def best(evaluation: Evaluation) -> str | None:
         return None
     places = (evaluation.scores == evaluation.scores.max()).nonzero()[0]
     return min(map(evaluation.fits.__getitem__, map(int, places)))
-
-
-def foremost(evaluation: Evaluation, most: int) -> Evaluation:
-    """So many of the nodes that fit: the best, in their order, the first among equals."""
-    if len(evaluation.fits) <= most:
-        return evaluation
-    kept = _highest(evaluation.scores, most)
-    names = list(map(evaluation.fits.__getitem__, kept.nonzero()[0].tolist()))
-    return Evaluation(names, evaluation.scores[kept], evaluation.refusals)
-
-
-def _highest(scores: Floats, most: int) -> Bools:
-    """Which of the scores are the highest; of those that are equal to the last one the first ones."""
-    least = np.partition(scores, -most)[-most]
-    kept: Bools = scores > least
-    kept[(scores == least).nonzero()[0][: most - int(kept.sum())]] = True
-    return kept
 
 
 def _spread_out(levels: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -2,11 +2,15 @@
 the clause that `explain` makes of it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from purser.core.fleet import rule
+from purser.core.fleet.facts import CORDONED, DISPUTED, UNHEALTHY
 from purser.core.kubernetes.reasons import ExplainedReason
+from purser.core.model import ContainerRequest
 
 
 class Reason(ExplainedReason):
@@ -14,12 +18,12 @@ class Reason(ExplainedReason):
 
     NOT_HEALTHY = "CardNotHealth", "GPU", "The GPU is unhealthy.", "See event GpuUnhealthy on the node."
     CORDONED = (
-        "CardCordoned",
+        "GpuCordoned",
         "GPU",
         "The node's inventory says that the GPU is cordoned.",
     )
     DISPUTED = (
-        "CardDisputed",
+        "GpuInDispute",
         "GPU",
         "Records differ on who holds the GPU.",
         "End the pods that condition PurserGpuDisputed of the node names.",
@@ -114,6 +118,24 @@ class Reason(ExplainedReason):
     )
 
 
+OF_OBSTACLE: dict[int, Reason] = {
+    UNHEALTHY: Reason.NOT_HEALTHY,
+    CORDONED: Reason.CORDONED,
+    DISPUTED: Reason.DISPUTED,
+    rule.OTHER_MODEL: Reason.TYPE_MISMATCH,
+    rule.OTHER_UUID: Reason.UUID_MISMATCH,
+    rule.NO_SLOT: Reason.SLOTS_EXHAUSTED,
+    rule.NOT_IDLE: Reason.EXCLUSIVE_CONFLICT,
+    rule.OVER_QUOTA: Reason.QUOTA_NOT_FIT,
+    rule.SHORT_OF_MEMORY: Reason.INSUFFICIENT_MEMORY,
+    rule.SHORT_OF_CORES: Reason.INSUFFICIENT_CORES,
+    rule.IN_COMPANY: Reason.EXCLUSIVE_CONFLICT,
+    rule.NO_COMPUTE: Reason.CORES_EXHAUSTED,
+    rule.HELD: Reason.EXCLUSIVE_CONFLICT,
+}
+"""By obstacle, in the order in which they are given as reasons; of a GPU that is ``ABSENT`` nothing is said."""
+
+
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Why a pod does not fit a node: what was found of its devices for the first container that could not be placed."""
 
@@ -134,7 +156,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     cores_free_percent: int = 0
     count_needed: int = 0
     detail: str = ""
-    """What kubelet would say, where it is kubelet that would refuse; who is in the way, where a card is disputed."""
+    """What kubelet would say, where it is kubelet that would refuse; who is in the way, where a GPU is disputed."""
 
     @property
     def message(self) -> str:
@@ -146,9 +168,55 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
         return f"{counted} ({self.detail})" if self.detail else counted
 
 
+class MostFree(NamedTuple):
+    """Of a node's devices that have too little for a container: the most that any has free, and the most in all."""
+
+    memory_mib: int = 0
+    memory_largest_mib: int = 0
+    cores_percent: int = 0
+
+
+def obstructed(
+    container: ContainerRequest,
+    devices: int,
+    obstacles: Mapping[Reason, int],
+    for_rest: Reason | None,
+    most: MostFree,
+    detail: str = "",
+    resolvable: bool = False,
+) -> Refusal:
+    """The refusal of a container by a node with so many devices.
+
+    ``obstacles``: how many devices have each of these reasons first. ``for_rest`` is held against those that suit,
+    because they are too few or on too many NUMA nodes.
+    """
+    if not devices:
+        return Refusal(((Reason.NO_DEVICES, 1),), container=container.name)
+    counts = {reason: count for reason, count in obstacles.items() if count}
+    suiting = devices - sum(counts.values())
+    if for_rest is not None and suiting:
+        counts[for_rest] = suiting
+    asked = container.devices
+    needed = rule.memory_asked(most.memory_largest_mib, asked.memory_mib or 0, asked.memory_percent or 0)
+    is_short, is_slow = Reason.INSUFFICIENT_MEMORY in counts, Reason.INSUFFICIENT_CORES in counts
+    return Refusal(
+        counts=tuple(sorted(counts.items())),
+        devices=devices,
+        container=container.name,
+        resolvable=resolvable,
+        memory_needed_mib=needed if is_short else 0,
+        memory_free_mib=most.memory_mib,
+        memory_largest_mib=most.memory_largest_mib,
+        cores_needed_percent=asked.cores_percent if is_slow else 0,
+        cores_free_percent=most.cores_percent,
+        count_needed=asked.count,
+        detail=detail,
+    )
+
+
 def dispute_detail(uuid: str, why: str) -> str:
-    """Such as ``card GPU-... is disputed: pod ns/name holds it without a grant``."""
-    return f"card {uuid} is disputed: {why}"
+    """Such as ``GPU GPU-... is disputed: pod ns/name holds it without a grant``."""
+    return f"GPU {uuid} is disputed: {why}"
 
 
 PROMISED = Refusal(((Reason.NOMINATED, 1),), resolvable=True)

@@ -6,14 +6,14 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
+from purser.core.fleet import rule
 from purser.core.fleet.arrays import KINDS, WHOLE_MILLI, FleetArrays, Model, Rows
 from purser.core.fleet.facts import Take
 from purser.core.fleet.room import MANY
-from purser.core.model import DeviceRequest, PodRequest
+from purser.core.fleet.rule import FleetColumns, GpuDemand
+from purser.core.model import WHOLE_PERCENT, DeviceRequest, PodRequest
 from purser.core.placement import kernels
-from purser.core.placement.kernels.arguments import Bools, FleetColumns, GpuDemand, Ints
-
-_FULL_PERCENT = 100
+from purser.core.placement.kernels.arguments import Bools, Ints
 
 _MOST = 2 * MANY
 """More than any node has: what asks for more need not be told apart, and no sum leaves the kernels' integers."""
@@ -31,7 +31,7 @@ class PodShape(msgspec.Struct, frozen=True):
     gpu_memory_mib: int = 0
     gpu_memory_percent: int = 0
     gpu_cores_percent: int = 0
-    """0: not limited, and not counted."""
+    """0: not limited, and not counted; at most `WHOLE_PERCENT`."""
     models: tuple[str, ...] = ()
     """Words of which one must name the model, see `names_model`. Empty: any model."""
     models_denied: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class PodShape(msgspec.Struct, frozen=True):
     @property
     def is_alone(self) -> bool:
         """Whether nobody else may use its GPUs."""
-        return self.gpu_cores_percent >= _FULL_PERCENT
+        return self.gpu_cores_percent >= WHOLE_PERCENT
 
     def takes_model(self, model: str) -> bool:
         """Whether the pod may run on this model."""
@@ -90,7 +90,7 @@ def container_shape(asked: DeviceRequest, request: PodRequest) -> PodShape:
         min(asked.count, _MOST),
         min(asked.memory_mib or 0, _MOST),
         asked.memory_percent or 0,
-        min(asked.cores_percent, _FULL_PERCENT),
+        asked.cores_percent,
         asked.models_allowed,
         asked.models_denied,
         tuple(asked.modes_allowed),
@@ -157,7 +157,7 @@ def _take(shape: PodShape, share: bool) -> Take:
         shape.memory_mib,
         shape.gpu_memory_mib,
         shape.gpu_memory_percent,
-        min(shape.gpu_cores_percent, _FULL_PERCENT),
+        shape.gpu_cores_percent,
         shape.is_alone,
         (0 if share else shape.gpu_count) if shape.gpu_count else None,
     )
@@ -165,9 +165,8 @@ def _take(shape: PodShape, share: bool) -> Take:
 
 def memory_of(shape: PodShape, memory_mib: int) -> int:
     """What the shape asks of a GPU with so much memory, in MiB."""
-    if shape.gpu_memory_percent:
-        return memory_mib * shape.gpu_memory_percent // _FULL_PERCENT
-    return shape.gpu_memory_mib
+    asked: int = rule.memory_asked(memory_mib, shape.gpu_memory_mib, shape.gpu_memory_percent)
+    return asked
 
 
 def is_share(shape: PodShape, memory_mib: int) -> bool:
@@ -187,7 +186,7 @@ def need_milli(shape: PodShape, memory_mib: int) -> int:
     if shape.is_alone:
         return WHOLE_MILLI
     of_memory = -(-WHOLE_MILLI * memory_of(shape, memory_mib) // max(memory_mib, 1))
-    return max(of_memory, shape.gpu_cores_percent * WHOLE_MILLI // _FULL_PERCENT)
+    return max(of_memory, shape.gpu_cores_percent * WHOLE_MILLI // WHOLE_PERCENT)
 
 
 def columns_of(fleet: FleetArrays) -> FleetColumns:
@@ -214,6 +213,14 @@ def columns_of(fleet: FleetArrays) -> FleetColumns:
 def demand_of(shape: PodShape, models: tuple[Model, ...], idle_only: bool = False) -> GpuDemand:
     """For kernels. One model more than there are, so that there is one to look up where there is no GPU."""
     allowed = np.array([*(shape.takes(model) for model in models), False])
-    cores = min(shape.gpu_cores_percent, _FULL_PERCENT)
-    of_gpu = (shape.gpu_memory_mib, shape.gpu_memory_percent, cores, shape.is_alone, idle_only, allowed)
-    return GpuDemand(shape.cpu_milli, shape.memory_mib, shape.gpu_count, *of_gpu)
+    return GpuDemand(
+        shape.cpu_milli,
+        shape.memory_mib,
+        shape.gpu_count,
+        shape.gpu_memory_mib,
+        shape.gpu_memory_percent,
+        shape.gpu_cores_percent,
+        shape.is_alone,
+        idle_only,
+        allowed,
+    )

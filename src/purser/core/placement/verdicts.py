@@ -12,15 +12,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from purser.core.fleet import rule
 from purser.core.fleet.arrays import Rows
 from purser.core.fleet.live import LiveArrays
-from purser.core.model import ContainerRequest, DeviceRequest
-from purser.core.placement.kernels import rule
-from purser.core.placement.kernels.arguments import Bools, FleetColumns, Ints, Obstacles
-from purser.core.placement.reasons import Reason, Refusal, dispute_detail
+from purser.core.fleet.rule import FleetColumns, Obstacles
+from purser.core.model import ContainerRequest
+from purser.core.placement.kernels.arguments import Bools, Ints
+from purser.core.placement.reasons import OF_OBSTACLE, MostFree, Reason, Refusal, dispute_detail, obstructed
 from purser.core.placement.shape import PodShape, columns_of, demand_of
 
-_REASONS = tuple(dict.fromkeys(rule.REASONS.values()))
+_REASONS = tuple(dict.fromkeys(OF_OBSTACLE.values()))
 _QUOTA = _REASONS.index(Reason.QUOTA_NOT_FIT)
 _MOST = 1 << 62
 
@@ -80,7 +81,6 @@ class Verdicts:
         self._kind: Ints = np.zeros(rows, np.int64)
         self._memory_free: Ints = np.zeros(rows, np.int64)
         self._memory_largest: Ints = np.zeros(rows, np.int64)
-        self._memory_needed: Ints = np.zeros(rows, np.int64)
         self._cores_free: Ints = np.zeros(rows, np.int64)
         self._numbers: dict[tuple[int, ...], int] = {}
         """By pattern of a refusal, in this order."""
@@ -102,7 +102,7 @@ class Verdicts:
         """Why rows are refused."""
         key = self._ask
         by_reason = dict.fromkeys(_REASONS, np.zeros(len(rows), np.int64))
-        for obstacle, reason in rule.REASONS.items():
+        for obstacle, reason in OF_OBSTACLE.items():
             by_reason[reason] = by_reason[reason] + (first == obstacle).sum(axis=0)
         digits = list(by_reason.values())
         if key.quota is Quota.PART:  # held against the devices that would be chosen, and nothing else is
@@ -113,9 +113,6 @@ class Verdicts:
         self._memory_free[rows] = _most(np.where(short, here.memory_free_mib.astype(np.int64), -_MOST))
         self._memory_largest[rows] = np.where(short, here.memory_mib, 0).max(axis=0, initial=0)
         self._cores_free[rows] = _most(np.where(slow, here.cores_free_percent.astype(np.int64), -_MOST))
-        if key.shape.gpu_memory_percent:
-            needed = here.memory_mib * np.int64(key.shape.gpu_memory_percent) // 100
-            self._memory_needed[rows] = np.where(short, needed, 0).max(axis=0, initial=0)
 
     def _number(self, digits: Sequence[npt.NDArray[Any]]) -> Ints:
         """One number for each pattern of these amounts, always the same for the same."""
@@ -126,36 +123,23 @@ class Verdicts:
 
     def _refusal(self, pattern: tuple[int, ...], rows: Rows, container: ContainerRequest) -> Refusal:
         *by_reason, devices, resolvable = pattern
-        asked = container.devices  # the shape's amounts are bounded
-        if not devices:
-            return Refusal(((Reason.NO_DEVICES, 1),), container=container.name)
-        counts = {reason: count for reason, count in zip(_REASONS, by_reason, strict=True) if count}
-        suiting = devices - sum(by_reason)
-        if suiting and not (self._ask.quota is Quota.PART and by_reason[_QUOTA]):
-            counts[Reason.TOO_FEW_CARDS] = suiting
-        memory_free, cores_free = int(self._memory_free[rows].max()), int(self._cores_free[rows].max())
-        return Refusal(
-            counts=tuple(sorted(counts.items())),
-            devices=devices,
-            container=container.name,
-            resolvable=bool(resolvable),
-            memory_needed_mib=self._memory_short(rows, asked) if memory_free > -_MOST else 0,
-            memory_free_mib=memory_free if memory_free > -_MOST else 0,
-            memory_largest_mib=int(self._memory_largest[rows].max()),
-            cores_needed_percent=min(asked.cores_percent, 100) if cores_free > -_MOST else 0,
-            cores_free_percent=cores_free if cores_free > -_MOST else 0,
-            count_needed=asked.count,
-            detail=self._dispute(rows) if Reason.DISPUTED in counts else "",
+        obstacles = dict(zip(_REASONS, by_reason, strict=True))
+        over_quota = self._ask.quota is Quota.PART and obstacles[Reason.QUOTA_NOT_FIT]
+        for_rest = None if over_quota else Reason.TOO_FEW_CARDS
+        memory, cores = int(self._memory_free[rows].max()), int(self._cores_free[rows].max())
+        most = MostFree(
+            memory if obstacles[Reason.INSUFFICIENT_MEMORY] else 0,
+            int(self._memory_largest[rows].max()),
+            cores if obstacles[Reason.INSUFFICIENT_CORES] else 0,
         )
+        detail = self._dispute(rows) if obstacles[Reason.DISPUTED] else ""
+        return obstructed(container, devices, obstacles, for_rest, most, detail, bool(resolvable))
 
     def _dispute(self, rows: Rows) -> str:
         """One of the disputes on these nodes."""
         found = map(self._live.fleet.node, map(self._live.arrays.names.__getitem__, rows[:1].tolist()))
         states = (state for node in found if node is not None for state in node.devices)
         return next((dispute_detail(s.device.uuid, s.disputed) for s in states if s.disputed), "")
-
-    def _memory_short(self, rows: Rows, asked: DeviceRequest) -> int:
-        return asked.memory_mib if asked.memory_mib is not None else int(self._memory_needed[rows].max())
 
 
 def _also(live: LiveArrays, key: VerdictKey, rows: Rows) -> "Obstacles | int":

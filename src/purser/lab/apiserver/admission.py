@@ -204,13 +204,10 @@ def _url(webhooks: Webhooks, webhook: Obj) -> str:
 @lru_cache(maxsize=64)
 def _tls(ca_bundle: str) -> ssl.SSLContext:
     """A context that trusts the bundle (base64 PEM) and nothing else; the machine's own roots without one."""
-    context = ssl.create_default_context()
-    if ca_bundle:
-        try:
-            context = ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
-        except (ssl.SSLError, binascii.Error, UnicodeDecodeError) as error:
-            raise WebhookCallError(f"unable to load root certificates: {error}") from error
-    return context
+    try:
+        return ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode() or None)
+    except (ssl.SSLError, binascii.Error, UnicodeDecodeError) as error:
+        raise WebhookCallError(f"unable to load root certificates: {error}") from error
 
 
 def _response(body: bytes, status: int, review: Obj) -> Obj:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
-import yaml
 from aiohttp import web
 
 from purser.lab.ports import free_ports
+from purser.yaml_text import yaml_text
 
 from . import bootstrap, definitions
 from .cluster import ADMIN, Cluster, PodLogs, User, Webhooks
@@ -127,7 +127,7 @@ class ApiServer:
             "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab", "namespace": namespace}}],
             "current-context": "lab",
         }
-        return yaml.safe_dump(config, sort_keys=False)
+        return yaml_text(config)
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the admin's kubeconfig, readable by its owner only."""

@@ -18,8 +18,7 @@ import grpc.aio
 from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from purser.lab.conformance.check import CheckFailed
 from purser.lab.conformance.wire import PluginConnection, Stream, until_listens
-from purser.lab.kubelet.endpoints import DIAL_TIMEOUT_S
-from purser.lab.kubelet.serving import SOCKET_NAME, SocketServer
+from purser.lab.kubelet.serving import DIAL_TIMEOUT_S, SOCKET_NAME, SocketServer
 
 
 @dataclass(eq=False)

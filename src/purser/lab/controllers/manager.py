@@ -73,8 +73,7 @@ async def run_scheduler(
     """One kube-scheduler with one profile, until cancelled. ``context`` says whom to trust behind the extenders."""
     pods, nodes, claims = (Informer(client, resource) for resource in (PODS.raw(), NODES.raw(), CLAIMS))
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-        https = context or ssl.create_default_context()
-        found = [HttpExtender(settings, session, https) for settings in extenders]
+        found = [HttpExtender(settings, session, context or ssl.create_default_context()) for settings in extenders]
         scheduler = Scheduler(name, client, pods, nodes, claims, found, clock)
         for informer in (pods, nodes, claims):
             group.create_task(informer.run())

@@ -20,7 +20,7 @@ HUGEPAGES = "hugepages-"
 
 LOCAL, SAME_SOCKET, OTHER_SOCKET, CPULESS = 10, 12, 21, 80
 """Distances where a profile gives none: to a node itself, on its socket, on another one, to or from a node without
-CPUs (a card's memory on a coherent link)."""
+CPUs (a GPU's memory on a coherent link)."""
 
 MAX_NUMA_NODES = 64
 

@@ -16,9 +16,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from purser.agent.nvml import Driver, DriverError, LibraryDriver, NullDriver, RecoveryAction, XidClass, open_driver
+from purser.agent.nvml import Driver, DriverError, LibraryDriver, NullDriver, open_driver
 from purser.agent.nvml.library import LIBRARY
-from purser.agent.nvml.xids import classify
+from purser.core.health.catalogue import action_of
+from purser.core.health.signs import RecoveryAction
+from purser.core.health.state import HealthState, after_action
 from purser.lab.driver import profiles
 from purser.lab.driver.compile import compiled_library
 from purser.lab.driver.profiles import NodeProfile
@@ -39,6 +41,8 @@ _STATE_FILE = "node.state"
 _TRUTH_FILE = "node.json"
 _PROFILE_FILE = "profile.json"
 _NO_EVENT = EventState(0, 0, 0)
+_ASKED = {HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET, HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT}
+"""What a driver that tells asks for after an Xid."""
 
 
 class DriverKind(StrEnum):
@@ -146,15 +150,16 @@ class SimulatedDriver:
         write_gpu(self.sysfs_root, self._profile, index)
 
     def inject_xid(self, gpu: int | str, xid: int) -> None:
-        """The driver reports an Xid. After one that needs a reset, a driver that tells so asks for the reset."""
+        """The driver reports an Xid. After one that needs a reset or a reboot, a driver that tells so asks for it."""
+        asked = _ASKED.get(after_action(action_of(xid)))
 
         def report(state: DriverState) -> DriverState:
             index = _index_of(state, gpu)
             sequence = (state.events[-1] if state.events else _NO_EVENT).sequence + 1
             events = (*state.events, EventState(sequence, index, xid))[-KEPT_EVENTS:]
             old = state.gpus[index]
-            if classify(xid) is XidClass.UNTIL_RESET and old.recovery_action is not None:
-                old = replace(old, recovery_action=int(RecoveryAction.GPU_RESET))
+            if asked is not None and old.recovery_action is not None:
+                old = replace(old, recovery_action=int(asked))
             return replace(_with_gpu(state, index, old), events=events)
 
         self._update(report)

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import yaml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.agent.sysfs import pci_address
+from purser.core.decoding import UnreadableError
 from purser.core.kubelet.machine import Machine
 from purser.core.model import PcieLevel
 from purser.lab.driver.machine import CpuLayout, NumaLayout, bad_machine, machine_of
 from purser.lab.kubelet.configuration import KubeletSection, configure
+from purser.yaml_reading import read_yaml
 
 FOLDER = Path(__file__).parent / "profiles"
 _MODELS_FILE = FOLDER / "models.yaml"
@@ -59,7 +60,7 @@ class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class ProfileGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One card in its slot. Its place in the list is its index."""
+    """One GPU in its slot. Its place in the list is its index."""
 
     model: str
     pci: str
@@ -154,9 +155,9 @@ def _models() -> dict[str, GpuModel]:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ProfileError(f"{path}: not readable as YAML: {error}") from error
+        return read_yaml(path.read_bytes(), str(path))
+    except (OSError, UnreadableError) as error:
+        raise ProfileError(str(error)) from error
 
 
 def _convert(path: Path, content: Any, kind: type[T]) -> T:

@@ -4,12 +4,11 @@ Only what cadvisor, kubelet's eyes, and the agent read: which CPUs make a core, 
 each NUMA node's CPUs, memory, hugepages and distances. Hundreds of files: a driver does without, only nodes have it.
 """
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from purser.core.kubelet.cpuset import CpuSet, cpus_of, format_cpuset
+from purser.core.kubelet.cpuset import CpuSet, format_cpuset
 from purser.core.kubelet.machine import Machine, NumaNode
 from purser.core.kubernetes.quantities import quantity_ceil
 from purser.lab.driver.machine import HUGEPAGES, MEMORY
@@ -30,25 +29,31 @@ def write_machine(root: Path, machine: Machine) -> None:
 
 
 def _write_cpus(folder: Path, machine: Machine) -> None:
-    """What is the same for the CPUs of a core or of a cache is written once and linked: a node has hundreds of CPUs."""
+    """What is the same for the CPUs of a core is written once and linked, as is the cache that cores share: a node has
+    hundreds of CPUs."""
     # Core ids of real kernels repeat from socket to socket; so do these.
     cores = {core: place for place, core in enumerate(machine.cpus_by_core)}
     per_socket = max(1, len(cores) // max(1, len(machine.cpus_by_socket)))
+    written: dict[tuple[int, int, int], int] = {}
+    caches: dict[int, int] = {}
     for cpu in machine.cpus:
         own = folder / f"cpu{cpu.cpu}"
-        siblings, sharing = machine.cpus_by_core[cpu.core], machine.cpus_by_uncore[cpu.uncore]
+        first = written.setdefault((cpu.socket, cpu.uncore, cpu.core), cpu.cpu)
+        if first != cpu.cpu:
+            own.symlink_to(f"cpu{first}")
+            continue
         topology = {
             "core_id": cores[cpu.core] % per_socket,
             "physical_package_id": cpu.socket,
-            "thread_siblings_list": format_cpuset(siblings),
+            "thread_siblings_list": format_cpuset(machine.cpus_by_core[cpu.core]),
         }
-        _write_once(own / "topology", topology, folder / f"cpu{_first(siblings)}/topology")
-        cache = {"level": 3, "type": "Unified", "id": cpu.uncore, "shared_cpu_list": format_cpuset(sharing)}
-        _write_once(own / "cache/index3", cache, folder / f"cpu{_first(sharing)}/cache/index3")
-
-
-def _first(cpus: CpuSet) -> int:
-    return cpus_of(cpus)[0]
+        _write(own / "topology", topology)
+        first = caches.setdefault(cpu.uncore, cpu.cpu)
+        if first != cpu.cpu:
+            (own / "cache").symlink_to(f"../cpu{first}/cache")
+            continue
+        shared = format_cpuset(machine.cpus_by_uncore[cpu.uncore])
+        _write(own / "cache/index3", {"level": 3, "type": "Unified", "id": cpu.uncore, "shared_cpu_list": shared})
 
 
 def _write_node(folder: Path, node: NumaNode, machine: Machine) -> None:
@@ -66,14 +71,6 @@ def _write_node(folder: Path, node: NumaNode, machine: Machine) -> None:
         if name.startswith(HUGEPAGES):
             size = quantity_ceil(name.removeprefix(HUGEPAGES))
             _write(folder / f"hugepages/hugepages-{size // _KIB}kB", {"nr_hugepages": amount // size})
-
-
-def _write_once(folder: Path, files: Mapping[str, object], first: Path) -> None:
-    if folder == first:
-        _write(folder, files)
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.symlink_to(os.path.relpath(first, folder.parent))
 
 
 def _write(folder: Path, files: Mapping[str, object]) -> None:

@@ -6,12 +6,12 @@ from purser.agent.mig.hardware import Card, HardwareError, Layout
 
 
 class HollowCards:
-    """Cards that remember their layout while the fleet lives. Every method is as `MigHardware` says."""
+    """GPUs that remember their layout while the fleet lives. Every method is as `MigHardware` says."""
 
     def __init__(self, count: int, device: str) -> None:
         """``device``: their PCI device id, four hexadecimal digits."""
         self.is_refusing = False
-        """Whether every change fails, as on a card that somebody still uses."""
+        """Whether every change fails, as on a GPU that somebody still uses."""
         self._cards = {index: Card(index=index, device_id=f"0x{device.upper()}10DE") for index in range(count)}
 
     def cards(self) -> tuple[Card, ...]:

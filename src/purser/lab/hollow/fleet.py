@@ -50,7 +50,7 @@ from purser.lab.hollow.node import (
     split_os,
 )
 from purser.lab.kubelet.lease import keep_leases, renew_lease
-from purser.operator.manifests import DEFAULT_LAYOUTS
+from purser.operator.manifests import default_layouts
 
 _WORKERS = 8
 _GPU_MEMORY_MIB = 80 * 1024
@@ -105,7 +105,7 @@ class HollowFleet:
         """Until cancelled."""
         with tempfile.TemporaryDirectory(prefix="purser-hollow-") as folder:
             self._layouts = Path(folder) / "config.yaml"
-            self._layouts.write_text(DEFAULT_LAYOUTS, encoding="utf-8")
+            self._layouts.write_text(default_layouts(), encoding="utf-8")
             await self._run()
 
     async def _run(self) -> None:
@@ -276,7 +276,7 @@ class HollowFleet:
             await self._client.patch_merge(NODES, node["metadata"]["name"], {"metadata": patch})
 
     async def _mig_answer(self, node: Raw) -> str:
-        """As Purser's MIG worker answers, on cards that are not there. Empty: nothing is asked that has no answer."""
+        """As Purser's MIG worker answers, on GPUs that are not there. Empty: nothing is asked that has no answer."""
         request = decode_request(annotation(node, MIG_WANTED_ANNOTATION))
         result = decode_result(annotation(node, MIG_RESULT_ANNOTATION))
         behaviour = annotation(node, MIG_ANNOTATION)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from purser.core.device.pci import product_of_device
+from purser.core.device.pci import device_of_product
 from purser.kube.resources import Raw
 
 LABEL = "purser.dev/lab-hollow"
@@ -24,13 +24,13 @@ BOOT_ANNOTATION = "purser.dev/lab-boot"
 
 MIG_ANNOTATION = "purser.dev/lab-mig"
 """On a hollow node: how its MIG worker behaves: ``silent`` never answers, ``hanging`` never once something is to be
-changed, ``refusing`` cannot change a card."""
+changed, ``refusing`` cannot change a GPU."""
 
 GPUS_ANNOTATION = "purser.dev/lab-gpus"
 """On a hollow node: how many GPUs are in it."""
 
 PRODUCT_ANNOTATION = "purser.dev/lab-product"
-"""On a hollow node: the model of its GPUs. Another one is what an exchange of cards is."""
+"""On a hollow node: the model of its GPUs. Another one is what an exchange of GPUs is."""
 
 _H100 = "2330"
 _UNKNOWN = "ffff"
@@ -174,11 +174,8 @@ def product_of(node: Mapping[str, Any]) -> str:
 
 @cache
 def device_id(product: str) -> str:
-    """PCI device id of a model, four hexadecimal digits; of a model that Purser does not know, one that no card has."""
-    if not product:
-        return _H100
-    ids = (f"{number:04x}" for number in range(0x10000))
-    return next((each for each in ids if product_of_device(each) == product), _UNKNOWN)
+    """PCI device id of a model, four hexadecimal digits; of a model that Purser does not know, one that no GPU has."""
+    return (device_of_product(product) or _UNKNOWN) if product else _H100
 
 
 def is_failing(node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import yaml
 
 from purser.core.kubelet.config import (
     CpuOptions,
@@ -27,6 +26,7 @@ from purser.core.kubelet.cpuset import format_cpuset, parse_cpuset
 from purser.core.kubelet.machine import Machine
 from purser.core.kubelet.versions import behaviour, parse_version
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_milli
+from purser.yaml_text import yaml_text
 
 DEFAULT_VERSION = "v1.36.2"
 FILE_NAME = "config.yaml"
@@ -129,7 +129,7 @@ def render(configured: Configured) -> str:
             for node, limits in sorted(config.reserved_memory.items())
         ]
         fields |= {"memoryManagerPolicy": config.memory_policy.value, "reservedMemory": reserved}
-    return yaml.safe_dump(fields, sort_keys=False)
+    return yaml_text(fields)
 
 
 def _said(name: str, value: Any) -> dict[str, Any]:

@@ -23,9 +23,7 @@ from purser.core.kubelet import devicemanager
 from purser.core.kubelet.state import PluginDevice, PluginOptions
 from purser.kube.clock import Clock
 from purser.lab.kubelet.books import Books
-
-DIAL_TIMEOUT_S = 10.0
-"""How long kubelet dials a plugin before it gives up."""
+from purser.lab.kubelet.serving import DIAL_TIMEOUT_S
 
 _PRE_START_S = 30.0
 

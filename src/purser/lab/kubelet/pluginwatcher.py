@@ -20,7 +20,8 @@ from purser.agent.inotify import FolderWatch
 from purser.agent.kubeletapi.channels import UNIX_SOCKET_OPTIONS
 from purser.agent.kubeletapi.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from purser.core.kubelet.devicemanager.registration import watcher_refusal
-from purser.lab.kubelet.endpoints import DIAL_TIMEOUT_S, Endpoints, PluginError, go_error
+from purser.lab.kubelet.endpoints import Endpoints, PluginError, go_error
+from purser.lab.kubelet.serving import DIAL_TIMEOUT_S
 
 FOLDER_NAME = "plugins_registry"
 DEVICE_PLUGIN = "DevicePlugin"

@@ -1,4 +1,4 @@
-"""gRPC services on unix sockets, as kubelet serves them."""
+"""gRPC on unix sockets: services as kubelet serves them, and how long it dials others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +7,9 @@ import grpc
 
 SOCKET_NAME = "kubelet.sock"
 """Of both services, each in a folder of its own: Registration and PodResources."""
+
+DIAL_TIMEOUT_S = 10.0
+"""How long kubelet dials a plugin before it gives up."""
 
 
 class SocketServer:

@@ -52,7 +52,7 @@ def _wait(wait: Wait) -> str:
 
 def _expect(expect: Expect) -> str:
     if expect.grants is not None:
-        return f"grants per card {expect.grants.per_card}"
+        return f"grants per GPU {expect.grants.per_gpu}"
     if expect.event is not None:
         return f"event {expect.event.reason} on {expect.event.pod}"
     if expect.environment is not None:

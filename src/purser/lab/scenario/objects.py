@@ -6,8 +6,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from purser.kube.client import Client
 from purser.kube.resources import (
     CONFIG_MAPS,
@@ -24,7 +22,7 @@ from purser.lab.controllers.disruption import BUDGETS
 from purser.lab.controllers.workloads.deployment import DEPLOYMENTS
 from purser.lab.controllers.workloads.job import JOBS
 from purser.lab.controllers.workloads.replicaset import REPLICA_SETS
-from purser.lab.scenario.spec import ScenarioError, parse_yaml
+from purser.lab.scenario.spec import ScenarioError, read_documents
 from purser.operator.policy import CLUSTER_POLICIES
 
 _KNOWN: tuple[Resource[Raw], ...] = (
@@ -57,7 +55,7 @@ def manifests(given: str | list[dict[str, Any]], folder: Path) -> list[Raw]:
         found, where = list(given), "manifests"
     else:
         path = folder / given
-        found, where = [body for body in parse_yaml(path, _documents) if body is not None], str(path)
+        found, where = [body for body in read_documents(path) if body is not None], str(path)
     for body in found:
         if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
             raise ScenarioError(f"{where}: a manifest is no object with metadata")
@@ -118,7 +116,3 @@ async def filled(client: Client, value: Any) -> Any:
     if not isinstance(obj, str):
         raise ScenarioError(f"patch.merge: {found[1]} {found[2]} has no text {found[3]}")
     return value.replace(found[0], obj)
-
-
-def _documents(text: str) -> list[Any]:
-    return list(yaml.safe_load_all(text))

@@ -84,7 +84,7 @@ async def _grants(lab: Lab, expect: ExpectGrants) -> str | None:
         if grant is not None and not is_terminal(pod) and expect.node in ("", grant.node):
             counts.update({share.uuid for part in grant.containers for share in part.shares})
     found = sorted(counts.values(), reverse=True)
-    return None if found == sorted(expect.per_card, reverse=True) else f"pods per card are {found}"
+    return None if found == sorted(expect.per_gpu, reverse=True) else f"pods per GPU are {found}"
 
 
 def _grant(pod: Pod) -> Grant | None:

@@ -1,15 +1,17 @@
 """The form of a scenario file. Anything that is not of this form is refused with file, field and fix."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+from purser.core.decoding import UnreadableError
 from purser.lab.hollow.node import HollowNodes
 from purser.lab.kubelet.configuration import KubeletSection
 from purser.lab.settings import DEFAULT_NODES, DEFAULT_SLOTS, LabSettings, NodeChoice, node_choices
+from purser.yaml_reading import read_all_yaml, read_yaml
 
 MAX_SCENARIO_BYTES = 1024 * 1024
 
@@ -55,9 +57,9 @@ class Wait(_Strict, frozen=True):
 
 
 class ExpectGrants(_Strict, frozen=True):
-    """How many pods hold a part of each card that is held at all, largest first."""
+    """How many pods hold a part of each GPU that is held at all, largest first."""
 
-    per_card: list[int]
+    per_gpu: list[int]
     node: str = ""
     """Empty: all nodes together."""
 
@@ -82,7 +84,7 @@ class ExpectEnvironment(_Strict, frozen=True):
 
 
 class ExpectContainer(_Strict, frozen=True):
-    """What a container got: CPUs and NUMA nodes of its memory in the kernel's list format, and how many cards on which
+    """What a container got: CPUs and NUMA nodes of its memory in the kernel's list format, and how many GPUs on which
     NUMA node. What is left out may be anything."""
 
     pod: str
@@ -91,7 +93,7 @@ class ExpectContainer(_Strict, frozen=True):
     cpuset: str | None = None
     memory_nodes: str | None = None
     devices: dict[int, int] | None = None
-    """How many cards it has, or has a part of, by NUMA node."""
+    """How many GPUs it has, or has a part of, by NUMA node."""
     container: str = ""
     """Empty: the first one."""
     namespace: str = "default"
@@ -131,7 +133,7 @@ class Expect(_Strict, frozen=True):
 
 
 class GpuFault(_Strict, frozen=True):
-    """One card of one node."""
+    """One GPU of one node."""
 
     node: str
     gpu: int
@@ -231,7 +233,7 @@ class Scenario(_Strict, frozen=True):
     kubelet: KubeletSection = KubeletSection()
     """Of every node; what is said here counts instead of the profiles' own."""
     slots: int = DEFAULT_SLOTS
-    """How many containers may share a card."""
+    """How many containers may share a GPU."""
     deadline_s: float = 300.0
     """How long the whole scenario may take."""
 
@@ -277,7 +279,7 @@ _ONE_OF: dict[type, tuple[str, ...]] = {
 def load(path: Path) -> Loaded:
     """Read and check a file. Raises `ScenarioError`."""
     try:
-        scenario = msgspec.convert(read_yaml(path), Scenario)
+        scenario = msgspec.convert(read_document(path), Scenario)
         loaded = Loaded(path, scenario, _nodes(scenario))
         _ = loaded.settings
     except msgspec.ValidationError as error:
@@ -296,21 +298,23 @@ def _nodes(scenario: Scenario) -> tuple[NodeChoice, ...]:
     return node_choices(scenario.nodes) if scenario.nodes else ()
 
 
-def read_yaml(path: Path) -> Any:
-    """The one document of a YAML file. Raises `ScenarioError`."""
-    return parse_yaml(path, yaml.safe_load)
+def read_document(path: Path) -> Any:
+    """The one document of a YAML file, None for none. Raises `ScenarioError`."""
+    return _read(path, read_yaml)
 
 
-def parse_yaml(path: Path, parse: Any) -> Any:
-    """A YAML file of no more than a megabyte, parsed. Raises `ScenarioError`."""
+def read_documents(path: Path) -> list[Any]:
+    """All documents of a YAML file. Raises `ScenarioError`."""
+    return list(_read(path, read_all_yaml))
+
+
+def _read(path: Path, read: Callable[..., Any]) -> Any:
     try:
-        if path.stat().st_size > MAX_SCENARIO_BYTES:
-            raise ScenarioError(f"{path}: larger than {MAX_SCENARIO_BYTES} bytes: split it")
-        return parse(path.read_text(encoding="utf-8"))
+        return read(path.read_bytes(), str(path), max_bytes=MAX_SCENARIO_BYTES)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ScenarioError(f"{path}: is not YAML: {error}") from error
+    except UnreadableError as error:
+        raise ScenarioError(str(error)) from error
 
 
 def _check(path: Path, scenario: Scenario, nodes: dict[str, int]) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from purser.kube.reasons import FailureReason
 from purser.operator.gates import can_gpus_mig, removal_blocker
-from purser.operator.mig import trouble_of
+from purser.operator.mig import failure_of
 from purser.operator.model import IsolatedNode, NodeProgress, ObjectKey, RefusedWrite
 from purser.operator.names import MIG_CAPABLE_LABEL, MIG_CONFIG_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.status import FailingNode
 from purser.operator.reasons import OperatorReason
+from purser.operator.upgrade import failure_of as upgrade_failure_of
 from purser.operator.upgrade import is_blocked_by_taint
-from purser.operator.upgrade import trouble_of as upgrade_trouble_of
 from purser.operator.wording import some
 
 LAYOUT_REASONS = (OperatorReason.MIG_CHANGE_FAILED, OperatorReason.MIG_UNSUPPORTED)
@@ -77,7 +77,7 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
         yield FailingNode(
             name=node.name, operand=Operand.DRIVER, reason=OperatorReason.DRIVER_VERSION_BLOCKED, message=message
         )
-    if message := upgrade_trouble_of(node):
+    if message := upgrade_failure_of(node):
         yield FailingNode(name=node.name, operand=Operand.DRIVER, reason=OperatorReason.UPGRADE_FAILED, message=message)
     if not node.ready:
         yield FailingNode(name=node.name, reason=OperatorReason.NODE_NOT_READY, message="kubelet does not report Ready")
@@ -87,7 +87,7 @@ def _causes(progress: NodeProgress, has_mig_manager: bool, upgrades_drivers: boo
     for operand, on_node in progress.operands.items():
         if on_node.state == "failing":
             yield FailingNode(name=node.name, operand=operand, reason=on_node.reason, message=on_node.message)
-    if message := trouble_of(node):
+    if message := failure_of(node):
         yield FailingNode(
             name=node.name, operand=Operand.MIG_MANAGER, reason=OperatorReason.MIG_CHANGE_FAILED, message=message
         )

@@ -49,7 +49,7 @@ UNKNOWN_MODEL = (
 def waits_for(node: NodeView, spec: ClusterPolicySpec) -> str:
     """What a node has to wait for before one can tell where it belongs, in one sentence; empty: nothing.
 
-    The first driver has to be the right one. A card that discovery saw and does not know is waited for no longer.
+    The first driver has to be the right one. A GPU that discovery saw and does not know is waited for no longer.
     """
     known = bool(product_of(node)) or facts_of(node) is not None
     if known or not spec.discovery.enabled or not _depends_on_model(node, spec.driver):

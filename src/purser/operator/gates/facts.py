@@ -163,7 +163,7 @@ def _distribution(node: NodeView) -> Distribution:
 
 
 def can_gpus_mig(node: NodeView) -> bool | None:
-    """Whether its GPUs can MIG: as feature discovery says, by the cards that are in it, or by the product's name. None:
+    """Whether its GPUs can MIG: as feature discovery says, by the GPUs that are in it, or by the product's name. None:
     nobody tells now."""
     if known := node.labels.get(MIG_CAPABLE_LABEL):
         return known == "true"
@@ -183,7 +183,7 @@ def is_mig_capable(node: NodeView) -> bool:
 
 
 def _cards_can_mig(node: NodeView) -> bool | None:
-    """One that can is enough; None: that depends on cards that are not known."""
+    """One that can is enough; None: that depends on GPUs that are not known."""
     facts = facts_of(node)
     found = [can_mig(gpu.device) for gpu in facts.gpus] if facts is not None else []
     if True in found:
@@ -192,12 +192,12 @@ def _cards_can_mig(node: NodeView) -> bool | None:
 
 
 _OF_SHARES = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
-"""What feature discovery adds to a model's name where cards are cut or shared."""
+"""What feature discovery adds to a model's name where GPUs are cut or shared."""
 
 
 def product_of(node: NodeView) -> str:
-    """The model of its first GPU, ``NVIDIA-H100-80GB-HBM3``; empty: not known. By the card that is in it, which never
-    changes; the label of feature discovery comes with the first driver, and changes when cards are cut or shared."""
+    """The model of its first GPU, ``NVIDIA-H100-80GB-HBM3``; empty: not known. By the GPU that is in it, which never
+    changes; the label of feature discovery comes with the first driver, and changes when GPUs are cut or shared."""
     facts = facts_of(node)
     first = facts.gpus[:1] if facts is not None else ()
     known = [product_of_device(gpu.device, gpu.subsystem) for gpu in first]

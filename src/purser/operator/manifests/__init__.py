@@ -33,7 +33,7 @@ from purser.operator.manifests import (
     validator,
 )
 from purser.operator.manifests.driver_files import config_keys
-from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
+from purser.operator.manifests.mig_manager import default_layouts
 from purser.operator.manifests.objects import (
     CONFIG_MAPS,
     MONITORS,
@@ -98,7 +98,6 @@ def _rendered(wanted: RenderInputs) -> Iterator[Rendered]:
 
 __all__ = [
     "CONFIG_MAPS",
-    "DEFAULT_LAYOUTS",
     "GPU_DISCOVERY",
     "MONITORS",
     "OWNED",
@@ -106,6 +105,7 @@ __all__ = [
     "SERVICE_MONITORS",
     "as_told_apart",
     "config_keys",
+    "default_layouts",
     "object_actions",
     "projection",
     "removal",

@@ -1,9 +1,10 @@
 """The MIG manager: the layouts that Purser brings along, in the form of NVIDIA's mig-parted, and its DaemonSet.
 
-One layout per profile, ``all-1g.10gb``, fills every card with it; ``all-balanced`` mixes sizes; ``all-disabled`` turns
+One layout per profile, ``all-1g.10gb``, fills every GPU with it; ``all-balanced`` mixes sizes; ``all-disabled`` turns
 MIG off and ``all-enabled`` turns it on with nothing in it."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -28,17 +29,17 @@ from purser.operator.policy.fields import reference, split
 
 
 class Family(msgspec.Struct, frozen=True):
-    """How cards of a family are cut."""
+    """How GPUs of a family are cut."""
 
     name: str
     """In `MIG_FAMILIES`."""
     profiles: dict[str, int]
-    """How many of each profile fill a card."""
+    """How many of each profile fill a GPU."""
     balanced: dict[str, int]
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """PCI device ids of its cards, four hexadecimal digits."""
+        """PCI device ids of its GPUs, four hexadecimal digits."""
         return MIG_FAMILIES[self.name]
 
 
@@ -121,7 +122,7 @@ def layouts() -> dict[str, list[Entry]]:
 
 
 def _filled_with(profile: str) -> Iterator[Entry]:
-    """One entry per number that fills a card. Each names the cards that know the profile: on any other it means
+    """One entry per number that fills a GPU. Each names the GPUs that know the profile: on any other it means
     nothing, which is found out before anybody has to leave."""
     having: dict[int, list[Family]] = {}
     for family in FAMILIES:
@@ -132,14 +133,18 @@ def _filled_with(profile: str) -> Iterator[Entry]:
 
 
 def _entry(devices: dict[str, int], *families: Family) -> Entry:
-    """For cards of these families; none: for any card."""
+    """For GPUs of these families; none: for any GPU."""
     cards = [f"0x{device.upper()}10DE" for family in families for device in family.devices]
     only = {"device-filter": cards} if families else {}
     return {**only, "devices": "all", "mig-enabled": True, "mig-devices": dict(devices)}
 
 
-DEFAULT_LAYOUTS: str = yaml.safe_dump({"version": "v1", "mig-configs": layouts()}, sort_keys=False)
-"""As a file."""
+@cache
+def default_layouts() -> str:
+    """As a file. Its text is in a manifest: another dumper of it must not make another one."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump({"version": "v1", "mig-configs": layouts()}, Dumper=dumper, sort_keys=False)
+    return text
 
 
 # --- the DaemonSet
@@ -160,7 +165,7 @@ def render(wanted: RenderInputs) -> list[Rendered]:
 
 def _layouts(wanted: RenderInputs) -> Rendered:
     metadata = {"name": LAYOUTS, "namespace": wanted.namespace}
-    data = {"config.yaml": DEFAULT_LAYOUTS}
+    data = {"config.yaml": default_layouts()}
     return owned(
         wanted, Operand.MIG_MANAGER, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     )

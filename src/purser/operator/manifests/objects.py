@@ -164,10 +164,12 @@ def _kind(desired: Any) -> str:
 
 def _projection(live: Any, desired: Any, place: str) -> Any:
     if live == desired:
-        return live
+        return desired
     if isinstance(desired, dict) and isinstance(live, dict):
         found = {
-            key: _part(live, key, value, place) for key, value in desired.items() if key in live or _is_empty(value)
+            key: value if live.get(key) == value else _part(live, key, value, place)
+            for key, value in desired.items()
+            if key in live or _is_empty(value)
         }
         return found | {key: live[key] for key in _added(live, desired, place)}
     if isinstance(desired, _LISTS) and isinstance(live, _LISTS):

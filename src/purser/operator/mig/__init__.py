@@ -30,16 +30,16 @@ Not here: applying a layout (the MIG worker in ``purser.agent.mig``), what it sh
 """
 
 from purser.operator.mig.machine import advance, waiting_of
-from purser.operator.mig.states import GPU_CLIENTS, MigFleet, holds, is_under_way, needs_workloads, pause_of, trouble_of
+from purser.operator.mig.states import GPU_CLIENTS, MigFleet, failure_of, holds, is_under_way, needs_workloads, pause_of
 
 __all__ = [
     "GPU_CLIENTS",
     "MigFleet",
     "advance",
+    "failure_of",
     "holds",
     "is_under_way",
     "needs_workloads",
     "pause_of",
-    "trouble_of",
     "waiting_of",
 ]

@@ -36,6 +36,7 @@ from purser.operator.mig.states import (
     MigChange,
     MigFleet,
     change_of,
+    failure_of,
     following,
     is_current_attempt,
     is_managed,
@@ -46,7 +47,6 @@ from purser.operator.mig.states import (
     result_now,
     result_of,
     state_label,
-    trouble_of,
     wanted_profile,
 )
 from purser.operator.model import DeletePod, NodeProgress, NodeView, PatchNode, PlannedChanges
@@ -312,8 +312,8 @@ def advance(fleet: MigFleet) -> PlannedChanges:
 
 def waiting_of(fleet: MigFleet, planned: PlannedChanges) -> dict[str, str]:
     """By node: what its MIG change waits for, in one sentence, by the moves of the round. What went wrong is told by
-    `trouble_of`."""
-    waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not trouble_of(each.node))
+    `failure_of`."""
+    waiting = (each for each in fleet.node_progress if each.node.name in planned.waits and not failure_of(each.node))
     return {
         each.node.name: f"MIG layout {_profile(each, fleet)}: {planned.waits[each.node.name]}"
         for each in sorted(waiting, key=lambda each: natural(each.node.name))

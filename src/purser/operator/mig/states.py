@@ -99,7 +99,7 @@ def needs_workloads(node: NodeView) -> bool:
     return change is not None and change.step == "draining"
 
 
-def trouble_of(node: NodeView) -> str:
+def failure_of(node: NodeView) -> str:
     """Why the node's change failed or does not come to its end, in one sentence; empty where all is well."""
     change = change_of(node)
     if change is not None and change.step == "stopping":

@@ -189,7 +189,9 @@ class NodeProgress(NodeAssignment, frozen=True, kw_only=True):
     def pod_of(self, operand: Operand) -> OperandPod | None:
         """The operand's newest pod that is not terminating."""
         found = [pod for pod in self.pods if pod.operand == operand and not pod.terminating]
-        return max(found, key=lambda pod: (pod.created, pod.name), default=None)
+        if len(found) > 1:  # as a rule there is one
+            return max(found, key=lambda pod: (pod.created, pod.name))
+        return found[0] if found else None
 
     @property
     def kept_away_by_taint(self) -> str:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.kubernetes.selectors import SelectorError, parse
@@ -120,7 +121,22 @@ def _variables(section: msgspec.Struct, path: str) -> Iterator[str]:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
+    """Those that may hold variables: few of all."""
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return tuple((field.name, field.encode_name) for field in info.fields if _holds_variables(field.type))
+
+
+def _holds_variables(kind: inspect.Type) -> bool:
+    match kind:
+        case inspect.StructType(cls=section):
+            return section is EnvVar or bool(_fields(section))
+        case inspect.VarTupleType(item_type=item):
+            return _holds_variables(item)
+        case inspect.UnionType(types=types):
+            return any(_holds_variables(each) for each in types)
+        case _:
+            return False
 
 
 # --- decoding

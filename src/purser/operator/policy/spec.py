@@ -68,7 +68,10 @@ class ClusterPolicySpec(Section, frozen=True, kw_only=True):
     @property
     def enabled(self) -> tuple[Operand, ...]:
         """The operands that are wanted, in order."""
-        return tuple(operand for operand in Operand if getattr(self, operand.section).enabled)
+        return tuple(operand for operand, section in _SECTIONS if getattr(self, section).enabled)
+
+
+_SECTIONS = tuple((operand, operand.section) for operand in Operand)
 
 
 class PolicyMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from purser.core.names import (
-    DISPUTED_CONDITION,
+    AGENT_CONDITIONS,
     DISPUTES_ANNOTATION,
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
@@ -61,8 +61,8 @@ async def strip(client: Client, node: Node) -> None:
     name, status = node.metadata.name, dict[str, Any]()
     if amounts := dict.fromkeys(listed_by_agents(node)):
         status |= {"capacity": amounts, "allocatable": amounts}
-    if any(each.type == DISPUTED_CONDITION for each in node.status.conditions):
-        status["conditions"] = [{"type": DISPUTED_CONDITION, "$patch": "delete"}]
+    if ours := [each.type for each in node.status.conditions if each.type in AGENT_CONDITIONS]:
+        status["conditions"] = [{"type": each, "$patch": "delete"} for each in ours]
     if status:
         await client.patch_merge(NODES, name, {"status": status}, subresource="status", strategic=True)
     # Last: by them the node is found again, should this be cut short.

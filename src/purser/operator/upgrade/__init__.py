@@ -65,7 +65,7 @@ from purser.operator.upgrade.states import (
     pause_of,
     state_of,
 )
-from purser.operator.upgrade.writes import trouble_of
+from purser.operator.upgrade.writes import failure_of
 
 __all__ = [
     "State",
@@ -73,6 +73,7 @@ __all__ = [
     "UpgradePlan",
     "advance",
     "blocks_mig",
+    "failure_of",
     "is_blocked_by_taint",
     "is_due",
     "is_under_way",
@@ -81,7 +82,6 @@ __all__ = [
     "plan",
     "plan_lines",
     "state_of",
-    "trouble_of",
     "unavailable",
     "upgrade_status",
 ]

@@ -21,7 +21,7 @@ from purser.operator.upgrade.states import (
     stale_pod,
     state_of,
 )
-from purser.operator.upgrade.writes import release, trouble_of
+from purser.operator.upgrade.writes import failure_of, release
 from purser.operator.wording import natural, some
 
 
@@ -139,7 +139,7 @@ def _message(fleet: UpgradeInputs, planned: PlannedChanges, now: UpgradeTurn, co
 
 def _stuck(fleet: UpgradeInputs, planned: PlannedChanges) -> dict[str, str]:
     """What nodes wait for that failed, and then what those do that are under way."""
-    failed = {each.node.name for each in fleet.node_progress if trouble_of(each.node)}
+    failed = {each.node.name for each in fleet.node_progress if failure_of(each.node)}
     busy = {each.node.name for each in fleet.node_progress if is_under_way(each.node)} - failed
     return {name: why for whose in (failed, busy) for name, why in planned.waits.items() if name in whose}
 

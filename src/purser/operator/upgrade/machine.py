@@ -55,16 +55,16 @@ from purser.operator.upgrade.states import (
     step_start,
 )
 from purser.operator.upgrade.writes import (
-    abort,
     clock_text,
+    cordon_and_proceed,
     cordoned,
-    defer,
     enter,
+    fail_and_uncordon,
+    failure_of,
     finish,
     node_event,
     release,
     requeue,
-    trouble_of,
 )
 from purser.operator.wording import counted
 
@@ -100,7 +100,7 @@ def empty(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedger
     if stale_pod(progress) is None:
         return _driver_went(progress, fleet)
     if restarts_only(progress):
-        return to(defer(progress, fleet, "only the driver pod has to restart now: pods may stay"))
+        return to(cordon_and_proceed(progress, fleet, "only the driver pod has to restart now: pods may stay"))
     if workloads is None:
         return NodeStep(waits=UNKNOWN_PODS)
     if state_of(progress.node) is State.JOBS:
@@ -135,11 +135,11 @@ def _evict(
     if not is_over(until, fleet.now):
         return NodeStep(evictions=leaving.evictions, waits=waits, until=ask_again(fleet.now, until))
     if drains:
-        return abort(progress, fleet, f"drain did not finish within {section.timeout_seconds} s: {waits}")
+        return fail_and_uncordon(progress, fleet, f"drain did not finish within {section.timeout_seconds} s: {waits}")
     why = f"GPU pods did not terminate within {section.timeout_seconds} s: {waits}"
     if policy.drain.enable:
         return to(enter(progress, State.DRAIN, fleet.now, why), node_event(progress.node, why, warning=True))
-    return abort(progress, fleet, why)
+    return fail_and_uncordon(progress, fleet, why)
 
 
 def _emptied(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -210,7 +210,7 @@ def _idle(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     node, state = progress.node, state_of(progress.node)
     if is_due(progress):
         if state is State.REQUIRED:
-            return NodeStep(waits=trouble_of(node) or "queued for upgrade")
+            return NodeStep(waits=failure_of(node) or "queued for upgrade")
         return to(patch(node, "driver is outdated", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
     is_half_way = is_cordoned_by(node, Cordoner.UPGRADE) or UPGRADE_INITIAL_CORDON_ANNOTATION in node.annotations
     if state is State.REQUIRED or is_half_way:  # the policy went back, or somebody took the state away in the middle
@@ -227,16 +227,16 @@ def _failed(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
         if is_valid(progress):
             # Straight to the end: a state in between would count as an upgrade that nobody let begin.
             return to(finish(progress, fleet.now), node_event(node, "the new driver is ready after all"))
-        return NodeStep(waits=trouble_of(node))
+        return NodeStep(waits=failure_of(node))
     start = step_start(node) if has_clock(node, fleet.now) else None
     again = (start or 0.0) + fleet.policy.retry_after_seconds
     if not reached_target(progress) or fleet.now >= again:
         return to(patch(node, "retrying the upgrade", labels={UPGRADE_STATE_LABEL: State.REQUIRED.value}))
-    return NodeStep(waits=trouble_of(node), until=again)
+    return NodeStep(waits=failure_of(node), until=again)
 
 
 def _cordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:
-    return to(defer(progress, fleet, "cordoned for its driver upgrade"))
+    return to(cordon_and_proceed(progress, fleet, "cordoned for its driver upgrade"))
 
 
 def _uncordon(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) -> NodeStep:

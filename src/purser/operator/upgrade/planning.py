@@ -11,7 +11,7 @@ from purser.operator.upgrade.budget import fleet_target, turn
 from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.simulation import PlannedNode, UpgradeSimulation
 from purser.operator.upgrade.states import UpgradeInputs, is_due, is_managed, is_under_way, skip_reason, stale_pod
-from purser.operator.upgrade.writes import trouble_of
+from purser.operator.upgrade.writes import failure_of
 from purser.operator.wording import counted, natural
 
 
@@ -60,7 +60,7 @@ def plan(fleet: UpgradeInputs) -> UpgradePlan:
 def _why_waiting(progress: NodeProgress, whys: Mapping[str, str]) -> str:
     if progress.node.name in whys:
         return whys[progress.node.name]
-    if why := trouble_of(progress.node):
+    if why := failure_of(progress.node):
         return f"retried later: {why}"
     return "queued behind nodes that take longer than this plan covers"
 

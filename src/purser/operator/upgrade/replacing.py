@@ -34,7 +34,15 @@ from purser.operator.upgrade.states import (
     stale_pod,
     step_start,
 )
-from purser.operator.upgrade.writes import abort, clock_text, defer, enter, fail_upgrade, trouble, unready
+from purser.operator.upgrade.writes import (
+    clock_text,
+    cordon_and_proceed,
+    driver_problem,
+    enter,
+    fail_and_stay_cordoned,
+    fail_and_uncordon,
+    unready_operand,
+)
 
 MAX_RESTARTS = 10
 """A new driver whose container was restarted more often has failed (the number of NVIDIA's own upgrades)."""
@@ -48,7 +56,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
     if stale is None:
         return _await_driver(progress, fleet, ledger)
     if keeps_users and not restarts_only(progress):
-        return to(defer(progress, fleet, f"{OTHER_DRIVER}, and its users have to be evicted"))
+        return to(cordon_and_proceed(progress, fleet, f"{OTHER_DRIVER}, and its users have to be evicted"))
     if not reached_target(progress):
         annotations: NodeTexts = {
             UPGRADE_TARGET_ANNOTATION: progress.target,
@@ -64,7 +72,7 @@ def replace(progress: NodeProgress, fleet: UpgradeInputs, ledger: DisruptionLedg
         timeout = fleet.policy.gpu_pod_deletion.timeout_seconds
         until = deadline(step_start(progress.node), timeout)
         if is_over(until, fleet.now):
-            return abort(progress, fleet, f"the driver was still in use after {timeout} s: {users.waits}")
+            return fail_and_uncordon(progress, fleet, f"the driver was still in use after {timeout} s: {users.waits}")
         return msgspec.structs.replace(users, until=ask_again(fleet.now, until))
     if progress.pool is not None and progress.node.labels.get(POOL_LABEL) != progress.pool.name:
         return to(patch(progress.node, f"driver pool {progress.pool.name}", labels={POOL_LABEL: progress.pool.name}))
@@ -76,17 +84,21 @@ def validate(progress: NodeProgress, fleet: UpgradeInputs, _: DisruptionLedger) 
     if stale_pod(progress) is not None:
         if progress.node.name in fleet.held:  # MIG changes may begin during validation, and end by themselves
             return NodeStep(waits=f"{OTHER_DRIVER}, and a MIG change is in progress on the node")
-        return to(defer(progress, fleet, OTHER_DRIVER))
+        return to(cordon_and_proceed(progress, fleet, OTHER_DRIVER))
     if is_valid(progress):
         return to(enter(progress, State.UNCORDON, fleet.now, "validation passed"))
     pod = progress.pod_of(Operand.DRIVER)
     if pod is not None and not pod.ready and pod.restarts > MAX_RESTARTS:
-        return fail_upgrade(progress, fleet, f"the new driver was restarted {pod.restarts} times{trouble(progress)}")
+        return fail_and_stay_cordoned(
+            progress, fleet, f"the new driver was restarted {pod.restarts} times{driver_problem(progress)}"
+        )
     timeout = fleet.policy.validation_timeout_seconds
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
-        return fail_upgrade(progress, fleet, f"validation did not pass within {timeout} s{unready(progress)}")
-    return NodeStep(waits=f"waiting for validation{unready(progress)}", until=until)
+        return fail_and_stay_cordoned(
+            progress, fleet, f"validation did not pass within {timeout} s{unready_operand(progress)}"
+        )
+    return NodeStep(waits=f"waiting for validation{unready_operand(progress)}", until=until)
 
 
 def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
@@ -94,7 +106,7 @@ def _await_daemon_set(progress: NodeProgress, fleet: UpgradeInputs) -> NodeStep:
     timeout = fleet.policy.driver_timeout_seconds
     until = deadline(step_start(progress.node), timeout)
     if is_over(until, fleet.now):
-        return abort(progress, fleet, f"its DaemonSet still created the old driver pod after {timeout} s")
+        return fail_and_uncordon(progress, fleet, f"its DaemonSet still created the old driver pod after {timeout} s")
     return NodeStep(waits="its DaemonSet still creates the old driver pod", until=until)
 
 
@@ -125,9 +137,9 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
         why = "the new driver differs from the loaded one: its users have to be evicted after all"
         return to(patch(progress.node, why, annotations={UPGRADE_RESTART_ONLY_ANNOTATION: None}))
     leaving = _late_users(progress, fleet, ledger)
-    detail = "".join((trouble(progress), *(f"; {each}" for each in leaving.staying[:1])))
+    detail = "".join((driver_problem(progress), *(f"; {each}" for each in leaving.staying[:1])))
     if pod is not None and pod.restarts > MAX_RESTARTS:
-        return fail_upgrade(progress, fleet, f"the new driver was restarted {pod.restarts} times{detail}")
+        return fail_and_stay_cordoned(progress, fleet, f"the new driver was restarted {pod.restarts} times{detail}")
     waits = f"waiting for the new driver{detail}"
     if pod is None and UPGRADE_OLD_DRIVER_LEFT_ANNOTATION not in progress.node.annotations:
         return NodeStep(patch=_drivers_clock(progress, fleet), evictions=leaving.evictions, waits=waits)
@@ -136,7 +148,7 @@ def _await_driver(progress: NodeProgress, fleet: UpgradeInputs, ledger: Disrupti
     since = max(start, pod.created) if pod is not None else start
     until = deadline(since, timeout)
     if is_over(until, fleet.now):
-        return fail_upgrade(progress, fleet, f"the new driver was not ready within {timeout} s{detail}")
+        return fail_and_stay_cordoned(progress, fleet, f"the new driver was not ready within {timeout} s{detail}")
     again = ask_again(fleet.now, until) if leaving.evictions else until
     return NodeStep(evictions=leaving.evictions, waits=waits, until=again)
 

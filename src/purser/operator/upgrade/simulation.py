@@ -25,7 +25,7 @@ from purser.operator.upgrade.states import (
     restarts_only,
     state_of,
 )
-from purser.operator.upgrade.writes import trouble_of
+from purser.operator.upgrade.writes import failure_of
 
 NEVER_S = 10**9
 """Later than anything that a plan tells of: in it nobody is tried again."""
@@ -130,7 +130,7 @@ class UpgradeSimulation:
             version=before.pool.version if before.pool is not None else "",
             restart_only=restarts_only(before),
             pods=(*self._pods.get(name, {}).values(), *left),
-            fails=trouble_of(after) if after is not None and failed else "",
+            fails=failure_of(after) if after is not None and failed else "",
             step=state_of(before.node) if is_under_way(before.node) else "",
             waits=doing,
         )

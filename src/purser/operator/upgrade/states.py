@@ -72,10 +72,10 @@ class UpgradeInputs(NodeWork, frozen=True, kw_only=True):
 
 def state_of(node: NodeView) -> State:
     """Where a node is. A word that is none of ours counts as unknown."""
-    try:
-        return State(node.labels.get(UPGRADE_STATE_LABEL, ""))
-    except ValueError:
-        return State.UNKNOWN
+    return _STATES.get(node.labels.get(UPGRADE_STATE_LABEL, ""), State.UNKNOWN)
+
+
+_STATES = {state.value: state for state in State}
 
 
 def is_under_way(node: NodeView) -> bool:

@@ -64,7 +64,7 @@ def enter(
     )
 
 
-def defer(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
+def cordon_and_proceed(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> PatchNode:
     """Cordoned, and into what comes next: where the driver stays the same, its pod is replaced at once and nobody has
     to leave; otherwise jobs are waited for, or pods leave."""
     following, annotations = State.PODS, cordoned(progress.node)
@@ -101,7 +101,7 @@ def finish(progress: NodeProgress, now: float) -> PatchNode:
     return enter(progress, State.DONE, now, why, annotations=marks | gone, unschedulable=unschedulable)
 
 
-def fail(progress: NodeProgress, now: float, reason: str, *, touched: bool) -> PatchNode:
+def mark_failed(progress: NodeProgress, now: float, reason: str, *, touched: bool) -> PatchNode:
     """The upgrade of this node failed. With its old driver untouched it is given back; otherwise it stays cordoned."""
     marks, unschedulable = ({}, None) if touched else uncordoned(progress.node)
     annotations: NodeTexts = {UPGRADE_FAILURE_ANNOTATION: reason}
@@ -147,17 +147,17 @@ def _request_is_met(node: NodeView) -> NodeTexts:
 UNTOLD = "driver upgrade failed; the annotation with the reason is gone"
 
 
-def abort(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
+def fail_and_uncordon(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
     """Before its old driver was touched: the node is given back, and tried again later."""
-    return to(fail(progress, fleet.now, why, touched=False), node_event(progress.node, why, warning=True))
+    return to(mark_failed(progress, fleet.now, why, touched=False), node_event(progress.node, why, warning=True))
 
 
-def fail_upgrade(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
+def fail_and_stay_cordoned(progress: NodeProgress, fleet: UpgradeInputs, why: str) -> NodeStep:
     """After: it stays cordoned, and counts towards halting the upgrade."""
-    return to(fail(progress, fleet.now, why, touched=True), node_event(progress.node, why, warning=True))
+    return to(mark_failed(progress, fleet.now, why, touched=True), node_event(progress.node, why, warning=True))
 
 
-def trouble_of(node: NodeView) -> str:
+def failure_of(node: NodeView) -> str:
     """Why a node whose upgrade failed is as it is, in one sentence; empty where none failed. One that stays cordoned
     for it is told of until its next upgrade begins."""
     state = state_of(node)
@@ -168,7 +168,7 @@ def trouble_of(node: NodeView) -> str:
     return f"cordoned since its last upgrade failed, queued for a retry: {why}" if is_half_way else ""
 
 
-def trouble(progress: NodeProgress) -> str:
+def driver_problem(progress: NodeProgress) -> str:
     """What is wrong with its driver's pod, as the end of a sentence."""
     pod = progress.pod_of(Operand.DRIVER)
     if pod is None:
@@ -177,7 +177,7 @@ def trouble(progress: NodeProgress) -> str:
     return f": {pod.message or pod.trouble}" if pod.trouble or pod.message else ""
 
 
-def unready(progress: NodeProgress) -> str:
+def unready_operand(progress: NodeProgress) -> str:
     """The first operand that is not ready, and why, as the end of a sentence."""
     for operand in progress.operands.values():
         if operand.state not in ("ready", "excluded"):

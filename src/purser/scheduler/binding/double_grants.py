@@ -1,7 +1,7 @@
-"""Cards that were granted twice, and the later of the two grants taken off.
+"""GPUs that were granted twice, and the later of the two grants taken off.
 
 It happens at a change of leaders: the Binding of the one before is carried out after the next has read the cluster and
-given the card to another pod. The node's agent serves whoever asks first and refuses the other, so nothing is
+given the GPU to another pod. The node's agent serves whoever asks first and refuses the other, so nothing is
 overcommitted; but a pod that waits on its node for devices it will never have must not keep them on the book. Once one
 of the pods runs, those beside it that kubelet has not taken, and for which there is no room, are deleted where a
 controller makes them anew. The author of any other pod is told by an event. A pod that kubelet took is left alone.
@@ -102,7 +102,7 @@ class DoubleGrants:
         if uid not in self._told:
             self._told = {each for each in self._told if self._cache.pod_by_uid(each) is not None} | {uid}
             self._metrics.granted_twice()
-            log.warning("A card was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
+            log.warning("A GPU was granted twice", pod=key_of(pod), uuids=uuids, rivals=rivals)
             todo = f"it is deleted, and {owner.kind} {owner.name} recreates it" if owner else "delete and recreate it"
             self._events.event(ref_of(PODS, pod), SchedulerReason.GRANTED_TWICE, f"{what}: {todo}", type="Warning")
         if owner is None:

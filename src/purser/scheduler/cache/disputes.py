@@ -1,13 +1,13 @@
-"""What nodes hold beyond the grants that pods carry, as their agents tell it, and the cards that are closed meanwhile.
+"""What nodes hold beyond the grants that pods carry, as their agents tell it, and the GPUs that are closed meanwhile.
 
-Three things close a card to new grants, each until the books agree again:
+Three things close a GPU to new grants, each until the books agree again:
 
 - The node's agent says that a pod holds it, and nobody knows how much of it, or that a pod holds it of which the status
   says that it has ended; or that it refused a pod for it.
 - A pod runs on the node, asks for devices and carries no grant, and the agent has not told yet what it holds. A pod
   that kubelet has not taken holds nothing: whoever creates such pods closes nothing.
-- kubelet rejected a pod that was granted it, for that very card or for want of cards: what else a pod is rejected for
-  closes nothing, or its author could close any card. The agent's next word on that pod opens it, or takes over. Where
+- kubelet rejected a pod that was granted it, for that very GPU or for want of GPUs: what else a pod is rejected for
+  closes nothing, or its author could close any GPU. The agent's next word on that pod opens it, or takes over. Where
   none comes, it opens after a rest, which is longer each time it had been open in between: pods that are rejected while
   it is closed were granted it before, as when a kubelet starts without its plugin and rejects all that wait for it.
 """
@@ -30,7 +30,7 @@ from purser.scheduler.metrics import SchedulerMetrics
 log = structlog.get_logger("purser.scheduler")
 
 INITIAL_CARD_CLOSURE_S = 5.0
-"""For how long a card is closed whose pod was rejected, where its agent tells nothing: time enough for its word."""
+"""For how long a GPU is closed whose pod was rejected, where its agent tells nothing: time enough for its word."""
 
 MAX_CARD_CLOSURE_S = 60.0
 
@@ -39,7 +39,7 @@ _REMEMBERED = 512
 
 @dataclass(slots=True)
 class _Breaker:
-    """One card of a node whose pods were rejected."""
+    """One GPU of a node whose pods were rejected."""
 
     pod: str
     uid: str
@@ -52,7 +52,7 @@ class _Breaker:
         return now > self.until + MAX_CARD_CLOSURE_S
 
     def next_rest_s(self, now: float) -> float:
-        """For how long the card is closed by a rejection now."""
+        """For how long the GPU is closed by a rejection now."""
         if now < self.until:
             return self.rest_s
         return INITIAL_CARD_CLOSURE_S if self.is_forgotten(now) else min(2 * self.rest_s, MAX_CARD_CLOSURE_S)
@@ -148,11 +148,11 @@ class DisputeBook:
             self.retell(name)
 
     def closed(self, node: str) -> dict[str, str]:
-        """Why cards of a node take no new grants, by uuid."""
+        """Why GPUs of a node take no new grants, by uuid."""
         return dict(self._closed.get(node, {}))
 
     def retell(self, name: str) -> None:
-        """Tell the fleet which cards of a node are closed: again when its devices changed."""
+        """Tell the fleet which GPUs of a node are closed: again when its devices changed."""
         closed = self._closed_on(name)
         if closed == self._closed.get(name, {}):
             return
@@ -161,9 +161,9 @@ class DisputeBook:
         else:
             del self._closed[name]
         self._fleet.set_disputes(name, closed)
-        self._metrics.disputed_cards(sum(map(len, self._closed.values())))
-        text = "; ".join(f"card {uuid}: {why}" for uuid, why in sorted(closed.items()))
-        log.warning("Cards in dispute have changed", node=name, closed=text or "none")
+        self._metrics.disputed_gpus(sum(map(len, self._closed.values())))
+        text = "; ".join(f"GPU {uuid}: {why}" for uuid, why in sorted(closed.items()))
+        log.warning("Disputed GPUs changed", node=name, closed=text or "none")
         if text:
             self.on_closed(name, text)
 

@@ -306,7 +306,7 @@ class KubeExtender:
 
     def _tell_of_dispute(self, node: str, text: str) -> None:
         if self._gate.is_open:
-            message = f"No new pods are given cards in dispute: {text}"
+            message = f"No new pods are given disputed GPUs: {text}"
             self._events.event(node_ref(node), DisputeReason.GPU_DISPUTED, message, "Warning")
 
 

@@ -155,7 +155,7 @@ class Reservations:
         try:
             self._cache.ledger.reserve(grant)
         except LedgerError as error:
-            raise ReservationError("book", str(error)) from error
+            raise ReservationError("ledger", str(error)) from error
         self._cache.kubelets.assume(name, request)
         self._cache.free_resources.assume(name, request)
         return grant, why

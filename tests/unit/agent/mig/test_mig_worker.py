@@ -17,7 +17,7 @@ from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigRequest, MigResult, decode_result
 from purser.kube import Client
 from purser.kube.resources import NODES
-from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS
+from purser.operator.manifests.mig_manager import default_layouts
 
 OFF = Layout(False)
 SMALL = Layout(True, ("1g.5gb",) * 7)
@@ -26,7 +26,7 @@ SMALL = Layout(True, ("1g.5gb",) * 7)
 @pytest.fixture
 def layouts(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(DEFAULT_LAYOUTS)
+    path.write_text(default_layouts())
     return path
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from purser.agent.nvml import DriverError, FaultKind, NullDriver, open_driver
+from purser.agent.nvml import DriverError, NullDriver, open_driver
 from purser.agent.nvml.calls import load_nvml
 from purser.agent.nvml.library import LIBRARY, find_library
+from purser.core.health.signs import FaultKind
 
 
 def test_a_library_that_is_not_there_is_a_null_driver_that_names_it(tmp_path: Path) -> None:

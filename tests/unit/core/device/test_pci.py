@@ -35,9 +35,24 @@ def test_a_card_is_known_by_its_ids(device: str, subsystem: str, product: str) -
     assert product_of_device(device, subsystem) == product
 
 
+SANITISED = {
+    "GRID A100X-4C (rev. 2)/x": "GRID-A100X-4C-rev.-2x",
+    "a space separated string": "a-space-separated-string",
+    "some(thing)else": "somethingelse",
+    "some ( thing )else": "some-thing-else",
+    "NVIDIA-TITAN-X-(Pascal)": "NVIDIA-TITAN-X-Pascal",
+    " input  with multiple   spaces   ": "input-with-multiple-spaces",
+    "some [ / thing / ]else": "some-thing-else",
+    "some / thing /else": "some-thing-else",
+    "some-thing.else_new": "some-thing.else_new",
+}
+"""All but the first: TestSanitise of NVIDIA's feature discovery."""
+
+
 def test_models_are_spelled_as_feature_discovery_does() -> None:
     assert as_label("NVIDIA H100 80GB HBM3") == "NVIDIA-H100-80GB-HBM3"
-    assert as_label("GRID A100X-4C (rev. 2)/x") == "GRID-A100X-4C-rev.-2x"
+    for name, label in SANITISED.items():
+        assert as_label(name) == label
     for name in (*_PRODUCTS.values(), *_BY_SUBSYSTEM.values()):
         assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", as_label(name)), name
 

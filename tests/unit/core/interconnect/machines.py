@@ -75,9 +75,7 @@ def tree(count: int, nvlinks: int = 0) -> Topology:
 
 
 def scored(scores: Sequence[Sequence[int]]) -> Topology:
-    return Topology(
-        tuple(uuid(place) for place in range(len(scores))), tuple(range(len(scores))), tuple(map(tuple, scores))
-    )
+    return Topology(tuple(range(len(scores))), tuple(map(tuple, scores)))
 
 
 def random_topology(random: Random, count: int) -> Topology:

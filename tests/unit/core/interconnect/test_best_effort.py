@@ -5,6 +5,7 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from tests.tiers import IS_LONG, some
 from tests.unit.core.interconnect import reference
 from tests.unit.core.interconnect.machines import random_topology, scored, tree
 
@@ -12,6 +13,8 @@ from purser.core.interconnect import Ask, GpuSet, Scores, Topology, best_effort,
 from purser.core.interconnect.memo import memo_of
 from purser.core.interconnect.partitions import Values, best_set
 from purser.core.interconnect.table import table_of
+
+TRIES = 1500 if IS_LONG else 300
 
 
 def asks(random: Random, most: int) -> tuple[Topology, Ask]:
@@ -29,10 +32,10 @@ def expected(node: Topology, asked: Ask) -> tuple[int | None, ...]:
     return reference.best_full_set(node, asked.available, asked.size, asked.required)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some(range(4), 4))
 def test_the_set_is_the_one_that_the_rule_defines(seed: int) -> None:
     random = Random(seed)
-    for _ in range(1500):
+    for _ in range(TRIES):
         node, asked = asks(random, most=8)
         assert best_effort(node, asked).devices == expected(node, asked), (node.scores, asked)
 
@@ -40,7 +43,7 @@ def test_the_set_is_the_one_that_the_rule_defines(seed: int) -> None:
 @pytest.mark.parametrize("values_of", [memo_of, table_of], ids=["memo", "table"])
 def test_both_ways_to_value_subsets_follow_the_rule(values_of: Callable[[Scores, int], Values]) -> None:
     random = Random(5)
-    for _ in range(1500):
+    for _ in range(TRIES):
         node, asked = asks(random, most=8)
         if 1 < asked.size < len(asked.available):
             bits = [1 << place for place in asked.available]
@@ -60,7 +63,7 @@ def test_it_follows_the_rule_on_nine_gpus_too() -> None:
             assert best_effort(node, asked).devices == expected(node, asked), (node.scores, asked)
 
 
-@pytest.mark.parametrize(("count", "size"), [(11, 8), (12, 5), (12, 6), (14, 7), (16, 8)])
+@pytest.mark.parametrize(("count", "size"), some([(11, 8), (12, 5), (12, 6), (14, 7), (16, 8)], 4))
 def test_it_follows_the_rule_on_larger_machines(count: int, size: int) -> None:
     random = Random(count * size)
     for required in ((), (count - 1,)):
@@ -73,7 +76,7 @@ def test_the_original_s_answer_differs_only_where_it_holds_padding() -> None:
     """The reference follows the original's own choice too: apart from short sets both are one rule."""
     random = Random(7)
     short = 0
-    for _ in range(2000):
+    for _ in range(TRIES):
         node, asked = asks(random, most=8)
         original = reference.best_effort(node, asked.available, asked.size, asked.required)
         short += None in original

@@ -72,7 +72,7 @@ def test_best_effort_on_a_dgx1_with_v100s(
     ],
 )
 def test_best_effort_on_an_idle_machine(node: Topology, size: int, expected: tuple[int, ...]) -> None:
-    assert best_effort(node, Ask(tuple(range(len(node.uuids))), size)) == GpuSet(expected)
+    assert best_effort(node, Ask(tuple(range(len(node.indexes))), size)) == GpuSet(expected)
 
 
 SEQUENCES = [
@@ -108,7 +108,7 @@ SEQUENCES = [
 def test_an_idle_machine_is_handed_out_set_by_set_until_nothing_is_left(
     policy: Policy, node: Topology, size: int, expected: list[set[int]]
 ) -> None:
-    left = tuple(range(len(node.uuids)))
+    left = tuple(range(len(node.indexes)))
     handed = []
     while found := chosen(policy, node, left, size):
         handed.append(found)
@@ -167,7 +167,7 @@ def test_static_policies_know_no_other_sizes(policy: Policy, size: int) -> None:
 
 
 def test_static_policies_know_gpus_by_their_indexes() -> None:
-    node = Topology(("b", "a", "c"), (3, 0, 1), scored([[0] * 3] * 3).scores)
+    node = Topology((3, 0, 1), scored([[0] * 3] * 3).scores)
     assert dgx1_volta(node, Ask((0, 1, 2), 2)) == GpuSet((1, 0))
 
 

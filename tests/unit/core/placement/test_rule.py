@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from purser.core.fleet import rule
 from purser.core.fleet.facts import ABSENT, CORDONED, DISPUTED, UNHEALTHY
-from purser.core.placement.kernels import rule
-from purser.core.placement.reasons import Reason
+from purser.core.placement.reasons import OF_OBSTACLE, Reason
 
 GPU = {
     "closed": 0,
@@ -59,7 +59,7 @@ TAKEN = [
 
 @pytest.mark.parametrize(("reason", "gpu"), [(reason, gpu) for reason, gpus in REFUSED.items() for gpu in gpus])
 def test_the_first_obstacle_is_the_reason(reason: Reason, gpu: dict[str, int]) -> None:
-    assert rule.REASONS[rule.first(rule.obstacles(**GPU | gpu))] is reason
+    assert OF_OBSTACLE[rule.first(rule.obstacles(**GPU | gpu))] is reason
 
 
 @pytest.mark.parametrize("gpu", TAKEN)
@@ -68,17 +68,17 @@ def test_a_gpu_with_just_what_is_asked_takes_the_container(gpu: dict[str, int]) 
 
 
 def test_of_a_gpu_that_is_not_there_nothing_is_said() -> None:
-    assert rule.first(rule.obstacles(**GPU | {"closed": ABSENT, "slots": 0, "slots_free": 0})) not in rule.REASONS
+    assert rule.first(rule.obstacles(**GPU | {"closed": ABSENT, "slots": 0, "slots_free": 0})) not in OF_OBSTACLE
 
 
 def test_no_two_obstacles_share_a_bit() -> None:
-    bits = [ABSENT, *(value for value in vars(rule).values() if type(value) is int)]
-    assert len(bits) == len(rule.REASONS) + 1
+    bits = [UNHEALTHY, CORDONED, DISPUTED, ABSENT, *(value for value in vars(rule).values() if type(value) is int)]
+    assert len(bits) == len(OF_OBSTACLE) + 1
     assert sum(bits) == reduce(or_, bits)
 
 
 def test_every_reason_that_a_gpu_can_give_is_tried() -> None:
-    assert REFUSED.keys() == set(rule.REASONS.values())
+    assert REFUSED.keys() == set(OF_OBSTACLE.values())
 
 
 @given(st.lists(st.sampled_from([gpu for gpus in (*REFUSED.values(), TAKEN) for gpu in gpus]), min_size=1))
@@ -91,16 +91,18 @@ def test_many_gpus_at_once_are_as_one_by_one(gpus: list[dict[str, int]]) -> None
     ("left", "gpu"),
     [
         (500, {}),
-        (250, {"memory_then": 250}),
-        (0, {"cores_then": 0}),
-        (0, {"slots_free": 1}),
-        (0, {"whole": True}),
-        (0, {"memory": 0, "memory_then": 0}),
-        (333, {"memory": 3, "memory_then": 1}),
+        (250, {"memory_free": 250}),
+        (0, {"cores_free": 0}),
+        (0, {"slots_free": 0}),
+        (0, {"held": True}),
+        (0, {"memory_free": -1}),
+        (0, {"cores": 0, "cores_free": 0}),
+        (0, {"memory": 0, "memory_free": 0}),
+        (333, {"memory": 3, "memory_free": 1}),
     ],
 )
 def test_what_is_left_is_the_less_of_memory_and_compute_for_whoever_can_still_come(
     left: int, gpu: dict[str, int]
 ) -> None:
-    share = {"memory": 1000, "memory_then": 600, "cores": 100, "cores_then": 50, "slots_free": 2, "whole": False}
-    assert rule.left_after(**share | gpu) == left
+    share = {"memory": 1000, "memory_free": 600, "cores": 100, "cores_free": 50, "slots_free": 1, "held": False}
+    assert rule.left_milli(**share | gpu) == left

@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 
 import pytest
+from tests.unit.cli.typed import here
 
 from purser.lab.cluster import Lab
 from purser.lab.controlplane.process import ProcessStartError
@@ -86,12 +85,11 @@ async def test_a_lab_that_is_stopped_while_it_starts_leaves_no_process_behind(fo
 
 
 @pytest.mark.parametrize(("absent", "code", "words"), [("etcd", 2, "there is no etcd"), ("", 1, "no disk left")])
-def test_the_command_says_what_is_wrong_without_a_traceback(folder, absent, code, words):
+def test_the_command_says_what_is_wrong_without_a_traceback(folder, absent, code, words, monkeypatch):
     if absent:
         (folder / absent).unlink()
-    command = [sys.executable, "-c", "from purser.cli import main; main()", "lab", "--node", "t4-4"]
-    environment = {**os.environ, "KUBEBUILDER_ASSETS": str(folder)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == code
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(folder))
+    found, _, err = here("lab", "--node", "t4-4")
+    assert found == code
+    assert words in err
+    assert "Traceback" not in err

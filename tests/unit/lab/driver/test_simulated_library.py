@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from purser.agent.nvml import FaultKind, LibraryDriver
+from purser.agent.nvml import LibraryDriver
 from purser.agent.nvml.calls import load_nvml, unload_nvml
+from purser.core.health.signs import FaultKind
 from purser.core.model import PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver
 from purser.lab.driver.compile import SOURCE, compiled_library, find_compiler
@@ -32,6 +33,14 @@ def nvml(node: SimulatedDriver) -> Iterator[Any]:
     module.nvmlInit()
     yield module
     unload_nvml(module)
+
+
+@pytest.fixture(scope="module")
+def old_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a driver that lacks what came later."""
+    library = compiled_library(("-O0", "-DPURSER_OLD_DRIVER"), cache=tmp_path_factory.mktemp("cache"))
+    assert library is not None
+    return library
 
 
 def test_a_gpu_is_found_by_uuid_and_by_pci_address(node: SimulatedDriver, nvml: Any) -> None:
@@ -131,10 +140,8 @@ def test_a_node_without_its_state_file_does_not_start(node: SimulatedDriver) -> 
     assert "nvmlInit: Unknown Error" in (node.open().info().absent or "")
 
 
-def test_an_old_driver_lacks_functions_and_works_on(node: SimulatedDriver, tmp_path: Path) -> None:
-    library = compiled_library(("-DPURSER_OLD_DRIVER",), cache=tmp_path / "cache")
-    assert library is not None
-    shutil.copyfile(library, node.library)
+def test_an_old_driver_lacks_functions_and_works_on(node: SimulatedDriver, old_library: Path) -> None:
+    shutil.copyfile(old_library, node.library)
     node.set_memory_used(0, 1000)
     driver = node.open()
     assert isinstance(driver, LibraryDriver)
@@ -155,11 +162,9 @@ def test_an_old_driver_lacks_functions_and_works_on(node: SimulatedDriver, tmp_p
     driver.close()
 
 
-def test_an_old_driver_still_counts_links_between_gpus(create: Create, tmp_path: Path) -> None:
+def test_an_old_driver_still_counts_links_between_gpus(create: Create, old_library: Path) -> None:
     node = create("a100-pcie-4", kind=DriverKind.LIBRARY)
-    library = compiled_library(("-DPURSER_OLD_DRIVER",), cache=tmp_path / "cache")
-    assert library is not None
-    shutil.copyfile(library, node.library)
+    shutil.copyfile(old_library, node.library)
     driver = node.open()
     assert [link.nvlinks for link in driver.scan()[0].links] == [12, 0, 0]
     driver.close()
@@ -191,7 +196,7 @@ driver.close()
 
 
 def test_the_sanitizers_find_nothing(node: SimulatedDriver, tmp_path: Path) -> None:
-    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    flags = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     library = compiled_library(flags, cache=tmp_path / "cache")
     if library is None:
         pytest.skip("this compiler has no sanitizers")

@@ -1,11 +1,12 @@
 """What becomes of a ready stack when the policy, objects or people's labels change."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from tests.unit.operator.world import NAMESPACE, World, settled_world
 
-from purser.operator.model import Apply, Delete, DeletePod, ObjectKey, PatchNode
+from purser.operator.model import AppliedObject, Apply, Delete, DeletePod, ObjectKey, PatchNode
 from purser.operator.order import Operand
 
 
@@ -19,6 +20,13 @@ def world() -> World:
 def daemon_set(world: World, beginning: str) -> dict[str, Any]:
     (found,) = [each for key, each in world.objects.items() if key.kind == "DaemonSet" and beginning in key.name]
     return found
+
+
+def changed(world: World, beginning: str) -> dict[str, Any]:
+    """A live DaemonSet that somebody is free to write into."""
+    key = ObjectKey.of(daemon_set(world, beginning))
+    world.objects[key] = deepcopy(world.objects[key])
+    return world.objects[key]
 
 
 def applied(world: World) -> dict[str, str]:
@@ -42,7 +50,7 @@ def test_a_disabled_operand_leaves_and_comes_back(world: World) -> None:
 
 
 def test_drift_is_repaired_and_only_there(world: World) -> None:
-    live = daemon_set(world, "container-toolkit")
+    live = changed(world, "container-toolkit")
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "somebody/else:1"
     world.round()
     where = "spec.template.spec.containers[0].image"
@@ -51,7 +59,7 @@ def test_drift_is_repaired_and_only_there(world: World) -> None:
 
 
 def test_what_others_add_is_theirs(world: World) -> None:
-    live = daemon_set(world, "container-toolkit")
+    live = changed(world, "container-toolkit")
     live["metadata"]["annotations"]["their.own/thing"] = "x"
     live["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
     assert world.round().actions == ()
@@ -66,13 +74,12 @@ def test_a_deleted_object_comes_back(world: World) -> None:
 
 
 def test_a_server_that_spells_values_its_own_way_costs_one_write(world: World) -> None:
-    live = daemon_set(world, "device-plugin")
-    live["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}}
     world.change_policy({"devicePlugin": {"resources": {"limits": {"memory": "1024Mi"}}}})
     world.round()
+    live = changed(world, "device-plugin")
+    live["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi"
     key = ObjectKey.of(live)
-    for each in (world.objects[key], world.settled[key].came_out):
-        each["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "1Gi"
+    world.settled[key] = AppliedObject(world.settled[key].wanted_hash, live)
     world.history.clear()
     world.settle()
     assert applied(world) == {}
@@ -115,7 +122,7 @@ def test_that_something_is_updated_is_no_warning(world: World) -> None:
 
 
 def test_a_daemon_set_that_its_controller_has_not_seen_is_not_rolled_out(world: World) -> None:
-    live = daemon_set(world, "container-toolkit")
+    live = changed(world, "container-toolkit")
     live["metadata"]["generation"] += 1
     world.round()
     assert world.condition("Progressing")["message"] == "not rolled out yet: purser-container-toolkit-containerd"

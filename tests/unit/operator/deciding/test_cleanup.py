@@ -1,7 +1,7 @@
 """What is taken away waits for who could still be at it: discovery that writes, a MIG manager that cuts."""
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, made_once
 
 from purser.core.names import MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.operator.deciding.cleanup import cleanup, is_clean
@@ -10,6 +10,7 @@ from purser.operator.order import Operand
 
 
 @pytest.fixture
+@made_once
 def world() -> World:
     found = World()
     found.add_policy()

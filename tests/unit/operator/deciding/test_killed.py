@@ -1,7 +1,6 @@
 """The operator dies at any of its writes and another one goes on: what comes of it is the same."""
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -163,14 +162,12 @@ def _world_after(step: Step | None) -> World:
 
 def told(story: Sequence[Step], before: Step | None) -> tuple[World, list[tuple[int, World]]]:
     """The world after a story, and as it was before each write of the operator, with the step: there it may die."""
-    world = deepcopy(_world_after(before))
+    world = _world_after(before).copy()
     node_assignments: list[tuple[int, World]] = []
     for number, step in enumerate(story):
 
         def remember(_: Action, number: int = number) -> None:
-            watchers, world.watchers = world.watchers, []
-            node_assignments.append((number, deepcopy(world)))
-            world.watchers = watchers
+            node_assignments.append((number, world.copy()))
 
         world.watchers = [remember]
         step(world)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import World, same_order
+from tests.unit.operator.world import World, same_order, settled_world
 
 from purser.operator.mig import GPU_CLIENTS
 from purser.operator.mig import pause_of as mig_pause
@@ -17,11 +17,7 @@ STATE = "nvidia.com/gpu-driver-upgrade-state"
 
 @pytest.fixture
 def world() -> World:
-    found = World()
-    found.add_policy()
-    for name in ("a", "b", "c"):
-        found.add_node(name, labels={"nvidia.com/mig.capable": "true"})
-    found.settle()
+    found = settled_world("a", "b", "c", **{"nvidia.com/mig.capable": "true"})
     found.history.clear()
     return found
 
@@ -87,7 +83,7 @@ def test_what_was_not_there_is_not_paused(world: World) -> None:
     seen: set[str] = set()
     world.watchers.append(lambda _: seen.update(world.deployed("d")))
     world.change_policy(NEW)
-    for _ in range(200):
+    for _ in range(80):
         world.round()
         world.tick()
     assert seen == {"driver", "container-toolkit"}

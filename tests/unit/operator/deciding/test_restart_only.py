@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import settled_world
 
 from purser.operator.model import Evict, NodeWorkload
 from purser.operator.order import Operand
@@ -21,10 +21,7 @@ TOLERATIONS = {"tolerations": [{"operator": "Exists"}]}
     ],
 )
 def test_gpu_pods_leave_only_for_another_driver(spec: dict[str, Any], evicted: bool) -> None:
-    world = World()
-    world.add_policy()
-    world.add_node("a")
-    world.settle()
+    world = settled_world("a")
     train = NodeWorkload(namespace="default", name="train", uid="t", node="a", uses_gpu=True, controller="Job")
     world.workloads["t"] = train
     before = world.pod("a", Operand.DRIVER)

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, settled_world
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.operator import names
@@ -71,10 +71,7 @@ def test_whatever_a_policy_says(status: Any, spec: Any, annotations: Any) -> Non
 
 
 def test_a_status_that_cannot_be_read_is_written_anew_and_does_no_harm() -> None:
-    world = World()
-    world.add_policy()
-    world.add_node("a")
-    world.settle()
+    world = settled_world("a")
     world.policies["gpus"]["status"] = {"state": "splendid", "operands": 5}
     outcomes = [world.round() for _ in range(2)]
     assert not any(isinstance(each, PatchNode) for outcome in outcomes for each in outcome.actions)

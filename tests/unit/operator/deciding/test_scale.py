@@ -5,20 +5,22 @@ from types import FrameType
 from typing import Any
 
 from tests.tiers import IS_LONG
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, made_once
 
 from purser.operator.deciding import reconcile
 from purser.operator.model import PatchNode, Snapshot, WriteStatus
 
-COUNT = 1000 if IS_LONG else 150
+COUNT = 1000 if IS_LONG else 100
 CALLS_PER_NODE = 1000
 
 
-def of(count: int) -> World:
+@made_once
+def settled(count: int) -> World:
     world = World()
     world.add_policy()
     for place in range(count):
         world.add_node(f"n{place:04}", os="24.04" if place % 2 else "22.04")
+    world.settle(20)
     return world
 
 
@@ -38,8 +40,7 @@ def calls(snapshot: Snapshot) -> int:
 
 
 def test_many_nodes_become_ready_with_few_writes_each_and_few_rounds() -> None:
-    world = of(COUNT)
-    world.settle(20)
+    world = settled(COUNT)
     assert world.status()["nodes"]["ready"] == COUNT
     writes = sum(isinstance(each, PatchNode) for each in world.history)
     assert writes <= 6 * COUNT
@@ -48,7 +49,5 @@ def test_many_nodes_become_ready_with_few_writes_each_and_few_rounds() -> None:
 
 
 def test_a_round_costs_no_more_per_node_on_many_nodes() -> None:
-    few, many = of(20), of(200)
-    for world in (few, many):
-        world.settle(20)
+    few, many = settled(COUNT // 10), settled(COUNT)
     assert calls(many.snapshot()) < 12 * calls(few.snapshot())

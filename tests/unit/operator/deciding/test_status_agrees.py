@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, made_once
 
 from purser.operator.model import NodeWorkload
 from purser.operator.order import Operand
@@ -15,6 +15,7 @@ RULED_OUT: dict[str, Any] = {
 
 
 @pytest.fixture
+@made_once
 def world() -> World:
     found = World()
     found.add_policy(spec={"driver": {"version": "580.1"}})

@@ -4,7 +4,6 @@
 import inspect
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -39,7 +38,7 @@ def stages() -> tuple[World, ...]:
     world.add_node("a")
     found = []
     while world.round().actions:
-        found.append(deepcopy(world))
+        found.append(world.copy())
         world.tick()
     return (*found, world)
 
@@ -48,7 +47,7 @@ def stages() -> tuple[World, ...]:
 def test_what_keeps_an_operand_out_keeps_it_out_at_every_stage_and_is_told(cause: Cause) -> None:
     told = set()
     for stage in some(stages(), 2):
-        world = deepcopy(stage)
+        world = stage.copy()
         cause.happens(world)
         world.watchers.append(lambda action, world=world: stays_out(cause, world, action))
         for _ in range(ROUNDS_AFTER):

@@ -1,7 +1,7 @@
 """A taint that comes late moves nothing that runs; so nothing may leave that could not come back."""
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, settled_world
 
 from purser.operator.deciding import upgrade_fleet
 from purser.operator.model import NodeWorkload
@@ -18,12 +18,7 @@ MIG_STATE = "nvidia.com/mig.config.state"
 
 @pytest.fixture
 def world() -> World:
-    found = World()
-    found.add_policy()
-    for name in ("a", "b"):
-        found.add_node(name, labels={"nvidia.com/mig.capable": "true"})
-    found.settle()
-    return found
+    return settled_world("a", "b", **{"nvidia.com/mig.capable": "true"})
 
 
 def stubborn(node: str) -> NodeWorkload:

@@ -1,7 +1,7 @@
 """Nodes at which Purser's discovery and node-feature-discovery look: each may be away, and each may be late."""
 
 import pytest
-from tests.unit.operator.world import GPU_LABEL, World
+from tests.unit.operator.world import GPU_LABEL, World, made_once
 
 from purser.core.names import NODE_FACTS_ANNOTATION
 
@@ -9,6 +9,7 @@ PRESENT = "nvidia.com/gpu.present"
 
 
 @pytest.fixture
+@made_once
 def world() -> World:
     world = World()
     world.add_policy()

@@ -1,7 +1,7 @@
 """GPUs that nobody sees any more are not gone while a pod uses one."""
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, made_once
 
 from purser.operator.deciding import nodes_to_inspect, reconcile
 from purser.operator.model import NodeWorkload
@@ -11,10 +11,15 @@ PRESENT = "nvidia.com/gpu.present"
 
 @pytest.fixture(params=["own", "nfd"])
 def world(request: pytest.FixtureRequest) -> World:
+    return seen_by(request.param)
+
+
+@made_once
+def seen_by(who: str) -> World:
     """A node each for the two ways to look, of which one is about to lose its GPU."""
     found = World()
     found.add_policy(spec={"discovery": {"goneAfterSeconds": 5}})
-    found.add_node("a", nfd=request.param == "nfd")
+    found.add_node("a", nfd=who == "nfd")
     found.add_node("b")
     found.settle()
     return found

@@ -1,19 +1,25 @@
 """The layouts that come along, read as the MIG worker reads them."""
 
 import pytest
+import yaml
 
 from purser.agent.mig.hardware import Card, Layout
 from purser.agent.mig.layouts import LayoutError, read_layouts, wanted
 from purser.core.device.pci import MIG_FAMILIES
-from purser.operator.manifests.mig_manager import DEFAULT_LAYOUTS, FAMILIES, Family
+from purser.operator.manifests.mig_manager import FAMILIES, Family, default_layouts, layouts
 
-LAYOUTS = read_layouts(DEFAULT_LAYOUTS)
+LAYOUTS = read_layouts(default_layouts())
 WITHOUT = {"20b3": "A100 64GB", "230e": "H20 NVL16", "3182": "B300", "31c2": "GB300"}
 """Cards that can MIG and that docs/operator.md names as having no layouts of ours."""
 
 
 def card(device: str) -> Card:
     return Card(index=0, device_id=f"0x{device.upper()}10DE")
+
+
+def test_their_text_is_the_same_whoever_writes_it() -> None:
+    """Without libyaml, too: with another text the hash of their ConfigMap would be another."""
+    assert default_layouts() == yaml.safe_dump({"version": "v1", "mig-configs": layouts()}, sort_keys=False)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

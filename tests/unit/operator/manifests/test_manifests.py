@@ -4,6 +4,7 @@ import json
 import random
 import warnings
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import kubernetes_validate
@@ -35,23 +36,29 @@ EVERY = {"pools": POOLS, "runtimes": KINDS}
 FILL_IN = {name.partition(".")[0]: defaults for name, defaults in BY_STORAGE.items()}
 
 
+@cache
+def everything_of(name: str) -> tuple[Rendered, ...]:
+    """All manifests of one of `SPECS`, for all pools and kinds of runtime; nobody writes into them."""
+    return rendered(SPECS[name], **EVERY)
+
+
 def sets(found: tuple[Rendered, ...]) -> list[dict[str, Any]]:
     return [dict(each.object) for each in found if each.object["kind"] == "DaemonSet"]
 
 
 @pytest.mark.usefixtures("schemas_read_once")
-@pytest.mark.parametrize(("name", "version"), some(VERSIONS, 4))
+@pytest.mark.parametrize(("name", "version"), some(VERSIONS, 7))
 def test_every_object_fits_the_schema_of_the_kubernetes_version(name: str, version: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        for each in rendered(SPECS[name], **EVERY):
+        for each in everything_of(name):
             if not each.object["apiVersion"].startswith("monitoring.coreos.com/"):
                 kubernetes_validate.validate(dict(each.object), version, strict=True)
 
 
 @pytest.mark.parametrize("name", list(SPECS))
 def test_what_a_server_fills_in_is_no_drift_and_stays(name: str) -> None:
-    for each in rendered(SPECS[name], **EVERY):
+    for each in everything_of(name):
         live = deepcopy(dict(each.object))
         FILL_IN.get(f"{live['kind'].lower()}s", bool)(live)
         assert (difference(live, each.object), removal(live, each.object)) == ([], {})
@@ -59,14 +66,14 @@ def test_what_a_server_fills_in_is_no_drift_and_stays(name: str) -> None:
 
 def test_every_kind_that_is_rendered_is_a_kind_that_the_operator_owns() -> None:
     """And the reverse: nothing is followed that is never there."""
-    every = [each.object for name in SPECS for each in rendered(SPECS[name], **EVERY)]
+    every = [each.object for name in SPECS for each in everything_of(name)]
     kinds = {(each["apiVersion"], each["kind"], "namespace" in each["metadata"]) for each in every}
     assert kinds == {(each.api_version, each.kind, each.namespaced) for each in (*OWNED, *MONITORS)}
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_object_has_owner_labels_and_hash_and_a_name_of_its_own(name: str) -> None:
-    found = rendered(SPECS[name], **EVERY)
+    found = everything_of(name)
     keys = [ObjectKey.of(each.object) for each in found]
     assert len(keys) == len(set(keys))
     for each in found:
@@ -89,7 +96,7 @@ def test_every_operand_that_is_enabled_has_a_daemon_set_and_no_other(operand: Op
 
 @pytest.mark.parametrize("name", SPECS)
 def test_daemon_sets_select_their_own_pods_and_no_others(name: str) -> None:
-    found = sets(rendered(SPECS[name], **EVERY))
+    found = sets(everything_of(name))
     for obj in found:
         spec = obj["spec"]
         labels = spec["template"]["metadata"]["labels"]
@@ -102,7 +109,7 @@ def test_daemon_sets_select_their_own_pods_and_no_others(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_volumes_have_one_source_and_are_all_mounted(name: str) -> None:
-    for obj in sets(rendered(SPECS[name], **EVERY)):
+    for obj in sets(everything_of(name)):
         pod = obj["spec"]["template"]["spec"]
         containers = [*pod.get("initContainers", []), *pod["containers"]]
         mounted = {mount["name"] for each in containers for mount in each.get("volumeMounts", [])}
@@ -117,7 +124,7 @@ def test_volumes_have_one_source_and_are_all_mounted(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_account_that_a_pod_has_is_made(name: str) -> None:
-    found = rendered(SPECS[name], **EVERY)
+    found = everything_of(name)
     accounts = {each.object["metadata"]["name"] for each in found if each.object["kind"] == "ServiceAccount"}
     used = {obj["spec"]["template"]["spec"].get("serviceAccountName") for obj in sets(found)} - {None}
     assert used == accounts

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.operator.mig.nodes import Node
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
-from purser.operator.mig import advance, needs_workloads, pause_of, trouble_of
+from purser.operator.mig import advance, failure_of, needs_workloads, pause_of
 from purser.operator.mig.states import change_of
 from purser.operator.model import Budget
 from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
@@ -101,7 +101,7 @@ def test_a_name_that_means_nothing_drains_no_node() -> None:
     node = Node("all-1g.tengb")
     node.run_pod("training")
     assert steps(node) == ["-", "checking", "failed"]
-    assert trouble_of(node.node) == "MIG layout all-1g.tengb: there is no layout all-1g.tengb"
+    assert failure_of(node.node) == "MIG layout all-1g.tengb: there is no layout all-1g.tengb"
     assert [pod.name for pod in node.workloads] == ["training"]
     assert_given_back(node)
 
@@ -123,7 +123,7 @@ def test_a_pod_with_which_something_would_be_lost_is_waited_for_and_then_it_fail
     node.run_pod("precious", **changes)
     node.run()
     assert node.state == "failed"
-    assert "GPUs were still in use after 300 s: pod team/precious" in trouble_of(node.node)
+    assert "GPUs were still in use after 300 s: pod team/precious" in failure_of(node.node)
     assert [pod.name for pod in node.workloads] == ["precious"]
     assert node.layout == "all-disabled"
     assert_given_back(node)
@@ -155,11 +155,11 @@ def test_a_failure_is_tried_again_when_somebody_takes_the_state_away() -> None:
 def test_a_failure_ends_when_nobody_wants_the_layout_any_more(capable: bool) -> None:
     node = Node("all-nonsense")
     node.run()
-    assert trouble_of(node.node)
+    assert failure_of(node.node)
     node.change(labels={key: value for key, value in node.node.labels.items() if key != MIG_CONFIG_LABEL})
     node.capable = capable
     node.run()
-    assert (node.state, trouble_of(node.node)) == (None, "")
+    assert (node.state, failure_of(node.node)) == (None, "")
     assert_given_back(node)
     before = node.writes
     node.run()
@@ -197,7 +197,7 @@ def test_a_budget_holds_its_pods() -> None:
     node.run_pod("db", labels={"app": "db"})
     node.budgets = (Budget(namespace="team", name="db", selector={"matchLabels": {"app": "db"}}, allowed=0),)
     node.run()
-    assert "is protected by PodDisruptionBudget db" in trouble_of(node.node)
+    assert "is protected by PodDisruptionBudget db" in failure_of(node.node)
     assert [pod.name for pod in node.workloads] == ["db"]
 
 
@@ -209,7 +209,7 @@ def test_a_worker_that_dies_leaves_the_node_with_its_gpus(step: str) -> None:
     forget_result(node)
     node.run()
     assert node.state == "failed"
-    assert trouble_of(node.node)
+    assert failure_of(node.node)
     assert_given_back(node)
 
 
@@ -254,7 +254,7 @@ def test_switched_off_in_the_middle_the_node_is_given_back(step: str) -> None:
     node.terminating(node.pods[Operand.MIG_MANAGER].uid)
     node.run()
     assert node.state == "failed"
-    assert trouble_of(node.node) == "MIG layout all-1g.10gb: the MIG manager is gone from the node"
+    assert failure_of(node.node) == "MIG layout all-1g.10gb: the MIG manager is gone from the node"
     assert_given_back(node)
 
 
@@ -392,7 +392,7 @@ def test_an_operator_that_is_gone_for_long_at_any_step_gives_the_node_back_when_
     node.workloads.clear()
     node.run()
     assert node.state in ("success", "failed")
-    assert bool(trouble_of(node.node)) == (node.state == "failed")
+    assert bool(failure_of(node.node)) == (node.state == "failed")
     assert_given_back(node)
 
 

@@ -1,7 +1,7 @@
 """The whole kernel where several nodes are to be cut, and get another driver besides: one bound for both."""
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, settled_world
 
 from purser.operator.model import Action
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
@@ -10,12 +10,7 @@ NODES = tuple("abcdefgh")
 
 
 def settled() -> World:
-    world = World()
-    world.add_policy()
-    for name in NODES:
-        world.add_node(name, labels={"nvidia.com/mig.capable": "true"})
-    world.settle()
-    return world
+    return settled_world(*NODES, **{"nvidia.com/mig.capable": "true"})
 
 
 def watch(world: World) -> list[int]:

@@ -8,7 +8,7 @@ from tests.unit.operator.mig.test_mig_changes import assert_given_back, forget_r
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
 from purser.core.node.mig_messages import MigResult
-from purser.operator.mig import pause_of, trouble_of
+from purser.operator.mig import failure_of, pause_of
 from purser.operator.mig.states import change_of
 from purser.operator.names import MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
@@ -40,13 +40,13 @@ def test_the_request_is_withdrawn_and_the_pod_deleted_and_the_node_stays_cordone
     assert node.node.unschedulable
     assert pause_of(node.node) is not None
     assert node.state == "pending"
-    assert trouble_of(node.node) == (
+    assert failure_of(node.node) == (
         "MIG layout all-1g.10gb: not applied within 600 s; cordoned until the MIG manager's pod has terminated"
     )
     node.hangs = False
     node.run()
     assert node.state == "failed"
-    assert trouble_of(node.node) == "MIG layout all-1g.10gb: not applied within 600 s"
+    assert failure_of(node.node) == "MIG layout all-1g.10gb: not applied within 600 s"
     assert_given_back(node)
 
 
@@ -95,7 +95,7 @@ def test_an_answer_that_comes_while_it_is_stopped_counts(error: str, state: str)
     node.taken_up_by = ""
     node.round()
     assert node.state == state
-    assert (trouble_of(node.node) == f"MIG layout all-1g.10gb: not applied within 600 s: {error}") == bool(error)
+    assert (failure_of(node.node) == f"MIG layout all-1g.10gb: not applied within 600 s: {error}") == bool(error)
     assert_given_back(node)
 
 

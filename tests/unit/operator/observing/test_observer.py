@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from aiohttp import web
+from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import (
     IMAGE,
     NAMESPACE,
@@ -132,10 +133,10 @@ async def test_a_heartbeat_of_a_node_is_no_reason_for_a_round_but_a_label_is(clu
 
 
 async def test_a_snapshot_shows_the_effects_of_the_writes_before_it(cluster, observer):
-    """Fifty times, because a watch that happens to be fast would show them anyway."""
+    """Many times, because a watch that happens to be fast would show them anyway."""
     await create_node(cluster.client, node("a"))
     writer = KubeWriter(observer._client, observer)
-    for number in range(50):
+    for number in range(50 if IS_LONG else 15):
         await writer.do(PatchNode(node="a", labels={"n": str(number)}))
         await writer.do(Apply(config_map(n=str(number)), "changed"))
         seen = await observer.snapshot(nothing)
@@ -148,7 +149,7 @@ async def test_a_snapshot_shows_the_effects_of_the_writes_before_it(cluster, obs
 async def test_a_snapshot_shows_that_what_was_deleted_is_gone_or_going(cluster, observer):
     await create_node(cluster.client, node("a"))
     writer = KubeWriter(observer._client, observer)
-    for number in range(20):
+    for number in range(20 if IS_LONG else 5):
         await writer.do(Apply(config_map(), "created"))
         [(key, obj)] = (await observer.snapshot(nothing)).objects.items()
         await writer.do(Delete(key, obj["metadata"]["uid"], "not wanted"))

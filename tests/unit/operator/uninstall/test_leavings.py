@@ -5,7 +5,7 @@ from aiohttp import web
 from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, embedded, node, pod
 
 from purser.core.names import (
-    DISPUTED_CONDITION,
+    AGENT_CONDITIONS,
     DISPUTES_ANNOTATION,
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
@@ -29,8 +29,8 @@ async def cluster(tmp_path):
         await create_node(found.client, node("n0"))
         written = {INVENTORY_ANNOTATION: "{}", DISPUTES_ANNOTATION: "{}", "other": "stays"}
         await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
-        condition = {"type": DISPUTED_CONDITION, "status": "True"}
-        status = {"status": {"conditions": [condition], "capacity": AMOUNTS, "allocatable": AMOUNTS}}
+        conditions = [{"type": each, "status": "True"} for each in AGENT_CONDITIONS]
+        status = {"status": {"conditions": conditions, "capacity": AMOUNTS, "allocatable": AMOUNTS}}
         await found.client.patch_merge(NODES, "n0", status, subresource="status", strategic=True)
         for resource, name in MADE:
             await found.client.create(resource, {"metadata": {"name": name}}, NAMESPACE)
@@ -50,7 +50,7 @@ async def test_nothing_is_left_and_nothing_of_others_goes(cluster):
     after = await cluster.client.get(NODES, "n0")
     assert after.metadata.annotations == {"other": "stays"}
     assert "Ready" in {each.type for each in after.status.conditions}
-    assert DISPUTED_CONDITION not in {each.type for each in after.status.conditions}
+    assert not {*AGENT_CONDITIONS} & {each.type for each in after.status.conditions}
     assert not {*after.status.capacity, *after.status.allocatable} & {*AMOUNTS}
     assert await left(cluster) == set()
     assert len(said) == 5

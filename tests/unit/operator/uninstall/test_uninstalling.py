@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 import structlog
 from aiohttp import web
+from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import IMAGE, NAMESPACE, create_node, create_pod, eventually, node, pod, running
-from tests.unit.operator.embedded_cluster import POLICY, stack
+from tests.unit.operator.embedded_cluster import POLICY, SMALL, stack
 
 from purser.core.names import INVENTORY_ANNOTATION, NODE_FACTS_ANNOTATION
 from purser.core.node.annotations import encode
@@ -42,7 +43,7 @@ async def installed(tmp_path):
         await found.client.patch_merge(NODES, "n0", {"metadata": {"annotations": written}})
         for name in ("n0", "n1"):  # n1's are no agent's, which tells of itself by its annotations
             await list_amounts(found, name)
-        await found.client.create(CLUSTER_POLICIES, POLICY)
+        await found.client.create(CLUSTER_POLICIES, POLICY if IS_LONG else POLICY | {"spec": SMALL})
         yield found
 
 
@@ -89,24 +90,21 @@ async def assert_nothing_is_left(stack):
     await eventually(no_pods)
 
 
-async def test_a_running_operator_cleans_up(installed):
+async def test_a_running_operator_cleans_up_and_from_another_namespace_that_one_is_named(installed):
+    await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
     async with installed.operator():
         await installed.ready()
+        await installed.quiet()
+        installed.cluster.writes.clear()
+        with pytest.raises(UninstallError, match=f"purser operator uninstall --namespace {NAMESPACE}"):
+            await uninstall(installed.cluster.config, "theirs", say=print)
+        assert installed.cluster.writes == []
         assert await remove(installed) == ["ClusterPolicy policy: deletion requested"]
         await assert_nothing_is_left(installed)
         installed.cluster.writes.clear()
         await asyncio.sleep(0.3)
         assert installed.cluster.writes == [], "the operator stays, and has nothing to do"
     assert (await installed.client.list(CLUSTER_POLICIES)).items == []
-
-
-async def test_what_belongs_to_an_operator_in_another_namespace_is_left_alone_and_that_one_is_named(installed):
-    await installed.client.create(NAMESPACES, {"metadata": {"name": "theirs"}})
-    async with installed.operator():
-        await installed.ready()
-        with pytest.raises(UninstallError, match=f"purser operator uninstall --namespace {NAMESPACE}"):
-            await uninstall(installed.cluster.config, "theirs", say=print)
-        await installed.ready()
 
 
 @pytest.mark.gate

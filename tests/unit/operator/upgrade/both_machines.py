@@ -1,5 +1,7 @@
 """The small cluster with GPUs that can MIG: both machines at work on it, as one round of the kernel has them."""
 
+from collections.abc import Iterable
+
 import msgspec
 from tests.unit.operator.upgrade.fleets import ENABLED, Cluster, pod_of
 
@@ -11,7 +13,7 @@ from purser.operator.mig import GPU_CLIENTS, MigFleet, holds
 from purser.operator.mig import advance as advance_mig
 from purser.operator.mig import is_under_way as mig_is_under_way
 from purser.operator.mig import pause_of as mig_pause
-from purser.operator.model import NodeProgress, PatchNode, PlannedChanges, merged, patched
+from purser.operator.model import NodeProgress, OperandPod, PatchNode, PlannedChanges, merged, patched
 from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
@@ -42,8 +44,8 @@ class BothMachines(Cluster):
     def enabled(self, name: str) -> tuple[Operand, ...]:
         return (*ENABLED, Operand.MIG_MANAGER)
 
-    def progress(self, name: str) -> NodeProgress:
-        return msgspec.structs.replace(super().progress(name), mig_capable=True)
+    def progress(self, name: str, there: Iterable[OperandPod] | None = None) -> NodeProgress:
+        return msgspec.structs.replace(super().progress(name, there), mig_capable=True)
 
     def is_paused(self, name: str, operand: Operand) -> bool:
         is_client = operand in GPU_CLIENTS and mig_pause(self.nodes[name]) is not None
@@ -116,7 +118,7 @@ class BothMachines(Cluster):
         if request.check_only:
             differs = self.layouts.get(name, OFF) != request.profile
             return MigResult(request.profile, request.attempt, differs=differs)
-        users = [pod.name for pod in self.pods.values() if pod.node == name and pod.operand in GPU_CLIENTS]
+        users = [pod.name for pod in self.on(name) if pod.operand in GPU_CLIENTS]
         users += [pod.name for pod in gpu_pods(pod for pod in self.workloads if pod.node == name)]
         if users or not self.nodes[name].unschedulable:
             self.violations.append(f"{name}: a layout was applied while in use by {users}")

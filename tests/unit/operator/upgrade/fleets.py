@@ -1,6 +1,6 @@
 """A small cluster for upgrades: just enough of DaemonSets, gates, kubelets and budgets, one write at a time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -39,6 +39,7 @@ from purser.operator.upgrade.budget import is_unavailable
 
 ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
 START = 1_000_000.0
+DAY_S = 86_400.0
 
 Write = PatchNode | DeletePod | Evict
 
@@ -88,8 +89,18 @@ class Cluster:
 
     # --- what the operator sees
 
-    def progress(self, name: str) -> NodeProgress:
-        pods = tuple(pod for pod in self.pods.values() if pod.node == name)
+    def on(self, name: str) -> list[OperandPod]:
+        return [pod for pod in self.pods.values() if pod.node == name]
+
+    def pods_by_node(self) -> dict[str, list[OperandPod]]:
+        found: dict[str, list[OperandPod]] = {name: [] for name in self.nodes}
+        for pod in self.pods.values():
+            found[pod.node].append(pod)
+        return found
+
+    def progress(self, name: str, there: Iterable[OperandPod] | None = None) -> NodeProgress:
+        """``there``: its pods, where they are known."""
+        pods = tuple(self.on(name) if there is None else there)
         obstacle, waits = self.obstacles.get(name, ""), self.unknown.get(name, "")
         pool = None if obstacle or waits else self.pool(self.pools[name])
         bare = NodeProgress(
@@ -142,7 +153,7 @@ class Cluster:
             policy=self.policy,
             resume=self.resume,
             policy_ref=("policy", "uid"),
-            node_progress=tuple(self.progress(name) for name in self.nodes),
+            node_progress=tuple(self.progress(name, there) for name, there in self.pods_by_node().items()),
             workloads={name: tuple(pod for pod in self.workloads if pod.node == name) for name in self.nodes},
             budgets=tuple(self.budgets.values()),
             busy=self.busy,
@@ -200,17 +211,24 @@ class Cluster:
         self.live()
         return planned
 
-    def run(self, rounds: int = 200, *, until: Callable[[], bool] | None = None) -> None:
-        """Rounds until nothing changes but time, which is passed then; or until something holds."""
-        for _ in range(rounds):
-            if until is not None and until():
-                return
+    def rounds(self, most: int = 200) -> Iterator[None]:
+        """Rounds until nothing changes but time, which is passed then: no more than a day at once."""
+        for _ in range(most):
             before = (dict(self.nodes), dict(self.pods), list(self.workloads))
             planned = self.round()
+            yield
             if before == (self.nodes, self.pods, self.workloads) and not planned.patches:
-                if planned.requeue_after_s is None:
-                    break
+                if planned.requeue_after_s is None or planned.requeue_after_s > DAY_S:
+                    return
                 self.now += max(planned.requeue_after_s, 1.0)
+
+    def run(self, rounds: int = 200, *, until: Callable[[], bool] | None = None) -> None:
+        """Rounds until nothing changes any more, or until something holds."""
+        if until is not None and until():
+            return
+        for _ in self.rounds(rounds):
+            if until is not None and until():
+                return
         assert until is None or until(), f"never came to it: {self.states()}"
 
     def write(self, write: Write) -> None:
@@ -231,13 +249,12 @@ class Cluster:
         after = self.nodes[patch.node]
         if patch.unschedulable is False and patch.node in self.foreign_cordons:
             self.violations.append(f"{patch.node}: a foreign cordon was lifted")
-        node_progress = self.fleet().node_progress
         if is_under_way(after) and not was_under_way:
             self._count_turns()
             if not after.ready:
                 self.violations.append(f"{patch.node}: begun while NotReady")
         if is_unavailable(self.progress(patch.node), before) and not was_unavailable:
-            unavailable = sum(is_unavailable(each, before) for each in node_progress)
+            unavailable = sum(is_unavailable(each, before) for each in self.fleet().node_progress)
             if unavailable > before.max_unavailable:
                 self.violations.append(f"{patch.node}: {unavailable} nodes are unavailable")
 
@@ -261,7 +278,7 @@ class Cluster:
             self._driver_goes(name, deletion.pod)
         pod = self.pods.get(deletion.pod.uid)
         if pod is not None:
-            self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
+            self._ended(pod)
 
     def _driver_goes(self, name: str, driver: OperandPod) -> None:
         if not self.nodes[name].unschedulable:
@@ -274,9 +291,7 @@ class Cluster:
 
     def users(self, name: str) -> list[str]:
         """What holds the node's driver."""
-        users = [
-            pod.name for pod in self.pods.values() if pod.node == name and pod.operand in dependents(Operand.DRIVER)
-        ]
+        users = [pod.name for pod in self.on(name) if pod.operand in dependents(Operand.DRIVER)]
         return users + [pod.name for pod in gpu_pods(pod for pod in self.workloads if pod.node == name)]
 
     def _evict(self, eviction: Evict) -> None:
@@ -298,15 +313,15 @@ class Cluster:
 
     def live(self) -> None:
         self.now += 1.0
-        for name, node in self.nodes.items():
-            if node.ready:
-                self._kubelet(name)
-        for name in self.nodes:
-            self._daemon_sets(name)
+        for name, there in self.pods_by_node().items():
+            if self.nodes[name].ready:
+                self._kubelet(name, there)
+        for name, there in self.pods_by_node().items():
+            self._daemon_sets(name, there)
 
-    def _kubelet(self, name: str) -> None:
+    def _kubelet(self, name: str, there: Iterable[OperandPod]) -> None:
         """What was asked to go goes; what is there becomes ready."""
-        for pod in [pod for pod in self.pods.values() if pod.node == name]:
+        for pod in there:
             if pod.terminating:
                 del self.pods[pod.uid]
             elif pod.operand in self.unwell:
@@ -343,30 +358,34 @@ class Cluster:
             if budget.selector["matchLabels"].items() <= pod.labels.items():
                 self.budgets[name] = msgspec.structs.replace(budget, allowed=budget.allowed + 1)
 
-    def _daemon_sets(self, name: str) -> None:
-        node = self.nodes[name]
-        daemon_set = f"purser-driver-{node.labels[POOL_LABEL]}"
-        for pod in [pod for pod in self.pods.values() if pod.node == name]:
+    def _daemon_sets(self, name: str, there: Iterable[OperandPod]) -> None:
+        daemon_set = f"purser-driver-{self.nodes[name].labels[POOL_LABEL]}"
+        by_operand: dict[str, list[OperandPod]] = {operand: [] for operand in Operand}
+        for pod in there:
             is_misplaced = pod.operand == Operand.DRIVER and pod.daemon_set not in ("", daemon_set)
             if self.is_paused(name, Operand(pod.operand)) or is_misplaced:
-                self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
+                pod = self._ended(pod)
+            by_operand[pod.operand].append(pod)
         for operand in self.enabled(name):
-            there = [pod for pod in self.pods.values() if pod.node == name and pod.operand == operand]
-            if not there and self._is_wanted(name, operand):
-                self._make(name, operand, daemon_set if operand is Operand.DRIVER else f"purser-{operand}")
-            driver = pod_of(self, name, Operand.DRIVER)
-            if operand is Operand.VALIDATOR and driver is not None:  # an older one proves nothing of this driver
-                for pod in there:
-                    if pod.created < driver.created:
-                        self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
+            if not by_operand[operand] and self._is_wanted(name, operand, by_operand):
+                made = self._made_for(name, operand, daemon_set if operand is Operand.DRIVER else f"purser-{operand}")
+                by_operand[operand].append(made)
+        driver = _staying(by_operand[Operand.DRIVER])
+        for pod in by_operand[Operand.VALIDATOR]:
+            if driver is not None and pod.created < driver.created:  # it proves nothing of this driver
+                self._ended(pod)
 
-    def _is_wanted(self, name: str, operand: Operand) -> bool:
+    def _ended(self, pod: OperandPod) -> OperandPod:
+        self.pods[pod.uid] = msgspec.structs.replace(pod, terminating=True, ready=False)
+        return self.pods[pod.uid]
+
+    def _is_wanted(self, name: str, operand: Operand, there: Mapping[str, Iterable[OperandPod]]) -> bool:
         if operand is Operand.DRIVER:
             return True
-        needed = [pod_of(self, name, each) for each in NEEDS[operand]]
+        needed = [_staying(there[each]) for each in NEEDS[operand]]
         return not self.is_paused(name, operand) and all(pod is not None and pod.ready for pod in needed)
 
-    def _make(self, name: str, operand: Operand, daemon_set: str) -> None:
+    def _made_for(self, name: str, operand: Operand, daemon_set: str) -> OperandPod:
         self._made += 1
         uid = f"{operand}-{name}-{self._made}"
         self.pods[uid] = OperandPod(
@@ -380,12 +399,15 @@ class Cluster:
             driver_config=(self.applied or self.configuration) if operand is Operand.DRIVER else "",
             created=self.now,
         )
+        return self.pods[uid]
 
 
 def pod_of(cluster: Cluster, name: str, operand: Operand) -> OperandPod | None:
-    return next(
-        (p for p in cluster.pods.values() if p.node == name and p.operand == operand and not p.terminating), None
-    )
+    return _staying(pod for pod in cluster.on(name) if pod.operand == operand)
+
+
+def _staying(pods: Iterable[OperandPod]) -> OperandPod | None:
+    return next((pod for pod in pods if not pod.terminating), None)
 
 
 def _operand(progress: NodeProgress, operand: Operand) -> OperandOnNode:

@@ -1,13 +1,14 @@
 """A cordon is lifted by whom it was set: when people lifted Purser's, the next one is theirs."""
 
 import pytest
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, made_once
 
 from purser.core.names import MIG_WANTED_ANNOTATION
 from purser.operator.names import CORDONED_BY_ANNOTATION, MIG_CONFIG_LABEL, MIG_STATE_LABEL, UPGRADE_STATE_LABEL
 from purser.operator.order import Operand
 
 
+@made_once
 def world_of_two() -> World:
     world = World()
     world.add_policy(spec={"driver": {"version": "580.10"}})
@@ -17,7 +18,7 @@ def world_of_two() -> World:
     return world
 
 
-def live(world: World, rounds: int = 200) -> None:
+def live(world: World, rounds: int = 40) -> None:
     for _ in range(rounds):
         world.round()
         world.tick()
@@ -35,7 +36,7 @@ def people_lift_it_and_cordon_anew(world: World) -> None:
 def test_a_cordon_that_came_after_a_failed_upgrades_stays() -> None:
     world = world_of_two()
     world.troubles["a", Operand.DRIVER] = "CrashLoopBackOff"
-    world.change_policy({"driver": {"version": "580.20", "upgradePolicy": {"driverTimeoutSeconds": 60}}})
+    world.change_policy({"driver": {"version": "580.20", "upgradePolicy": {"driverTimeoutSeconds": 20}}})
     live(world)
     assert world.nodes["a"].labels[UPGRADE_STATE_LABEL] == "upgrade-failed"
     people_lift_it_and_cordon_anew(world)

@@ -41,11 +41,12 @@ class Refusing(World):
     def refuse(self) -> None:
         self.refusing[f"DaemonSet {NAMESPACE}/{self.driver_set}"] = "limits.cpu: must be at least 0"
 
-    def live(self, rounds: int) -> None:
-        for _ in range(rounds):
+    def live(self) -> None:
+        """For longer than anything is waited for."""
+        for _ in range(40):
             self.round()
             self.tick()
-            self.now += 30
+            self.now += 150
 
     def _see(self, action: Action) -> None:
         if isinstance(action, Evict | DeletePod):
@@ -59,7 +60,7 @@ def test_a_refused_daemon_set_costs_nobody_anything(spec: dict[str, Any]) -> Non
     world = Refusing()
     world.refuse()
     world.change_policy(spec)
-    world.live(200)
+    world.live()
     assert not world.taken
     assert LATE in world.status()["upgrade"]["message"]
     world.refusing.clear()
@@ -72,7 +73,7 @@ def test_nobody_begins_before_the_daemon_sets_controller_has_seen_it() -> None:
     world = Refusing()
     world._daemon_sets = lambda: None  # type: ignore[method-assign]
     world.change_policy(OTHER_DRIVER)
-    world.live(100)
+    world.live()
     assert not world.taken
     del world._daemon_sets  # type: ignore[method-assign]
     world.settle()
@@ -90,7 +91,7 @@ def test_a_policy_that_is_refused_in_the_middle_leaves_nodes_where_they_are(stat
     world.change_policy({"driver": {"version": "600.1.2", "upgradePolicy": ALL_AT_ONCE}})
     world.taken.clear()
     before, driver = world.nodes["a"], world.pod("a", Operand.DRIVER)
-    world.live(200)
+    world.live()
     assert not [each for each in world.taken if not isinstance(each, PatchNode)]
     assert world.nodes["a"].labels[UPGRADE_STATE_LABEL] == before.labels[UPGRADE_STATE_LABEL]
     assert world.pod("a", Operand.DRIVER) == driver

@@ -1,6 +1,6 @@
 """The whole kernel where only the driver's pods change: what is not loaded anew disturbs nobody."""
 
-from tests.unit.operator.world import World
+from tests.unit.operator.world import World, settled_world
 
 from purser.operator.model import Action, Evict, PatchNode
 from purser.operator.names import PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
@@ -8,12 +8,7 @@ from purser.operator.order import Operand
 
 
 def settled() -> World:
-    world = World()
-    world.add_policy()
-    for name in "abc":
-        world.add_node(name)
-    world.settle()
-    return world
+    return settled_world(*"abc")
 
 
 def driver_of(world: World, node: str) -> str:

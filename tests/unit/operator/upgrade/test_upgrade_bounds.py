@@ -14,8 +14,7 @@ from purser.operator.upgrade.budget import fleet_target, halt, turn
 
 def most_at_a_time(cluster: Cluster) -> int:
     most = 0
-    for _ in range(300):
-        cluster.round()
+    for _ in cluster.rounds(300):
         states = cluster.states().values()
         most = max(
             most, sum(state not in (State.UNKNOWN, State.REQUIRED, State.DONE, State.FAILED) for state in states)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.tiers import examples
+from tests.tiers import IS_LONG, examples
 from tests.unit.operator.upgrade.both_machines import BothMachines, mig_is_settled
 from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, workload
 
@@ -160,7 +160,7 @@ def test_upgrades_and_mig_changes_together_keep_to_the_bounds_while_pools_join(s
         assert not marks(node)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if IS_LONG else 1))
 def test_fifty_nodes_with_everything_that_goes_wrong(seed: int) -> None:
     """P7: in the end each node is done, or somebody is told why it is not."""
     luck = random.Random(seed)

@@ -9,7 +9,7 @@ from tests.unit.operator.upgrade.fleets import Cluster, pod_of, workload
 from purser.operator.names import UPGRADE_FAILURE_ANNOTATION
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, UpgradePolicy
-from purser.operator.upgrade import State, trouble_of
+from purser.operator.upgrade import State, failure_of
 
 
 def stubborn_pod(cluster: Cluster) -> None:
@@ -88,7 +88,7 @@ def test_every_way_to_fail_is_told(way: Callable[[Cluster], None]) -> None:
     way(cluster)
     cluster.release()
     cluster.run(until=lambda: cluster.state("a") is State.FAILED)
-    assert WAYS[way] in trouble_of(cluster.nodes["a"])
+    assert WAYS[way] in failure_of(cluster.nodes["a"])
     assert f"node a: {WAYS[way]}" in cluster.status().message
 
 
@@ -99,8 +99,8 @@ def test_a_failure_of_which_somebody_took_the_reason_away_is_told_all_the_same()
     cluster.run(until=lambda: cluster.state("a") is State.FAILED)
     annotations = {k: v for k, v in cluster.nodes["a"].annotations.items() if k != UPGRADE_FAILURE_ANNOTATION}
     cluster.change("a", annotations=annotations)
-    assert trouble_of(cluster.nodes["a"])
-    assert trouble_of(cluster.nodes["a"]) in cluster.status().message
+    assert failure_of(cluster.nodes["a"])
+    assert failure_of(cluster.nodes["a"]) in cluster.status().message
 
 
 def test_a_failed_node_that_waits_for_another_driver_says_why_it_is_cordoned() -> None:
@@ -112,14 +112,14 @@ def test_a_failed_node_that_waits_for_another_driver_says_why_it_is_cordoned() -
     cluster.round()
     assert (cluster.state("a"), cluster.nodes["a"].unschedulable) == (State.REQUIRED, True)
     told = "cordoned since its last upgrade failed, queued for a retry: the new driver was not ready within 1800 s"
-    assert trouble_of(cluster.nodes["a"]).startswith(told)
+    assert failure_of(cluster.nodes["a"]).startswith(told)
     assert f"node a: {told}" in cluster.status().message
 
 
 def test_where_all_is_well_there_is_no_trouble() -> None:
     cluster = Cluster("a")
-    assert not trouble_of(cluster.nodes["a"])
+    assert not failure_of(cluster.nodes["a"])
     cluster.release()
     for _ in range(30):
         cluster.round()
-        assert not trouble_of(cluster.nodes["a"])
+        assert not failure_of(cluster.nodes["a"])

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 from tests.conformance.kubelet.prediction.hardware import NODE
 from tests.conformance.kubelet.prediction.pods import requesting_pod
+from tests.tiers import some
 from tests.unit.scheduler.kubelet_world import aligning, node_object, pod_object, report_text, world
 
 from purser.core.kubelet.config import CpuPolicy, KubeletConfig, MemoryPolicy, TopologyPolicy
@@ -247,7 +248,7 @@ def mutated(rng: Random, value):
     return rng.choice(ABSURD.get(kind, (None,)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), 6))
 def test_whatever_a_node_says_the_cache_takes_it_and_decisions_are_made(seed):
     rng = Random(f"fuzz {seed}")
     counted = 0

@@ -350,7 +350,7 @@ def test_nothing_is_kept_of_pods_that_are_gone_though_nobody_is_nominated() -> N
     container = Container("c", ResourceRequirements({"nvidia.com/gpu": "1"}))
     spec = PodSpec(scheduler_name=SCHEDULER_NAME, containers=(container,))
     idle = EarlyNominations(MagicMock(), ClusterCache(MagicMock()), *[MagicMock()] * 4)
-    for number in range(1000):
+    for number in range(4 * early_nominations.MOST_AHEAD):
         pod = Pod(ObjectMeta(f"p{number}", "default", str(number)), spec)
         idle.put_pod(pod)
         idle.remove_pod(pod)

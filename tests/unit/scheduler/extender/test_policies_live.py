@@ -3,14 +3,15 @@
 import contextlib
 
 import pytest
+from prometheus_client import context_managers
 from tests.unit.scheduler.extender_world import World, eventually, replica, server
 
 from purser.core.model import GpuPolicy, NodePolicy
 from purser.core.placement import Authority, PolicySettings
 from purser.kube.resources import NODES
-from purser.scheduler import metrics
 from purser.scheduler.cache import readings
 from purser.scheduler.extender_api import ExtenderArgs
+from purser.scheduler.metrics import SchedulerMetrics
 from purser.scheduler.webhook import rules
 
 NODE, GPU = "purser.dev/node-policy", "purser.dev/gpu-policy"
@@ -105,6 +106,13 @@ async def test_every_stage_of_an_answer_is_measured():
             assert line in exposition
 
 
+def test_a_stage_that_fails_is_measured_too():
+    metrics = SchedulerMetrics()
+    with pytest.raises(ValueError, match="broken"), metrics.stage("filter", "decode"):
+        raise ValueError("broken")
+    assert b'stage_seconds_count{stage="decode",verb="filter"} 1.0' in metrics.exposition()
+
+
 async def test_a_pod_is_parsed_and_judged_within_the_stage_that_tells_of_it(monkeypatch):
     ticks = [0.0]
 
@@ -112,7 +120,7 @@ async def test_a_pod_is_parsed_and_judged_within_the_stage_that_tells_of_it(monk
         ticks[0] += 1.0
         return rules.first_objection(pod, each)
 
-    monkeypatch.setattr(metrics, "perf_counter", lambda: ticks[0])
+    monkeypatch.setattr(context_managers, "default_timer", lambda: ticks[0])
     async with server() as api, replica(api) as world:
         await world.add_node("n")
         pod = await world.add_pod("p")

@@ -16,7 +16,7 @@ from purser.scheduler.extender_api import ExtenderArgs, ExtenderFilterResult
 SRC = Path(purser.__file__).parent
 LISTED = Path(__file__).parents[4] / "docs" / "architecture.md"
 
-MOST_CORE = 16
+MOST_CORE = 15
 """Modules of core between a filter request and its answer."""
 
 MOST_CORE_REFUSED = 18

@@ -1,10 +1,10 @@
 """aligned: what Purser uses itself: best-effort, and what go-gpuallocator lacks.
 
-- One GPU: the original takes the first one, so that single-GPU pods take one card of each NVLink pair and later pairs
+- One GPU: the original takes the first one, so that single-GPU pods take one GPU of each NVLink pair and later pairs
   get none (NVIDIA/k8s-device-plugin issues 546 and 1193). Here the GPU goes whose best partner is the least loss, then
-  the second best, and so on: a lone card before a pair is broken, a broken group before a whole one.
-- Shares: cards that are already open are taken before idle ones, so that idle groups stay whole. If there are enough of
-  them the set is chosen among them (for one card: the first of them); if not, it has them all.
+  the second best, and so on: a lone GPU before a pair is broken, a broken group before a whole one.
+- Shares: GPUs that are already open are taken before idle ones, so that idle groups stay whole. If there are enough of
+  them the set is chosen among them (for one GPU: the first of them); if not, it has them all.
 """
 
 from purser.core.interconnect.ask import NO_SET, Ask, GpuSet

@@ -17,7 +17,7 @@ MAX_REPORT_BYTES = 128 * 1024
 """Of the text: half of what the API server lets all annotations of one object have. What is longer is not read."""
 
 MAX_REPORTED_DEVICES = 16384
-"""In all of a report: 16 cards with as many slots as an agent gives out, which is 1000 each. A longer one is a mistake,
+"""In all of a report: 16 GPUs with as many slots as an agent gives out, which is 1000 each. A longer one is a mistake,
 and must not cost a scheduler its memory, nor each of its decisions the time."""
 
 

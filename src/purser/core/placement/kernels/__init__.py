@@ -2,7 +2,7 @@
 
 Both answer the same, to the last bit. The compiled ones are used where numba is installed, unless `use` is told
 otherwise before the first decision: commands are, by the environment variable `VARIABLE`. Whether a GPU takes a
-container, and the reason where it does not, is written once, for both and for `purser.core.placement.place` (`rule`).
+container is written once, for both and for `purser.core.placement.place` (`purser.core.fleet.rule`).
 
 Not here: what a policy is after. Loops know arrays and numbers.
 """

@@ -5,47 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from purser.core.fleet.rule import Bools as Bools
+from purser.core.fleet.rule import Ints as Ints
+
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Obstacles = npt.NDArray[np.int16]
-"""Bits, see `purser.core.placement.kernels.rule`."""
-
-
-class FleetColumns(NamedTuple):
-    """What there is: arrays per GPU, then per node, as `purser.core.fleet.arrays.FleetArrays` has them."""
-
-    closed: Obstacles
-    memory_mib: npt.NDArray[np.int32]
-    memory_free_mib: npt.NDArray[np.int32]
-    cores_percent: npt.NDArray[np.int32]
-    cores_free_percent: npt.NDArray[np.int32]
-    slots: npt.NDArray[np.int32]
-    slots_free: npt.NDArray[np.int32]
-    alone: npt.NDArray[np.int16]
-    gpu_model: npt.NDArray[np.int16]
-    left_milli: npt.NDArray[np.int16]
-    live: Bools
-    pods_free: Ints
-    cpu_free_milli: Ints
-    memory_free_mib_of_node: Ints
-
-
-class GpuDemand(NamedTuple):
-    """What a pod asks of a node and of each GPU."""
-
-    cpu_milli: int
-    memory_mib_of_node: int
-    gpu_count: int
-    memory_mib: int
-    memory_percent: int
-    """0: the memory is in MiB."""
-    cores_percent: int
-    alone: bool
-    idle_only: bool
-    """Only GPUs that nobody uses."""
-    allowed: Bools
-    """By model."""
 
 
 class MixTables(NamedTuple):

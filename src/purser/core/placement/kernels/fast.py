@@ -5,19 +5,17 @@ these can be written it is compiled at every start (a second or two).
 """
 
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from purser.core.placement.kernels import rule
+from purser.core.fleet import rule
+from purser.core.fleet.rule import FleetColumns, GpuDemand
 from purser.core.placement.kernels.arguments import (
     Bools,
-    FleetColumns,
     Floats,
-    GpuDemand,
     Ints,
     MixTables,
     Prices,
@@ -34,19 +32,20 @@ def _compiled(function: _F) -> _F:
         return cast(_F, numba.njit(nogil=True, error_model="numpy")(function))
 
 
-def _bound(function: _F, **compiled: Any) -> _F:
-    """The function with compiled ones in place of those that it calls. numba looks at the file of a function, and of no
-    other, to see whether what it keeps on disk is outdated; so they stay where they are written."""
-    return cast(_F, FunctionType(function.__code__, {**function.__globals__, **compiled}, function.__name__))
-
-
+# numba looks at the file of a function, and of no other, to see whether what it keeps on disk is outdated; so what is
+# compiled stays where it is written, and is bound to the compiled ones.
 _look_each = _compiled(
-    _bound(rule.look_each, obstacles=_compiled(rule.obstacles), left_after=_compiled(rule.left_after))
+    rule.bound(
+        rule.look_each,
+        obstacles=_compiled(rule.obstacles),
+        left_milli=_compiled(rule.left_milli),
+        memory_asked=_compiled(rule.memory_asked),
+    )
 )
 
 
 def look(columns: FleetColumns, rows: npt.NDArray[np.intp], demand: GpuDemand) -> tuple[Ints, Ints, Bools, Bools]:
-    """See `purser.core.placement.kernels.rule.look`."""
+    """See `purser.core.fleet.rule.look`."""
     found: tuple[Ints, Ints, Bools, Bools] = _look_each(*columns, rows, *demand)
     return found
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from purser.core.fleet.room import MANY
+from purser.core.fleet.rule import look as look
 from purser.core.placement.kernels.arguments import Floats, Ints, MixTables, Prices
-from purser.core.placement.kernels.rule import look as look
 
 _NA, _XR, _XL, _Q4, _Q2, _Q1 = 5, 4, 3, 2, 1, 0
 _SATISFIED, _NO_GPU_SATISFIED = 7, 9

@@ -1,4 +1,4 @@
-"""The compiled kernels answer what numpy's do, to the last bit."""
+"""The compiled kernels answer what numpy's do, to the last bit. Not compiled in the fast tier (`tests.conftest`)."""
 
 import importlib.util
 import os

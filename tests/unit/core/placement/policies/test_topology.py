@@ -9,7 +9,7 @@ from purser.core.placement.policies import policy
 from purser.core.placement.shape import PodShape, taken_by
 from purser.core.placement.table import ShapeTable, place
 
-PAIRS = Topology(tuple("abcd"), (0, 1, 2, 3), matrix(4, {(0, 2): 100, (1, 3): 100}))
+PAIRS = Topology((0, 1, 2, 3), matrix(4, {(0, 2): 100, (1, 3): 100}))
 """GPUs 0 and 2 are linked, and 1 and 3."""
 
 

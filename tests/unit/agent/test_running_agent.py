@@ -1,0 +1,234 @@
+"""One agent that all tests of this module share: each leaves it without pods, as it found it."""
+
+import asyncio
+
+import grpc
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.unit.agent.builders import NODE, init, part
+from tests.unit.agent.conftest import World, eventually, health_of, short_folder, uuids_of
+from tests.unit.agent.emulated_kubelet import Rejected, kubelet_in
+
+from purser.agent.kubeletapi.deviceplugin.v1beta1 import api_pb2
+from purser.kube.resources import NODES
+from purser.lab.driver import SimulatedDriver
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def folder():
+    with short_folder() as path:
+        yield path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kubelet(folder):
+    async with kubelet_in(folder) as kubelet:
+        yield kubelet
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(folder, client):
+    world = World(folder, client, SimulatedDriver.create(folder / "driver", NODE, "t4-4"))
+    await world.prepare()
+    yield world
+    await world.clean_up()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(world, kubelet):
+    async with world.agent(probe_interval_s=60) as agent:
+        await eventually(agent.ready)
+        yield agent
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def agent(world, kubelet, running):
+    """The shared agent, which has let go of all pods when a test is over."""
+    yield running
+    kubelet.pods.clear()
+    kubelet.held.clear()
+    await world.remove_pods()
+    for uuid in world.uuids:
+        await eventually(lambda uuid=uuid: _is_zero(running, uuid))
+
+
+async def test_a_pod_gets_the_devices_of_its_grant(world, kubelet, agent):
+    a, b, c, _ = world.uuids
+    await world.pod("p", part("main", c, a, memory_mib=2000, cores_percent=20))
+    responses = await kubelet.admit("default/p", [("main", 2)])
+    assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, c])
+    assert dict(responses["main"].envs) == {
+        "NVIDIA_VISIBLE_DEVICES": f"{a},{c}",
+        "PURSER_GPU_ENFORCEMENT": "none",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "2000m",
+        "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m",
+        "CUDA_DEVICE_SM_LIMIT": "20",
+    }
+    await kubelet.pre_start(kubelet.pods["default/p"]["main"])
+    assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 2000 * 1024 * 1024
+    assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, enforcement="none") == 0.2
+    assert await agent.metric("purser_device_granted_slots", uuid=b) == 0
+
+
+async def test_many_pods_at_once_each_get_their_own(world, kubelet, agent):
+    uuids = world.uuids
+    pods = [(f"p{n}", uuids[n % 4], uuids[(n + 1 + n // 4) % 4]) for n in range(8)]
+    pods = [(name, one, two if two != one else uuids[(uuids.index(one) + 1) % 4]) for name, one, two in pods]
+    for name, one, two in pods:
+        await world.pod(name, part("one", one, memory_mib=100), part("two", two, memory_mib=200), plain=["log"])
+    names = [("one", 1), ("log", 0), ("two", 1)]
+    await asyncio.gather(*(kubelet.admit(f"default/{name}", names) for name, _, _ in pods))
+    for name, one, two in pods:
+        held = kubelet.pods[f"default/{name}"]
+        assert (uuids_of(held["one"]), uuids_of(held["two"])) == ([one], [two])
+
+
+async def test_an_init_containers_devices_go_on_to_the_app_container(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    await world.pod("p", init("prepare", b, memory_mib=500), part("main", a, b))
+    responses = await kubelet.admit("default/p", [("main", 2)], init=[("prepare", 1)])
+    assert responses["prepare"].envs["CUDA_DEVICE_MEMORY_LIMIT_0"] == "500m"
+    assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, b])
+    await kubelet.pre_start([held for held in kubelet.held["default/p"] if held.startswith(b)])
+    assert await agent.metric("purser_device_granted_memory_bytes", uuid=b) == 1000 * 1024 * 1024
+
+
+async def test_a_pod_without_a_grant_is_refused_and_told_what_to_do(world, kubelet, agent):
+    before = await agent.metric("purser_agent_refusals_total", reason="NoGrant") or 0
+    await world.pod("p", counts={"main": 1})
+    with pytest.raises(
+        Rejected, match=r"Pod default/p has no grant of Purser's\. .*with schedulerName: purser-scheduler"
+    ):
+        await kubelet.admit("default/p", [("main", 1)])
+    (event,) = await eventually(lambda: world.events("p"))
+    assert event[0] == "NoGrant"
+    assert event[1].startswith("Pod default/p has no grant")
+    assert await agent.metric("purser_agent_refusals_total", reason="NoGrant") == before + 1
+
+
+async def test_a_forged_grant_does_not_count(world, kubelet, agent):
+    await world.pod("p", part("main", world.uuids[0]), key=Ed25519PrivateKey.generate())
+    with pytest.raises(Rejected, match="signature is by none of the scheduler's keys"):
+        await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_a_grant_for_fewer_containers_than_ask_does_not_count(world, kubelet, agent):
+    await world.pod("p", part("main", world.uuids[0]), counts={"main": 1, "more": 1})
+    with pytest.raises(Rejected, match=r"covers \{'main': 1\}"):
+        await kubelet.admit("default/p", [("main", 1), ("more", 1)])
+
+
+async def test_what_stays_ambiguous_is_refused(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    await world.pod("other", part("main", a))
+    await world.pod("p", part("main", b))
+    kubelet.pods["default/other"] = {"main": []}
+    with pytest.raises(Rejected, match="several containers with different grants"):
+        await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_a_card_is_never_overcommitted_whatever_the_scheduler_signed(world, kubelet, agent):
+    a, _, _, _ = world.uuids
+    await world.pod("p", part("main", a, memory_mib=9000))
+    await world.pod("q", part("main", a, memory_mib=9000))
+    await kubelet.admit("default/p", [("main", 1)])
+    with pytest.raises(Rejected, match=r"18000 of \d+ MiB would be taken"):
+        await kubelet.admit("default/q", [("main", 1)])
+    kubelet.remove("default/q")
+    await world.delete_pod("p")
+    kubelet.remove("default/p")
+    await eventually(lambda: _is_zero(agent, a))
+    await world.pod("r", part("main", a, memory_mib=9000))
+    await kubelet.admit("default/r", [("main", 1)])
+
+
+async def _is_zero(agent, uuid):
+    return await agent.metric("purser_device_granted_slots", uuid=uuid) == 0
+
+
+async def test_ids_that_kubelet_chose_off_the_grant_are_refused(world, kubelet, agent):
+    d = sorted(world.uuids)[-1]
+    await world.pod("p", part("main", d))
+    with pytest.raises(Rejected, match="does not meet what was granted"):
+        await kubelet.admit("default/p", [("main", 1)], prefer=False)
+
+
+async def test_a_container_does_not_start_with_ids_that_are_not_its_grants(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    await world.pod("p", part("main", a))
+    await kubelet.admit("default/p", [("main", 1)])
+    kubelet.pods["default/p"]["main"] = [f"{b}::0"]
+    with pytest.raises(Rejected, match="kubelet allocated"):
+        await kubelet.pre_start([f"{b}::0"])
+    with pytest.raises(Rejected, match="neither kubelet nor this agent knows"):
+        await kubelet.pre_start([f"{b}::3"])
+
+
+async def test_devices_of_a_pod_from_before_purser_are_not_given_out(world, kubelet, agent):
+    a, _, _, _ = world.uuids
+    await world.pod("old", counts={"main": 1})
+    kubelet.pods["default/old"] = {"main": [a]}
+    await world.pod("p", part("main", a))
+    with pytest.raises(Rejected, match=r"pod default/old holds device .* without a grant"):
+        await kubelet.admit("default/p", [("main", 1)])
+
+
+async def test_kubelet_restarts_are_noticed_and_running_pods_keep_their_devices(world, kubelet, agent):
+    a, _, _, _ = world.uuids
+    await world.pod("p", part("main", a, memory_mib=9000))
+    await kubelet.admit("default/p", [("main", 1)])
+    seen, restarts = len(kubelet.registrations), await agent.metric("purser_agent_kubelet_restarts_total")
+    await kubelet.restart()
+    await eventually(lambda: len(kubelet.devices) == 16)
+    assert len(kubelet.registrations) == seen + 1
+    assert await agent.metric("purser_agent_kubelet_restarts_total") == restarts + 1
+    await world.pod("q", part("main", a, memory_mib=9000))
+    with pytest.raises(Rejected, match="MiB would be taken"):
+        await kubelet.admit("default/q", [("main", 1)])
+
+
+async def test_a_vanished_socket_is_made_again(world, kubelet, agent):
+    seen, restarts = len(kubelet.registrations), await agent.metric("purser_agent_kubelet_restarts_total")
+    (kubelet.plugin_dir / "purser-nvidia-gpu.sock").unlink()
+    await eventually(lambda: len(kubelet.registrations) == seen + 1 and len(kubelet.devices) == 16)
+    assert await agent.metric("purser_agent_kubelet_restarts_total") == restarts
+
+
+async def _events_for(world, name, reason):
+    return [message for told, message in await world.events(name) if told == reason]
+
+
+async def test_whoever_holds_a_card_is_told_of_the_error_of_a_program_on_it(world, kubelet, agent):
+    held, _, _, _ = world.uuids
+    await world.pod("p", part("main", held))
+    await kubelet.admit("default/p", [("main", 1)])
+    world.driver.inject_xid(held, 31)
+    said = await eventually(lambda: _events_for(world, "p", "GpuProgramError"))
+    assert said[0].startswith(f"A program on GPU 0 ({held}) failed: Xid 31 (GPU memory page fault). Restart it")
+    assert health_of(kubelet, held) == {"Healthy"}
+
+
+async def test_a_removed_inventory_is_published_again(world, kubelet, agent):
+    text = await eventually(world.inventory_text)
+    gone = {"metadata": {"annotations": {"purser.dev/inventory": None}}}
+    await world.client.patch_merge(NODES, NODE, gone)
+    assert await eventually(world.inventory_text) == text
+
+
+async def test_a_pod_of_the_same_name_is_another_pod(world, kubelet, agent):
+    a, b, _, _ = world.uuids
+    for uuid in (a, b):
+        await world.pod("web-0", part("main", uuid))
+        await kubelet.admit("default/web-0", [("main", 1)])
+        assert uuids_of(kubelet.pods["default/web-0"]["main"]) == [uuid]
+        await world.delete_pod("web-0")
+        kubelet.remove("default/web-0")
+
+
+async def test_two_containers_in_one_allocate_are_refused(world, kubelet, agent):
+    for count in (0, 2):
+        with pytest.raises(grpc.aio.AioRpcError, match=f"{count} containers in one Allocate"):
+            await kubelet.plugin.Allocate(api_pb2.AllocateRequest(container_requests=[{}] * count))
