@@ -7,11 +7,13 @@ received is never sent twice.
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
+from weakref import WeakSet
 
 import aiohttp
 import structlog
@@ -39,6 +41,8 @@ _CONNECTIONS = 128  # storms of bindings share these; every watch holds one
 _ATTEMPTS = 5  # while nothing answers; waits for a server that says when to come back are bounded by the deadline
 _RETRY_INITIAL_S = 0.1
 _RETRY_CAP_S = 2.0
+_CLOSE_S = 1.0
+_CLOSE_POLL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,13 @@ class Transport:
             "Accept-Encoding": "identity",
         }
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._tls_login = Login()
         self._tls = config.ssl_context(self._tls_login)
 
     async def __aenter__(self) -> "Transport":
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=self._socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
         )
@@ -91,6 +96,7 @@ class Transport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await self._closed()
 
     async def request(self, call: Call) -> bytes:
         """The body of the answer. Raises `ApiError`, `ApiUnavailableError`, and `ConfigError` from the login."""
@@ -118,6 +124,20 @@ class Transport:
             yield response.content
         finally:
             response.close()
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        opened = socket.socket(family, kind, protocol)
+        self._sockets.add(opened)
+        return opened
+
+    async def _closed(self) -> None:
+        """Until the server has answered TLS' goodbye on connections of watches and cancelled requests, for which
+        aiohttp does not wait: a loop that ends before leaves them open."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                while any(each.fileno() >= 0 for each in self._sockets):
+                    await asyncio.sleep(_CLOSE_POLL_S)
 
     async def _until_answered(self, call: Call, deadline: float) -> bytes:
         backoff = Backoff(_RETRY_INITIAL_S, _RETRY_CAP_S)

@@ -72,3 +72,20 @@ async def change_something(rng, client):
 
 def versions(items):
     return {item.metadata.name: item.metadata.resource_version for item in items}
+
+
+async def test_no_connection_is_left_when_a_client_is_closed(tmp_path):
+    """Not those of watches either, nor of requests that were cancelled: a loop that ends next would leave them open."""
+    async with ApiServer() as server:
+        config = ClusterConfig.load(server.write_kubeconfig(tmp_path / "kubeconfig"))
+        async with Client(config) as client:
+            version = (await client.list(CONFIG_MAPS)).resource_version
+            requests = [asyncio.create_task(client.list(CONFIG_MAPS)) for _ in range(3)]
+            async with client.watch(CONFIG_MAPS, resource_version=version):
+                opened = list(client._transport._sockets)
+            for request in requests:
+                request.cancel()
+            await asyncio.gather(*requests, return_exceptions=True)
+            opened += client._transport._sockets
+        assert opened
+        assert [each for each in opened if each.fileno() >= 0] == []
