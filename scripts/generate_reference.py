@@ -212,7 +212,7 @@ NAMES: dict[str, tuple[Name, ...]] = {
             "Pod",
             SCHEDULER,
             "kube-scheduler",
-            "When a refused pod was found to fit; wakes kube-scheduler.",
+            "When a refused pod was found to fit, or got another quota; wakes kube-scheduler.",
         ),
         *(
             (name, "Pod", SCHEDULER, f"{system}'s tools", about)

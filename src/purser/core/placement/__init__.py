@@ -18,7 +18,7 @@ follows from them, but for the mix, which is learnt from arrivals.
 """
 
 from purser.core.placement.evaluate import Evaluation, Evaluator, foremost
-from purser.core.placement.explain import explain
+from purser.core.placement.explain import demand_over_quota, explain
 from purser.core.placement.place import DeviceAssignment, Placement, decide, place, placement_of, to_grant
 from purser.core.placement.ranking import MAX_SCORE, best, rank
 from purser.core.placement.reasons import PROMISED, UNREGISTERED, Reason, Refusal, tally
@@ -38,6 +38,7 @@ __all__ = [
     "Refusal",
     "best",
     "decide",
+    "demand_over_quota",
     "explain",
     "foremost",
     "place",

@@ -7,12 +7,14 @@ with counts of its own inside.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
 from purser.core.decoding import brief
 from purser.core.device.modes import mode_words
-from purser.core.fleet import DeviceState, Fleet
+from purser.core.fleet import DeviceState, Fleet, rule
+from purser.core.grant.quota import Demand, Room, request_demand
 from purser.core.model import DeviceRequest, PodRequest
 from purser.core.placement.reasons import Reason, Refusal, tally
 
@@ -76,6 +78,35 @@ def explain(
     lead = f"container {tallies[0].container}: " if len(devices) > 1 and tallies and tallies[0].container else ""
     clauses = (_clause(found, devices.get(found.container)) for found in tallies)
     return f"node(s) had no suitable GPU: {lead}{'; '.join(clauses)}"
+
+
+def demand_over_quota(refusals: Mapping[str, Refusal], request: PodRequest, fleet: Fleet, left: Room) -> Demand:
+    """What the pod would use of its namespace's quota, where that was an obstacle: ``left`` does not hold it.
+
+    Of memory in percent (of a whole GPU, too) as much as on the smallest GPU that is too large for what is left, among
+    those of some nodes that were refused for it.
+    """
+    over = (name for name, each in refusals.items() if any(r is Reason.QUOTA_NOT_FIT for r, _ in each.counts))
+    nodes = (node for name in islice(over, _EXAMPLES) if (node := fleet.node(name)) is not None)
+    sizes = sorted({state.device.memory_mib for node in nodes for state in node.devices})
+    found = (request_demand(_in_mib(request, size)) for size in sizes)
+    return next((demand for demand in found if not left.holds(demand)), request_demand(request))
+
+
+def _in_mib(request: PodRequest, memory_mib: int) -> PodRequest:
+    """The request as it would be on GPUs with so much memory."""
+    return msgspec.structs.replace(
+        request,
+        containers=tuple(
+            msgspec.structs.replace(each, devices=_devices_in_mib(each.devices, memory_mib))
+            for each in request.containers
+        ),
+    )
+
+
+def _devices_in_mib(asked: DeviceRequest, memory_mib: int) -> DeviceRequest:
+    needed = rule.memory_asked(memory_mib, asked.memory_mib or 0, asked.memory_percent or 0)
+    return msgspec.structs.replace(asked, memory_mib=needed, memory_percent=None)
 
 
 def wordings(reason: Reason) -> list[str]:

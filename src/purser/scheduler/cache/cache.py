@@ -178,9 +178,13 @@ class ClusterCache:
         """How devices are handed out; none where no node has an inventory."""
         return frozenset(state.device.mode for node in self.fleet for state in node.devices)
 
+    def quota_of(self, namespace: str) -> Room:
+        """What a namespace's quotas allow."""
+        return self._quotas.of(namespace)
+
     def room_of(self, namespace: str) -> Room:
         """What a namespace's quotas leave."""
-        hard = self._quotas.of(namespace)
+        hard = self.quota_of(namespace)
         return hard if hard == UNLIMITED else room(hard, self.ledger.namespace_usage(namespace))
 
     def exceeded_quota(self, namespace: str, asked: Demand, own: Demand) -> str:

@@ -1,10 +1,13 @@
-"""Wakes kube-scheduler for pods that fit by now.
+"""Wakes kube-scheduler for refused pods that fit by now, or were refused by other quotas than there are now.
 
 kube-scheduler tries a pod again when it hears of something that could help: a pod that ended, a node that changed.
 Purser hears of the same through a watch of its own, perhaps some milliseconds later. Asked in between, it refuses what
 would fit, and kube-scheduler lets the pod rest: for a minute, since Kubernetes 1.22 for five. Of other things that make
 room, an inventory or a quota, kube-scheduler does not hear at all. So pods that were refused are looked at again, and
 one that fits by now gets an annotation: kube-scheduler tries a pod that was changed at once.
+
+One whose namespace got another quota is tried again as well, even where it still does not fit: what users read of it
+names the old limits.
 
 Once for each refusal: what else keeps a pod from its node is kube-scheduler's own business.
 """
@@ -15,6 +18,7 @@ import msgspec
 import structlog
 
 from purser.adapters.pods import ref_of_request
+from purser.core.grant.quota import Room
 from purser.core.model import PodRequest
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.client import Client
@@ -35,6 +39,8 @@ class _Waiting(msgspec.Struct, frozen=True):
     request: PodRequest
     node_names: list[str]
     """The nodes that kube-scheduler asked about."""
+    quota: Room
+    """Its namespace's limits, when it was refused."""
 
 
 class RequeueHints:
@@ -48,7 +54,7 @@ class RequeueHints:
 
     def refused(self, request: PodRequest, node_names: list[str]) -> None:
         """The pod fits nowhere."""
-        self._waiting.put(_Waiting(request, node_names))
+        self._waiting.put(_Waiting(request, node_names, self._cache.quota_of(request.namespace)))
 
     def forget(self, pod_uid: str) -> None:
         """The pod fits, or is gone."""
@@ -59,25 +65,29 @@ class RequeueHints:
         self._waiting.clear()
 
     async def look(self) -> None:
-        """Wake kube-scheduler for what fits by now: the most important pods first, then those that wait longest."""
+        """Wake kube-scheduler for what is no longer refused as it was: the most important pods first, then those that
+        wait longest."""
         woken = 0
         for waiting in self._waiting.by_importance():
             await asyncio.sleep(0)  # kube-scheduler's questions go first
-            if waiting in self._waiting and self._has_room(waiting):
+            if waiting in self._waiting and (why := self._why_again(waiting)):
                 self.forget(waiting.request.uid)
-                await self._wake(waiting.request)
+                await self._wake(waiting.request, why)
                 woken += 1
             if woken == MAX_WOKEN:
                 return
 
-    def _has_room(self, waiting: _Waiting) -> bool:
+    def _why_again(self, waiting: _Waiting) -> str:
+        """Why kube-scheduler should try the pod again; empty: it need not."""
         request = waiting.request
         with self._client.failures.guard(PODS, ref_of_request(request)):
-            return self._feasibility.has_room(request, waiting.node_names)
+            if self._feasibility.has_room(request, waiting.node_names):
+                return "it fits by now"
+            return "its quota changed" if self._cache.quota_of(request.namespace) != waiting.quota else ""
         self.forget(request.uid)  # until it is refused again: what fails once fails at each look
-        return False
+        return ""
 
-    async def _wake(self, request: PodRequest) -> None:
+    async def _wake(self, request: PodRequest, why: str) -> None:
         """Through the status: the right to change pods' specifications is not needed."""
         patch = {
             "metadata": {"uid": request.uid, "annotations": {ROOM_ANNOTATION: micro_timestamp(self._cache.clock.now())}}
@@ -87,6 +97,6 @@ class RequeueHints:
         except NotFoundError:
             return
         except KubeError as error:
-            log.warning("kube-scheduler cannot be woken for a pod that fits by now", pod=request.key, error=str(error))
+            log.warning("kube-scheduler cannot be woken for a refused pod", pod=request.key, why=why, error=str(error))
             return
-        log.info("A pod that was refused fits by now, kube-scheduler is woken", pod=request.key)
+        log.info("kube-scheduler is woken for a refused pod", pod=request.key, why=why)

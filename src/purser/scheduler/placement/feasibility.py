@@ -3,10 +3,19 @@
 from collections.abc import Iterable, Mapping
 from itertools import compress
 
-from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, request_demand, room
+from purser.core.grant.quota import UNLIMITED, Demand, Room, grant_demand, room
 from purser.core.ledger import Usage
 from purser.core.model import GpuPolicy, PodRequest
-from purser.core.placement import PROMISED, Evaluation, Evaluator, Placement, PolicySettings, explain, place
+from purser.core.placement import (
+    PROMISED,
+    Evaluation,
+    Evaluator,
+    Placement,
+    PolicySettings,
+    demand_over_quota,
+    explain,
+    place,
+)
 from purser.scheduler.cache import ClusterCache
 from purser.scheduler.placement.reservations import Reservations
 
@@ -61,11 +70,18 @@ class Feasibility:
 
     def explain(self, request: PodRequest, found: Evaluation) -> str:
         """Why no node fits, for kube-scheduler's event and condition on the pod."""
+        idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
+        quota = self._exceeded_quota(request, found)
+        return explain(found.refusals, request, self._cache.fleet, quota, idle_only=idle_only)
+
+    def _exceeded_quota(self, request: PodRequest, found: Evaluation) -> str:
+        left = self.quota_left(request)
+        if left == UNLIMITED:
+            return ""
         held = self._cache.ledger.grant(request.uid)
         own = Demand() if held is None else grant_demand(held)
-        quota = self._cache.exceeded_quota(request.namespace, request_demand(request), own)
-        idle_only = GpuPolicy.MUTEX in self.policy.gpu_policy(request)
-        return explain(found.refusals, request, self._cache.fleet, quota, idle_only=idle_only)
+        asked = demand_over_quota(found.refusals, request, self._cache.fleet, left)
+        return self._cache.exceeded_quota(request.namespace, asked, own)
 
     def _has_room_now(self, request: PodRequest, names: list[str]) -> bool:
         if self._cache.nominations:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from purser.core.fleet import Fleet
+from purser.core.grant.quota import Demand, Room
 from purser.core.model import (
     ContainerGrant,
     ContainerKind,
@@ -17,7 +18,7 @@ from purser.core.model import (
     NodeInventory,
     PodRequest,
 )
-from purser.core.placement import Evaluator, explain
+from purser.core.placement import Evaluator, demand_over_quota, explain
 from purser.core.placement.explain import wordings
 from purser.core.placement.reasons import Reason
 
@@ -148,11 +149,34 @@ def test_the_container_is_named_where_there_are_several() -> None:
 
 
 def test_a_quota_that_is_exceeded_is_all_there_is_to_say() -> None:
-    from purser.core.grant.quota import Room
-
     state, request = fleet(cards(1)), pod(DeviceRequest(1, memory_mib=1000))
     refusals = Evaluator(state).evaluate(request, ["n0"], Room(500)).refusals
     assert explain(refusals, request, state, "exceeded quota: q, ...") == "exceeded quota: q, ..."
+
+
+HALVES = DeviceRequest(2, memory_percent=50, cores_percent=10)
+
+
+@pytest.mark.parametrize(
+    ("left", "asked", "demand"),
+    [
+        pytest.param(Room(30_000), (WHOLE,), Demand(40_960), id="a whole GPU: the smallest that is too large"),
+        pytest.param(Room(5_000), (HALVES,), Demand(15_360, 20), id="part of two GPUs, on the smallest"),
+        pytest.param(Room(100), (WHOLE, HALVES), Demand(30_720, 20), id="the sum of containers that run together"),
+        pytest.param(Room(None, 10), (HALVES,), Demand(15_360, 20), id="compute is the same on all GPUs"),
+        pytest.param(Room(100), (DeviceRequest(1, memory_mib=200),), Demand(200), id="MiB as they are asked for"),
+    ],
+)
+def test_what_a_quota_refuses_is_said_in_mib_of_memory_in_percent_too(
+    left: Room, asked: tuple[DeviceRequest, ...], demand: Demand
+) -> None:
+    """T4: 15360 MiB, so that a quota of 30000 MiB has room for one and for no A100."""
+    mixed = fleet(cards(2), cards(2, "A100", 40_960), cards(2, "H100", 81_920))
+    names = [node.name for node in mixed]
+    request = pod(*asked)
+    refusals = Evaluator(mixed).evaluate(request, names, left).refusals
+    assert refusals
+    assert demand_over_quota(refusals, request, mixed, left) == demand
 
 
 @pytest.mark.parametrize("word", ["NVIDIA-Tesla T4", "nvidia", "tesla t4", "=Tesla T4"])

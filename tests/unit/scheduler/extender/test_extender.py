@@ -159,6 +159,11 @@ async def test_a_quota_that_is_used_up_is_a_reason_that_no_preemption_helps():
         assert result.failed_and_unresolvable_nodes == {
             "a": f"exceeded quota: q, requested: {of_quota}1000, used: {of_quota}0, limited: {of_quota}500"
         }
+        assert not await world.bind(await world.add_pod("small", memory=400), "a")
+        whole = await world.filter(await world.add_pod("whole", memory=None, **{"nvidia.com/gpu": "1"}), "a")
+        assert whole.failed_and_unresolvable_nodes == {
+            "a": f"exceeded quota: q, requested: {of_quota}8000, used: {of_quota}400, limited: {of_quota}500"
+        }
 
 
 async def test_where_no_node_fits_kube_schedulers_that_know_only_failed_nodes_are_given_every_reason():

@@ -6,6 +6,7 @@ from tests.unit.scheduler.extender_world import eventually, replica, server
 
 from purser.core.names import ROOM_ANNOTATION
 from purser.kube.resources import PODS
+from purser.scheduler.cache.quotas import RESOURCE_QUOTAS
 from purser.scheduler.extender import requeue_hints
 
 
@@ -24,6 +25,32 @@ async def test_a_refused_pod_that_fits_by_now_is_touched_once_for_kube_scheduler
         assert ROOM_ANNOTATION in found.annotations
         await world.extender.retry_refused()
         assert (await world.stored(late)).metadata.resource_version == found.resource_version
+
+
+async def test_a_refused_pod_whose_quota_changed_is_touched_once_so_that_users_read_the_limits_of_now():
+    hard = {"limits.nvidia.com/gpumem": "500"}
+    async with server() as api, replica(api) as world:
+        await world.add_node("a")
+        body = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
+        await world.client.create(RESOURCE_QUOTAS, body)
+        await eventually(lambda: world.cache.quota_of("default").memory_mib == 500)
+        pod = await world.add_pod("p")
+
+        async def refused_and_looked_at() -> str:
+            [why] = (await world.filter(pod, "a")).failed_and_unresolvable_nodes.values()
+            await world.extender.retry_refused()
+            return why
+
+        assert "limited: limits.nvidia.com/gpumem=500" in await refused_and_looked_at()
+        assert ROOM_ANNOTATION not in (await world.stored(pod)).metadata.annotations
+        more = {"spec": {"hard": {"limits.nvidia.com/gpumem": "900"}}}
+        await world.client.patch_merge(RESOURCE_QUOTAS, "q", more, "default")
+        await eventually(lambda: world.cache.quota_of("default").memory_mib == 900)
+        await world.extender.retry_refused()
+        found = (await world.stored(pod)).metadata
+        assert ROOM_ANNOTATION in found.annotations
+        assert "limited: limits.nvidia.com/gpumem=900" in await refused_and_looked_at()
+        assert (await world.stored(pod)).metadata.resource_version == found.resource_version
 
 
 async def test_a_pod_that_was_placed_or_is_gone_is_left_alone():
