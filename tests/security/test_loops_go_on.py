@@ -473,7 +473,7 @@ async def test_an_emulated_kubelet_goes_on_telling_of_its_node(monkeypatch):
 async def test_an_emulated_kubelet_gives_every_pod_its_turn(monkeypatch):
     failures, _, said = failures_of()
     nothing = SimpleNamespace(failures=failures)
-    workers = PodWorkers(NodeSettings("n1"), nothing, None, None, None, None, ManualTime(), None, None)
+    workers = PodWorkers(NodeSettings("n1"), nothing, None, None, None, None, ManualTime(), None, None, None)
     taken, freed = [], []
 
     async def take(pod):

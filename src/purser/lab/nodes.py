@@ -26,6 +26,7 @@ from purser.lab.kubelet.kubelet import Kubelet
 from purser.lab.kubelet.node import NodeSettings
 from purser.lab.kubelet.pods import Raw
 from purser.lab.kubelet.runtime import ContainerRecord, Runtime
+from purser.lab.processes import GpuProcesses
 from purser.lab.settings import LabSettings, NodeChoice
 from purser.operator.manifests import GPU_DISCOVERY, default_layouts
 from purser.operator.names import OPERAND_LABEL
@@ -80,6 +81,7 @@ class EmulatedNode:
         self.driver = SimulatedDriver.create(folder / "d", choice.name, choice.profile)
         write_machine(self.driver.sysfs_root, choice.profile.machine)
         self.runtime = Runtime(self._kubelet_folder / "pods")
+        self.processes = GpuProcesses(self.driver, self.runtime, self._host_root)
         self.kubelet = Component(f"kubelet {choice.name}", self._run_kubelet)
         self.agent = Component(f"agent {choice.name}", self._run_agent)
         self._operands: dict[str, Component] = {
@@ -164,6 +166,7 @@ class EmulatedNode:
                     client,
                     on_rejection=self._on_rejection,
                     process_of=self._process_of,
+                    on_end=self.processes.end_pod,
                 )
             except KubeletStartError as error:
                 if str(error) != told:

@@ -27,6 +27,7 @@ from purser.lab.driver.profiles import NodeProfile
 from purser.lab.driver.python_nvml import PythonNvml
 from purser.lab.driver.state import (
     KEPT_EVENTS,
+    MAX_PROCESSES,
     CallFailure,
     DriverState,
     EventState,
@@ -180,10 +181,30 @@ class SimulatedDriver:
         """Memory in use beside that of the listed processes."""
         self._change(gpu, lambda old: replace(old, memory_used_mib=memory_mib))
 
-    def add_process(self, gpu: int | str, pid: int, memory_mib: int) -> None:
-        """A process starts on the GPU, or changes what it uses."""
-        process = ProcessState(pid, memory_mib)
-        self._change(gpu, lambda old: replace(old, processes=(*_without(old, pid), process)))
+    def add_process(
+        self,
+        gpu: int | str,
+        pid: int,
+        memory_mib: int,
+        *,
+        graphics: bool = False,
+        sm_percent: int = 0,
+        memory_percent: int = 0,
+        encoder_percent: int = 0,
+        decoder_percent: int = 0,
+    ) -> None:
+        """A process starts on the GPU, or changes what it uses. Raises ValueError where the GPU has no room for it."""
+        process = ProcessState(
+            pid=pid,
+            memory_mib=memory_mib,
+            started_us=time.time_ns() // 1000,
+            graphics=graphics,
+            sm_percent=sm_percent,
+            memory_percent=memory_percent,
+            encoder_percent=encoder_percent,
+            decoder_percent=decoder_percent,
+        )
+        self._change(gpu, lambda old: _with_process(old, process))
 
     def remove_process(self, gpu: int | str, pid: int) -> None:
         """A process ends."""
@@ -241,6 +262,17 @@ def _index_of(state: DriverState, gpu: int | str) -> int:
 
 def _with_gpu(state: DriverState, index: int, gpu: GpuState) -> DriverState:
     return replace(state, gpus=(*state.gpus[:index], gpu, *state.gpus[index + 1 :]))
+
+
+def _with_process(gpu: GpuState, process: ProcessState) -> GpuState:
+    others = _without(gpu, process.pid)
+    free_mib = gpu.model.memory_mib - replace(gpu, processes=others).total_used_mib - gpu.model.reserved_mib
+    if process.memory_mib > free_mib:
+        raise ValueError(f"{gpu.uuid} has {free_mib} MiB free: a process cannot have {process.memory_mib} MiB")
+    if len(others) == MAX_PROCESSES:
+        raise ValueError(f"{gpu.uuid} has {MAX_PROCESSES} processes: it has no room for another one")
+    before = next((each for each in gpu.processes if each.pid == process.pid), process)
+    return replace(gpu, processes=(*others, replace(process, started_us=before.started_us)))
 
 
 def _without(gpu: GpuState, pid: int) -> tuple[ProcessState, ...]:

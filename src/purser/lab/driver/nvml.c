@@ -59,7 +59,13 @@ enum {
 
 typedef struct { unsigned domain, bus, device; } Address;
 typedef struct { unsigned active, type; Address remote; } NvLink;
-typedef struct { unsigned pid; unsigned long long bytes; } Process;
+typedef struct {
+    unsigned pid, is_graphics;
+    unsigned long long bytes;
+    unsigned load[4];               /* percent: SM, memory, encoder, decoder */
+    unsigned long long started_us;  /* since the epoch */
+    unsigned gpu_instance, compute_instance;
+} Process;
 typedef struct { char call[64]; unsigned code; } Failure;
 
 typedef struct {
@@ -115,7 +121,7 @@ static unsigned init_count, device_count, devices[MAX_GPUS];
 /* ---- the state file ---- */
 
 static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
-    unsigned a, b, c, d;
+    unsigned a, b, c;
     if (!strcmp(key, "present")) { gpu->present = atoi(value) != 0; return true; }
     if (!strcmp(key, "lost")) { gpu->lost = atoi(value) != 0; return true; }
     if (!strcmp(key, "uuid")) { snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value); return true; }
@@ -176,10 +182,11 @@ static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
         return true;
     }
     if (!strcmp(key, "process")) {
-        unsigned long long bytes;
-        if (sscanf(value, "%u %llu", &d, &bytes) != 2 || gpu->process_count == MAX_PROCESSES) return false;
-        gpu->processes[gpu->process_count++] = (Process){.pid = d, .bytes = bytes};
-        return true;
+        if (gpu->process_count == MAX_PROCESSES) return false;
+        Process *process = &gpu->processes[gpu->process_count++];
+        return sscanf(value, "%u %u %llu %u %u %u %u %llu %u %u", &process->pid, &process->is_graphics, &process->bytes,
+                      &process->load[0], &process->load[1], &process->load[2], &process->load[3], &process->started_us,
+                      &process->gpu_instance, &process->compute_instance) == 10;
     }
     if (!strcmp(key, "fail")) {
         if (gpu->failure_count == MAX_FAILURES) return false;
@@ -578,6 +585,44 @@ EXPORT Result nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, un
     return leave(SUCCESS);
 }
 
+/* ---- processes ---- */
+
+enum { SAMPLE_US = 1000000 / 6 };
+
+typedef struct {
+    unsigned pid;
+    unsigned long long time_us;
+    unsigned load[4];
+} ProcessSample;
+
+static unsigned long long now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
+}
+
+/* The last sample, six a second, of each process that does something; the first one is taken at its start. */
+EXPORT Result nvmlDeviceGetProcessUtilization(nvmlDevice_t device, ProcessSample *samples, unsigned *count,
+                                              unsigned long long last_seen_us) {
+    ENTER_DEVICE(device, 0);
+    if (gpu->mig[0]) return leave(NOT_SUPPORTED);
+    unsigned long long sampled_us = now_us() / SAMPLE_US * SAMPLE_US;
+    unsigned room = samples ? *count : 0, found = 0;
+    for (unsigned i = 0; i < gpu->process_count; i++) {
+        const Process *each = &gpu->processes[i];
+        unsigned long long time_us = sampled_us > each->started_us ? sampled_us : each->started_us;
+        if (time_us <= last_seen_us || !(each->load[0] | each->load[1] | each->load[2] | each->load[3])) continue;
+        if (found < room) {
+            samples[found] = (ProcessSample){.pid = each->pid, .time_us = time_us};
+            memcpy(samples[found].load, each->load, sizeof each->load);
+        }
+        found++;
+    }
+    *count = found;
+    if (!found) return leave(NOT_FOUND);
+    return leave(found > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
 /* ---- topology ---- */
 
 EXPORT Result nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, unsigned *level) {
@@ -659,14 +704,27 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } ProcessInfo;
 
+static Result list_processes(const Gpu *gpu, bool graphics, unsigned *count, ProcessInfo *infos) {
+    unsigned room = infos ? *count : 0, found = 0;
+    for (unsigned i = 0; i < gpu->process_count; i++) {
+        const Process *each = &gpu->processes[i];
+        if (each->is_graphics != graphics) continue;
+        if (found < room)
+            infos[found] = (ProcessInfo){each->pid, each->bytes, each->gpu_instance, each->compute_instance};
+        found++;
+    }
+    *count = found;
+    return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
 EXPORT Result nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, ProcessInfo *infos) {
     ENTER_DEVICE(device, 0);
-    unsigned room = *count;
-    *count = gpu->process_count;
-    if (gpu->process_count > room || (gpu->process_count && !infos)) return leave(INSUFFICIENT_SIZE);
-    for (unsigned i = 0; i < gpu->process_count; i++)
-        infos[i] = (ProcessInfo){gpu->processes[i].pid, gpu->processes[i].bytes, UINT_MAX, UINT_MAX};
-    return leave(SUCCESS);
+    return leave(list_processes(gpu, false, count, infos));
+}
+
+EXPORT Result nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, ProcessInfo *infos) {
+    ENTER_DEVICE(device, 0);
+    return leave(list_processes(gpu, true, count, infos));
 }
 
 enum { FIELD_RECOVERY_ACTION = 230, VALUE_TYPE_UNSIGNED_INT = 1 };

@@ -18,7 +18,17 @@ import pynvml
 
 from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.core.kubernetes.quantities import MIB
-from purser.lab.driver.state import DriverState, GpuState, NvLinkState, cuda_number, number_of, nvml_version
+from purser.lab.driver.state import (
+    SAMPLE_US,
+    DriverState,
+    GpuState,
+    NvLinkState,
+    ProcessState,
+    cuda_number,
+    number_of,
+    number_or_none,
+    nvml_version,
+)
 
 _POLL_SECONDS = 0.02
 
@@ -139,7 +149,7 @@ class PythonNvml:
     def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML."""
         gpu = self._gpu(handle, "nvmlDeviceGetUtilizationRates")
-        return SimpleNamespace(gpu=gpu.gpu_utilisation_percent, memory=gpu.memory_utilisation_percent)
+        return SimpleNamespace(gpu=gpu.utilisation[0], memory=gpu.utilisation[1])
 
     def nvmlDeviceGetTemperature(self, handle: ctypes.c_void_p, _sensor: int) -> int:
         """As in NVML."""
@@ -152,11 +162,6 @@ class PythonNvml:
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: ctypes.c_void_p) -> int:
         """As in NVML."""
         return self._gpu(handle, "nvmlDeviceGetEnforcedPowerLimit").model.power_limit_watts * 1000
-
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
-        """As in NVML."""
-        gpu = self._gpu(handle, "nvmlDeviceGetComputeRunningProcesses")
-        return [SimpleNamespace(pid=each.pid, usedGpuMemory=each.memory_mib * MIB) for each in gpu.processes]
 
     def nvmlDeviceGetEccMode(self, handle: ctypes.c_void_p) -> tuple[int, int]:
         """As in NVML."""
@@ -183,6 +188,29 @@ class PythonNvml:
         known = field == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION and gpu.recovery_action is not None
         result = pynvml.NVML_SUCCESS if known else pynvml.NVML_ERROR_NOT_SUPPORTED
         return SimpleNamespace(nvmlReturn=result, value=SimpleNamespace(uiVal=gpu.recovery_action or 0))
+
+    # Processes
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
+        """As in NVML."""
+        gpu = self._gpu(handle, "nvmlDeviceGetComputeRunningProcesses")
+        return [_process(each) for each in gpu.processes if not each.graphics]
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle: ctypes.c_void_p) -> list[SimpleNamespace]:
+        """As in NVML."""
+        gpu = self._gpu(handle, "nvmlDeviceGetGraphicsRunningProcesses")
+        return [_process(each) for each in gpu.processes if each.graphics]
+
+    def nvmlDeviceGetProcessUtilization(self, handle: ctypes.c_void_p, last_seen_us: int) -> list[SimpleNamespace]:
+        """As in NVML: the last sample of each process that does something; the first one is taken at its start."""
+        gpu = self._gpu(handle, "nvmlDeviceGetProcessUtilization")
+        _supported(not gpu.mig_enabled)
+        sampled_us = time.time_ns() // 1000 // SAMPLE_US * SAMPLE_US
+        samples = [_sample(each, max(sampled_us, each.started_us)) for each in gpu.processes if any(each.load)]
+        newer = [sample for sample in samples if sample.timeStamp > last_seen_us]
+        if not newer:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return newer
 
     # Topology
 
@@ -280,6 +308,20 @@ class PythonNvml:
 
 def _slot(handle: ctypes.c_void_p) -> int:
     return (handle.value or 0) - 1
+
+
+def _process(process: ProcessState) -> SimpleNamespace:
+    return SimpleNamespace(
+        pid=process.pid,
+        usedGpuMemory=process.memory_mib * MIB,
+        gpuInstanceId=number_or_none(process.gpu_instance),
+        computeInstanceId=number_or_none(process.compute_instance),
+    )
+
+
+def _sample(process: ProcessState, time_us: int) -> SimpleNamespace:
+    names = ("smUtil", "memUtil", "encUtil", "decUtil")
+    return SimpleNamespace(pid=process.pid, timeStamp=time_us, **dict(zip(names, process.load, strict=True)))
 
 
 def _supported(condition: bool) -> None:

@@ -15,7 +15,9 @@
     recovery 0                      nvmlDeviceGpuRecoveryAction
     level 4 20                      nvmlGpuTopologyLevel to GPU 4
     nvlink 0 1 2 0 c4 0             link, active, type of the remote device, its domain, bus, device, hexadecimal
-    process 4711 1073741824         pid, bytes
+    process 4711 0 1073741824 80 9 0 0 1700000000000000 4294967295 4294967295
+                                    pid, whether it draws, bytes, percent of SM, memory, encoder and decoder, start in
+                                    microseconds since the epoch, GPU instance and compute instance
     fail nvmlDeviceGetUUID 999      this call (``*``: any) fails with this code
     event 12 3 79                   sequence number, GPU, Xid
 
@@ -42,6 +44,15 @@ _RECOVERY_ACTION_SINCE = 570
 KEPT_EVENTS = 256
 """Room for events in the library; no client is that far behind."""
 
+MAX_PROCESSES = 256
+"""Room for processes of one GPU in the library."""
+
+SAMPLE_US = 1_000_000 // 6
+"""How far apart samples of processes' utilisation are."""
+
+NO_INSTANCE = 0xFFFFFFFF
+"""Of a process that is in none."""
+
 NVLINK_TO_GPU = 0
 NVLINK_TO_SWITCH = 2
 
@@ -55,11 +66,28 @@ class NvLinkState(msgspec.Struct, frozen=True):
     active: bool = True
 
 
-class ProcessState(msgspec.Struct, frozen=True):
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """A process on a GPU."""
 
     pid: int
     memory_mib: int
+    started_us: int
+    """Since the epoch, in microseconds."""
+    graphics: bool = False
+    """It draws; otherwise it computes."""
+    sm_percent: int = 0
+    """What of the GPU's time it takes up; likewise the memory's, the encoder's and the decoder's."""
+    memory_percent: int = 0
+    encoder_percent: int = 0
+    decoder_percent: int = 0
+    gpu_instance: int | None = None
+    """Of MIG; None: the whole GPU."""
+    compute_instance: int | None = None
+
+    @property
+    def load(self) -> tuple[int, int, int, int]:
+        """SM, memory, encoder and decoder, in percent."""
+        return self.sm_percent, self.memory_percent, self.encoder_percent, self.decoder_percent
 
 
 class CallFailure(msgspec.Struct, frozen=True):
@@ -86,8 +114,9 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_mib: int = 0
     """What processes that are not listed use."""
     processes: tuple[ProcessState, ...] = ()
-    gpu_utilisation_percent: int = 0
-    memory_utilisation_percent: int = 0
+    gpu_utilisation_percent: int | None = None
+    """None: what its processes make of it; likewise for the memory."""
+    memory_utilisation_percent: int | None = None
     temperature_celsius: int = 0
     power_watts: int = 0
     ecc_corrected: int = 0
@@ -99,6 +128,13 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     def total_used_mib(self) -> int:
         """Memory in use, by processes listed and not."""
         return self.memory_used_mib + sum(process.memory_mib for process in self.processes)
+
+    @property
+    def utilisation(self) -> tuple[int, int]:
+        """Of the GPU and of its memory, in percent."""
+        gpu, memory = (min(100, sum(each.load[place] for each in self.processes)) for place in range(2))
+        given = self.gpu_utilisation_percent, self.memory_utilisation_percent
+        return gpu if given[0] is None else given[0], memory if given[1] is None else given[1]
 
 
 class EventState(msgspec.Struct, frozen=True):
@@ -214,7 +250,7 @@ def _gpu_lines(gpu: GpuState) -> Iterator[str]:
     yield f"architecture {number_of(ARCHITECTURES, model.architecture)}"
     yield f"brand {number_of(BRANDS, model.brand)}"
     yield "persistence 1"
-    yield f"utilisation {gpu.gpu_utilisation_percent} {gpu.memory_utilisation_percent}"
+    yield f"utilisation {gpu.utilisation[0]} {gpu.utilisation[1]}"
     yield f"temperature {gpu.temperature_celsius}"
     yield f"power {gpu.power_watts * 1000} {model.power_limit_watts * 1000}"
     yield f"ecc 1 1 {gpu.ecc_corrected} {gpu.ecc_uncorrected} {gpu.ecc_corrected} {gpu.ecc_uncorrected}"
@@ -227,8 +263,20 @@ def _gpu_lines(gpu: GpuState) -> Iterator[str]:
     yield from (f"level {other} {level}" for other, level in enumerate(gpu.levels))
     for number, link in enumerate(gpu.nvlinks):
         yield f"nvlink {number} {int(link.active)} {link.remote_type} {_address(link.remote)}"
-    yield from (f"process {process.pid} {process.memory_mib * MIB}" for process in gpu.processes)
+    yield from map(_process_line, gpu.processes)
     yield from (f"fail {failure.call} {failure.code}" for failure in gpu.failures)
+
+
+def _process_line(process: ProcessState) -> str:
+    load = " ".join(map(str, process.load))
+    instances = f"{number_or_none(process.gpu_instance)} {number_or_none(process.compute_instance)}"
+    memory = process.memory_mib * MIB
+    return f"process {process.pid} {int(process.graphics)} {memory} {load} {process.started_us} {instances}"
+
+
+def number_or_none(instance: int | None) -> int:
+    """NVML's number of an instance, which it has for none as well."""
+    return NO_INSTANCE if instance is None else instance
 
 
 def _address(pci: str) -> str:

@@ -11,5 +11,5 @@ twin; `podworkers` lives pods' lives; `node` is the Node object; `runtime` stand
 everything.
 
 Not here: kubelet's rules (`purser.core.kubelet`), volumes, probes, images, eviction, kubelet's resource predicates;
-cgroups and processes do not exist.
+cgroups and processes do not exist (of those on GPUs `purser.lab.processes` tells).
 """

@@ -33,7 +33,8 @@ class Kubelet:
     pod-resources/ and the managers' state files live there, the records of containers in ``folder/pods``. Its path must
     stay below some 60 characters, for sockets' paths are limited to 107. ``on_rejection`` is told the reason of each
     pod that is refused. ``process_of`` gives what really runs in a pod, where anything does: it is started with the
-    pod's containers, and the pod is gone once it has ended.
+    pod's containers, and the pod is gone once it has ended. ``on_end`` is told the uid of a pod whose containers have
+    ended, for good or to be started again; more than once for some.
 
     Making one reads what the kubelet before it left there; nothing is written before `run`. Raises
     `purser.core.kubelet.errors.KubeletStartError` where the real one would not start.
@@ -48,6 +49,7 @@ class Kubelet:
         clock: Clock | None = None,
         on_rejection: Callable[[str], None] = lambda _reason: None,
         process_of: Callable[[Raw], Component | None] = lambda _pod: None,
+        on_end: Callable[[str], None] = lambda _uid: None,
     ) -> None:
         clock = clock or SystemClock()
         self.settings = settings
@@ -65,7 +67,16 @@ class Kubelet:
         self._recorder = EventRecorder(client, "kubelet", settings.name)
         client.failures.report_to(CollectorRegistry(), self._recorder)
         self._workers = PodWorkers(
-            settings, client, self.books, self._endpoints, self.runtime, self._recorder, clock, on_rejection, process_of
+            settings,
+            client,
+            self.books,
+            self._endpoints,
+            self.runtime,
+            self._recorder,
+            clock,
+            on_rejection,
+            process_of,
+            on_end,
         )
         self._pod_resources = PodResourcesServer(folder / "pod-resources", self.books, self._workers.listed)
         self.started = asyncio.Event()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from purser.core.kubernetes.quantities import quantity_ceil
+from purser.lab.kubelet.runtime import container_id
 
 Raw = Mapping[str, Any]
 
@@ -101,13 +102,13 @@ def _conditions(now: str, *, initialized: bool, ready: bool, reason: str = "") -
     ]
 
 
-def _container_status(container: ContainerView, state: dict[str, Any], restarts: int = 0) -> dict[str, Any]:
+def _container_status(pod: Raw, container: ContainerView, state: dict[str, Any], restarts: int = 0) -> dict[str, Any]:
     is_running = "running" in state
     return {
         "name": container.name,
         "image": container.spec.get("image", ""),
         "imageID": "",
-        "containerID": f"lab://{container.name}-{restarts}" if "waiting" not in state else "",
+        "containerID": f"lab://{container_id(uid_of(pod), container.name, restarts)}" if "waiting" not in state else "",
         "lastState": {},
         "ready": is_running or (container.is_init and "terminated" in state),
         "started": is_running,
@@ -120,7 +121,7 @@ def _statuses(pod: Raw, states: Mapping[str, dict[str, Any]], restarts: int = 0)
     init_names = [spec["name"] for spec in pod["spec"].get("initContainers") or ()]
     views = list(containers_of(pod))
     statuses = [
-        _container_status(view, states.get(view.name, {"waiting": {"reason": "PodInitializing"}}), restarts)
+        _container_status(pod, view, states.get(view.name, {"waiting": {"reason": "PodInitializing"}}), restarts)
         for view in views
     ]
     found: dict[str, Any] = {"containerStatuses": [s for s in statuses if s["name"] not in init_names]}
@@ -136,7 +137,7 @@ def ephemeral_status(pod: Raw, started: Mapping[str, str], ended: str = "") -> d
         if began := started.get(view.name):
             state = _terminated(_KILLED, began, ended) if ended else {"running": {"startedAt": began}}
             # Nobody waits for them to be ready: kubelet leaves both false.
-            statuses.append({**_container_status(view, state), "ready": False, "started": False})
+            statuses.append({**_container_status(pod, view, state), "ready": False, "started": False})
     return {"ephemeralContainerStatuses": statuses} if statuses else {}
 
 

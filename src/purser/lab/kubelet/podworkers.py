@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from purser.core.kubelet import cpumanager, devicemanager
 from purser.core.kubelet.asks import ResourceManager
 from purser.core.kubelet.cpuset import format_cpuset
+from purser.core.kubelet.pod import QosClass
 from purser.kube.client import Client
 from purser.kube.clock import Clock, timestamp
 from purser.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
@@ -72,6 +73,7 @@ class PodWorkers:
         clock: Clock,
         on_rejection: Callable[[str], None],
         process_of: Callable[[Raw], Component | None],
+        on_end: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._client = client
@@ -82,6 +84,7 @@ class PodWorkers:
         self._clock = clock
         self._on_rejection = on_rejection
         self._process_of = process_of
+        self._on_end = on_end
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._seen: dict[str, Raw] = {}
         """By uid: every pod of the node, as last told."""
@@ -134,6 +137,7 @@ class PodWorkers:
             life.cancel()
         if (process := self._processes.pop(uid, None)) is not None:
             self._spawn(process.stop(), f"end of {process.name}")
+        self._on_end(uid)
         self._runtime.remove(uid)
 
     # --- what others ask
@@ -269,6 +273,7 @@ class PodWorkers:
         while True:
             started_at, restarts = self._last_start(pod)
             await self._clock.sleep(max(0.0, started_at + seconds - self._clock.now().timestamp()))
+            self._on_end(uid_of(pod))
             if pod["spec"].get("restartPolicy", "Always") != "Always":
                 await self._write_status(pod, self._ended(pod, 0))
                 return
@@ -331,6 +336,7 @@ class PodWorkers:
             env=env,
             started_at=self._clock.now().timestamp(),
             restarts=restarts,
+            qos=(pod.get("status") or {}).get("qosClass") or QosClass.BEST_EFFORT,
             devices=options.devices,
             mounts=options.mounts,
             annotations=options.annotations,
@@ -351,6 +357,7 @@ class PodWorkers:
         if (process := self._process_of(pod)) is not None:
             await process.stop()
             self._processes.pop(uid_of(pod), None)
+        self._on_end(uid_of(pod))
         if not is_finished(pod):
             await self._write_status(pod, self._ended(pod, _SIGTERM_EXIT_CODE))
         metadata = pod["metadata"]

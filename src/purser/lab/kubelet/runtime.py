@@ -3,6 +3,7 @@
 A record is what a process would have seen of its devices: one JSON file per container below the node's folder.
 """
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     started_at: float
     """Seconds since the epoch."""
     restarts: int = 0
+    qos: str = "BestEffort"
+    """The pod's status.qosClass."""
     devices: tuple[str, ...] = ()
     """Device nodes, by their path inside the container."""
     mounts: tuple[ContainerMount, ...] = ()
@@ -37,6 +40,16 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     """cpuset.cpus: its own CPUs, or those that it shares."""
     memory_nodes: str = ""
     """cpuset.mems."""
+
+    @property
+    def id(self) -> str:
+        """As the pod's status has it."""
+        return container_id(self.pod_uid, self.container, self.restarts)
+
+
+def container_id(pod_uid: str, container: str, restarts: int) -> str:
+    """As long and as random as containerd's; another one after each restart."""
+    return hashlib.sha256(f"{pod_uid}/{container}/{restarts}".encode()).hexdigest()
 
 
 class Runtime:
@@ -57,6 +70,10 @@ class Runtime:
             return msgspec.json.decode(self._path(pod_uid, container).read_bytes(), type=ContainerRecord)
         except FileNotFoundError:
             return None
+
+    def all(self) -> list[ContainerRecord]:
+        """Those of every pod that is not gone, ended ones included."""
+        return [msgspec.json.decode(path.read_bytes(), type=ContainerRecord) for path in self._folder.glob("*/*.json")]
 
     def remove(self, pod_uid: str) -> None:
         """Forget the containers of a pod that is gone."""

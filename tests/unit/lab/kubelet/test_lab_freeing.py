@@ -61,6 +61,7 @@ class World:
             self.clock,
             self.rejected.append,
             lambda _pod: None,
+            lambda _uid: None,
         )
 
     def holders(self):
