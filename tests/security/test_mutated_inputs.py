@@ -52,6 +52,7 @@ from purser.core.model import (
     NodeInventory,
     PcieLevel,
 )
+from purser.core.monitoring.cgroups import owner_of
 from purser.core.names import (
     DISPUTES_ANNOTATION,
     GRANT_ANNOTATION,
@@ -159,6 +160,12 @@ DISPUTES = NodeDisputes(
     ),
     (RefusedPod("ns", "q", "u-3", "DeviceOvercommitted", ("GPU-1",), ("ns/u-1",)),),
 )
+CGROUP_UID = "0f3ad3a2_9c1b_4f6e_8d57_0a4b5c6d7e8f"
+CGROUPS_V1 = f"""\
+12:devices:/kubepods/burstable/pod{CGROUP_UID.replace("_", "-")}/{"ab" * 32}
+1:name=systemd:/kubepods/burstable/pod{CGROUP_UID.replace("_", "-")}/{"ab" * 32}
+0::/system.slice/containerd.service
+"""
 METRICS = SchedulerMetrics()
 BOOK = AgentCheckpoint("n1", (BookedPod(GRANT, {"main": BookedContainer(("GPU-1::0",), Enforcement.NONE)}),))
 
@@ -325,6 +332,11 @@ def entries(folder: Path) -> dict[str, Entry]:
         "MIG result": (lambda data: decode_result(text_of(data)), [encode(MigResult("all", "7"))], ()),
         "inventory": (inventory, [INVENTORY], (InventoryError,)),
         "disputes": (disputes, [encode(DISPUTES)], ()),
+        "cgroup of a process": (
+            lambda data: owner_of(text_of(data)),
+            [CGROUPS_V1, f"0::/kubepods.slice/kubepods-pod{CGROUP_UID}.slice/cri-containerd-{'ab' * 32}.scope"],
+            (),
+        ),
         "HAMi's devices": (
             lambda data: hami_codec.decode_pod_devices(text_of(data)),
             ["GPU-1,NVIDIA,1000,30:;;"],

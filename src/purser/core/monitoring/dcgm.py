@@ -1,0 +1,249 @@
+"""The metrics of NVIDIA's DCGM exporter: its default counters by name, and which call of NVML has each.
+
+Names, types and order are those of etc/default-counters.csv in NVIDIA/dcgm-exporter 4.5.3-4.8.2; calls and units are
+those by which DCGM 4.6 reads the field (dcgmlib/src/DcgmCacheManager.cpp) or, for what DCGM's profiling library reads,
+NVML's GPU performance monitoring (GPM), which has the same figures. Fields that the exporter's file has commented out
+are not here.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+
+class DcgmType(StrEnum):
+    """Type of a metric in the exporter's file."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    LABEL = "label"
+    """No metric of its own: a label of all others."""
+
+
+class DcgmMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the exporter's file, and where its value is from."""
+
+    name: str
+    type: DcgmType
+    help: str
+    unit: str = ""
+    """Empty: a number of its own kind, such as an Xid."""
+    call: str
+    """NVML's function, with what is asked of it."""
+    limits: str = ""
+    """Where there is no value, and what the type does not tell. A GPU or driver that lacks a call lacks the metric."""
+    per_instance: bool = False
+    """Of a GPU that is cut by MIG this is told of each GPU instance, and not of the whole GPU."""
+
+
+_GAUGE, _COUNTER = DcgmType.GAUGE, DcgmType.COUNTER
+_GPM = "nvmlGpmMetricsGet"
+_GPM_LIMITS = "Hopper and newer: of older GPUs only DCGM's profiling library knows it"
+_AMPERE = "Ampere and newer"
+
+METRICS: tuple[DcgmMetric, ...] = (
+    DcgmMetric(
+        name="DCGM_FI_DEV_SM_CLOCK",
+        type=_GAUGE,
+        help="Clock of the streaming multiprocessors.",
+        unit="MHz",
+        call="nvmlDeviceGetClockInfo(SM)",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_MEM_CLOCK",
+        type=_GAUGE,
+        help="Clock of the memory.",
+        unit="MHz",
+        call="nvmlDeviceGetClockInfo(MEM)",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_MEMORY_TEMP",
+        type=_GAUGE,
+        help="Temperature of the memory.",
+        unit="°C",
+        call="nvmlDeviceGetFieldValues(MEMORY_TEMP)",
+        limits="GPUs with HBM",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_GPU_TEMP",
+        type=_GAUGE,
+        help="Temperature of the GPU.",
+        unit="°C",
+        call="nvmlDeviceGetTemperature(GPU)",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_POWER_USAGE",
+        type=_GAUGE,
+        help="Power drawn.",
+        unit="W",
+        call="nvmlDeviceGetPowerUsage",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        type=_COUNTER,
+        help="Energy used since the driver was loaded.",
+        unit="mJ",
+        call="nvmlDeviceGetTotalEnergyConsumption",
+        limits="Volta and newer",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+        type=_COUNTER,
+        help="Retries on PCIe.",
+        unit="retries",
+        call="nvmlDeviceGetPcieReplayCounter",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_GPU_UTIL",
+        type=_GAUGE,
+        help="Share of the time with a kernel running.",
+        unit="%",
+        call="nvmlDeviceGetUtilizationRates",
+        limits="not in MIG mode",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_MEM_COPY_UTIL",
+        type=_GAUGE,
+        help="Share of the time in which memory was read or written.",
+        unit="%",
+        call="nvmlDeviceGetUtilizationRates",
+        limits="not in MIG mode",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_ENC_UTIL",
+        type=_GAUGE,
+        help="Utilisation of the video encoder.",
+        unit="%",
+        call="nvmlDeviceGetEncoderUtilization",
+        limits="not in MIG mode",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_DEC_UTIL",
+        type=_GAUGE,
+        help="Utilisation of the video decoder.",
+        unit="%",
+        call="nvmlDeviceGetDecoderUtilization",
+        limits="not in MIG mode",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_XID_ERRORS",
+        type=_GAUGE,
+        help="The last Xid; 0: none.",
+        call="nvmlEventSetWait",
+        limits="since the agent started; labels err_code and err_msg name the Xid",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_FB_FREE",
+        type=_GAUGE,
+        help="Free memory.",
+        unit="MiB",
+        call="nvmlDeviceGetMemoryInfo",
+        per_instance=True,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_FB_USED",
+        type=_GAUGE,
+        help="Memory in use.",
+        unit="MiB",
+        call="nvmlDeviceGetMemoryInfo",
+        per_instance=True,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_FB_RESERVED",
+        type=_GAUGE,
+        help="Memory that the driver keeps for itself.",
+        unit="MiB",
+        call="nvmlDeviceGetMemoryInfo",
+        limits="driver R510 and newer; older ones count it as in use",
+        per_instance=True,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        type=_COUNTER,
+        help="Data through all NVLinks of the GPU, both ways.",
+        unit="MB/s",
+        call="nvmlDeviceGetFieldValues(NVLINK_THROUGHPUT_DATA_RX, NVLINK_THROUGHPUT_DATA_TX)",
+        limits="a rate between two readings, whatever the exporter's type says",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+        type=_GAUGE,
+        help="1 while the GPU has a vGPU licence.",
+        call="nvmlDeviceGetGridLicensableFeatures",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+        type=_COUNTER,
+        help="Memory rows remapped after uncorrectable errors.",
+        unit="rows",
+        call="nvmlDeviceGetRemappedRows",
+        limits=_AMPERE,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+        type=_COUNTER,
+        help="Memory rows remapped after correctable errors.",
+        unit="rows",
+        call="nvmlDeviceGetRemappedRows",
+        limits=_AMPERE,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DEV_ROW_REMAP_FAILURE",
+        type=_GAUGE,
+        help="1 once a memory row could not be remapped.",
+        call="nvmlDeviceGetRemappedRows",
+        limits=_AMPERE,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_DRIVER_VERSION",
+        type=DcgmType.LABEL,
+        help="Version of the driver.",
+        call="nvmlSystemGetDriverVersion",
+    ),
+    DcgmMetric(
+        name="DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+        type=_GAUGE,
+        help="Share of the time in which the graphics or compute engine was active.",
+        unit="0 to 1",
+        call=f"{_GPM}(GRAPHICS_UTIL)",
+        limits=_GPM_LIMITS,
+        per_instance=True,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        type=_GAUGE,
+        help="Share of the cycles in which tensor cores were active.",
+        unit="0 to 1",
+        call=f"{_GPM}(ANY_TENSOR_UTIL)",
+        limits=_GPM_LIMITS,
+        per_instance=True,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_PROF_DRAM_ACTIVE",
+        type=_GAUGE,
+        help="Share of the cycles in which memory was read or written.",
+        unit="0 to 1",
+        call=f"{_GPM}(DRAM_BW_UTIL)",
+        limits=_GPM_LIMITS,
+        per_instance=True,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_PROF_PCIE_TX_BYTES",
+        type=_GAUGE,
+        help="Data sent over PCIe, headers included.",
+        unit="B/s",
+        call=f"{_GPM}(PCIE_TX_PER_SEC)",
+        limits=_GPM_LIMITS,
+    ),
+    DcgmMetric(
+        name="DCGM_FI_PROF_PCIE_RX_BYTES",
+        type=_GAUGE,
+        help="Data received over PCIe, headers included.",
+        unit="B/s",
+        call=f"{_GPM}(PCIE_RX_PER_SEC)",
+        limits=_GPM_LIMITS,
+    ),
+)
+
+BY_NAME: Mapping[str, DcgmMetric] = {metric.name: metric for metric in METRICS}
