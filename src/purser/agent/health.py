@@ -26,6 +26,7 @@ from purser.agent.nvml.driver import (
 )
 from purser.agent.settings import AgentSettings
 from purser.agent.threads import in_thread
+from purser.agent.xids import XidQueue
 from purser.core.decoding import brief
 from purser.core.health.catalogue import Action, action_of
 from purser.core.health.machine import GpuHealth, after_probe, after_xid
@@ -33,6 +34,7 @@ from purser.core.health.messages import HealthCondition, HealthNews, condition_o
 from purser.core.health.signs import DeviceFault, FaultKind, Signs
 from purser.core.health.state import HealthState
 from purser.core.model import NodeInventory
+from purser.kube.clock import Clock, SystemClock
 from purser.kube.failures import ObjectFailures
 from purser.kube.resources import NODES, node_ref
 
@@ -47,6 +49,9 @@ SCAN_TIMEOUT_S = 60.0
 DRIVER_RETRY_PERIOD_S = 5.0
 """After the driver refused to wait for events."""
 
+XID_TURN_PERIOD_S = 0.25
+"""Between two looks at Xids: whatever comes meanwhile is judged in one turn."""
+
 
 class DeviceMonitor:
     """The one user of the driver. ``inventory`` is None until the first scan."""
@@ -59,6 +64,7 @@ class DeviceMonitor:
         on_news: Callable[[str, HealthNews], None] = lambda uuid, news: None,
         on_program_error: Callable[[str, int], None] = lambda uuid, xid: None,
         failures: ObjectFailures | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """``find_driver`` looks again for a driver where ``driver`` is none; ``on_news`` is told what is new of a
         GPU's health, ``on_program_error`` of Xids that only concern the programs on a GPU, ``failures`` of what this
@@ -69,6 +75,7 @@ class DeviceMonitor:
         self._on_news = on_news
         self._on_program_error = on_program_error
         self._failures = failures or ObjectFailures()
+        self._clock = clock or SystemClock()
         self._stopped = False
         self._pending: dict[str, asyncio.Future[DeviceReading]] = {}
         self._scanning: asyncio.Future[tuple[Gpu, ...]] | None = None
@@ -92,8 +99,10 @@ class DeviceMonitor:
         try:
             keep_going = self._failures.keep_going
             await keep_going("scanning", self.scan)
-            listening = in_thread(self._listener(asyncio.get_running_loop()), "purser-xids")
+            xids = XidQueue()
+            listening = in_thread(self._listener(xids), "purser-xids")
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(keep_going("judging Xids", lambda: self._judge_xids_forever(xids)))
                 tasks.create_task(keep_going("probing", self._probe_forever))
                 tasks.create_task(keep_going("looking for GPUs again", self._look_again_forever))
                 tasks.create_task(keep_going("reloading", lambda: self._reload_forever(reload)))
@@ -130,11 +139,15 @@ class DeviceMonitor:
     async def probe(self) -> None:
         """Read every GPU once."""
         uuids = [gpu.uuid for gpu in self.gpus if gpu.uuid]
-        readings = await asyncio.gather(*(self._read(uuid) for uuid in uuids))
+        readings = await asyncio.gather(*(self._probe(uuid) for uuid in uuids))
         self.readings = {reading.uuid: reading for reading in readings}
-        for reading in readings:
-            self._take_probe(reading.uuid, signs_of(reading))
         self._publish()
+
+    async def _probe(self, uuid: str) -> DeviceReading:
+        """Judged at once: how long a GPU answers well is not for one that hangs to say."""
+        reading = await self._read(uuid)
+        self._take_probe(uuid, signs_of(reading))
+        return reading
 
     async def _read(self, uuid: str) -> DeviceReading:
         """One reading; a GPU whose call still hangs is not asked again, and faulty."""
@@ -186,7 +199,7 @@ class DeviceMonitor:
         self.inventory.set(inventory)
         known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.cards().items()]
         unknown = [
-            (f"GPU {gpu.index}", after_probe(GpuHealth(), Signs(fault=gpu.fault), self._settings.xid_policy))
+            (f"GPU {gpu.index}", self._after_probe(GpuHealth(), Signs(fault=gpu.fault)))
             for gpu in unreadable(self.gpus)
         ]
         self.condition.set(condition_of(known + unknown))
@@ -195,7 +208,11 @@ class DeviceMonitor:
         return self.health.get(uuid, GpuHealth())
 
     def _take_probe(self, uuid: str, signs: Signs) -> None:
-        self._set_health(uuid, after_probe(self._health_of(uuid), signs, self._settings.xid_policy))
+        self._set_health(uuid, self._after_probe(self._health_of(uuid), signs))
+
+    def _after_probe(self, health: GpuHealth, signs: Signs) -> GpuHealth:
+        settings = self._settings
+        return after_probe(health, signs, settings.xid_policy, self._clock.monotonic(), settings.recovery_s)
 
     def _set_health(self, uuid: str, health: GpuHealth) -> None:
         news = news_of(self._health_of(uuid), health)
@@ -205,17 +222,23 @@ class DeviceMonitor:
         log.warning("a GPU's health changed", uuid=uuid, state=health.state.value, reason=health.reason)
         self._on_news(uuid, news)
 
+    async def _judge_xids_forever(self, xids: XidQueue) -> None:
+        while True:
+            for event, count in (await xids.take()).items():
+                log.warning("the driver reported an Xid", xid=event.xid, uuid=event.uuid or "unknown", count=count)
+                self._take_event(event)
+            self._publish()
+            await asyncio.sleep(XID_TURN_PERIOD_S)
+
     def _take_event(self, event: XidEvent) -> None:
         """An event of nobody knows which GPU marks none: the probe that follows finds the one that is broken."""
-        log.warning("the driver reported an Xid", xid=event.xid, uuid=event.uuid or "unknown")
         policy = self._settings.xid_policy
         if event.uuid is not None:
             self._set_health(event.uuid, after_xid(self._health_of(event.uuid), event.xid, policy))
             if policy.concerns_programs(event.xid):
                 self._on_program_error(event.uuid, event.xid)
-            self._publish()
         counts = policy.state_after(event.xid) is not HealthState.HEALTHY
-        # Not after errors of programs: one that fails over and over would shorten how long a suspect GPU has to answer.
+        # Not after errors of programs, which say nothing of the GPU.
         if counts or event.uuid is None or action_of(event.xid) is Action.XID_154:
             self._probe_now.set()  # a GPU that needs a reset says so now: without that, its recovery would go unnoticed
 
@@ -223,7 +246,7 @@ class DeviceMonitor:
         """The GPUs that have an identity."""
         return {gpu.uuid: gpu for gpu in self.gpus if gpu.uuid}
 
-    def _listener(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+    def _listener(self, xids: XidQueue) -> Callable[[], None]:
         """The body of the thread that waits for Xids."""
 
         def listen() -> None:
@@ -238,8 +261,8 @@ class DeviceMonitor:
                     log.exception("waiting for the driver's events failed")
                     self._pause()
                     continue
-                if event is not None and not loop.is_closed():
-                    loop.call_soon_threadsafe(self._take_event, event)
+                if event is not None:
+                    xids.put(event)
 
         return listen
 

@@ -192,7 +192,11 @@ class AgentSettings:
     features: Annotated[FeatureSettings, Group()] = field(default_factory=FeatureSettings)
 
     probe_interval_s: float = 10.0
-    """Between two probes of every GPU. Recovery takes three good ones, so half a minute."""
+    """Between two probes of every GPU."""
+
+    recovery_s: float = 20.0
+    """For how long a GPU's probes must show nothing wrong before it takes pods again: longer than a failing GPU answers
+    between two of its fits. At the regular probe interval that takes three good probes, so half a minute."""
 
     probe_timeout_s: float = 20.0
     """A GPU that has not answered for so long is unhealthy; the driver's own calls may block for many seconds."""

@@ -204,6 +204,7 @@ class EmulatedNode:
             host_root=self._host_root,
             slots=self._settings.slots,
             probe_interval_s=self._settings.probe_interval_s,
+            recovery_s=2 * self._settings.probe_interval_s,
             reopen_interval_s=3 * self._settings.probe_interval_s,
             metrics_address="127.0.0.1",
             metrics_port=0,

@@ -71,7 +71,13 @@ class Driver(NullDriver):
 
 @contextlib.asynccontextmanager
 async def monitoring(driver, on_news=lambda uuid, news: None, on_program_error=lambda uuid, xid: None, **settings):
-    settings = {"probe_interval_s": 0.01, "probe_timeout_s": 0.05, "reopen_interval_s": 0.1, **settings}
+    settings = {
+        "probe_interval_s": 0.01,
+        "recovery_s": 0.02,
+        "probe_timeout_s": 0.05,
+        "reopen_interval_s": 0.1,
+        **settings,
+    }
     monitor = DeviceMonitor(
         AgentSettings(node_name="n", **settings), driver, on_news=on_news, on_program_error=on_program_error
     )
@@ -158,7 +164,7 @@ async def test_what_a_scan_found_wrong_is_looked_for_again_though_probes_answer(
 
 
 async def test_errors_of_programs_have_no_card_probed():
-    """Else a pod that fails over and over would shorten how long a suspect GPU has to answer."""
+    """They say nothing of it, and a pod may fail over and over."""
     driver, told = Driver(), []
     errors = {"on_program_error": lambda uuid, xid: told.append(xid)}
     async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
@@ -178,6 +184,21 @@ async def test_an_error_of_a_program_concerns_no_card_but_whoever_holds_it():
         driver.events += [XidEvent(uuid=A, xid=31), XidEvent(uuid=B, xid=79)]
         await eventually(lambda: healthy(monitor) == {A})
     assert told == [(A, 31)]
+
+
+async def test_a_flood_of_xids_is_judged_in_a_few_turns_and_counted():
+    """A turn costs as much as the node has GPUs."""
+    driver, published, told = Driver(), [], []
+    errors = {"on_program_error": lambda uuid, xid: told.append(xid)}
+    with structlog.testing.capture_logs() as logs:
+        async with monitoring(driver, probe_interval_s=60, **errors) as monitor:
+            monitor.inventory.set = published.append
+            driver.events += [XidEvent(uuid=A, xid=31)] * 5000 + [XidEvent(uuid=B, xid=79)]
+            await eventually(lambda: B in monitor.health and not monitor.health[B].takes_pods)
+    counts = [entry["count"] for entry in logs if entry["event"] == "the driver reported an Xid"]
+    assert sum(counts) == 5001
+    assert len(told) < len(counts) < 20
+    assert len(published) < 20
 
 
 async def test_a_card_that_is_degraded_takes_pods_and_the_condition_says_so():

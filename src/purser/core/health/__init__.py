@@ -1,5 +1,5 @@
 """How well GPUs are: NVIDIA's catalogue of Xids, a state machine per GPU, and what people are told of it. Pure.
 
 `catalogue` has the facts, `signs` the values of a probe, `state` what both mean, `policy` which Xids count, `machine`
-the health of one GPU, `telling` events and the node's condition, `remedy` what may be done without people.
+the health of one GPU, `messages` events and the node's condition, `remedy` what may be done without people.
 """

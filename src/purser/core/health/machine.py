@@ -1,11 +1,11 @@
-"""A GPU's health as a value that Xids and probes change. Pure: no clock, no driver.
+"""A GPU's health as a value that Xids and probes change. Pure: no clock, no driver. Times are monotonic seconds.
 
 What is wrong with a GPU is a set of causes, at most one for each `Sign`; the gravest is its state. A cause is there at
 once, but for slow-downs, which count when they last. It goes, other than in NVIDIA's device plugin, where one
 transient error costs the GPU until the plugin restarts:
 
-- after `QUIET_PROBES` probes in a row that show neither it nor anything else that keeps pods off, so that a flapping
-  GPU stays out; and
+- once probes have shown neither it nor anything else that keeps pods off for a while (``quiet_s``), so that a flapping
+  GPU stays out, however often it is probed meanwhile; and
 - where an Xid needs a reset or a reboot, only if besides that the driver says that no recovery is asked for, or showed
   in between what a reset leaves behind: the GPU was lost, gone or in need of a reset, or a row remapping that waited
   for the reset waits no longer. NVML counts no resets. A driver that shows nothing of it (one before R570 that kept
@@ -25,11 +25,8 @@ from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import RecoveryAction, Signs
 from purser.core.health.state import ADVICE, HealthState, after_fault, after_recovery_action
 
-QUIET_PROBES = 3
-"""At the agent's probe interval of some seconds: longer than a failing GPU answers between two of its fits."""
-
-LASTING_PROBES = 6
-"""How many probes in a row have to show a slow-down: short ones are how a GPU under full load keeps its limits."""
+LASTING_S = 60.0
+"""For so long probes have to show a slow-down: short ones are how a GPU under full load keeps its limits."""
 
 DOUBLE_BIT_XID, REMAP_FAILED_XID = 48, 64
 """What counters and flags say as well; who turns these Xids off means them, too."""
@@ -59,8 +56,8 @@ class HealthCause(msgspec.Struct, frozen=True):
     until_reset: bool = False
     """Whether it takes more than silence to end it."""
     reset_seen: bool = False
-    quiet_probes: int = 0
-    """In a row, up to now."""
+    quiet_since: float | None = None
+    """The first probe that showed nothing of it, nor of anything else that keeps pods off; None: the last one did."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -73,8 +70,8 @@ class Seen(msgspec.Struct, frozen=True):
     nvlinks_active: int = 0
     """The most of them."""
     nvlink_errors: int | None = None
-    slow_probes: int = 0
-    """In a row, up to now."""
+    slow_since: float | None = None
+    """The first probe of those in a row that showed a slow-down; None: the last one did not."""
 
 
 class GpuHealth(msgspec.Struct, frozen=True):
@@ -131,31 +128,31 @@ def after_xid(health: GpuHealth, xid: int, policy: XidPolicy) -> GpuHealth:
         return msgspec.structs.replace(health, causes=(*others, new))
     is_as_grave = known.state is state
     merged = msgspec.structs.replace(
-        known, quiet_probes=0, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
+        known, quiet_since=None, reset_seen=new.reset_seen if is_as_grave else known.reset_seen
     )
     return _with(health, merged)
 
 
-def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy) -> GpuHealth:
-    """The health after one more probe."""
-    seen = _look(health.seen, signs)
-    now = {cause.sign: cause for cause in _causes(health.seen, seen, signs, policy)}
-    is_bad = any(not cause.state.takes_pods for cause in now.values())
-    reset_seen = any(map(_tells_of_reset, now.values())) or (
+def after_probe(health: GpuHealth, signs: Signs, policy: XidPolicy, now: float, quiet_s: float) -> GpuHealth:
+    """The health after one more probe. ``quiet_s``: for how long a cause must not be seen any more to be over."""
+    seen = _look(health.seen, signs, now)
+    shown = {cause.sign: cause for cause in _causes(health.seen, seen, signs, policy, now)}
+    is_bad = any(not cause.state.takes_pods for cause in shown.values())
+    reset_seen = any(map(_tells_of_reset, shown.values())) or (
         health.seen.remapping_pending and not seen.remapping_pending
     )
     causes = []
     for cause in health.causes:
         cause = msgspec.structs.replace(cause, reset_seen=cause.reset_seen or reset_seen)
-        again = now.pop(cause.sign, None)
+        again = shown.pop(cause.sign, None)
         if again is not None:
             causes.append(_graver(cause, again))
             continue
-        quiet = 0 if is_bad else cause.quiet_probes + 1
-        is_over = not cause.until_reset or cause.reset_seen or signs.recovery_action is RecoveryAction.NONE
-        if quiet < QUIET_PROBES or not is_over:
-            causes.append(msgspec.structs.replace(cause, quiet_probes=quiet))
-    return GpuHealth((*causes, *now.values()), seen)
+        since = now if cause.quiet_since is None else cause.quiet_since
+        may_end = not cause.until_reset or cause.reset_seen or signs.recovery_action is RecoveryAction.NONE
+        if is_bad or now < since + quiet_s or not may_end:
+            causes.append(msgspec.structs.replace(cause, quiet_since=None if is_bad else since))
+    return GpuHealth((*causes, *shown.values()), seen)
 
 
 def _with(health: GpuHealth, cause: HealthCause) -> GpuHealth:
@@ -168,7 +165,7 @@ def _graver(before: HealthCause, now: HealthCause) -> HealthCause:
     """What a sign says that goes on: what was told stays told until it is something worse."""
     if now.state.gravity > before.state.gravity:
         return now
-    return msgspec.structs.replace(before, quiet_probes=0)
+    return msgspec.structs.replace(before, quiet_since=None)
 
 
 def _tells_of_reset(cause: HealthCause) -> bool:
@@ -184,20 +181,21 @@ def _advice(xid: int, state: HealthState) -> str:
     return ADVICE[state]
 
 
-def _look(before: Seen, signs: Signs) -> Seen:
+def _look(before: Seen, signs: Signs, now: float) -> Seen:
     """What is known after a probe. A counter that was not read stays as it was."""
     rows, links = signs.remapped_rows, signs.nvlinks
+    slow_since = now if before.slow_since is None else before.slow_since
     return Seen(
         ecc_uncorrected=before.ecc_uncorrected if signs.ecc_uncorrected is None else signs.ecc_uncorrected,
         remaps_rows=before.remaps_rows or rows is not None,
         remapping_pending=before.remapping_pending if rows is None else rows.pending,
         nvlinks_active=before.nvlinks_active if links is None else max(before.nvlinks_active, links.active),
         nvlink_errors=before.nvlink_errors if links is None else links.errors,
-        slow_probes=before.slow_probes + 1 if signs.slowdowns else 0,
+        slow_since=slow_since if signs.slowdowns else None,
     )
 
 
-def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterator[HealthCause]:
+def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy, now: float) -> Iterator[HealthCause]:
     """What this probe shows to be wrong."""
     if signs.fault is not None:
         state = after_fault(signs.fault.kind)
@@ -210,7 +208,7 @@ def _causes(before: Seen, seen: Seen, signs: Signs, policy: XidPolicy) -> Iterat
     yield from _of_memory(before, seen, signs, policy)
     if signs.nvlinks is not None:
         yield from _of_nvlinks(before, seen, signs.nvlinks.active)
-    if seen.slow_probes >= LASTING_PROBES:
+    if seen.slow_since is not None and now >= seen.slow_since + LASTING_S:
         words = " and ".join(sorted(signs.slowdowns))
         yield HealthCause(Sign.CLOCKS, HealthState.DEGRADED, words, "Check the node's cooling and power supply")
 

@@ -1,17 +1,25 @@
 """How a GPU turns unhealthy or degraded, and what it takes to be healthy again."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiers import examples
 
-from purser.core.health.machine import LASTING_PROBES, QUIET_PROBES, GpuHealth, after_probe, after_xid
+from purser.core.health.machine import LASTING_S, GpuHealth, after_probe, after_xid
 from purser.core.health.messages import News, condition_of, news_of
 from purser.core.health.policy import XidPolicy
 from purser.core.health.signs import DeviceFault, FaultKind, NvLinks, RecoveryAction, RemappedRows, Signs, Slowdown
 from purser.core.health.state import HealthState
 
 POLICY = XidPolicy()
+PROBES_S, QUIET_S = 10.0, 20.0
+QUIET_PROBES = 3
+"""At that pace."""
+LASTING_PROBES = 1 + int(LASTING_S / PROBES_S)
+NOW = itertools.count(step=PROBES_S)
+"""Each probe of this file is made so much later than the one before."""
 NOTHING_WATCHED = XidPolicy(all_disabled=True)
 GOOD = Signs()
 TELLS_NONE = Signs(recovery_action=RecoveryAction.NONE)
@@ -34,7 +42,10 @@ def rows(*, pending: bool = False, failed: bool = False, errors: int | None = No
 def after(health: GpuHealth, *events: Signs | int, policy: XidPolicy = POLICY) -> GpuHealth:
     """The health after probes and Xids."""
     for event in events:
-        health = after_xid(health, event, policy) if isinstance(event, int) else after_probe(health, event, policy)
+        if isinstance(event, int):
+            health = after_xid(health, event, policy)
+        else:
+            health = after_probe(health, event, policy, next(NOW), QUIET_S)
     return health
 
 
@@ -70,6 +81,18 @@ def test_a_suspect_gpu_is_taken_back_once_its_probes_were_good_for_a_while() -> 
     assert not after(health, *TOO_FEW, 142, *TOO_FEW).takes_pods, "a second one starts the wait anew"
     assert not after(health, *TOO_FEW, bad(FaultKind.UNKNOWN), *TOO_FEW).takes_pods, "and so does a failed call"
     assert after(health, *ENOUGH) == GpuHealth()
+
+
+def test_a_suspect_gpu_that_is_probed_more_often_is_not_taken_back_sooner() -> None:
+    health = new(142)
+    for tenths in range(200):
+        health = after_probe(health, GOOD, POLICY, tenths / 10, QUIET_S)
+        assert not health.takes_pods
+    health = after_probe(health, bad(FaultKind.UNKNOWN), POLICY, 19.95, QUIET_S)
+    for seconds in (21.0, 40.9):
+        health = after_probe(health, GOOD, POLICY, seconds, QUIET_S)
+        assert not health.takes_pods
+    assert after_probe(health, GOOD, POLICY, 41.0, QUIET_S) == GpuHealth()
 
 
 def test_an_enabled_error_of_a_program_recovers_as_any_other() -> None:
@@ -258,6 +281,13 @@ def test_whatever_happened_a_gpu_that_is_well_again_is_taken_back(events: list[S
     links = {cause.sign for cause in well.causes}
     assert well.takes_pods
     assert not links, "no more than three probes, whatever it was"
+
+
+@given(EVENTS, st.lists(st.sampled_from([1, 31, 48, 79, 119, 142, 151]), max_size=8))
+@examples(50)
+def test_xids_that_came_together_may_be_folded_into_one_of_each(events: list[Signs | int], xids: list[int]) -> None:
+    health = new(*events)
+    assert after(health, *xids) == after(health, *dict.fromkeys(xids))
 
 
 @given(EVENTS)

@@ -8,7 +8,7 @@ from purser.core.health.signs import RemappedRows, Signs
 
 POLICY = XidPolicy()
 WELL = GpuHealth()
-PENDING = after_probe(WELL, Signs(remapped_rows=RemappedRows(0, 0, True, False)), POLICY)
+PENDING = after_probe(WELL, Signs(remapped_rows=RemappedRows(0, 0, True, False)), POLICY, now=0.0, quiet_s=20.0)
 RESET, REBOOT, SUSPECT = (after_xid(WELL, xid, POLICY) for xid in (119, 79, 1))
 EVERYTHING = AllowedRemedies(taint=True, cordon=True, reset=True)
 
