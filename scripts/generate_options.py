@@ -28,7 +28,7 @@ VALUES = Path("deploy/helm/purser/values.yaml")
 VALUES_WIDTH = 150
 PAGE = Path("docs/options.md")
 SERVERS: dict[str, type] = {
-    "purser agent": AgentSettings,
+    "purser agent run": AgentSettings,
     "purser scheduler": SchedulerSettings,
     "purser operator run": OperatorSettings,
 }

@@ -47,7 +47,9 @@ class Agent:
             f"--metrics-address={node.address}",
         ]
         name = "purser-agent" if node is cluster.node else f"purser-agent-{node.name}"
-        self.process = Process(name, node.command([str(PURSER), "agent", *arguments]), cluster.logs, env=UNBUFFERED)
+        self.process = Process(
+            name, node.command([str(PURSER), "agent", "run", *arguments]), cluster.logs, env=UNBUFFERED
+        )
         self._ready = f"http://{node.address}:{self.metrics_port}/readyz"
 
     def wait(self) -> None:

@@ -192,7 +192,7 @@ def test_the_agent_serves_kubelet_and_reads_a_driver_of_the_host(
 ) -> None:
     driver = SimulatedDriver.create(tmp_path / "driver", cluster.node_name, "a100-40gb-8", kind=DriverKind.LIBRARY)
     [port] = free_ports(1)
-    arguments = ["agent", f"--node-name={cluster.node_name}", f"--metrics-port={port}", "--state-dir=/run"]
+    arguments = ["agent", "run", f"--node-name={cluster.node_name}", f"--metrics-port={port}", "--state-dir=/run"]
     arguments += [f"--driver-library={driver.library}", f"--sysfs-root={driver.sysfs_root}"]
     manifest = pod("agent", purser_image, arguments, hostNetwork=True)
     manifest["spec"]["containers"][0]["securityContext"] = {"privileged": True, "runAsUser": 0}

@@ -33,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("lab", help=lab.HELP)(lab.lab)
-settings_command(app, "agent", agent.SETTINGS, help=agent.HELP)(agent.agent)
+app.add_typer(agent.app, name="agent")
 settings_command(app, "scheduler", scheduler.SETTINGS, help=scheduler.HELP)(scheduler.scheduler)
 app.command("simulate", help=simulate.HELP)(simulate.simulate)
 settings_command(app, "discover", discover.SETTINGS, help=discover.HELP)(discover.discover)

@@ -1,17 +1,29 @@
-"""`purser agent`: the node's device plugin."""
+"""`purser agent`: runs the node's device plugin, checks what a node has for it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from purser.cli.from_settings import settings_command
 from purser.cli.options import Context, Kubeconfig, LogLevelOption
+from purser.cli.output import FAILED, Column, Output, show
 from purser.cli.serving import LogLevel
 
 if TYPE_CHECKING:
+    from purser.agent.nvml import Driver
     from purser.agent.settings import AgentSettings
 
 SETTINGS = "purser.agent.settings:AgentSettings"
-"""Whose options the command has."""
+"""Whose options the commands have."""
 
-HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
+app = typer.Typer(
+    name="agent",
+    help="Serve a node's GPUs to kubelet, or check what a node has for that.\n\nExample: purser agent check --help",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+RUN_HELP = """Serve one node: kubelet's device plugin for nvidia.com/gpu, health, metrics.
 
 Runs on every node with GPUs, as root; the Helm chart's DaemonSet does so. SIGHUP looks for GPUs anew. Without a
 driver, kubelet or API server it waits for them, and says so in its log and under /readyz.
@@ -19,11 +31,24 @@ driver, kubelet or API server it waits for them, and says so in its log and unde
 Exit code: 0 it was told to stop; 1 it could not go on, such as for a port that is taken; 2 wrong usage: an option, or
 the kubeconfig.
 
-Example: purser agent --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
+Example: purser agent run --node-name $(hostname) --kubeconfig /etc/kubernetes/kubelet.conf
+"""
+
+CHECK_HELP = """Show what this node has for its GPUs to be handed out, what is missing, and what to do.
+
+Looks at driver, GPUs, container runtime, CDI, kubelet's sockets and what holds containers to their shares, and changes
+nothing; the API server is not asked. Takes the options of purser agent run, for what is looked at is where they say.
+
+Exit code: 0 GPUs can be handed out; 1 something that failed keeps them, or one of them, from it; 2 wrong usage.
+
+Example: purser agent check --node-name $(hostname)
+
+Example: kubectl exec -n purser-system ds/purser-agent -- purser agent check --host-root /host --driver-root /host
 """
 
 
-def agent(
+@settings_command(app, "run", SETTINGS, help=RUN_HELP)
+def run(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     *,
@@ -33,26 +58,60 @@ def agent(
     """Run the agent until it is told to stop."""
     import asyncio
 
-    from purser.agent.driver_roots import driver_roots
-    from purser.agent.nvml import Driver, open_driver
-    from purser.agent.run import run
+    from purser.agent.run import run as run_agent
     from purser.cli.serving import configure_logs, serve
     from purser.kube import Client, ClusterConfig
-
-    def find_driver() -> Driver:
-        roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root)
-        return open_driver(library=settings.driver_library, driver_roots=roots, sysfs_root=settings.sysfs_root)
 
     configure_logs(log_level)
     reload = asyncio.Event()
 
     async def main(stop: asyncio.Event) -> None:
         config = ClusterConfig.load(kubeconfig, context)
-        driver = find_driver()
+        driver = _driver(settings)
         try:
             async with Client(config, field_manager="purser-agent", user_agent="purser-agent") as client:
-                await run(settings, client, driver, stop, reload=reload, find_driver=find_driver)
+                await run_agent(settings, client, driver, stop, reload=reload, find_driver=lambda: _driver(settings))
         finally:
             driver.close()
 
     serve(main, on_hangup=reload.set)
+
+
+@settings_command(app, "check", SETTINGS, help=CHECK_HELP)
+def check(
+    *,
+    settings: "AgentSettings",
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Print what was found on this node."""
+    import asyncio
+
+    import msgspec
+
+    from purser.agent.checking import CheckResult, CheckState, check_node
+
+    def document(each: CheckResult) -> dict[str, str]:
+        said: dict[str, str] = msgspec.to_builtins(each)
+        return said
+
+    found = asyncio.run(check_node(settings, lambda: _driver(settings)))
+    columns: list[Column[CheckResult]] = [
+        Column("CHECK", lambda each: each.check),
+        Column("STATE", lambda each: each.state.value),
+        Column("FOUND", lambda each: each.found),
+        Column("WHAT TO DO", lambda each: each.advice, wide=True),
+    ]
+    show(found, columns, output, empty="", document=document)
+    if output is Output.TABLE:
+        for advice in dict.fromkeys(each.advice for each in found if each.advice):
+            print(f"\n{', '.join(each.check for each in found if each.advice == advice)}: {advice}")
+    if any(each.state is CheckState.FAILED for each in found):
+        raise typer.Exit(FAILED)
+
+
+def _driver(settings: "AgentSettings") -> "Driver":
+    from purser.agent.driver_roots import driver_roots
+    from purser.agent.nvml import open_driver
+
+    roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root)
+    return open_driver(library=settings.driver_library, driver_roots=roots, sysfs_root=settings.sysfs_root)

@@ -8,7 +8,17 @@ from purser.cli import app
 
 @pytest.mark.parametrize(
     "command",
-    ["agent", "scheduler", "discover", "mig-worker", "clean-up", "get", "get grants", "webhook manifest"],
+    [
+        "agent run",
+        "agent check",
+        "scheduler",
+        "discover",
+        "mig-worker",
+        "clean-up",
+        "get",
+        "get grants",
+        "webhook manifest",
+    ],
     ids=lambda command: command,
 )
 def test_help_has_an_example_and_exit_codes(command: str) -> None:
@@ -29,6 +39,6 @@ def test_help_has_an_example_and_exit_codes(command: str) -> None:
     ids=["mode", "device list", "slots", "kubeconfig"],
 )
 def test_an_agent_that_is_told_nonsense_ends_with_the_code_of_wrong_usage(words: tuple[str, ...], says: str) -> None:
-    done = CliRunner().invoke(app, ["agent", "--node-name=n", *words])
+    done = CliRunner().invoke(app, ["agent", "run", "--node-name=n", *words])
     assert done.exit_code == 2
     assert says in done.output

@@ -15,7 +15,7 @@ from purser.operator.settings import OperatorSettings
 from purser.options import Option, default_text, settings_from, settings_of
 from purser.scheduler.settings import SchedulerSettings
 
-SERVERS = {("agent",): AgentSettings, ("scheduler",): SchedulerSettings, ("operator", "run"): OperatorSettings}
+SERVERS = {("agent", "run"): AgentSettings, ("scheduler",): SchedulerSettings, ("operator", "run"): OperatorSettings}
 
 
 def options(command: tuple[str, ...]) -> dict[str, Any]:

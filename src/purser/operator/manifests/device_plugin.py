@@ -106,6 +106,7 @@ def _agent_arguments(wanted: RenderInputs, kind: RuntimeKind) -> list[str]:
     by_mounts = Operand.TOOLKIT in spec.enabled and "volume-mounts" in device_list(spec, kind)
     return [
         "agent",
+        "run",
         "--node-name=$(NODE_NAME)",
         f"--namespace={wanted.namespace}",
         f"--mode={spec.device_plugin.mode}",

@@ -59,7 +59,7 @@ def agent_command(folder, driver):
         "metrics-port": 0,
     }
     program = str(Path(sys.executable).with_name("purser"))
-    return (program, "agent", *(f"--{name}={value}" for name, value in options.items()))
+    return (program, "agent", "run", *(f"--{name}={value}" for name, value in options.items()))
 
 
 def bad(report):

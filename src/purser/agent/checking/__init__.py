@@ -1,0 +1,32 @@
+"""What a node has for its GPUs to be handed out, what is missing, and what to do: `purser agent check`.
+
+Each module looks at one thing and changes nothing: `driver`, `runtime`, `kubelet`, and `limits`, what holds shares to
+theirs. `results` is what they say.
+
+Not here: what is watched while the agent runs (`purser.agent.health`, and its /readyz).
+"""
+
+from collections.abc import Callable
+
+from purser.agent.checking.driver import check_driver
+from purser.agent.checking.kubelet import check_kubelet
+from purser.agent.checking.limits import check_limits
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.checking.runtime import check_runtime
+from purser.agent.nvml.driver import Driver
+from purser.agent.settings import AgentSettings
+
+__all__ = ["CheckResult", "CheckState", "check_node"]
+
+
+async def check_node(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
+    """Everything that was looked at on this node, in the order in which a GPU comes to a container. Never raises.
+
+    ``find_driver`` opens the driver, or a `NullDriver`, and may block for good.
+    """
+    return (
+        *await check_driver(settings, find_driver),
+        *check_runtime(settings),
+        *await check_kubelet(settings),
+        *check_limits(settings),
+    )

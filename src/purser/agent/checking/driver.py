@@ -1,0 +1,131 @@
+"""Kernel module, NVML library, GPUs and their device files."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.files import read_start
+from purser.agent.inventory import on_host
+from purser.agent.nvml.driver import Driver, DriverError, DriverInfo, Gpu
+from purser.agent.settings import AgentSettings
+from purser.agent.sysfs import NVIDIA_VENDOR
+from purser.agent.threads import in_thread
+
+_MODULE_FILE = Path("/proc/driver/nvidia/version")
+_MODULE_VERSION = re.compile(r"Module\D*?\s(\d+(?:\.\d+)+)\s")
+_MAX_BYTES = 4096
+_INSTALL = "Install NVIDIA's driver on the node, or have the operator do so (spec.driver of the ClusterPolicy)."
+_NAME = "Name the place of the driver's libraries: --driver-root, in the chart agent.driverRoot."
+_LOAD = "Load it (modprobe nvidia), and read dmesg where that fails."
+_REBOOT = "Reboot the node, or unload the module (modprobe -r) while nothing uses it: the old one is still loaded."
+
+
+async def check_driver(settings: AgentSettings, find_driver: Callable[[], Driver]) -> tuple[CheckResult, ...]:
+    """The module first: without it the library says no more than that it cannot reach the driver."""
+    module = _module_version(settings)
+    reading = in_thread(lambda: _ask(find_driver), "check driver")
+    try:
+        async with asyncio.timeout(settings.probe_timeout_s):
+            info, gpus = await reading
+    except TimeoutError:
+        said = f"the driver has not answered within {settings.probe_timeout_s:g} s"
+        advice = "Read dmesg for Xid errors: a GPU that hangs takes a reset or a reboot of the node."
+        return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, said, advice))
+    except DriverError as error:
+        return (_of_module(settings, module), CheckResult("driver library", CheckState.FAILED, str(error), _INSTALL))
+    library = _of_library(info, module)
+    if info.absent is not None:
+        return (_of_module(settings, module), library)
+    return (_of_module(settings, module), library, *_of_gpus(gpus), _of_device_files(settings, gpus))
+
+
+def _ask(find_driver: Callable[[], Driver]) -> tuple[DriverInfo, tuple[Gpu, ...]]:
+    driver = find_driver()
+    try:
+        return driver.info(), driver.scan()
+    finally:
+        driver.close()
+
+
+def _module_version(settings: AgentSettings) -> str | None:
+    """None: it is not loaded. Empty: it does not say."""
+    try:
+        text = read_start(on_host(settings, _MODULE_FILE), _MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    found = _MODULE_VERSION.search(text)
+    return "" if found is None else found[1]
+
+
+def _of_module(settings: AgentSettings, version: str | None) -> CheckResult:
+    if version is not None:
+        return CheckResult("kernel module", CheckState.OK, f"nvidia {version}".strip())
+    if _on_pci(settings):
+        return CheckResult("kernel module", CheckState.FAILED, "nvidia is not loaded", _LOAD)
+    return CheckResult(
+        "kernel module",
+        CheckState.FAILED,
+        "nvidia is not loaded, and no GPU of NVIDIA's is on the PCI bus",
+        "If the node should have GPUs, look at lspci and at the firmware's settings.",
+    )
+
+
+def _on_pci(settings: AgentSettings) -> bool:
+    def vendor(device: Path) -> str:
+        try:
+            return read_start(device / "vendor", 64).decode(errors="replace").strip().lower()
+        except OSError:
+            return ""
+
+    return any(vendor(each) == NVIDIA_VENDOR for each in (settings.sysfs_root / "bus/pci/devices").glob("*"))
+
+
+def _of_library(info: DriverInfo, module: str | None) -> CheckResult:
+    if info.absent is not None:
+        return CheckResult("driver library", CheckState.FAILED, info.absent, _INSTALL if module is None else _NAME)
+    said = f"NVML of driver {info.version or 'unknown'}, CUDA {info.cuda_version or 'unknown'}"
+    if module and info.version and module != info.version:
+        return CheckResult("driver library", CheckState.FAILED, f"{said}; the kernel module is {module}", _REBOOT)
+    return CheckResult("driver library", CheckState.OK, said)
+
+
+def _of_gpus(gpus: tuple[Gpu, ...]) -> Iterator[CheckResult]:
+    if not gpus:
+        yield CheckResult("GPUs", CheckState.FAILED, "the driver lists none", "Read dmesg for messages of NVRM.")
+    for gpu in gpus:
+        what = f"GPU {gpu.index}"
+        who = f"{gpu.name or 'unknown'} {gpu.uuid or ''}".strip()
+        if gpu.fault is not None:
+            yield CheckResult(
+                what, CheckState.FAILED, f"{who}: {gpu.fault}", "Read dmesg for its Xid errors, and reset it."
+            )
+        elif gpu.mig is not None and gpu.mig.enabled != gpu.mig.pending:
+            said = f"{who}: MIG is {_on(gpu.mig.enabled)}, and {_on(gpu.mig.pending)} after the next reset"
+            yield CheckResult(
+                what, CheckState.WARNING, said, "Reset the GPU while nothing uses it (nvidia-smi --gpu-reset)."
+            )
+        elif not gpu.watches_xids:
+            said = f"{who}: the driver does not report its Xid errors"
+            yield CheckResult(what, CheckState.WARNING, said, "Its health is known by probes alone: update the driver.")
+        else:
+            yield CheckResult(what, CheckState.OK, f"{who}, {gpu.memory_mib} MiB, MIG {_mig(gpu)}")
+
+
+def _mig(gpu: Gpu) -> str:
+    return "not supported" if gpu.mig is None else _on(gpu.mig.enabled)
+
+
+def _on(enabled: bool) -> str:
+    return "on" if enabled else "off"
+
+
+def _of_device_files(settings: AgentSettings, gpus: tuple[Gpu, ...]) -> CheckResult:
+    wanted = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.minor}" for gpu in gpus if gpu.minor is not None)]
+    missing = [name for name in wanted if not (on_host(settings, Path("/dev")) / name).exists()]
+    if missing:
+        names = ", ".join(f"/dev/{name}" for name in missing)
+        advice = "Run nvidia-modprobe -u -c 0 on the node; the persistence daemon keeps them (nvidia-persistenced)."
+        return CheckResult("device files", CheckState.FAILED, f"missing: {names}", advice)
+    return CheckResult("device files", CheckState.OK, f"{len(wanted)} in /dev")

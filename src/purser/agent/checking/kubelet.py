@@ -1,0 +1,130 @@
+"""kubelet's sockets and configuration, other device plugins beside it, and what the agent itself needs of the host."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from purser.agent.book import AgentCheckpointError, read_checkpoint
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.kubeletfacts.reading import read, sources_of
+from purser.agent.podresources import KubeletBooks, KubeletError
+from purser.agent.settings import AgentSettings
+from purser.core.kubelet.report import aligns
+
+_ANSWER_S = 5.0
+_NEWEST = "1.36.0"
+"""A kubelet whose version is not known is taken for this one: what is read of its configuration has not changed."""
+
+_AS_ROOT = "Run as root: kubelet's sockets are root's."
+_START_KUBELET = "Start kubelet, or name its folders (--device-plugin-dir, --pod-resources-socket)."
+
+
+async def check_kubelet(settings: AgentSettings) -> tuple[CheckResult, ...]:
+    """kubelet registers plugins on one socket and tells on another which container holds what: both are needed."""
+    return (
+        _permissions(settings),
+        _registration(settings),
+        await _pod_resources(settings),
+        _configuration(settings),
+        _other_plugins(settings),
+        _checkpoint(settings),
+    )
+
+
+def _permissions(settings: AgentSettings) -> CheckResult:
+    folders = (_existing(settings.device_plugin_dir), _existing(settings.state_dir))
+    locked = [path for path in folders if not _writable(path)]
+    if locked:
+        paths = ", ".join(map(str, locked))
+        return CheckResult(
+            "permissions", CheckState.FAILED, f"cannot write to {paths} as user {os.geteuid()}", _AS_ROOT
+        )
+    return CheckResult("permissions", CheckState.OK, f"user {os.geteuid()} can write what the agent writes")
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK | os.X_OK)
+
+
+def _existing(path: Path) -> Path:
+    return next((each for each in (path, *path.parents) if each.exists()), path)
+
+
+def _registration(settings: AgentSettings) -> CheckResult:
+    problem = _refused(settings.kubelet_socket)
+    if problem:
+        return CheckResult("kubelet", CheckState.FAILED, f"{settings.kubelet_socket}: {problem}", _START_KUBELET)
+    return CheckResult("kubelet", CheckState.OK, f"takes device plugins at {settings.kubelet_socket}")
+
+
+async def _pod_resources(settings: AgentSettings) -> CheckResult:
+    what = "PodResources"
+    path = settings.pod_resources_socket
+    problem = _refused(path)
+    if problem:
+        return CheckResult(what, CheckState.FAILED, f"{path}: {problem}", _START_KUBELET)
+    try:
+        async with asyncio.timeout(_ANSWER_S), KubeletBooks(path) as kubelet:
+            pods = await kubelet.list()
+    except (KubeletError, TimeoutError) as error:
+        said = str(error) or f"{path}: no answer within {_ANSWER_S:g} s"
+        return CheckResult(what, CheckState.FAILED, said, "Read kubelet's log: without this list no pod gets a GPU.")
+    return CheckResult(what, CheckState.OK, f"kubelet lists {len(pods)} pods")
+
+
+def _configuration(settings: AgentSettings) -> CheckResult:
+    sources = sources_of(settings)
+    found = read(sources, _NEWEST)
+    if found.problems:
+        said = "; ".join(found.problems.values())
+        advice = "Name kubelet's files (--kubelet-dir, --kubelet-config): else pods are placed without NUMA alignment."
+        return CheckResult("kubelet's files", CheckState.WARNING, said, advice)
+    if found.config is None or not aligns(found.config):
+        return CheckResult("kubelet's files", CheckState.OK, f"{sources.config}: kubelet aligns nothing to NUMA nodes")
+    said = f"topology manager {found.config.topology_policy.value}, CPU manager {found.config.cpu_policy.value}"
+    return CheckResult("kubelet's files", CheckState.OK, f"{said}, memory manager {found.config.memory_policy.value}")
+
+
+def _other_plugins(settings: AgentSettings) -> CheckResult:
+    """kubelet takes the plugin that registered last: two of one resource replace one another without end."""
+    what = "other device plugins"
+    ours = {settings.kubelet_socket.name, settings.plugin_socket.name}
+    names = [path.name for path in _sockets(settings.device_plugin_dir) if path.name not in ours and not _refused(path)]
+    gpu = sorted(name for name in names if "gpu" in name or "nvidia" in name)
+    gpu = [name for name in gpu if not name.startswith("purser-")]
+    if gpu:
+        said = f"{', '.join(gpu)}: what serves it may register nvidia.com/gpu, too"
+        advice = "Remove the other device plugin from this node, or keep Purser's agent off it (agent.nodeSelector)."
+        return CheckResult(what, CheckState.WARNING, said, advice)
+    return CheckResult(what, CheckState.OK, "none for GPUs")
+
+
+def _sockets(folder: Path) -> Iterator[Path]:
+    try:
+        yield from (path for path in sorted(folder.iterdir()) if path.is_socket())
+    except OSError:
+        return
+
+
+def _checkpoint(settings: AgentSettings) -> CheckResult:
+    try:
+        pods = read_checkpoint(settings.checkpoint, settings.node_name)
+    except AgentCheckpointError as error:
+        advice = "Nothing has to be done: the agent makes it anew from kubelet and the API server."
+        return CheckResult("agent's checkpoint", CheckState.WARNING, str(error), advice)
+    if not settings.checkpoint.exists():
+        return CheckResult("agent's checkpoint", CheckState.ABSENT, f"no {settings.checkpoint}: no pod has a GPU yet")
+    return CheckResult("agent's checkpoint", CheckState.OK, f"{len(pods)} pods hold GPUs")
+
+
+def _refused(path: Path) -> str:
+    """Why nobody answers at a socket; empty where somebody does."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_ANSWER_S)
+        try:
+            client.connect(str(path))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""

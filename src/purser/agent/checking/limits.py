@@ -1,0 +1,47 @@
+"""What could hold containers to their shares: HAMi-core's library, MPS."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.driver_roots import driver_roots
+from purser.agent.files import read_start
+from purser.agent.inventory import LIBRARY_FILE, PRELOAD_FILE, on_host
+from purser.agent.settings import AgentSettings
+
+_MPS_CONTROL = ("usr/bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-control")
+_MAX_BYTES = 64 << 10
+_HAND_BACK = "Put both files of HAMi-core there, or neither."
+
+
+def check_limits(settings: AgentSettings) -> Iterator[CheckResult]:
+    """None of it is needed: without it limits of shares are advisory."""
+    yield _of_hami_core(settings)
+    yield _of_mps(settings)
+
+
+def _of_hami_core(settings: AgentSettings) -> CheckResult:
+    folder = on_host(settings, settings.hami_core_dir)
+    there = [name for name in (LIBRARY_FILE, PRELOAD_FILE) if (folder / name).is_file()]
+    if not there:
+        return CheckResult("HAMi-core", CheckState.ABSENT, f"{settings.hami_core_dir} has neither of its files")
+    if len(there) == 1:
+        return CheckResult(
+            "HAMi-core", CheckState.WARNING, f"{settings.hami_core_dir} has {there[0]} alone", _HAND_BACK
+        )
+    try:
+        preloads = read_start(folder / PRELOAD_FILE, _MAX_BYTES).decode(errors="replace")
+    except OSError as error:
+        return CheckResult("HAMi-core", CheckState.WARNING, f"{PRELOAD_FILE}: {error.strerror or error}", _HAND_BACK)
+    if LIBRARY_FILE not in preloads:
+        said = f"{settings.hami_core_dir}/{PRELOAD_FILE} does not name {LIBRARY_FILE}: containers do not load it"
+        return CheckResult("HAMi-core", CheckState.WARNING, said, "Take the file from HAMi-core's image.")
+    return CheckResult("HAMi-core", CheckState.OK, f"in {settings.hami_core_dir}")
+
+
+def _of_mps(settings: AgentSettings) -> CheckResult:
+    roots = driver_roots(settings.driver_root_file, settings.driver_roots, settings.host_root) or (settings.host_root,)
+    found: Path | None = next((root / name for root in roots for name in _MPS_CONTROL if (root / name).exists()), None)
+    if found is None:
+        return CheckResult("MPS", CheckState.ABSENT, "the driver comes without nvidia-cuda-mps-control")
+    return CheckResult("MPS", CheckState.OK, f"{found} is there")

@@ -1,0 +1,137 @@
+"""What puts GPUs into containers: the container runtime, NVIDIA's container toolkit, CDI specifications."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from purser.agent.checking.results import CheckResult, CheckState
+from purser.agent.files import read_start
+from purser.agent.inventory import on_host
+from purser.agent.settings import AgentSettings
+from purser.core.decoding import UnreadableError, converted
+from purser.yaml_reading import read_yaml
+
+_SOCKETS = {
+    "containerd": (
+        "/run/containerd/containerd.sock",
+        "/run/k3s/containerd/containerd.sock",
+        "/run/k0s/containerd.sock",
+    ),
+    "CRI-O": ("/run/crio/crio.sock",),
+    "Docker": ("/run/cri-dockerd.sock", "/run/docker.sock"),
+}
+_CONFIGURATIONS = (
+    "/etc/containerd/config.toml",
+    "/etc/containerd/conf.d",
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/etc/k0s/containerd.d",
+    "/etc/crio/crio.conf",
+    "/etc/crio/crio.conf.d",
+    "/etc/docker/daemon.json",
+)
+_NVIDIA_RUNTIME = b"nvidia-container-runtime"
+_TOOLKIT = ("/usr/bin/nvidia-ctk", "/usr/local/nvidia/toolkit/nvidia-ctk", "/usr/local/bin/nvidia-ctk")
+_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
+_CDI_KIND = "nvidia.com/gpu"
+_MAX_FILES = 200
+_MAX_BYTES = 4 << 20
+_INSTALL = "Install NVIDIA's container toolkit, or have the operator do so (spec.toolkit of the ClusterPolicy)."
+_CONFIGURE = "Run nvidia-ctk runtime configure on the node, and restart the container runtime."
+_GENERATE = "Run nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml on the node."
+
+
+class _CdiDevice(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _CdiSpecification(msgspec.Struct, frozen=True):
+    kind: str
+    devices: list[_CdiDevice]
+
+
+def check_runtime(settings: AgentSettings) -> Iterator[CheckResult]:
+    """A node needs either a runtime that is configured for NVIDIA's, or CDI specifications and a way to name them."""
+    names = sorted(name for name, paths in _SOCKETS.items() if any(_is_socket(settings, path) for path in paths))
+    yield _of_sockets(names)
+    uses_cdi = "cdi" in str(settings.device_list)
+    configured = [path for path in _files(settings, _CONFIGURATIONS) if _names_runtime(settings, path)]
+    toolkit = next((path for path in _TOOLKIT if on_host(settings, Path(path)).exists()), None)
+    yield _of_toolkit(toolkit, configured, uses_cdi)
+    yield from _of_cdi(settings, uses_cdi)
+
+
+def _of_sockets(names: list[str]) -> CheckResult:
+    if not names:
+        said = "no socket of containerd, CRI-O or Docker in its usual place"
+        return CheckResult("container runtime", CheckState.WARNING, said, "See kubelet's --container-runtime-endpoint.")
+    return CheckResult("container runtime", CheckState.OK, ", ".join(names))
+
+
+def _of_toolkit(toolkit: str | None, configured: list[str], uses_cdi: bool) -> CheckResult:
+    what = "container toolkit"
+    if configured:
+        return CheckResult(what, CheckState.OK, f"the runtime nvidia is named by {', '.join(configured)}")
+    if toolkit is None:
+        said = "it is not installed, and no configuration of a container runtime names nvidia-container-runtime"
+        return CheckResult(what, CheckState.WARNING if uses_cdi else CheckState.FAILED, said, _INSTALL)
+    said = f"{toolkit} is there, and no configuration of a container runtime names nvidia-container-runtime"
+    if uses_cdi:
+        return CheckResult(what, CheckState.OK, said)
+    return CheckResult(what, CheckState.FAILED, said, _CONFIGURE)
+
+
+def _of_cdi(settings: AgentSettings, uses_cdi: bool) -> Iterator[CheckResult]:
+    devices: set[str] = set()
+    for path in _files(settings, _CDI_FOLDERS):
+        try:
+            devices.update(_cdi_devices(settings, path))
+        except (OSError, UnreadableError) as error:
+            yield CheckResult(
+                "CDI", CheckState.WARNING, f"{path}: {error}", f"Remove the file, or mend it. {_GENERATE}"
+            )
+    if devices:
+        yield CheckResult(
+            "CDI", CheckState.OK, f"{len(devices)} devices of {_CDI_KIND}: {', '.join(sorted(devices)[:10])}"
+        )
+    elif uses_cdi:
+        said = f"no specification of {_CDI_KIND} in {' or '.join(_CDI_FOLDERS[:2])}; --device-list-strategy needs one"
+        yield CheckResult("CDI", CheckState.FAILED, said, _GENERATE)
+    else:
+        yield CheckResult(
+            "CDI", CheckState.ABSENT, f"no specification of {_CDI_KIND}; --device-list-strategy needs none"
+        )
+
+
+def _cdi_devices(settings: AgentSettings, path: str) -> Iterator[str]:
+    content = read_start(on_host(settings, Path(path)), _MAX_BYTES + 1)
+    specification = converted(read_yaml(content, "it", max_bytes=_MAX_BYTES), _CdiSpecification, "it")
+    if specification.kind == _CDI_KIND:
+        yield from (each.name for each in specification.devices)
+
+
+def _names_runtime(settings: AgentSettings, path: str) -> bool:
+    try:
+        return _NVIDIA_RUNTIME in read_start(on_host(settings, Path(path)), _MAX_BYTES)
+    except OSError:
+        return False
+
+
+def _files(settings: AgentSettings, places: tuple[str, ...]) -> list[str]:
+    """Files, as the host calls them: of the given paths, or in the given folders."""
+    found: list[str] = []
+    for place in places:
+        path = on_host(settings, Path(place))
+        if path.is_file():
+            found.append(place)
+        elif path.is_dir():
+            found += (f"{place}/{each.name}" for each in sorted(path.iterdir()) if each.is_file())
+    return found[:_MAX_FILES]
+
+
+def _is_socket(settings: AgentSettings, path: str) -> bool:
+    try:
+        return on_host(settings, Path(path)).is_socket()
+    except OSError:
+        return False

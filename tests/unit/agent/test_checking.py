@@ -1,0 +1,205 @@
+"""A node that has all it needs, and the same with one thing wrong at a time."""
+
+import json
+import shutil
+import socket
+import threading
+
+import pytest
+import pytest_asyncio
+from tests.unit.agent.conftest import short_folder
+from tests.unit.agent.emulated_kubelet import kubelet_in
+from tests.unit.cli.typed import beside
+
+from purser.agent.allocation import DeviceList
+from purser.agent.checking import CheckState, check_node
+from purser.agent.nvml import NullDriver
+from purser.agent.settings import AgentSettings
+from purser.lab.driver import SimulatedDriver
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FAILED, WARNING, OK, ABSENT = CheckState.FAILED, CheckState.WARNING, CheckState.OK, CheckState.ABSENT
+
+FILES = {
+    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Tue Jan  1 UTC 2026\n",
+    "etc/containerd/conf.d/99-nvidia.toml": 'BinaryName = "/usr/bin/nvidia-container-runtime"\n',
+    "var/run/cdi/nvidia.yaml": "kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices: [{{name: GPU-1}}, {{name: all}}]\n",
+    "usr/local/vgpu/libvgpu.so": "",
+    "usr/local/vgpu/ld.so.preload": "/usr/local/vgpu/libvgpu.so\n",
+    "usr/bin/nvidia-cuda-mps-control": "",
+    "var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\n",
+    **{f"dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for minor in range(4)))},
+}
+
+
+class Host:
+    """A node in a folder."""
+
+    def __init__(self, folder, driver):
+        self.folder, self.root, self.driver = folder, folder / "host", driver
+        self.opened = driver.open()  # once: each opening loads the binding anew
+        self.opened.close = lambda: None
+        self.settings = {
+            "node_name": "n",
+            "host_root": self.root,
+            "sysfs_root": driver.sysfs_root,
+            "driver_roots": (self.root,),
+            "device_plugin_dir": folder / "device-plugins",
+            "pod_resources_socket": folder / "pod-resources" / "kubelet.sock",
+            "kubelet_dir": self.root / "var/lib/kubelet",
+            "state_dir": folder / "state",
+        }
+
+    def install(self):
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self.folder / "state", ignore_errors=True)
+        for name, text in FILES.items():
+            self.write(name, text.format(version=self.opened.info().version))
+        self.listen("host/run/containerd/containerd.sock").close()
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def listen(self, name):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        return listener
+
+    async def check(self, find_driver=None, **settings):
+        found = await check_node(AgentSettings(**{**self.settings, **settings}), find_driver or (lambda: self.opened))
+        return {each.check: each for each in found}
+
+
+@pytest.fixture(scope="module")
+def folder():
+    with short_folder() as path:
+        yield path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def node(folder):
+    async with kubelet_in(folder):
+        host = Host(folder, SimulatedDriver.create(folder / "driver", "n", "t4-4"))
+        yield host
+        type(host.opened).close(host.opened)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def host(node):
+    node.install()
+    return node
+
+
+async def test_a_node_that_has_all_it_needs(host):
+    found = await host.check()
+    assert {name: each.state for name, each in found.items() if each.state is not OK} == {"agent's checkpoint": ABSENT}
+    assert [name for name in found if name.startswith("GPU ")] == [f"GPU {index}" for index in range(4)]
+    assert not any(each.advice for each in found.values())
+    assert "2 devices" in found["CDI"].found
+
+
+REMOVED = [
+    ("proc/driver/nvidia/version", "kernel module", FAILED, "nvidia is not loaded"),
+    ("dev/nvidia2", "device files", FAILED, "missing: /dev/nvidia2"),
+    ("etc/containerd/conf.d/99-nvidia.toml", "container toolkit", FAILED, "it is not installed"),
+    ("run/containerd/containerd.sock", "container runtime", WARNING, "no socket"),
+    ("var/run/cdi/nvidia.yaml", "CDI", ABSENT, "needs none"),
+    ("usr/local/vgpu/libvgpu.so", "HAMi-core", WARNING, "ld.so.preload alone"),
+    ("usr/bin/nvidia-cuda-mps-control", "MPS", ABSENT, "without"),
+    ("var/lib/kubelet/config.yaml", "kubelet's files", WARNING, "cannot read"),
+]
+
+
+async def test_what_is_missing_is_told_and_nothing_else(host):
+    usual = await host.check()
+    for name, check, state, says in REMOVED:
+        host.install()
+        (host.root / name).unlink()
+        found = await host.check()
+        assert (found[check].state, says in found[check].found) == (state, True), (name, found[check])
+        assert state is ABSENT or found[check].advice, name
+        assert {each for each in found if found[each] != usual[each]} == {check}, name
+
+
+WRITTEN = [
+    ("proc/driver/nvidia/version", "Kernel Module  1.2.3  Tue", "driver library", FAILED, "the kernel module is 1.2.3"),
+    ("proc/driver/nvidia/version", "?", "kernel module", OK, "nvidia"),
+    ("var/run/cdi/other.yaml", "kind: [", "CDI", OK, "2 devices"),
+    ("etc/cdi/bad.json", "{" * 100_000, "CDI", OK, "2 devices"),
+    ("usr/local/vgpu/ld.so.preload", "/else.so", "HAMi-core", WARNING, "does not name libvgpu.so"),
+    ("var/lib/kubelet/config.yaml", "kind: Pod", "kubelet's files", WARNING, "kind is 'Pod'"),
+]
+
+
+async def test_what_is_wrong_is_told(host):
+    for name, text, check, state, says in WRITTEN:
+        host.install()
+        host.write(name, text)
+        found = await host.check()
+        assert (found[check].state, says in found[check].found) == (state, True), (name, found[check])
+
+
+async def test_cdi_is_needed_where_devices_are_named_by_it(host):
+    (host.root / "var/run/cdi/nvidia.yaml").unlink()
+    (host.root / "etc/containerd/conf.d/99-nvidia.toml").unlink()
+    found = await host.check(device_list=DeviceList.CDI_CRI)
+    assert (found["CDI"].state, found["container toolkit"].state) == (FAILED, WARNING)
+
+
+async def test_a_lost_gpu_is_told_and_the_others_are_well(host):
+    host.driver.lose_gpu(1, xid=None)
+    try:
+        found = await host.check()
+    finally:
+        host.driver.recover_gpu(1)
+    assert [found[f"GPU {index}"].state for index in range(4)] == [OK, FAILED, OK, OK]
+    assert "dmesg" in found["GPU 1"].advice
+
+
+async def test_neither_a_driver_that_is_not_there_nor_one_that_hangs_holds_it_up(host):
+    found = await host.check(lambda: NullDriver("no library"))
+    assert (found["driver library"].state, found["driver library"].found) == (FAILED, "no library")
+    never = threading.Event()
+    try:
+        found = await host.check(never.wait, probe_timeout_s=0.01)
+    finally:
+        never.set()
+    assert "has not answered within 0.01 s" in found["driver library"].found
+    assert found["PodResources"].state is OK
+
+
+async def test_another_plugin_of_gpus_is_told_as_long_as_somebody_serves_it(host):
+    with host.listen("device-plugins/nvidia-gpu.sock"), host.listen("device-plugins/fpga.sock"):
+        assert (await host.check())["other device plugins"].state is WARNING
+    assert (await host.check())["other device plugins"].state is OK
+
+
+async def test_kubelets_sockets_and_the_agents_checkpoint(host, folder):
+    nowhere = folder / "nowhere"
+    found = await host.check(device_plugin_dir=nowhere, pod_resources_socket=nowhere / "kubelet.sock")
+    assert (found["kubelet"].state, found["PodResources"].state) == (FAILED, FAILED)
+    (folder / "state").mkdir()
+    (folder / "state" / "agent-checkpoint.json").write_text("{")
+    assert (await host.check())["agent's checkpoint"].state is WARNING
+
+
+async def test_folders_that_cannot_be_written_to(host, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    assert (await host.check())["permissions"].state is FAILED
+
+
+async def test_the_command_shows_it_and_its_exit_code_says_whether_gpus_can_be_handed_out(host):
+    words = ("agent", "check", "--node-name=n", f"--host-root={host.root}", "--driver-library=/nowhere.so")
+    code, text, _ = await beside(*words)
+    assert code == 1
+    assert "\ndriver library: Name the place" in text
+    code, text, _ = await beside(*words, "-o", "json")
+    assert code == 1
+    (library,) = [each for each in json.loads(text) if each["check"] == "driver library"]
+    assert library["state"] == "failed"
