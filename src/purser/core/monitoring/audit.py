@@ -1,0 +1,146 @@
+"""Whether processes keep to what was granted: what is found at one moment, and what of that lasts. Pure.
+
+A pod is judged by GPU, not by container or process: its containers may have of each other's what they like.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from purser.core.kubernetes.quantities import MIB
+from purser.core.ledger import pod_usage
+from purser.core.model import Grant
+from purser.core.monitoring.accounts import ContainerUse, GpuAccount
+
+TOLERATED_PERCENT = 10
+TOLERATED_MIB = 512
+"""A pod may have so much more than its grant, whichever is more: a context of CUDA takes some hundred MiB, and nothing
+but HAMi-core counts them as the program's."""
+
+TOLERATED_UNGRANTED_MIB = 100
+"""Whoever has no grant may have so much: less than a context of CUDA, more than display servers and MPS take."""
+
+LASTING_READINGS = 3
+"""So many readings in a row make a finding, and end it: pods start and end, and pids are used again."""
+
+MAX_FINDINGS = 256
+"""Findings at a time, of a node."""
+
+
+class FindingKind(StrEnum):
+    """What is wrong."""
+
+    OVER_MEMORY = "over-memory"
+    """A pod has more of a GPU's memory than it was granted."""
+    WITHOUT_GRANT = "without-grant"
+    """A pod uses a GPU of which it was granted nothing."""
+    FOREIGN = "foreign"
+    """Processes of no pod use a GPU."""
+
+
+class FindingKey(msgspec.Struct, frozen=True, order=True):
+    """What a finding is about."""
+
+    kind: FindingKind
+    uuid: str
+    """Of the GPU."""
+    pod_uid: str = ""
+    """Empty: of no pod."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    key: FindingKey
+    namespace: str
+    pod: str
+    """Empty: of no pod."""
+    used_mib: int
+    granted_mib: int
+    pids: tuple[int, ...] = ()
+    """Of no pod: those with the most memory first."""
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """What the readings so far came to."""
+
+    streaks: Mapping[FindingKey, int] = {}
+    """Readings in a row that say otherwise than `standing`."""
+    standing: Mapping[FindingKey, Finding] = {}
+    """What is wrong, as of the last reading that showed it."""
+
+
+class AuditNews(msgspec.Struct, frozen=True):
+    """What one more reading changed."""
+
+    audit: Audit
+    began: tuple[Finding, ...] = ()
+    ended: tuple[Finding, ...] = ()
+
+
+def find(accounts: Iterable[GpuAccount], grants: Mapping[str, Grant]) -> dict[FindingKey, Finding]:
+    """What is wrong at this moment. ``grants`` are those that count, by pod uid."""
+    found: dict[FindingKey, Finding] = {}
+    granted = {uid: {u: usage.memory_mib for u, usage in pod_usage(grant).items()} for uid, grant in grants.items()}
+    for gpu in accounts:
+        for its in _by_pod(gpu.containers).values():
+            finding = _judged(gpu.uuid, its, granted.get(its[0].owner.pod_uid, {}))
+            if finding is not None:
+                found[finding.key] = finding
+        used_mib = sum(process.memory or 0 for process in gpu.foreign) // MIB
+        if used_mib > TOLERATED_UNGRANTED_MIB:
+            most_first = sorted(gpu.foreign, key=lambda process: (-(process.memory or 0), process.pid))
+            key = FindingKey(FindingKind.FOREIGN, gpu.uuid)
+            found[key] = Finding(key, "", "", used_mib, 0, tuple(process.pid for process in most_first))
+    return found
+
+
+def after_reading(
+    audit: Audit, found: Mapping[FindingKey, Finding], *, read: Collection[str], listed: Collection[str]
+) -> AuditNews:
+    """What is wrong after one more reading: ``read`` are the GPUs that answered, ``listed`` those that there are. Of
+    one that did not answer all stays as it is, and what concerned one that is gone is forgotten."""
+    streaks = {key: count for key, count in audit.streaks.items() if key.uuid in listed}
+    standing = {key: finding for key, finding in audit.standing.items() if key.uuid in listed}
+    began, ended = [], []
+    for key in sorted({*found, *standing, *streaks}):
+        if key.uuid not in read:
+            continue
+        if (key in found) == (key in standing):
+            streaks.pop(key, None)
+            if key in found:
+                standing[key] = found[key]
+            continue
+        streaks[key] = streaks.get(key, 0) + 1
+        if streaks[key] < LASTING_READINGS or (key in found and len(standing) >= MAX_FINDINGS):
+            continue
+        del streaks[key]
+        if key in found:
+            standing[key] = found[key]
+            began.append(found[key])
+        else:
+            ended.append(standing.pop(key))
+    return AuditNews(Audit(streaks, standing), tuple(began), tuple(ended))
+
+
+def _by_pod(uses: Iterable[ContainerUse]) -> dict[str, list[ContainerUse]]:
+    found: dict[str, list[ContainerUse]] = {}
+    for use in uses:
+        found.setdefault(use.owner.pod_uid, []).append(use)
+    return found
+
+
+def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> Finding | None:
+    owner, used_mib = its[0].owner, sum(use.memory for use in its) // MIB
+    granted_mib = granted.get(uuid)
+    if granted_mib == 0:  # the grant does not limit memory
+        return None
+    if granted_mib is None:
+        kind, tolerated_mib = FindingKind.WITHOUT_GRANT, TOLERATED_UNGRANTED_MIB
+    else:
+        kind = FindingKind.OVER_MEMORY
+        tolerated_mib = granted_mib + max(TOLERATED_MIB, granted_mib * TOLERATED_PERCENT // 100)
+    if used_mib <= tolerated_mib:
+        return None
+    return Finding(FindingKey(kind, uuid, owner.pod_uid), owner.namespace, owner.pod, used_mib, granted_mib or 0)
