@@ -5,7 +5,7 @@ kubelet's, and is taken when a pod is found without, when one ends, when the age
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -56,16 +56,39 @@ class _Refusal:
     is_published: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Rest:
-    """How long a GPU stays disputed when it is refused once more soon: twice as long each time."""
-
     at: float
     seconds: float = 0.0
 
-    def again(self, now: float) -> None:
-        recent = now < self.at + self.seconds + MAX_DISPUTE_S
-        self.at, self.seconds = now, min(max(1.0, 2 * self.seconds), MAX_DISPUTE_S) if recent else 0.0
+    @property
+    def is_remembered_until(self) -> float:
+        return self.at + self.seconds + MAX_DISPUTE_S
+
+
+class DisputeBackoff:
+    """For how long GPUs stay disputed: twice as long each time that pods are refused there once more, up to
+    `MAX_DISPUTE_S`. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._rests: dict[str, _Rest] = {}
+
+    def refused(self, uuids: Iterable[str], now: float, disputed: Collection[str]) -> float:
+        """A pod with these GPUs was refused: for how many seconds they stay disputed.
+
+        Pods that were on their way when a GPU got into dispute (``disputed``: it still is) are no second time.
+        """
+        for uuid in uuids:
+            rest = self._rests.get(uuid)
+            if rest is None or now >= rest.is_remembered_until:
+                self._rests[uuid] = _Rest(now)
+            elif uuid not in disputed:
+                self._rests[uuid] = _Rest(now, min(max(1.0, 2 * rest.seconds), MAX_DISPUTE_S))
+        return max((self._rests[uuid].seconds for uuid in uuids), default=0.0)
+
+    def forget_old(self, now: float) -> None:
+        """Of those that were not refused again for long, the next time is the first."""
+        self._rests = {uuid: rest for uuid, rest in self._rests.items() if now < rest.is_remembered_until}
 
 
 class DisputeWatch:
@@ -88,7 +111,7 @@ class DisputeWatch:
         self._clock = clock or SystemClock()
         self._look = asyncio.Event()
         self._refusals: dict[str, _Refusal] = {}
-        self._rests: dict[str, _Rest] = {}
+        self._backoff = DisputeBackoff()
         self._told_of: frozenset[str] = frozenset()
         self._ended: dict[str, float] = {}
         """By uid of a pod that was ever said to have ended: monotonic seconds from which on it should hold nothing."""
@@ -106,13 +129,8 @@ class DisputeWatch:
         if pod.uid in self._refusals or len(self._refusals) >= MAX_REFUSED:
             return
         now = self._clock.monotonic()
-        for uuid in pod.uuids:
-            if uuid in self._rests:
-                self._rests[uuid].again(now)
-            else:
-                self._rests[uuid] = _Rest(now)
-        rest_s = max((self._rests[uuid].seconds for uuid in pod.uuids), default=0.0)
-        self._refusals[pod.uid] = _Refusal(pod, now + rest_s)
+        disputed = {uuid for each in self._refusals.values() for uuid in each.pod.uuids}
+        self._refusals[pod.uid] = _Refusal(pod, now + self._backoff.refused(pod.uuids, now, disputed))
         self._look.set()
 
     def devices_changed(self) -> None:
@@ -223,7 +241,7 @@ class DisputeWatch:
             pod = store.by_uid(uid)
             if refusal.is_published and now >= refusal.until and (pod is None or is_terminal(pod)):
                 del self._refusals[uid]
-        self._rests = {uuid: rest for uuid, rest in self._rests.items() if now < rest.at + rest.seconds + MAX_DISPUTE_S}
+        self._backoff.forget_old(now)
 
     def _pause(self) -> float:
         now = self._clock.monotonic()
