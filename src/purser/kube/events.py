@@ -1,6 +1,7 @@
 """Kubernetes Events: what Purser says to people beside the objects they look at."""
 
 import asyncio
+import itertools
 import secrets
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -30,6 +31,7 @@ _MAX_MESSAGE = 1024
 _MAX_OBJECT_NAME = 230  # so that the event's own name, with its suffix, stays within 253
 _REMEMBERED = 4096
 _QUEUED = 4096
+_QUEUED_WARNINGS = 2 * _QUEUED  # a queue full of other events has room for as many Warnings
 _DRAIN_S = 5.0
 
 
@@ -71,7 +73,7 @@ class _Bucket:
 
 
 class EventRecorder:
-    """Posts Events in the background; an async context manager that drains on leaving.
+    """Posts Events in the background, Warnings first; an async context manager that drains on leaving.
 
     The same event again only raises the count of the first. What is said of an object too often for one reason is cut
     off for a while, and so is everything when the API server cannot keep up: events are advice, the caller never waits
@@ -84,8 +86,9 @@ class EventRecorder:
         self._component = component
         self._instance = instance
         self._clock = clock or SystemClock()
-        self._queue: asyncio.Queue[tuple[_Said, str]] = asyncio.Queue(_QUEUED)
-        """With when it was said: in a burst it is posted minutes later."""
+        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Said, str]] = asyncio.PriorityQueue(_QUEUED_WARNINGS)
+        """Warnings first, then as they were said; with when that was: in a burst they are posted minutes later."""
+        self._order = itertools.count()
         self._posted: Recent[_Said, _Posted] = Recent(_REMEMBERED)
         self._buckets: Recent[tuple[ObjectReference, str], _Bucket] = Recent(_REMEMBERED)
         self._task: asyncio.Task[Never] | None = None
@@ -116,16 +119,17 @@ class EventRecorder:
         if not self._may_speak_of(about, reason):
             self._drop(said, "too many events on this object for this reason")
             return
-        try:
-            self._queue.put_nowait((said, timestamp(self._clock.now())))
-        except asyncio.QueueFull:
+        is_warning = type == "Warning"
+        if self._queue.qsize() >= (_QUEUED_WARNINGS if is_warning else _QUEUED):
             self._drop(said, "too many events at once")
+            return
+        self._queue.put_nowait((not is_warning, next(self._order), said, timestamp(self._clock.now())))
 
     async def run(self) -> Never:
         """Post what was said, until cancelled."""
         pace = _Bucket(self._clock.monotonic(), _AT_ONCE, _PER_S)
         while True:
-            said, at = await self._queue.get()
+            *_, said, at = await self._queue.get()
             while not pace.take(self._clock.monotonic()):
                 await self._clock.sleep(1 / _PER_S)
             try:

@@ -127,6 +127,25 @@ async def test_a_burst_is_told_of_without_haste():
     assert recorder.dropped == 0
 
 
+async def test_warnings_go_before_other_events_that_wait_and_find_room_where_these_do_not():
+    server = EventServer()
+    pods = [Pod(ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}")) for number in range(4200)]
+    async with client_of(server.handle) as client:
+        recorder = EventRecorder(client, "c", "i")
+        for about in pods:
+            recorder.event(ref_of(PODS, about), "Granted", "a GPU")
+        dropped = recorder.dropped
+        for about in pods[:2]:
+            recorder.event(ref_of(PODS, about), "GpuUnhealthy", "the GPU is lost", "Warning")
+        assert recorder.dropped == dropped > 0
+        task = asyncio.create_task(recorder.run())
+        await eventually(lambda: len(server.events) >= 3)
+        task.cancel()
+        await asyncio.wait({task})
+    first = [(event["reason"], event["involvedObject"]["name"]) for event in server.events.values()][:3]
+    assert first == [("GpuUnhealthy", "p0"), ("GpuUnhealthy", "p1"), ("Granted", "p0")]
+
+
 async def test_refusals_and_a_server_that_hangs_never_reach_the_caller():
     server = EventServer()
 
