@@ -49,7 +49,7 @@ class FindingKey(msgspec.Struct, frozen=True, order=True):
     """Empty: of no pod."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class AuditFinding(msgspec.Struct, frozen=True):
     """One thing that is wrong."""
 
     key: FindingKey
@@ -67,7 +67,7 @@ class Audit(msgspec.Struct, frozen=True):
 
     streaks: Mapping[FindingKey, int] = {}
     """Readings in a row that say otherwise than `standing`."""
-    standing: Mapping[FindingKey, Finding] = {}
+    standing: Mapping[FindingKey, AuditFinding] = {}
     """What is wrong, as of the last reading that showed it."""
 
 
@@ -75,13 +75,13 @@ class AuditNews(msgspec.Struct, frozen=True):
     """What one more reading changed."""
 
     audit: Audit
-    began: tuple[Finding, ...] = ()
-    ended: tuple[Finding, ...] = ()
+    began: tuple[AuditFinding, ...] = ()
+    ended: tuple[AuditFinding, ...] = ()
 
 
-def find(accounts: Iterable[GpuAccount], grants: Mapping[str, Grant]) -> dict[FindingKey, Finding]:
+def find(accounts: Iterable[GpuAccount], grants: Mapping[str, Grant]) -> dict[FindingKey, AuditFinding]:
     """What is wrong at this moment. ``grants`` are those that count, by pod uid."""
-    found: dict[FindingKey, Finding] = {}
+    found: dict[FindingKey, AuditFinding] = {}
     granted = {uid: {u: usage.memory_mib for u, usage in pod_usage(grant).items()} for uid, grant in grants.items()}
     for gpu in accounts:
         for its in _by_pod(gpu.containers).values():
@@ -92,12 +92,12 @@ def find(accounts: Iterable[GpuAccount], grants: Mapping[str, Grant]) -> dict[Fi
         if used_mib > TOLERATED_UNGRANTED_MIB:
             most_first = sorted(gpu.foreign, key=lambda process: (-(process.memory or 0), process.pid))
             key = FindingKey(FindingKind.FOREIGN, gpu.uuid)
-            found[key] = Finding(key, "", "", used_mib, 0, tuple(process.pid for process in most_first))
+            found[key] = AuditFinding(key, "", "", used_mib, 0, tuple(process.pid for process in most_first))
     return found
 
 
 def after_reading(
-    audit: Audit, found: Mapping[FindingKey, Finding], *, read: Collection[str], listed: Collection[str]
+    audit: Audit, found: Mapping[FindingKey, AuditFinding], *, read: Collection[str], listed: Collection[str]
 ) -> AuditNews:
     """What is wrong after one more reading: ``read`` are the GPUs that answered, ``listed`` those that there are. Of
     one that did not answer all stays as it is, and what concerned one that is gone is forgotten."""
@@ -131,7 +131,7 @@ def _by_pod(uses: Iterable[ContainerUse]) -> dict[str, list[ContainerUse]]:
     return found
 
 
-def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> Finding | None:
+def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> AuditFinding | None:
     owner, used_mib = its[0].owner, sum(use.memory for use in its) // MIB
     granted_mib = granted.get(uuid)
     if granted_mib == 0:  # the grant does not limit memory
@@ -143,4 +143,4 @@ def _judged(uuid: str, its: list[ContainerUse], granted: Mapping[str, int]) -> F
         tolerated_mib = granted_mib + max(TOLERATED_MIB, granted_mib * TOLERATED_PERCENT // 100)
     if used_mib <= tolerated_mib:
         return None
-    return Finding(FindingKey(kind, uuid, owner.pod_uid), owner.namespace, owner.pod, used_mib, granted_mib or 0)
+    return AuditFinding(FindingKey(kind, uuid, owner.pod_uid), owner.namespace, owner.pod, used_mib, granted_mib or 0)

@@ -11,7 +11,7 @@ from purser.core.monitoring.audit import (
     TOLERATED_MIB,
     TOLERATED_UNGRANTED_MIB,
     Audit,
-    Finding,
+    AuditFinding,
     FindingKey,
     FindingKind,
     after_reading,
@@ -75,7 +75,7 @@ def test_a_grant_without_an_amount_limits_nothing() -> None:
 def test_processes_of_no_pod_are_one_finding_of_the_gpu() -> None:
     key = FindingKey(FindingKind.FOREIGN, A)
     found = find([gpu(A, foreign=((7, 60), (8, 70), (9, None)))], GRANTS)
-    assert found == {key: Finding(key, "", "", 130, 0, (8, 7, 9))}
+    assert found == {key: AuditFinding(key, "", "", 130, 0, (8, 7, 9))}
     assert not find([gpu(A, foreign=((7, 60), (8, 40)))], GRANTS), "as much as a display server"
 
 
