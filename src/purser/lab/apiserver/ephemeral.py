@@ -1,10 +1,10 @@
 """Ephemeral containers, which `kubectl debug` adds to pods that run: their checks and what their endpoint may change.
 Pure. Source: ValidatePodEphemeralContainersUpdate and the pod registry's strategy in k8s.io/kubernetes."""
 
-import copy
 from collections.abc import Iterator
 
 from .errors import Cause, Obj
+from .jsonio import copied
 from .names import duplicate, forbidden
 
 SUBRESOURCE = "ephemeralcontainers"
@@ -56,8 +56,8 @@ def keep_all_else(new: Obj, old: Obj) -> None:
     """Of what is written to the pod's `ephemeralcontainers` only these are taken, in place."""
     containers = of(new.get("spec") or {})
     managers = new["metadata"].get("managedFields")
-    new.update(copy.deepcopy({key: value for key, value in old.items() if key != "metadata"}))
-    new["metadata"] = copy.deepcopy(old["metadata"]) | ({} if managers is None else {"managedFields": managers})
+    new.update(copied({key: value for key, value in old.items() if key != "metadata"}))
+    new["metadata"] = copied(old["metadata"]) | ({} if managers is None else {"managedFields": managers})
     new["spec"].pop(_KEY, None)
     if containers:
         new["spec"][_KEY] = containers

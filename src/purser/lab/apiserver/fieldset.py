@@ -7,6 +7,7 @@ inner path as a member. Source: sigs.k8s.io/structured-merge-diff, fieldpath and
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from . import jsonio
@@ -22,38 +23,32 @@ def to_fields_v1(paths: Iterable[Path]) -> Obj:
     """The trie, in sorted order."""
     trie: Obj = {}
     ordered = sorted(paths)
-    for path in ordered:
+    for path, following in zip_longest(ordered, ordered[1:], fillvalue=()):
         node = trie
         for element in path:
             node = node.setdefault(element, {})
-        node["."] = {}
-    _drop_leaf_marks(trie)
+        if following[: len(path)] == path:  # others lead through it, and come right after it
+            node["."] = {}
     return trie
-
-
-def _drop_leaf_marks(node: Obj) -> None:
-    for element, child in node.items():
-        if element != ".":
-            if len(child) == 1 and "." in child:
-                child.clear()
-            _drop_leaf_marks(child)
 
 
 def from_fields_v1(trie: Obj) -> Paths:
     """The paths of a trie; unknown shapes read as empty."""
-    return frozenset(_walk(trie, ()))
+    found: list[Path] = []
+    _walk(trie, (), found)
+    return frozenset(found)
 
 
-def _walk(node: Any, prefix: Path) -> Iterator[Path]:
+def _walk(node: Any, prefix: Path, found: list[Path]) -> None:
     if not isinstance(node, dict):
         return
     if not node and prefix:
-        yield prefix
+        found.append(prefix)
     for element, child in node.items():
         if element == ".":
-            yield prefix
+            found.append(prefix)
         else:
-            yield from _walk(child, (*prefix, element))
+            _walk(child, (*prefix, element), found)
 
 
 def element_key(item: Any, schema: Schema) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from purser.yaml_reading import read_yaml
 
 from .errors import Obj, bad_request
 
+T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 _bodies: JsonReader[Any] = JsonReader(Any, "the request body", max_bytes=1 << 30)  # the server bounds them before
@@ -21,6 +22,12 @@ encode = _encoder.encode
 def decode(data: bytes) -> Any:
     """JSON that this server wrote itself."""
     return _decoder.decode(data)
+
+
+def copied(value: T) -> T:
+    """A deep copy of a JSON value, in a tenth of the time that `copy.deepcopy` takes."""
+    made: T = _decoder.decode(_encoder.encode(value))
+    return made
 
 
 def decode_object(data: bytes, content_type: str) -> Obj:

@@ -3,7 +3,6 @@
 Source of the rules: sigs.k8s.io/structured-merge-diff, merge.Updater.
 """
 
-import copy
 from typing import Any
 
 from . import jsonio
@@ -17,11 +16,11 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
     if isinstance(live, dict) and isinstance(config, dict) and not schema.atomic:
         merged = dict(live)
         for name, value in config.items():
-            merged[name] = merge(live[name], value, schema.child(name)) if name in live else copy.deepcopy(value)
+            merged[name] = merge(live[name], value, schema.child(name)) if name in live else jsonio.copied(value)
         return merged
     if isinstance(live, list) and isinstance(config, list) and schema.associative:
         return _merge_list(live, config, schema)
-    return copy.deepcopy(config)
+    return jsonio.copied(config)
 
 
 def _merge_list(live: list[Any], config: list[Any], schema: Schema) -> list[Any]:
@@ -30,7 +29,7 @@ def _merge_list(live: list[Any], config: list[Any], schema: Schema) -> list[Any]
     for item in live:
         identity = element_key(item, schema)
         merged.append(merge(item, wanted.pop(identity), schema.item()) if identity in wanted else item)
-    return merged + [copy.deepcopy(item) for item in wanted.values()]
+    return merged + [jsonio.copied(item) for item in wanted.values()]
 
 
 def remove(obj: Obj, gone: Paths, kept: Paths, schema: Schema) -> Obj:

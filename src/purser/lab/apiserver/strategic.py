@@ -4,10 +4,10 @@ Directives: `$patch: replace|delete|merge` in an object or list item, `$deleteFr
 `$setElementOrder/<field>` and `$retainKeys`, as kubectl sends them.
 """
 
-import copy
 from typing import Any
 
 from .errors import Obj, bad_request
+from .jsonio import copied
 from .schema import Schema
 
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
@@ -18,7 +18,7 @@ def strategic_patch(target: Obj, patch: Obj, schema: Schema) -> Obj:
     """`target` with `patch` merged in; raises 400 for directives that are not understood."""
     directive = patch.get("$patch")
     if directive == "replace":
-        return copy.deepcopy(_plain(patch))
+        return copied(_plain(patch))
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
@@ -52,12 +52,12 @@ def _merge_field(result: Obj, key: str, value: Any, schema: Schema) -> None:
         current = result.get(key)
         result[key] = _merge_list(current if isinstance(current, list) else [], value, schema)
     else:
-        result[key] = copy.deepcopy(value)
+        result[key] = copied(value)
 
 
 def _merge_list(current: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
-        return [copy.deepcopy(item) for item in patch if "$patch" not in item]
+        return [copied(item) for item in patch if "$patch" not in item]
     result = list(current)
     for item in patch:
         if not schema.merge_key:

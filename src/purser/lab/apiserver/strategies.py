@@ -3,11 +3,10 @@
 The checks are in checks.py, the always-on admission plugins in plugins.py.
 """
 
-import copy
-
 from . import defaults, ephemeral, pods, structural
 from .decode import Unknown, decode
 from .errors import Obj
+from .jsonio import copied
 from .resources import ServedResource
 
 _KEEPS_STATUS_ON_CREATE = ("nodes", "events")
@@ -22,7 +21,7 @@ def normalise(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
 
 
 def _normalise_custom(resource: ServedResource, obj: Obj) -> tuple[Obj, list[str]]:
-    obj = copy.deepcopy(obj)
+    obj = copied(obj)
     dropped: list[str] = []
     structural.prune(obj, resource.schema, "", dropped)
     structural.fill_defaults(obj, resource.schema)
@@ -116,7 +115,7 @@ def applicable(resource: ServedResource, config: Obj, subresource: str) -> Obj:
 
 
 def _keep_metadata(new: Obj, old: Obj) -> None:
-    kept = copy.deepcopy(old["metadata"])
+    kept = copied(old["metadata"])
     if "managedFields" in new["metadata"]:
         kept["managedFields"] = new["metadata"]["managedFields"]
     new["metadata"] = kept

@@ -1,12 +1,11 @@
 """Structural schemas of custom resources: prune what they do not name, fill their defaults, check values. Pure."""
 
-import copy
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from .errors import Cause, Obj
-from .jsonio import parse_time
+from .jsonio import copied, parse_time
 from .names import invalid, required
 from .schema import ANY, MISSING, Schema
 
@@ -62,7 +61,7 @@ def fill_defaults(value: Any, schema: Schema) -> None:
         for name, sub in schema.properties.items():
             absent = name not in value or (value[name] is None and not sub.nullable)
             if absent and sub.default is not MISSING:
-                value[name] = copy.deepcopy(sub.default)
+                value[name] = copied(sub.default)
         for name, item in value.items():
             fill_defaults(item, schema.child(name))
     elif isinstance(value, list):

@@ -1,13 +1,12 @@
 """Subresources with a meaning of their own: binding, eviction, scale, a namespace's finalize."""
 
-import copy
 from typing import Any
 
 from . import admission, budgets, deletion, managed, pods, writes
 from .cluster import ApiRequest, Cluster
 from .decode import Unknown, decode
 from .errors import Cause, Obj, bad_request, conflict, invalid, not_found, precondition_failed
-from .jsonio import now
+from .jsonio import copied, now
 from .patch import json_patch, merge_patch
 from .resources import ServedResource, get_path
 from .schema import builtin
@@ -88,7 +87,7 @@ async def set_scale(cluster: Cluster, call: ApiRequest, content_type: str, body:
 
     def scaled(live: Obj) -> Obj:
         scale = _new_scale(scale_of(call.resource, live), content_type, body)
-        new = copy.deepcopy(live)
+        new = copied(live)
         new["spec"]["replicas"] = scale["spec"].get("replicas", 0)
         new["metadata"]["resourceVersion"] = scale["metadata"].get(
             "resourceVersion", live["metadata"]["resourceVersion"]

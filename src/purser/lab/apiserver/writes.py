@@ -1,6 +1,5 @@
 """Create, replace, patch and apply: from the bytes of a client to a record in the store."""
 
-import copy
 import random
 import uuid
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from .errors import (
     not_found,
     precondition_failed,
 )
-from .jsonio import now
+from .jsonio import copied, now
 from .patch import json_patch, merge_patch
 from .resources import ServedResource, served, stored
 from .store import StoredObject
@@ -169,7 +168,7 @@ async def replace(cluster: Cluster, call: ApiRequest, body: Obj) -> tuple[int, O
         _reset_for_create(obj["metadata"])
         return 201, await create(cluster, call, served(call.resource, obj))
     _require_version(call, obj)
-    return 200, await update(cluster, call, lambda live: copy.deepcopy(obj))
+    return 200, await update(cluster, call, lambda live: copied(obj))
 
 
 def _name_matches(call: ApiRequest, metadata: Obj) -> None:

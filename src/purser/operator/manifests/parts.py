@@ -2,7 +2,6 @@
 by which one sees what differs without comparing it."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -321,8 +320,7 @@ def hashed(obj: Raw) -> Raw:
 
 def digest(value: Any, length: int) -> str:
     """The beginning of the SHA-256 of a JSON value, independent of the order of keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:length]
 
 
 def _with_template_hash(obj: Raw) -> Raw:

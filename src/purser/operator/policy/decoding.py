@@ -173,7 +173,7 @@ def decode(raw: Mapping[str, Any]) -> ClusterPolicy:
     Raises `PolicyError`.
     """
     try:
-        policy = msgspec.convert(_without_nulls(raw), ClusterPolicy)
+        policy = msgspec.convert(_without_nulls(dict(raw)), ClusterPolicy)
     except msgspec.ValidationError as error:
         place = _place(error)
         raise PolicyError(f"{place}: {in_words(error)}" if place else in_words(error)) from error
@@ -204,8 +204,10 @@ def _place(error: msgspec.ValidationError) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
-    return value
+    if isinstance(value, dict):
+        return {
+            key: _without_nulls(each) if isinstance(each, (dict, list)) else each
+            for key, each in value.items()
+            if each is not None
+        }
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
