@@ -223,6 +223,14 @@ NAMES: dict[str, tuple[Name, ...]] = {
     ),
     "Annotations of nodes": (
         (names.INVENTORY_ANNOTATION, "Node", AGENT, SCHEDULER, "The node's GPUs."),
+        (
+            names.CORDONED_GPUS_ANNOTATION,
+            "Node",
+            PEOPLE,
+            f"{SCHEDULER}, {AGENT}",
+            "GPUs that get no new pods: uuids, separated by commas (`purser cordon gpu`).",
+        ),
+        (names.HAMI_CORDON_ANNOTATION, "Node", PEOPLE, f"{SCHEDULER}, {AGENT}", "The same in HAMi's words."),
         (names.KUBELET_ANNOTATION, "Node", AGENT, SCHEDULER, "How kubelet is configured and what it has given away."),
         (names.DISPUTES_ANNOTATION, "Node", AGENT, SCHEDULER, "[Disputed GPUs](disputed-gpus.md), if any."),
         (names.NODE_FACTS_ANNOTATION, "Node", "discovery", OPERATOR, "GPUs by PCI id, system and kernel."),

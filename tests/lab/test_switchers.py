@@ -322,3 +322,19 @@ async def test_a_card_with_an_xid_is_told_by_index_and_number(switch):
     await until("the inventory has it", known)
     (await switch.create(whole("four", 4))).ok()
     assert "1 GPU on 1 node is unhealthy (GPU 3: Xid 79 (GPU has fallen off the bus" in await switch.pending()
+
+
+async def test_a_gpu_that_hami_s_annotation_cordons_takes_no_pods_until_it_is_gone(switch):
+    place, uuids = f"/api/v1/nodes/{T4_NODE}", [switch.uuids[index] for index in T4]
+
+    async def annotate(text: str | None) -> None:
+        (await switch.api.patch(place, {"metadata": {"annotations": {"hami.io/device-cordon": text}}})).ok()
+
+    await annotate(",".join(uuids))
+    try:
+        await switch.apply("hami/type-used")
+        assert "4 GPUs on 1 node are cordoned" in await switch.pending()
+    finally:
+        await annotate(None)
+    (pod,) = await switch.running(1)
+    assert set(switch.cards(pod)) <= set(T4)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from purser.core.decoding import JsonReader, UnreadableError, brief
 from purser.core.device.ids import MAX_SLOTS
 from purser.core.fleet.room import MANY, NodeRoom
@@ -9,6 +11,7 @@ from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
 from purser.core.model import NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
+from purser.core.node.cordons import cordoned_gpus
 from purser.kube.objects import Node
 
 MAX_INVENTORY_BYTES = 256 * 1024
@@ -25,13 +28,14 @@ class InventoryError(ValueError):
 
 
 def inventory_of(node: Node) -> NodeInventory | None:
-    """The inventory that a node's agent published; None where none did. Raises `InventoryError`."""
+    """The inventory that a node's agent published, with the GPUs that people have cordoned; None where none did.
+    Raises `InventoryError`."""
     text = node.metadata.annotations.get(INVENTORY_ANNOTATION)
     if text is None:
         return None
     inventory = _decode_inventory(text)
     _check_inventory(inventory, node.metadata.name)
-    return inventory
+    return msgspec.structs.replace(inventory, cordoned=cordoned_gpus(node.metadata.annotations))
 
 
 def allocatable(node: Node) -> NodeRoom:

@@ -1,6 +1,9 @@
 """What this node is to list of the amounts that pods ask for, kept up to date: see `purser.core.node.amounts`."""
 
 import asyncio
+from typing import TypeVar
+
+import msgspec
 
 from purser.adapters.pods import pod_spec
 from purser.agent.latest import Latest
@@ -10,13 +13,19 @@ from purser.core.model import NodeInventory
 from purser.core.node.amounts import Amounts, Holder, asked_amounts, listed_amounts
 from purser.kube.objects import Pod
 
+T = TypeVar("T")
+
 
 class NodeAmounts:
     """Keeps ``listed`` what it should be: None until the GPUs, the pods and their grants are known."""
 
-    def __init__(self, pods: NodePods, inventory: Latest[NodeInventory | None]) -> None:
+    def __init__(
+        self, pods: NodePods, inventory: Latest[NodeInventory | None], cordoned: Latest[tuple[str, ...]]
+    ) -> None:
+        """``cordoned``: uuids of the node's cordoned GPUs."""
         self._pods = pods
         self._inventory = inventory
+        self._cordoned = cordoned
         self._look = asyncio.Event()
         self.listed: Latest[Amounts | None] = Latest(None)
         """What is to be listed."""
@@ -32,13 +41,14 @@ class NodeAmounts:
         await self._pods.pods.synced()
         await self._pods.key_maps.synced()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_inventory())
+            tasks.create_task(self._follow(self._inventory))
+            tasks.create_task(self._follow(self._cordoned))
             tasks.create_task(self._pods.pods.failures.keep_going("counting amounts", self._count_forever))
 
-    async def _follow_inventory(self) -> None:
-        inventory = self._inventory.value
+    async def _follow(self, latest: Latest[T]) -> None:
+        value = latest.value
         while True:
-            inventory = await self._inventory.differs(inventory)
+            value = await latest.differs(value)
             self._look.set()
 
     async def _count_forever(self) -> None:
@@ -48,6 +58,7 @@ class NodeAmounts:
             self._look.clear()
             inventory = self._inventory.value
             if inventory is not None:
+                inventory = msgspec.structs.replace(inventory, cordoned=self._cordoned.value)
                 self.listed.set(listed_amounts(inventory, self._holders()))
 
     def _holders(self) -> list[Holder]:

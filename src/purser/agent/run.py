@@ -34,6 +34,7 @@ from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
 from purser.core.model import Enforcement, Grant
+from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
 from purser.kube.events import EventRecorder
@@ -103,7 +104,8 @@ class Agent:
         self._disputes = DisputeWatch(
             settings.node_name, self._pods, self._book, kubelet, lambda: self._node_facts().devices
         )
-        self._amounts = NodeAmounts(self._pods, self._monitor.inventory)
+        self._cordoned: Latest[tuple[str, ...]] = Latest(())
+        self._amounts = NodeAmounts(self._pods, self._monitor.inventory, self._cordoned)
         self._registration = PluginRegistration(settings, self._make_plugin, self._metrics)
         self._publisher = Publisher(
             client,
@@ -216,6 +218,7 @@ class Agent:
 
     def _on_node(self, node: Node) -> None:
         self._facts.set_version(node.status.node_info.kubelet_version)
+        self._cordoned.set(cordoned_gpus(node.metadata.annotations))
 
     def _granted_before(self, pod: Pod) -> Grant | None:
         booked = self._book.pods.get(pod.metadata.uid)

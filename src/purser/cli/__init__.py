@@ -10,6 +10,7 @@ from purser.cli import (
     agent,
     clean_up,
     conformance,
+    cordon,
     discover,
     get,
     lab,
@@ -40,6 +41,8 @@ settings_command(app, "discover", discover.SETTINGS, help=discover.HELP)(discove
 settings_command(app, "mig-worker", mig_worker.SETTINGS, help=mig_worker.HELP)(mig_worker.mig_worker)
 app.add_typer(operator.app, name="operator")
 app.add_typer(get.app, name="get")
+app.add_typer(cordon.cordon_app, name="cordon")
+app.add_typer(cordon.uncordon_app, name="uncordon")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(conformance.app, name="conformance")
 app.command("clean-up", help=clean_up.HELP)(clean_up.clean_up)

@@ -121,7 +121,7 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     driver_version: str = ""
     agent_version: str = ""
     cordoned: tuple[str, ...] = ()
-    """uuids of devices that take no new grants."""
+    """uuids of devices that take no new grants. Agents do not know: it stands in annotations of the node's own."""
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,6 +12,15 @@ KUBELET_ANNOTATION = "purser.dev/kubelet"
 DISPUTES_ANNOTATION = "purser.dev/disputes"
 """On a node, written by its agent, and only while there is something to tell: the JSON of a `NodeDisputes`."""
 
+CORDONED_GPUS_ANNOTATION = "purser.dev/cordoned-gpus"
+"""On a node, written by people (`purser cordon gpu`): uuids of GPUs that get no new pods, separated by commas."""
+
+HAMI_CORDON_ANNOTATION = "hami.io/device-cordon"
+"""The same in HAMi's words."""
+
+CORDON_ANNOTATIONS = (CORDONED_GPUS_ANNOTATION, HAMI_CORDON_ANNOTATION)
+"""Where cordoned GPUs stand; what both say counts."""
+
 DISPUTED_CONDITION = "PurserGpuDisputed"
 """Type of the Node condition that names the pods in the way, in the node's status only while there are any."""
 

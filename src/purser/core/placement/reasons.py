@@ -20,7 +20,7 @@ class Reason(ExplainedReason):
     CORDONED = (
         "GpuCordoned",
         "GPU",
-        "The node's inventory says that the GPU is cordoned.",
+        "The GPU is cordoned, by `purser cordon gpu` or by HAMi's annotation of its node.",
     )
     DISPUTED = (
         "GpuInDispute",

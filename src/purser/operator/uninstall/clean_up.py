@@ -8,6 +8,7 @@ from typing import Any
 
 from purser.core.names import (
     AGENT_CONDITIONS,
+    CORDONED_GPUS_ANNOTATION,
     DISPUTES_ANNOTATION,
     GRANT_ANNOTATION,
     GRANT_KEY_CONFIGMAP,
@@ -44,8 +45,8 @@ async def nodes_to_strip(client: Client, namespace: str) -> list[Node]:
 
 
 def written_by_agents(node: Node) -> list[str]:
-    """Their annotations of a node."""
-    ours = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION)
+    """Their annotations of a node, and that of `purser cordon gpu`, which means nothing without them."""
+    ours = (INVENTORY_ANNOTATION, KUBELET_ANNOTATION, DISPUTES_ANNOTATION, CORDONED_GPUS_ANNOTATION)
     return [key for key in ours if key in node.metadata.annotations]
 
 

@@ -22,7 +22,13 @@ from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
 from purser.core.model import DeviceMode, Grant, GrantState
-from purser.core.names import GRANT_ANNOTATION, GRANT_SIGNATURE_ANNOTATION, INVENTORY_ANNOTATION, SCHEDULER_NAME
+from purser.core.names import (
+    CORDON_ANNOTATIONS,
+    GRANT_ANNOTATION,
+    GRANT_SIGNATURE_ANNOTATION,
+    INVENTORY_ANNOTATION,
+    SCHEDULER_NAME,
+)
 from purser.kube import Clock, Informer, SystemClock, key_of
 from purser.kube.objects import Node, Pod
 from purser.kube.pods import has_started, is_terminal
@@ -39,6 +45,9 @@ from purser.scheduler.cache.readings import Readings
 from purser.scheduler.metrics import SchedulerMetrics
 
 log = structlog.get_logger("purser.scheduler")
+
+_DEVICE_ANNOTATIONS = (INVENTORY_ANNOTATION, *CORDON_ANNOTATIONS)
+"""All of a node's that say which devices it has for pods."""
 
 
 class PublicKeys(Protocol):
@@ -80,7 +89,7 @@ class ClusterCache:
         self._verified: dict[str, tuple[str, str]] = {}
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
-        self._inventory_texts: dict[str, str] = {}
+        self._device_texts: dict[str, tuple[str, ...]] = {}
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
         """Told of a node of which more is granted than there is, and again whenever a pod there has come further."""
@@ -202,10 +211,11 @@ class ClusterCache:
         self.kubelets.put_node(node)
         self.free_resources.put_node(node)
         self.disputes.put_node(node)
-        name, text = node.metadata.name, node.metadata.annotations.get(INVENTORY_ANNOTATION, "")
-        if self._inventory_texts.get(name, "") == text:
+        name = node.metadata.name
+        texts = tuple(node.metadata.annotations.get(each, "") for each in _DEVICE_ANNOTATIONS)
+        if self._device_texts.get(name) == texts:
             return
-        self._inventory_texts[name] = text
+        self._device_texts[name] = texts
         try:
             inventory = inventory_of(node)
         except InventoryError as error:
@@ -221,7 +231,7 @@ class ClusterCache:
 
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
-        self._inventory_texts.pop(node.metadata.name, None)
+        self._device_texts.pop(node.metadata.name, None)
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
         self.free_resources.remove_node(node)

@@ -1,0 +1,47 @@
+"""Cordons GPUs of a node, and uncordons them: one write to the node, and none where nothing changes."""
+
+from collections.abc import Sequence
+
+from purser.adapters.nodes import inventory_of
+from purser.core.node.cordons import cordoned, uncordoned
+from purser.kube import Client, ConflictError
+from purser.kube.resources import NODES
+
+
+class UnknownGpuError(Exception):
+    """The node has no such GPU; the message says which it has."""
+
+
+async def cordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:
+    """Keep new pods off these GPUs; whether anything was written.
+
+    Raises `UnknownGpuError`, `InventoryError`, and `KubeError` (`NotFoundError`: there is no such node).
+    """
+    node = await client.get(NODES, node_name)
+    inventory = inventory_of(node)
+    known = [] if inventory is None else [device.uuid for device in inventory.devices]
+    unknown = [uuid for uuid in uuids if uuid not in known]
+    if unknown:
+        has = f"it has {', '.join(known)}" if known else "no agent has published its GPUs"
+        raise UnknownGpuError(f"node {node_name} has no GPU {', '.join(unknown)}: {has}")
+    return await _change(client, node_name, uuids, cordon=True)
+
+
+async def uncordon_gpus(client: Client, node_name: str, uuids: Sequence[str]) -> bool:
+    """Let new pods have these GPUs, in whoever's words they were cordoned; whether anything was written. Raises
+    `KubeError`."""
+    return await _change(client, node_name, uuids, cordon=False)
+
+
+async def _change(client: Client, node_name: str, uuids: Sequence[str], *, cordon: bool) -> bool:
+    while True:
+        meta = (await client.get(NODES, node_name)).metadata
+        changes = (cordoned if cordon else uncordoned)(meta.annotations, uuids)
+        if not changes:
+            return False
+        patch = {"metadata": {"annotations": changes, "resourceVersion": meta.resource_version}}
+        try:
+            await client.patch_merge(NODES, node_name, patch)
+        except ConflictError:
+            continue  # kubelet and agent write to the node, too: what stands there now is read again
+        return True

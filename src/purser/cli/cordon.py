@@ -1,0 +1,103 @@
+"""`purser cordon gpu` and `purser uncordon gpu`: keep new pods off single GPUs of a node."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from purser.cli.options import Context, Kubeconfig
+from purser.cli.output import MISUSED, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+    from pathlib import Path
+
+    from purser.kube import Client
+
+_CODES = """Exit code: 0 it is so now, or was before; 1 the cluster did not answer, or has no such node or GPU; 2 wrong
+usage."""
+
+CORDON_HELP = f"""Keep new pods off GPUs of a node; pods that hold a share keep it until they end.
+
+purser get gpus -o wide shows the uuids. What was cordoned by HAMi's annotation hami.io/device-cordon counts, too.
+
+{_CODES}
+
+Example: purser cordon gpu node-1 GPU-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b
+"""
+
+UNCORDON_HELP = f"""Let new pods have GPUs of a node again, also those that HAMi's annotation had cordoned.
+
+{_CODES}
+
+Example: purser uncordon gpu node-1 GPU-8f5c6d1e-2a4b-4f0e-9d3c-7b6a5e4d3c2b
+"""
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="The node.")]
+Uuids = Annotated[list[str], typer.Argument(metavar="UUID...", help="GPUs of the node.")]
+
+
+def _group(name: str, what: str) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        help=f"{what}\n\nExample: purser {name} gpu --help",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+
+
+cordon_app = _group("cordon", "Keep new pods off GPUs.")
+uncordon_app = _group("uncordon", "Let new pods have GPUs again.")
+
+
+@cordon_app.callback()
+@uncordon_app.callback()
+def groups() -> None:
+    """Has a group of one command stay a group."""
+
+
+@cordon_app.command("gpu", help=CORDON_HELP)
+def cordon_gpu(node: NodeName, uuids: Uuids, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Cordon them."""
+    from purser.adapters.cordoning import cordon_gpus
+
+    _run(lambda client: cordon_gpus(client, node, uuids), node, uuids, "cordoned", kubeconfig, context)
+
+
+@uncordon_app.command("gpu", help=UNCORDON_HELP)
+def uncordon_gpu(node: NodeName, uuids: Uuids, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Uncordon them."""
+    from purser.adapters.cordoning import uncordon_gpus
+
+    _run(lambda client: uncordon_gpus(client, node, uuids), node, uuids, "uncordoned", kubeconfig, context)
+
+
+def _run(
+    change: "Callable[[Client], Awaitable[bool]]",
+    node: str,
+    uuids: "Sequence[str]",
+    done: str,
+    kubeconfig: "Path | None",
+    context: str | None,
+) -> None:
+    """Change it, and say what kubectl would say."""
+    import asyncio
+
+    from purser.adapters.cordoning import UnknownGpuError
+    from purser.adapters.nodes import InventoryError
+    from purser.cli.serving import LogLevel, configure_logs
+    from purser.kube import Client, ClusterConfig, ConfigError, KubeError
+
+    async def ask() -> bool:
+        async with Client(ClusterConfig.load(kubeconfig, context), user_agent="purser") as client:
+            return await change(client)
+
+    configure_logs(LogLevel.WARNING)
+    try:
+        written = asyncio.run(ask())
+    except ConfigError as error:
+        fail(str(error), MISUSED)
+    except (KubeError, UnknownGpuError, InventoryError) as error:
+        fail(str(error))
+    for uuid in uuids:
+        print(f"gpu/{uuid} on node/{node} {done}" if written else f"gpu/{uuid} on node/{node} already {done}")

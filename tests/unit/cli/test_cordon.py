@@ -1,0 +1,53 @@
+"""`purser cordon gpu` against an API server, beside somebody else who writes to the node."""
+
+import msgspec
+from tests.unit.cli.typed import beside
+
+from purser.cli.output import FAILED
+from purser.core.model import Device, NodeInventory
+from purser.core.names import CORDONED_GPUS_ANNOTATION, HAMI_CORDON_ANNOTATION, INVENTORY_ANNOTATION
+from purser.kube import Client, ClusterConfig
+from purser.kube.resources import NODES
+from purser.lab.apiserver import ApiServer
+
+
+async def test_gpus_are_cordoned_and_uncordoned_by_one_write_each(tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    devices = tuple(Device(f"GPU-{index}", index, "T4", 1000) for index in range(3))
+    inventory = msgspec.json.encode(NodeInventory("n1", devices)).decode()
+    writes = []
+
+    async def note(request):
+        """The first write comes too late: somebody else's is there before."""
+        if request.method == "PATCH" and request.headers["User-Agent"] == "purser":
+            writes.append(request.path)
+            if len(writes) == 1:
+                await client.patch_merge(NODES, "n1", {"metadata": {"labels": {"somebody": "else"}}})
+
+    async def run(*words):
+        return await beside(*words, f"--kubeconfig={kubeconfig}")
+
+    async def annotations():
+        found = (await client.get(NODES, "n1")).metadata.annotations
+        return found.get(CORDONED_GPUS_ANNOTATION), found.get(HAMI_CORDON_ANNOTATION)
+
+    async with ApiServer() as api:
+        api.write_kubeconfig(kubeconfig)
+        async with Client(ClusterConfig.load(kubeconfig)) as client:
+            noted = {INVENTORY_ANNOTATION: inventory, HAMI_CORDON_ANNOTATION: "GPU-2"}
+            await client.create(NODES, {"metadata": {"name": "n1", "annotations": noted}})
+            await client.create(NODES, {"metadata": {"name": "bare"}})
+            api.intercept(note)
+            done = await run("cordon", "gpu", "n1", "GPU-0", "GPU-1")
+            assert done == (0, "gpu/GPU-0 on node/n1 cordoned\ngpu/GPU-1 on node/n1 cordoned\n", "")
+            assert (await annotations(), len(writes)) == (("GPU-0,GPU-1", "GPU-2"), 2)
+            assert (await run("cordon", "gpu", "n1", "GPU-2"))[1] == "gpu/GPU-2 on node/n1 already cordoned\n"
+            code, table, _ = await run("get", "gpus")
+            assert (code, table.count("Cordoned")) == (0, 3)
+            assert (await run("uncordon", "gpu", "n1", "GPU-0", "GPU-2"))[0] == 0
+            assert (await annotations(), len(writes)) == (("GPU-1", None), 3)
+            code, _, says = await run("cordon", "gpu", "n1", "GPU-1", "GPU-9")
+            assert (code, says) == (FAILED, "purser: node n1 has no GPU GPU-9: it has GPU-0, GPU-1, GPU-2\n")
+            assert "no agent has published its GPUs" in (await run("cordon", "gpu", "bare", "GPU-1"))[2]
+            assert (await run("cordon", "gpu", "nowhere", "GPU-1"))[0] == FAILED
+            assert len(writes) == 3
