@@ -330,8 +330,13 @@ async def test_a_gpu_that_hami_s_annotation_cordons_takes_no_pods_until_it_is_go
     async def annotate(text: str | None) -> None:
         (await switch.api.patch(place, {"metadata": {"annotations": {"hami.io/device-cordon": text}}})).ok()
 
+    async def lists_no_memory() -> bool:
+        """Everybody who watches nodes has seen the annotation by then."""
+        return (await switch.api.get(place)).ok().body["status"]["allocatable"]["nvidia.com/gpumem"] == "0"
+
     await annotate(",".join(uuids))
     try:
+        await until("the agent has seen it", lists_no_memory)
         await switch.apply("hami/type-used")
         assert "4 GPUs on 1 node are cordoned" in await switch.pending()
     finally:
