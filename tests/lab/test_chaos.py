@@ -30,6 +30,8 @@ from tests.tiers import IS_LONG
 FAULTS = ["kubelet", "agent", "scheduler", "card"] * (12 if IS_LONG else 1)
 KUBELETS = ["v1.36.2", "v1.20.2"] if IS_LONG else ["v1.36.2"]
 MAX_PODS = 30 if IS_LONG else 12
+APART_S = 0.05 if IS_LONG else 0.15
+"""At most, from one pod that comes or goes to the next."""
 ANYWHERE = {"nodeSelector": {}, "schedulerName": "purser-scheduler"}
 REQUESTS = (share(4000, 10), share(9000, 30), share(2000, 0), share(3000, 20, 2), half(), whole(), whole(2))
 
@@ -80,7 +82,7 @@ async def come_and_go(cluster, dice):
             name = dice.choice(there)["metadata"]["name"]
             with contextlib.suppress(NotFoundError):
                 await cluster.client.delete(PODS, name, cluster.namespace, grace_period_seconds=dice.choice([0, None]))
-        await asyncio.sleep(dice.random() * 0.05)
+        await asyncio.sleep(dice.random() * APART_S)
 
 
 def some_pod(cluster, name, dice):

@@ -50,7 +50,9 @@ def without_responses(state: KubeletState) -> KubeletState:
     return replace(state, devices=replace(state.devices, held=held), hints={})
 
 
-@pytest.mark.parametrize("kubelet", [OLD, NEW], ids=["1.20.2", "1.33.0"])
+@pytest.mark.parametrize(
+    "kubelet", [pytest.param(OLD, id="1.20.2"), pytest.param(NEW, id="1.33.0", marks=pytest.mark.gate)]
+)
 async def test_the_report_is_what_kubelet_goes_by_also_after_a_restart(kubelet, opened, quiet_logs):
     settings = LabSettings(node_choices(["t4-4"]), kubelet=kubelet)
     async with Lab(settings) as lab:

@@ -21,7 +21,7 @@ from purser.operator.names import APPLIED_HASH_ANNOTATION, DEPLOY_PREFIX, FIELD_
 from purser.operator.order import Operand
 from purser.operator.policy import CLUSTER_POLICIES
 from purser.operator.running import run
-from tests.tiers import IS_LONG, some
+from tests.tiers import IS_LONG
 from tests.unit.operator.embedded import NAMESPACE, create_node, create_pod, eventually, is_counted, node, pod
 from tests.unit.operator.embedded_cluster import OFF, SMALL, Stack, stack
 
@@ -275,7 +275,7 @@ def death(number: int) -> tuple[int, bool]:
     return (writes, True) if number % 2 == 0 else (writes + 1, False)
 
 
-@pytest.mark.parametrize(("begin", "is_over"), some(HISTORIES, len(HISTORIES)))
+@pytest.mark.parametrize(("begin", "is_over"), HISTORIES if IS_LONG else HISTORIES[:1])
 async def test_an_operator_killed_around_each_write_in_turn_ends_up_at_the_same(
     begin: Callable[[Stack, Killer], Awaitable[None]],
     is_over: Callable[[Stack], Awaitable[bool]],

@@ -15,7 +15,7 @@ from tests.scenarios.preemption import preempt_one
     ("limits", "slots"),
     [
         pytest.param(share(9000, 0), 10, id="by memory, 10 slots"),
-        pytest.param(whole(), 1, id="whole cards, 1 slot"),
+        pytest.param(whole(), 1, id="whole cards, 1 slot", marks=pytest.mark.gate),
         pytest.param(share(9000, 0), 1, id="by memory, 1 slot", marks=pytest.mark.gate),
         pytest.param(whole(), 10, id="whole cards, 10 slots", marks=pytest.mark.gate),
     ],

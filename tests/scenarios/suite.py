@@ -73,7 +73,7 @@ SLOTS = 80
     [
         ("purser.dev/gpu-policy", "binpack", 1),
         ("purser.dev/gpu-policy", "spread", 3),
-        ("hami.io/gpu-scheduler-policy", "spread", 3),
+        pytest.param("hami.io/gpu-scheduler-policy", "spread", 3, marks=pytest.mark.gate),
     ],
 )
 async def test_three_shares_pack_or_spread_and_all_books_agree(cluster: Cluster, annotation, policy, card_count):
