@@ -27,7 +27,7 @@ T4, A100 = range(4), range(4, 12)
 PATHS = {"Pod": "api/v1/{}/pods", "Deployment": "apis/apps/v1/{}/deployments", "Job": "apis/batch/v1/{}/jobs"}
 Raw = dict[str, Any]
 
-ADVISORY = "limits of GPU shares are advisory: no node has HAMi-core's library"
+ADVISORY = "limits of GPU shares are advisory: no node enforces them (enforcement: time-slicing)"
 INSTEAD = "ask for nvidia.com/gpu with nvidia.com/gpumem (MiB) and nvidia.com/gpucores (percent)"
 OTHERS = 'its schedulerName is "{}", so Purser does not place it: remove schedulerName'
 
@@ -227,9 +227,11 @@ async def test_placed_as_the_original_would(switch, name):
     assert len(held) == wanted.cards
     assert set(held) <= set(wanted.among)
     assert {key: value for key, value in env.items() if key.startswith("CUDA_")} == wanted.env
-    assert env["PURSER_GPU_ENFORCEMENT"] == ("none" if wanted.env else "whole-device")
+    assert env["PURSER_GPU_ENFORCEMENT"] == ("time-slicing" if wanted.env else "whole-device")
     if wanted.env:
-        await until("Granted says it", lambda: says(switch, pod, "Granted", "limits of container main are advisory"))
+        await until(
+            "Granted says it", lambda: says(switch, pod, "Granted", "enforcement: time-slicing, which is advisory")
+        )
 
 
 async def says(switch, pod, reason, part):

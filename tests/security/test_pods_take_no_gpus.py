@@ -6,6 +6,7 @@ import pytest
 
 from purser.adapters.pods import pod_spec
 from purser.core.dialects import parse
+from purser.core.model import Enforcement
 from purser.kube.codec import codec_of
 from purser.kube.resources import PODS
 from purser.scheduler.pod_reading import PodReading
@@ -44,6 +45,10 @@ def asking(limits, *, annotations=None, host_path=None, container_name="main", *
 
 def decide(webhook, obj, **fields):
     return webhook.review(decode_review(json.dumps(review(obj, **fields)).encode()))
+
+
+ENFORCED = (Enforcement.TIME_SLICING, Enforcement.HAMI_CORE)
+ADVISORY = (Enforcement.TIME_SLICING, Enforcement.NONE)
 
 
 def refused_by_both(obj, **rules):
@@ -271,9 +276,9 @@ def test_a_container_that_says_it_is_not_limited_may_load_what_it_likes():
 
 def test_preloading_is_refused_where_some_node_enforces_or_may():
     preloading = asking(SHARE, **env("LD_PRELOAD", "libtcmalloc.so"))
-    assert refused_by_both(preloading, enforces=lambda: False) == ""
-    for enforces in (True, None):
-        said = refused_by_both(preloading, enforces=lambda known=enforces: known)
+    assert refused_by_both(preloading, enforcements=lambda: ADVISORY) == ""
+    for there in (ENFORCED, ()):
+        said = refused_by_both(preloading, enforcements=lambda known=there: known)
         assert said.startswith(
             'container "main" asks for GPUs and sets LD_PRELOAD, which loads libraries before HAMi-core'
         )
@@ -333,20 +338,20 @@ def test_a_share_is_a_share_in_every_vocabulary():
 
 
 @pytest.mark.parametrize(
-    ("limits", "spec", "enforces", "says"),
+    ("limits", "spec", "there", "says"),
     [
-        (SHARE, {}, True, None),
-        (SHARE, {}, None, None),
-        (WHOLE, {}, False, None),
-        (SHARE, {}, False, "limits of GPU shares are advisory: no node has HAMi-core's library"),
-        (SHARE, env("CUDA_DISABLE_CONTROL", "true"), True, "sets CUDA_DISABLE_CONTROL: nothing enforces its share"),
-        (SHARE, {"envFrom": [{"configMapRef": {"name": "c"}}]}, True, "they may lift the limits of its share"),
-        (SHARE, env("GPU_CORE_UTILIZATION_POLICY", "disable"), True, "switches off its compute limit"),
-        (WHOLE, {"envFrom": [{"configMapRef": {"name": "c"}}]}, True, None),
+        (SHARE, {}, ENFORCED, None),
+        (SHARE, {}, (), None),
+        (WHOLE, {}, ADVISORY, None),
+        (SHARE, {}, ADVISORY, "advisory: no node enforces them (enforcement: none, time-slicing)"),
+        (SHARE, env("CUDA_DISABLE_CONTROL", "true"), ENFORCED, "sets CUDA_DISABLE_CONTROL: nothing enforces its share"),
+        (SHARE, {"envFrom": [{"configMapRef": {"name": "c"}}]}, ENFORCED, "they may lift the limits of its share"),
+        (SHARE, env("GPU_CORE_UTILIZATION_POLICY", "disable"), ENFORCED, "switches off its compute limit"),
+        (WHOLE, {"envFrom": [{"configMapRef": {"name": "c"}}]}, ENFORCED, None),
     ],
 )
-def test_who_creates_a_share_is_told_where_its_limits_are_advisory(limits, spec, enforces, says):
-    decision = decide(Mutation(devices=DeviceRules(enforces=lambda: enforces)), asking(limits, **spec))
+def test_who_creates_a_share_is_told_where_its_limits_are_advisory(limits, spec, there, says):
+    decision = decide(Mutation(devices=DeviceRules(enforcements=lambda: there)), asking(limits, **spec))
     assert decision.allowed
     assert all(len(warning) <= 256 for warning in decision.warnings)  # the API server cuts longer ones
     assert [says in warning for warning in decision.warnings] == ([True] if says else [])

@@ -9,7 +9,7 @@ from purser.core.device.ids import MAX_SLOTS
 from purser.core.fleet.room import MANY, NodeRoom
 from purser.core.kubelet.masks import MAX_NUMA_NODE
 from purser.core.kubernetes.quantities import quantity_ceil, quantity_mib, quantity_milli
-from purser.core.model import NodeInventory
+from purser.core.model import Enforcement, NodeInventory
 from purser.core.names import INVENTORY_ANNOTATION
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.objects import Node
@@ -35,7 +35,7 @@ def inventory_of(node: Node) -> NodeInventory | None:
         return None
     inventory = _decode_inventory(text)
     _check_inventory(inventory, node.metadata.name)
-    return msgspec.structs.replace(inventory, cordoned=cordoned_gpus(node.metadata.annotations))
+    return msgspec.structs.replace(_of_devices(inventory), cordoned=cordoned_gpus(node.metadata.annotations))
 
 
 def allocatable(node: Node) -> NodeRoom:
@@ -57,6 +57,18 @@ def _decode_inventory(text: str) -> NodeInventory:
         return _inventories.read(text)
     except UnreadableError as error:
         raise InventoryError(str(error)) from error
+
+
+def _of_devices(inventory: NodeInventory) -> NodeInventory:
+    """What agents of before devices had their own word say of all of them."""
+    word = inventory.enforcement
+    if word is Enforcement.NONE:
+        return inventory
+    replace = msgspec.structs.replace
+    devices = tuple(
+        replace(each, enforcement=word) if each.enforcement is Enforcement.NONE else each for each in inventory.devices
+    )
+    return replace(inventory, devices=devices)
 
 
 def _check_inventory(inventory: NodeInventory, node: str) -> None:

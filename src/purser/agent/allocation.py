@@ -54,7 +54,6 @@ class AllocationFacts(msgspec.Struct, frozen=True):
     """What of the node matters for the answer."""
 
     devices: Mapping[str, Device]
-    enforcement: Enforcement
     library_dir: str
     """On the host: `AgentSettings.hami_core_dir`."""
     lock_dir: str
@@ -63,6 +62,11 @@ class AllocationFacts(msgspec.Struct, frozen=True):
     minors: Mapping[str, int] = {}
     """The n of /dev/nvidia<n> by uuid."""
     device_list: DeviceList = DeviceList.VARIABLE
+
+    def enforcement_of(self, part: ContainerGrant, hold: LibraryHold) -> Enforcement:
+        """What holds a container to its part of a grant here and now; nothing of a device that is gone."""
+        known = (self.devices.get(uuid) for uuid in part.uuids)
+        return enforcement_of(part, hold, [each.enforcement if each else Enforcement.NONE for each in known])
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True):
@@ -80,7 +84,7 @@ class ContainerAllocation(msgspec.Struct, frozen=True):
 
 def answer(grant: Grant, part: ContainerGrant, container: ContainerFacts, node: AllocationFacts) -> ContainerAllocation:
     """The answer for one container of a pod."""
-    enforcement = enforcement_of(part, container.hold, node.enforcement)
+    enforcement = node.enforcement_of(part, container.hold)
     library = _mounts(grant, part, node) if enforcement.has_library else ()
     cdi_names = tuple(f"{_CDI_KIND}={uuid}" for uuid in part.uuids)
     return ContainerAllocation(

@@ -23,9 +23,8 @@ from purser.agent.resolver import ResolvedCall, Resolver
 from purser.agent.settings import AgentSettings
 from purser.core.device.ids import uuid_of
 from purser.core.grant.disputes import RefusedPod
-from purser.core.grant.enforcement import enforcement_of
 from purser.core.ledger import LedgerError
-from purser.core.model import Grant
+from purser.core.model import Enforcement, Grant
 from purser.kube.errors import KubeError
 from purser.kube.objects import Pod
 from purser.kube.pods import is_terminal
@@ -149,7 +148,7 @@ class Arbiter:
         self._check_health(found, node)
         ended = self._still_holding(found)
         self._check_strangers(found, {key for key, grant in ended.items() if grant is None})
-        enforcement = enforcement_of(part, facts.hold, node.enforcement)
+        enforcement = node.enforcement_of(part, facts.hold)
         if enforcement.has_library:
             await self._make_folders(found)
         try:
@@ -168,11 +167,11 @@ class Arbiter:
                 tuple(sorted(each.key for each in holding)),
             ) from error
         await self._book.save()
-        if not part.is_whole and enforcement is not part.enforcement:
+        if _is_other(enforcement, part.enforcement):
             self._on_changed(
                 found.pod,
-                f"container {part.container} is held to its share by {enforcement}, not by {part.enforcement} as its "
-                f"grant says: HAMi-core's library came to node {grant.node}, or left it, after the pod was bound",
+                f"enforcement of container {part.container} is {enforcement}, not {part.enforcement} as its grant says:"
+                f" what holds shares of its GPUs on node {grant.node} changed after the pod was bound",
             )
         log.info("allocated devices", pod=found.key, container=part.container, ids=demand.ids, enforcement=enforcement)
         return answer(grant, part, facts, node)
@@ -274,6 +273,11 @@ class Arbiter:
         dispute = RefusedPod(grant.namespace, grant.pod, grant.pod_uid, reason.value, uuids, in_the_way)
         text = f"{found.key} container {found.turn.part.container}: {message}"
         return AllocationRefused(reason, text, [found.key], dispute if uuids else None)
+
+
+def _is_other(given: Enforcement, granted: Enforcement) -> bool:
+    """Whether a container is held otherwise than its grant says; older schedulers say ``none`` of time-slicing."""
+    return given is not granted and (granted, given) != (Enforcement.NONE, Enforcement.TIME_SLICING)
 
 
 def _is_over(pod: Pod | None, uid: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from purser import __version__
-from purser.agent.inventory import find_enforcement, make_inventory, unreadable
+from purser.agent.inventory import has_library, make_inventory, unreadable
 from purser.agent.latest import Latest
 from purser.agent.nvml.driver import (
     DeviceReading,
@@ -194,8 +194,8 @@ class DeviceMonitor:
         self._publish()
 
     def _publish(self) -> None:
-        enforcement = find_enforcement(self._settings)
-        inventory = make_inventory(self._settings, self.info, self.gpus, self.health, enforcement, __version__)
+        library = has_library(self._settings)
+        inventory = make_inventory(self._settings, self.info, self.gpus, self.health, library, __version__)
         self.inventory.set(inventory)
         known = [(name_of(gpu), self._health_of(uuid)) for uuid, gpu in self.cards().items()]
         unknown = [

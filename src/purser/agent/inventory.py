@@ -1,4 +1,4 @@
-"""What a node has, out of what its driver reported. Pure, but for `find_enforcement`, which looks for two files."""
+"""What a node has, out of what its driver reported. Pure, but for `has_library`, which looks for two files."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,15 +33,19 @@ def make_inventory(
     info: DriverInfo,
     gpus: Iterable[Gpu],
     health: Mapping[str, GpuHealth],
-    enforcement: Enforcement,
+    library: bool,
     agent_version: str,
 ) -> NodeInventory:
-    """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`)."""
-    devices = (_device(settings, gpu, gpu.uuid, health.get(gpu.uuid)) for gpu in gpus if gpu.uuid)
+    """The node's inventory. GPUs that were never readable have no identity and are left out (see `unreadable`).
+
+    ``library``: see `has_library`.
+    """
+    devices = [_device(settings, gpu, gpu.uuid, health.get(gpu.uuid), library) for gpu in gpus if gpu.uuid]
+    by_library = bool(devices) and all(device.enforcement is Enforcement.HAMI_CORE for device in devices)
     return NodeInventory(
         node=settings.node_name,
         devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
-        enforcement=enforcement,
+        enforcement=Enforcement.HAMI_CORE if by_library else Enforcement.NONE,
         driver_version=info.version or "",
         agent_version=agent_version,
     )
@@ -52,15 +56,15 @@ def unreadable(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in gpus if not gpu.uuid)
 
 
-def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: GpuHealth | None) -> Device:
+def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: GpuHealth | None, library: bool) -> Device:
     reason = _unhealthy_reason(gpu, health)
-    shared = settings.mode is DeviceMode.SHARED
+    slots = settings.slots if settings.mode is DeviceMode.SHARED else 1
     return Device(
         uuid=uuid,
         index=gpu.index,
         model=gpu.name,
         memory_mib=gpu.memory_mib,
-        slots=settings.slots if shared else 1,
+        slots=slots,
         numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
         pci_bus_id=gpu.pci_bus_id,
         links=gpu.links,
@@ -68,7 +72,14 @@ def _device(settings: AgentSettings, gpu: Gpu, uuid: str, health: GpuHealth | No
         healthy=not reason,
         unhealthy_reason=reason,
         compute_capability=gpu.compute_capability,
+        enforcement=_enforcement(slots, library),
     )
+
+
+def _enforcement(slots: int, library: bool) -> Enforcement:
+    if library:
+        return Enforcement.HAMI_CORE
+    return Enforcement.TIME_SLICING if slots > 1 else Enforcement.WHOLE_DEVICE
 
 
 def _unhealthy_reason(gpu: Gpu, health: GpuHealth | None) -> str:
@@ -92,11 +103,10 @@ def advertise(inventory: NodeInventory, held: Iterable[str]) -> tuple[Advertised
     return tuple(sorted(listed + gone, key=lambda entry: id_order(entry.id)))
 
 
-def find_enforcement(settings: AgentSettings) -> Enforcement:
-    """What this node can hold a share to its limits with: HAMi-core where both of its files are there, else nothing."""
+def has_library(settings: AgentSettings) -> bool:
+    """Whether this node has both of HAMi-core's files."""
     folder = on_host(settings, settings.hami_core_dir)
-    present = all((folder / name).is_file() for name in (LIBRARY_FILE, PRELOAD_FILE))
-    return Enforcement.HAMI_CORE if present else Enforcement.NONE
+    return all((folder / name).is_file() for name in (LIBRARY_FILE, PRELOAD_FILE))
 
 
 def on_host(settings: AgentSettings, path: Path) -> Path:

@@ -128,10 +128,13 @@ def _by_uuid(name: str, text: str, values: Iterable[tuple[str, float | None]]) -
 def _devices(devices: Iterable[Device], degraded: Mapping[str, str]) -> Iterator[Metric]:
     devices = tuple(devices)
     info = GaugeMetricFamily(
-        "purser_device_info", "1 for every device.", labels=["uuid", "index", "model", "pci_bus_id", "mode"]
+        "purser_device_info",
+        "1 for every device; enforcement: what holds shares of it to their limits.",
+        labels=["uuid", "index", "model", "pci_bus_id", "mode", "enforcement"],
     )
     for device in devices:
-        info.add_metric([device.uuid, str(device.index), device.model, device.pci_bus_id, device.mode.value], 1)
+        words = (device.model, device.pci_bus_id, device.mode.value, device.enforcement.value)
+        info.add_metric([device.uuid, str(device.index), *words], 1)
     yield info
     healthy = GaugeMetricFamily(
         "purser_device_healthy", "1 while a GPU takes pods; reason: why not.", labels=["uuid", "reason"]

@@ -41,6 +41,7 @@ class AgentReason(ExplainedReason):
     ENFORCEMENT_CHANGED = (
         "EnforcementChanged",
         "Pod",
-        "HAMi-core's library was installed on the node or removed from it between binding and start.",
+        "What holds shares of the pod's GPUs changed between binding and start, as where HAMi-core's library was "
+        "installed or removed.",
         "Create the pod again if its limits have to be enforced as the grant says.",
     )

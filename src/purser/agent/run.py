@@ -33,7 +33,7 @@ from purser.agent.registration import PluginRegistration
 from purser.agent.resolver import Resolver
 from purser.agent.settings import AgentSettings
 from purser.core.grant.disputes import DisputeReason, HeldPod, HeldReason, NodeDisputes, sentence
-from purser.core.model import Enforcement, Grant
+from purser.core.model import Grant
 from purser.core.node.cordons import cordoned_gpus
 from purser.kube.client import Client
 from purser.kube.clock import SystemClock
@@ -188,7 +188,6 @@ class Agent:
         inventory = self._monitor.inventory.value
         return AllocationFacts(
             devices={} if inventory is None else devices_by_uuid(inventory),
-            enforcement=Enforcement.NONE if inventory is None else inventory.enforcement,
             library_dir=str(self._settings.hami_core_dir),
             lock_dir=str(self._settings.hami_lock_dir),
             device_nodes=_device_nodes(self._settings) if self._settings.pass_device_specs else (),

@@ -162,6 +162,7 @@ def _gpu_columns() -> "list[Column[GpuRow]]":
         Column("PCI", lambda row: row[1].device.pci_bus_id, wide=True),
         Column("NUMA", lambda row: row[1].device.numa_nodes, wide=True),
         Column("MODE", lambda row: str(row[1].device.mode), wide=True),
+        Column("ENFORCES", lambda row: str(row[1].device.enforcement), wide=True),
         Column("REASON", lambda row: row[1].device.unhealthy_reason or row[1].disputed, wide=True),
     ]
 
@@ -220,7 +221,7 @@ def _node_columns() -> "list[Column[NodeState]]":
         Column("SLOTS", lambda node: _of(node, lambda s: s.usage.slots, lambda s: s.device.slots)),
         Column("MEMORY MiB", lambda node: _of(node, lambda s: s.usage.memory_mib, lambda s: s.device.memory_mib)),
         Column("CORES %", lambda node: _of(node, lambda s: s.usage.cores_percent, lambda s: s.device.cores_percent)),
-        Column("ENFORCES", lambda node: str(node.inventory.enforcement)),
+        Column("ENFORCES", lambda node: sorted({str(state.device.enforcement) for state in node.devices})),
         Column("DRIVER", lambda node: node.inventory.driver_version, wide=True),
         Column("AGENT", lambda node: node.inventory.agent_version, wide=True),
     ]

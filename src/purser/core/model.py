@@ -43,16 +43,24 @@ class PcieLevel(StrEnum):
 
 
 class Enforcement(StrEnum):
-    """What holds a container to its share once it runs."""
+    """What holds containers to their shares of a device, or one container to its own."""
 
     NONE = "none"
-    """Nothing: the limits are advisory."""
+    """Nothing: the limits are advisory. Of a device: its administrator wants it so; of a container: it does."""
+    TIME_SLICING = "time-slicing"
+    """The driver gives programs turns; it limits neither memory nor compute, so that the limits are advisory."""
     HAMI_CORE = "hami-core"
     """HAMi-core's preload library inside the container."""
     HAMI_CORE_MEMORY = "hami-core-memory"
     """The library holds the limit of memory; the container has switched that of compute off."""
     HAMI_CORE_ADVISORY = "hami-core-advisory"
     """The library is there, and variables that nobody but kubelet sees (``envFrom``) may lift its limits."""
+    MPS = "mps"
+    """The device's MPS daemon, and the CUDA driver as the daemon's client."""
+    MPS_ADVISORY = "mps-advisory"
+    """The same, and variables that nobody but kubelet sees may lift the limits."""
+    MIG = "mig"
+    """The device is a part of a GPU that the GPU itself keeps apart, and the container has it to itself."""
     WHOLE_DEVICE = "whole-device"
     """The container has the device to itself; there is nothing to limit."""
 
@@ -64,15 +72,21 @@ class Enforcement(StrEnum):
     @property
     def is_advisory(self) -> bool:
         """Whether the container is limited only as long as it wants to be."""
-        return self in (Enforcement.NONE, Enforcement.HAMI_CORE_ADVISORY)
+        return self in _ADVISORY
+
+
+_ADVISORY = frozenset(
+    (Enforcement.NONE, Enforcement.TIME_SLICING, Enforcement.HAMI_CORE_ADVISORY, Enforcement.MPS_ADVISORY)
+)
 
 
 class LibraryHold(StrEnum):
-    """How much of a container's limits its own spec lets HAMi-core's library hold it to."""
+    """How much of a container's limits its own spec lets be held by what runs in the container: HAMi-core's library, or
+    the CUDA driver as a client of MPS."""
 
     FULL = "full"
     MEMORY = "memory"
-    """Not those of compute."""
+    """Not those of compute, by the library."""
     ADVISORY = "advisory"
     """Whatever variables leave that only kubelet sees."""
     OFF = "off"
@@ -109,6 +123,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unhealthy_reason: str = ""
     vendor: str = "nvidia"
     compute_capability: str = ""
+    enforcement: Enforcement = Enforcement.NONE
+    """What holds shares of it to their limits."""
 
 
 class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -117,7 +133,8 @@ class NodeInventory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: str
     devices: tuple[Device, ...] = ()
     enforcement: Enforcement = Enforcement.NONE
-    """What this node can enforce for shares."""
+    """``hami-core`` where that holds shares of all devices, else ``none``: for schedulers that do not read what devices
+    say of it, and all that agents of then say (see `purser.adapters.nodes`)."""
     driver_version: str = ""
     agent_version: str = ""
     cordoned: tuple[str, ...] = ()

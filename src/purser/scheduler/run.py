@@ -209,7 +209,7 @@ async def _answer(
 
 def _webhooks(settings: SchedulerSettings, cache: ClusterCache, user: str) -> tuple[Mutation, Validation]:
     trusted = (settings.namespace, *(settings.webhook or WebhookSettings()).device_namespaces)
-    devices = DeviceRules(trusted, cache.enforces)
+    devices = DeviceRules(trusted, cache.enforcements)
     adopted = settings.adopted_scheduler_names
     node_writes = NodeWrites(settings.namespace, cache.node_of_pod)
     return (

@@ -87,6 +87,22 @@ def test_an_inventory_is_read_back():
 
 
 @pytest.mark.parametrize(
+    ("of_node", "of_device", "word"),
+    [
+        (None, None, "none"),
+        ("hami-core", None, "hami-core"),
+        ("none", "mps", "mps"),
+        ("hami-core", "hami-core", "hami-core"),
+    ],
+)
+def test_devices_say_what_enforces_and_of_older_agents_the_node(of_node, of_device, word):
+    device = {"uuid": "a", "index": 0, "model": "A", "memory_mib": 1, "enforcement": of_device}
+    body = {"node": "n1", "enforcement": of_node, "devices": [{k: v for k, v in device.items() if v is not None}]}
+    text = msgspec.json.encode({key: value for key, value in body.items() if value is not None}).decode()
+    assert [device.enforcement for device in inventory_of(read_node(text)).devices] == [word]
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "cannot be read"),

@@ -84,7 +84,7 @@ async def test_a_share_on_a_node_with_hami_core_gets_its_library_and_a_folder(wo
         assert responses["main"].envs["PURSER_GPU_ENFORCEMENT"] == "hami-core"
         (event,) = await eventually(lambda: world.events("p"))
         assert event[0] == "EnforcementChanged"
-        assert "container main is held to its share by hami-core, not by none as its grant says" in event[1]
+        assert "enforcement of container main is hami-core, not none as its grant says" in event[1]
         assert [mount.container_path for mount in responses["main"].mounts][:2] == [
             "/usr/local/vgpu",
             "/usr/local/vgpu/libvgpu.so",

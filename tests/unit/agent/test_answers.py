@@ -1,6 +1,7 @@
 """Goldens: what a container gets with its devices."""
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.agent.builders import A, B, device, grant, part
 
 from purser.agent.allocation import AllocationFacts, ContainerAllocation, ContainerFacts, DeviceList, Mount, answer
@@ -20,9 +21,8 @@ CORE_MOUNTS = (
 
 def given(*uuids, container=None, enforcement=Enforcement.NONE, memory_mib=3000, cores_percent=30, **facts):
     wanted = part("main", *uuids, memory_mib=memory_mib, cores_percent=cores_percent)
-    node = AllocationFacts(
-        devices=DEVICES, enforcement=enforcement, library_dir="/opt/vgpu", lock_dir="/tmp/lock", **facts
-    )
+    devices = {uuid: replace(each, enforcement=enforcement) for uuid, each in DEVICES.items()}
+    node = AllocationFacts(devices=devices, library_dir="/opt/vgpu", lock_dir="/tmp/lock", **facts)
     return answer(grant("p", wanted), wanted, container or ContainerFacts(), node)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.agent.builders import A, B, device
 
-from purser.agent.inventory import Advertised, advertise, find_enforcement, make_inventory, unreadable
+from purser.agent.inventory import Advertised, advertise, has_library, make_inventory, unreadable
 from purser.agent.nvml import DriverInfo, Gpu, MigMode
 from purser.agent.settings import AgentSettings
 from purser.core.device.ids import device_ids, uuid_of, uuids_of
@@ -31,9 +31,9 @@ def gpu(index, uuid, **fields):
     )
 
 
-def inventory(*gpus, health=None, **settings):
+def inventory(*gpus, health=None, library=False, **settings):
     settings = AgentSettings(node_name="n", **settings)
-    return make_inventory(settings, INFO, gpus, health or {}, Enforcement.NONE, "1.0")
+    return make_inventory(settings, INFO, gpus, health or {}, library, "1.0")
 
 
 def test_a_driver_report_becomes_an_inventory():
@@ -53,6 +53,7 @@ def test_a_driver_report_becomes_an_inventory():
                 pci_bus_id="0000:00:00.0",
                 links=(link,),
                 compute_capability="8.0",
+                enforcement=Enforcement.TIME_SLICING,
             ),
             device(
                 B,
@@ -63,6 +64,7 @@ def test_a_driver_report_becomes_an_inventory():
                 numa_nodes=(1,),
                 pci_bus_id="0000:01:00.0",
                 compute_capability="8.0",
+                enforcement=Enforcement.TIME_SLICING,
             ),
         ),
     )
@@ -131,13 +133,28 @@ def test_ids_lead_back_to_devices():
 
 def test_shares_are_enforced_only_where_both_of_hami_cores_files_are(tmp_path):
     settings = AgentSettings(node_name="n", host_root=tmp_path)
-    assert find_enforcement(settings) is Enforcement.NONE
+    assert not has_library(settings)
     folder = tmp_path / "usr/local/vgpu"
     folder.mkdir(parents=True)
     (folder / "libvgpu.so").touch()
-    assert find_enforcement(settings) is Enforcement.NONE
+    assert not has_library(settings)
     (folder / "ld.so.preload").touch()
-    assert find_enforcement(settings) is Enforcement.HAMI_CORE
+    assert has_library(settings)
+
+
+@pytest.mark.parametrize(
+    ("library", "mode", "word"),
+    [
+        (True, DeviceMode.SHARED, Enforcement.HAMI_CORE),
+        (True, DeviceMode.WHOLE, Enforcement.HAMI_CORE),
+        (False, DeviceMode.SHARED, Enforcement.TIME_SLICING),
+        (False, DeviceMode.WHOLE, Enforcement.WHOLE_DEVICE),
+    ],
+)
+def test_each_card_says_what_holds_shares_of_it(library, mode, word):
+    node = inventory(gpu(0, A), gpu(1, B), library=library, mode=mode)
+    assert [device.enforcement for device in node.devices] == [word, word]
+    assert node.enforcement is (Enforcement.HAMI_CORE if library else Enforcement.NONE)  # for older schedulers
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,14 @@ async def test_a_pod_gets_the_devices_of_its_grant(world, kubelet, agent):
     assert uuids_of(kubelet.pods["default/p"]["main"]) == sorted([a, c])
     assert dict(responses["main"].envs) == {
         "NVIDIA_VISIBLE_DEVICES": f"{a},{c}",
-        "PURSER_GPU_ENFORCEMENT": "none",
+        "PURSER_GPU_ENFORCEMENT": "time-slicing",
         "CUDA_DEVICE_MEMORY_LIMIT_0": "2000m",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m",
         "CUDA_DEVICE_SM_LIMIT": "20",
     }
     await kubelet.pre_start(kubelet.pods["default/p"]["main"])
     assert await agent.metric("purser_device_granted_memory_bytes", uuid=a) == 2000 * 1024 * 1024
-    assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, enforcement="none") == 0.2
+    assert await agent.metric("purser_grant_cores_ratio", pod="p", uuid=c, enforcement="time-slicing") == 0.2
     assert await agent.metric("purser_device_granted_slots", uuid=b) == 0
 
 

@@ -116,7 +116,8 @@ def _hardware_key(states: tuple[DeviceState, ...]) -> Hashable:
 
 def _facts(state: DeviceState) -> Hashable:
     d = state.device
-    return (d.model, d.memory_mib, d.cores_percent, d.slots, d.numa_nodes, d.mode, d.healthy, state.cordoned)
+    amounts = (d.memory_mib, d.cores_percent, d.slots)
+    return (d.model, *amounts, d.numa_nodes, d.mode, d.enforcement, d.healthy, state.cordoned)
 
 
 def _links(device: Device, position: Mapping[str, int]) -> Hashable:

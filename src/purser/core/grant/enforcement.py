@@ -1,22 +1,34 @@
-"""What holds a container to its share: a function of its spec, its shares and its node.
+"""What holds a container to its share: a function of its spec, its shares and its devices.
 
 The scheduler, which signs the answer in the grant, and the agent, which acts on it, ask the same function, so that
 record, events, metrics and environment say the same.
 """
 
-from purser.core.grant.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, Names
+from collections.abc import Collection
+
+from purser.core.grant.share_variables import CORE_POLICY, CORE_POLICY_OFF, DISABLE_CONTROL, LIMITS, LOADER, MPS, Names
 from purser.core.model import ContainerGrant, Enforcement, LibraryHold
 from purser.core.pod.manifest import ContainerEnvVar, ContainerSpec
 
-_LIFTING = Names(LIMITS.exact | LOADER.exact | {CORE_POLICY}, LIMITS.families)
-"""What can lift a limit that HAMi-core holds."""
+_LIFTING = Names(LIMITS.exact | LOADER.exact | {CORE_POLICY}, (*LIMITS.families, *MPS.families))
+"""What can lift a limit that HAMi-core or MPS holds."""
 
 _WORDS = {
-    LibraryHold.FULL: Enforcement.HAMI_CORE,
-    LibraryHold.MEMORY: Enforcement.HAMI_CORE_MEMORY,
-    LibraryHold.ADVISORY: Enforcement.HAMI_CORE_ADVISORY,
-    LibraryHold.OFF: Enforcement.NONE,
+    Enforcement.HAMI_CORE: {
+        LibraryHold.FULL: Enforcement.HAMI_CORE,
+        LibraryHold.MEMORY: Enforcement.HAMI_CORE_MEMORY,
+        LibraryHold.ADVISORY: Enforcement.HAMI_CORE_ADVISORY,
+    },
+    Enforcement.MPS: {
+        LibraryHold.FULL: Enforcement.MPS,
+        LibraryHold.MEMORY: Enforcement.MPS,  # which knows nothing of the variable
+        LibraryHold.ADVISORY: Enforcement.MPS_ADVISORY,
+    },
 }
+"""Of a container, by what holds shares of its devices and what its spec lets be held."""
+
+_ALONE = (Enforcement.MIG, Enforcement.WHOLE_DEVICE)
+"""Devices with room for one container: whatever it does, it has no neighbours."""
 
 
 def control_is_disabled(container: ContainerSpec) -> bool:
@@ -25,7 +37,7 @@ def control_is_disabled(container: ContainerSpec) -> bool:
 
 
 def library_hold(container: ContainerSpec) -> LibraryHold:
-    """How much of its limits HAMi-core's library could hold a container to, whose spec is this."""
+    """How much of its limits a container can be held to whose spec is this."""
     if control_is_disabled(container):
         return LibraryHold.OFF
     if any(map(_lifts, container.env)) or any(_LIFTING.reachable_behind(each.prefix) for each in container.env_from):
@@ -34,15 +46,29 @@ def library_hold(container: ContainerSpec) -> LibraryHold:
     return LibraryHold.MEMORY if policy in CORE_POLICY_OFF else LibraryHold.FULL
 
 
-def enforcement_of(part: ContainerGrant, hold: LibraryHold, of_node: Enforcement) -> Enforcement:
-    """What holds a container to its part of a grant, on a node that can enforce this much."""
+def enforcement_of(part: ContainerGrant, hold: LibraryHold, of_devices: Collection[Enforcement]) -> Enforcement:
+    """What holds a container to its part of a grant; ``of_devices``: what holds shares of each of its devices."""
+    shared = set(of_devices).difference(_ALONE)
+    if of_devices and not shared:
+        return Enforcement.MIG if Enforcement.MIG in of_devices else Enforcement.WHOLE_DEVICE
     if part.is_whole:
         return Enforcement.WHOLE_DEVICE
-    if of_node is not Enforcement.HAMI_CORE:
-        return Enforcement.NONE
-    if hold is LibraryHold.MEMORY and not any(0 < share.cores_percent < 100 for share in part.shares):
+    if len(shared) != 1:
+        return Enforcement.NONE  # no two are in one container
+    word = _of_share(shared.pop(), hold, len(of_devices))
+    if word is Enforcement.HAMI_CORE_MEMORY and not any(0 < share.cores_percent < 100 for share in part.shares):
         return Enforcement.HAMI_CORE  # there is no limit of compute to lift
-    return _WORDS[hold]
+    return word
+
+
+def _of_share(of_device: Enforcement, hold: LibraryHold, count: int) -> Enforcement:
+    """What holds a container to shares of so many such devices. A client has one MPS daemon, and each device its
+    own."""
+    if of_device is Enforcement.MPS and count > 1:
+        of_device = Enforcement.TIME_SLICING
+    if hold is LibraryHold.OFF:
+        return Enforcement.NONE
+    return _WORDS[of_device][hold] if of_device in _WORDS else of_device
 
 
 def _lifts(variable: ContainerEnvVar) -> bool:

@@ -6,7 +6,7 @@ of init containers is placed together with the container that follows it (see `c
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from purser.core.model import (
     Device,
     DeviceRequest,
     DeviceShare,
+    Enforcement,
     GpuPolicy,
     Grant,
     LibraryHold,
@@ -95,12 +96,14 @@ def placement_of(node: NodeState, request: PodRequest, fit: DeviceAssignment) ->
 def to_grant(placement: Placement, request: PodRequest, inventory: NodeInventory) -> Grant:
     """The grant of a placed pod; it says what will hold each container, not what one would wish for."""
     holds = {container.name: container.hold for container in request.containers}
-    parts = tuple(_part(container, holds[container.container], inventory) for container in placement.containers)
+    of_devices = {device.uuid: device.enforcement for device in inventory.devices}
+    parts = tuple(_part(container, holds[container.container], of_devices) for container in placement.containers)
     return Grant(request.uid, request.namespace, request.name, placement.node, parts)
 
 
-def _part(part: ContainerGrant, hold: LibraryHold, inventory: NodeInventory) -> ContainerGrant:
-    return msgspec.structs.replace(part, enforcement=enforcement_of(part, hold, inventory.enforcement))
+def _part(part: ContainerGrant, hold: LibraryHold, of_devices: Mapping[str, Enforcement]) -> ContainerGrant:
+    words = [of_devices[uuid] for uuid in part.uuids]
+    return msgspec.structs.replace(part, enforcement=enforcement_of(part, hold, words))
 
 
 def decide(

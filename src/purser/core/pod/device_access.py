@@ -82,11 +82,11 @@ def unasked(pod: PodManifest) -> tuple[Finding, ...]:
     return (*_unasked_by_annotations(pod.annotations), *_unasked_by_volumes(pod), *_unasked_by_containers(pod))
 
 
-def widening(pod: PodManifest, parts: Mapping[str, bool], *, enforced: bool = True) -> tuple[Finding, ...]:
+def widening(pod: PodManifest, parts: Mapping[str, bool], *, by_library: bool = True) -> tuple[Finding, ...]:
     """Where a pod that asks for GPUs would take more than it is granted, or be told something else.
 
-    ``parts`` has the containers that ask, and whether for shares. ``enforced`` is False where no node holds shares to
-    their limits, so that variables of the dynamic loader step around nothing.
+    ``parts`` has the containers that ask, and whether for shares. ``by_library`` is False where no node has HAMi-core's
+    library, so that variables of the dynamic loader step around nothing.
     """
     shares = {name for name, is_share in parts.items() if is_share}
     found = [*_annotations(pod.annotations), *_node_paths(pod)]
@@ -99,7 +99,7 @@ def widening(pod: PodManifest, parts: Mapping[str, bool], *, enforced: bool = Tr
         )
     for container in pod.containers:
         if container.name in parts:
-            found += _of_container(container, container.name in shares, enforced)
+            found += _of_container(container, container.name in shares, by_library)
     return tuple(found)
 
 
@@ -192,7 +192,7 @@ def _node_paths(pod: PodManifest) -> Iterator[Finding]:
             )
 
 
-def _of_container(container: ContainerSpec, is_share: bool, enforced: bool) -> Iterator[Finding]:
+def _of_container(container: ContainerSpec, is_share: bool, by_library: bool) -> Iterator[Finding]:
     limited = is_share and not control_is_disabled(container)
     yield from _variables(container, LIMITS, "which Purser's agent sets", "remove it")
     if limited:
@@ -202,7 +202,7 @@ def _of_container(container: ContainerSpec, is_share: bool, enforced: bool) -> I
         yield from _variables(
             container, MPS, "which would make it use another MPS daemon than that of its share", "remove it"
         )
-        if enforced:
+        if by_library:
             yield from _variables(container, LOADER, "which loads libraries before HAMi-core's", instead)
     if is_share and (strong := _strong(container)):
         yield Finding(

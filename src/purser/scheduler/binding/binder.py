@@ -11,7 +11,7 @@ import structlog
 from purser.adapters.pods import ref_of_grant
 from purser.core.dialects import DialectError, grant_annotations
 from purser.core.grant.signing import GrantError, sign
-from purser.core.model import Grant, GrantState, PodRequest
+from purser.core.model import Enforcement, Grant, GrantState, PodRequest
 from purser.kube import (
     ApiUnavailableError,
     Client,
@@ -239,13 +239,20 @@ def _is_lost(error: KubeError) -> bool:
 
 
 def _sentence(cache: ClusterCache, grant: Grant, why: str) -> str:
-    """Such as ``Granted GPU 3 of node node-1: lowers fragmentation by 0.20 GPUs``."""
+    """Such as ``Granted GPU 3 of node node-1: lowers fragmentation by 0.20 GPUs; enforcement: hami-core``."""
     held = grant.uuids
     node = cache.fleet.node(grant.node)
     gpus = [str(state.device.index) for state in node.devices if state.device.uuid in held] if node else sorted(held)
     said = f"Granted GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {grant.node}"
-    advisory = [part.container for part in grant.containers if part.enforcement.is_advisory]
-    said = f"{said}: {why}" if why else said
-    if not advisory:
-        return said
-    return f"{said}; limits of container{'s' if len(advisory) > 1 else ''} {', '.join(advisory)} are advisory"
+    return f"{said}{f': {why}' if why else ''}{_enforcement(grant)}"
+
+
+def _enforcement(grant: Grant) -> str:
+    """What holds each container to its share, where any has one."""
+    words = {part.container: part.enforcement for part in grant.containers}
+    if set(words.values()) <= {Enforcement.WHOLE_DEVICE}:
+        return ""
+    told = {name: f"{word}, which is advisory" if word.is_advisory else f"{word}" for name, word in words.items()}
+    if len(set(words.values())) == 1:
+        return f"; enforcement: {next(iter(told.values()))}"
+    return "; " + "; ".join(f"enforcement of container {name}: {word}" for name, word in told.items())

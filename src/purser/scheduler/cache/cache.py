@@ -21,7 +21,7 @@ from purser.core.grant.reconcile import PodBook
 from purser.core.grant.signing import GrantError, verify
 from purser.core.kubelet.errors import UNEXPECTED_ADMISSION_ERROR
 from purser.core.ledger import Ledger
-from purser.core.model import DeviceMode, Grant, GrantState
+from purser.core.model import DeviceMode, Enforcement, Grant, GrantState
 from purser.core.names import (
     CORDON_ANNOTATIONS,
     GRANT_ANNOTATION,
@@ -90,6 +90,7 @@ class ClusterCache:
         self._untrusted: dict[str, str] = {}
         self._ungranted: dict[str, str] = {}
         self._device_texts: dict[str, tuple[str, ...]] = {}
+        self._enforcements: frozenset[Enforcement] | None = None
         self._overdrawn: set[str] = set()
         self.on_overdrawn: Callable[[str], None] = lambda node: None
         """Told of a node of which more is granted than there is, and again whenever a pod there has come further."""
@@ -167,9 +168,11 @@ class ClusterCache:
         """How many devices the largest node has; None where no node has an inventory."""
         return max((len(node.devices) for node in self.fleet), default=None)
 
-    def enforces(self) -> bool | None:
-        """Whether any node holds shares to their limits; None where no node has an inventory."""
-        return any(node.inventory.enforcement.has_library for node in self.fleet) if len(self.fleet) else None
+    def enforcements(self) -> frozenset[Enforcement]:
+        """What holds shares of devices to their limits; none where no node has an inventory."""
+        if self._enforcements is None:
+            self._enforcements = frozenset(state.device.enforcement for node in self.fleet for state in node.devices)
+        return self._enforcements
 
     def largest_device_mib(self) -> int | None:
         """How much memory the largest device has; None where no node has an inventory."""
@@ -222,6 +225,7 @@ class ClusterCache:
             log.warning("A node's inventory does not count", node=name, error=str(error))
             self._tell_of_node(name, f"The node's inventory does not count: {error}")
             inventory = None
+        self._enforcements = None
         if inventory is None:
             self.fleet.remove_node(name)
         else:
@@ -232,6 +236,7 @@ class ClusterCache:
     def remove_node(self, node: Node) -> None:
         """The node is gone; its pods' grants stay until they are gone as well."""
         self._device_texts.pop(node.metadata.name, None)
+        self._enforcements = None
         self.fleet.remove_node(node.metadata.name)
         self.kubelets.remove_node(node)
         self.free_resources.remove_node(node)

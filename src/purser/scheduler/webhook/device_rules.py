@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from purser.core.dialects import DialectError
-from purser.core.model import LibraryHold, PodRequest
+from purser.core.model import Enforcement, LibraryHold, PodRequest
 from purser.core.pod import device_access
 from purser.scheduler.pod_reading import PodReading
 from purser.scheduler.webhook.review import Decision, Why
@@ -12,25 +12,28 @@ _MOST_WARNED = 3
 """Containers per pod: the API server cuts the warnings of one answer after 4096 bytes."""
 
 _HOLDS = {
-    LibraryHold.OFF: "sets CUDA_DISABLE_CONTROL: nothing enforces its share of a GPU, and its grant says so",
-    LibraryHold.MEMORY: "switches off its compute limit (GPU_CORE_UTILIZATION_POLICY), and its grant says so",
+    LibraryHold.OFF: "sets CUDA_DISABLE_CONTROL: nothing enforces its share of a GPU (enforcement: none)",
+    LibraryHold.MEMORY: "switches off its compute limit, which HAMi-core would enforce (GPU_CORE_UTILIZATION_POLICY)",
     LibraryHold.ADVISORY: "has variables that Purser cannot see before it runs (envFrom, valueFrom): they may lift the "
     "limits of its share, which are therefore advisory",
 }
 
 
-def maybe() -> bool | None:
-    """Whether any node enforces, where nobody knows."""
-    return None
+def unknown() -> Collection[Enforcement]:
+    """What enforces on the cluster's nodes, where nobody knows."""
+    return ()
 
 
 class DeviceRules:
     """The rules of the webhooks, which know whom the administrator trusts and what nodes enforce."""
 
-    def __init__(self, trusted: Collection[str] = (), enforces: Callable[[], bool | None] = maybe) -> None:
+    def __init__(
+        self, trusted: Collection[str] = (), enforcements: Callable[[], Collection[Enforcement]] = unknown
+    ) -> None:
         self._trusted = frozenset(trusted)
         """Namespaces whose pods may name NVIDIA's devices without asking for them."""
-        self._enforces = enforces
+        self._enforcements = enforcements
+        """What holds shares of the cluster's devices."""
 
     def of_any(self, pod: PodReading) -> Decision | None:
         """Asked of every pod."""
@@ -42,7 +45,8 @@ class DeviceRules:
 
     def of_gpu_pod(self, pod: PodReading) -> Decision | None:
         """Asked of a pod that the dialects can read."""
-        return keeps_to_its_share(pod, enforced=self._enforces() is not False)
+        there = self._enforcements()
+        return keeps_to_its_share(pod, by_library=not there or Enforcement.HAMI_CORE in there)
 
     def of_change(self, before: PodReading, after: PodReading) -> Decision | None:
         """What a pod may not come to say; what it has said all along is not held against a change of something else."""
@@ -57,8 +61,9 @@ class DeviceRules:
         shares = [part for part in request.containers if not part.devices.is_whole] if request else []
         if not shares:
             return ()
-        if self._enforces() is False:
-            return ("limits of GPU shares are advisory: no node has HAMi-core's library, which enforces them",)
+        there = sorted(self._enforcements())
+        if there and all(word.is_advisory for word in there):
+            return (f"limits of GPU shares are advisory: no node enforces them (enforcement: {', '.join(there)})",)
         said = (f'container "{part.name}" {_HOLDS[part.hold]}' for part in shares if part.hold in _HOLDS)
         return tuple(said)[:_MOST_WARNED]
 
@@ -69,13 +74,13 @@ def names_no_devices(pod: PodReading) -> Decision | None:
     return Decision(False, Why.DEVICES_UNASKED, device_access.sentence(found)) if found else None
 
 
-def keeps_to_its_share(pod: PodReading, *, enforced: bool = False) -> Decision | None:
+def keeps_to_its_share(pod: PodReading, *, by_library: bool = False) -> Decision | None:
     """Nothing in the spec undoes what the grant will say.
 
-    ``enforced``: some node holds shares to their limits, and nothing may come before the library that does. Where it
-    does all the same, the grant says what is left.
+    ``by_library``: some node has HAMi-core's, and nothing may come before it. Where it does all the same, the grant
+    says what is left.
     """
-    found = device_access.widening(pod.spec, _parts(pod), enforced=enforced)
+    found = device_access.widening(pod.spec, _parts(pod), by_library=by_library)
     return Decision(False, Why.WIDENED_SHARE, device_access.sentence(found)) if found else None
 
 

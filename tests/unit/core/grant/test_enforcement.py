@@ -9,7 +9,16 @@ from purser.adapters.pods import pod_spec
 from purser.agent.allocation import AllocationFacts, answer
 from purser.agent.pods import container_facts
 from purser.core.dialects import parse
-from purser.core.model import ContainerGrant, ContainerKind, Device, DeviceShare, Enforcement, NodeInventory
+from purser.core.grant.enforcement import enforcement_of
+from purser.core.model import (
+    ContainerGrant,
+    ContainerKind,
+    Device,
+    DeviceShare,
+    Enforcement,
+    LibraryHold,
+    NodeInventory,
+)
 from purser.core.placement import to_grant
 from purser.core.placement.place import Placement
 from purser.kube.codec import codec_of
@@ -17,6 +26,20 @@ from purser.kube.resources import PODS
 
 GPU, MEM, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 WHOLE, SHARE, HALF = {GPU: "1"}, {GPU: "1", MEM: "1024"}, {GPU: "1", MEM: "1024", CORES: "50"}
+
+
+DEVICE_WORDS = [Enforcement(word) for word in ("hami-core", "mps", "time-slicing", "none", "mig", "whole-device")]
+
+
+def on_device(of_device, word):
+    """What a container becomes on such a device that would be ``word`` with HAMi-core's library."""
+    if of_device in ("mig", "whole-device"):
+        return of_device
+    if of_device == "hami-core" or word in ("whole-device", "none"):
+        return word
+    if of_device == "mps":
+        return "mps-advisory" if word.endswith("advisory") else "mps"
+    return of_device
 
 
 def env(**variables):
@@ -61,25 +84,43 @@ def env_from(prefix=""):
         ),
     ],
 )
-@pytest.mark.parametrize("enforcing", [True, False], ids=["on a node that enforces", "on a node that does not"])
-def test_grant_and_environment_say_the_same_and_the_library_is_there_where_they_say(limits, spec, word, enforcing):
-    of_node = Enforcement.HAMI_CORE if enforcing else Enforcement.NONE
-    expected = word if enforcing or word == "whole-device" else "none"
+def test_grant_and_environment_say_the_same_and_the_library_is_there_where_they_say(limits, spec, word):
     body = codec_of(PODS).object(json.dumps(pod(container("main", limits=limits, **spec))).encode())
     request = parse(pod_spec(body))
     asked = request.containers[0].devices
     share = DeviceShare("GPU-1", asked.memory_mib or 16384, asked.cores_percent)
     placement = Placement("n1", (ContainerGrant("main", ContainerKind.APP, (share,)),))
-    device = Device("GPU-1", 0, "L4", 16384)
+    for of_device in DEVICE_WORDS:
+        device = Device("GPU-1", 0, "L4", 16384, enforcement=of_device)
+        grant = to_grant(placement, request, NodeInventory("n1", (device,)))
+        facts = AllocationFacts({"GPU-1": device}, library_dir="/opt/vgpu", lock_dir="/tmp/lock")
+        given = answer(grant, grant.containers[0], container_facts(body, "main"), facts)
 
-    grant = to_grant(placement, request, NodeInventory("n1", (device,), of_node))
-    given = answer(
-        grant,
-        grant.containers[0],
-        container_facts(body, "main"),
-        AllocationFacts({"GPU-1": device}, of_node, library_dir="/opt/vgpu", lock_dir="/tmp/lock"),
+        expected = on_device(of_device, word)
+        assert grant.containers[0].enforcement.value == given.environment["PURSER_GPU_ENFORCEMENT"] == expected
+        has_library = any(mount.container_path == "/etc/ld.so.preload" for mount in given.mounts)
+        assert has_library == grant.containers[0].enforcement.has_library == expected.startswith("hami-core")
+
+
+@pytest.mark.parametrize(
+    ("of_devices", "cores", "word"),
+    [
+        ("hami-core hami-core", 30, "hami-core"),
+        ("mps mps", 30, "time-slicing"),
+        ("mps mps", 100, "whole-device"),
+        ("hami-core mps", 30, "none"),
+        ("hami-core time-slicing", 30, "none"),
+        ("mig mig", 30, "mig"),
+        ("mig hami-core", 30, "hami-core"),
+        ("mig mps", 30, "time-slicing"),
+        ("whole-device whole-device", 30, "whole-device"),
+        ("", 30, "none"),
+    ],
+)
+def test_shares_of_several_devices_are_held_by_what_can_hold_all_of_them(of_devices, cores, word):
+    words = [Enforcement(each) for each in of_devices.split()]
+    shares = tuple(DeviceShare(f"GPU-{place}", 1024, cores) for place, _ in enumerate(words)) or (
+        DeviceShare("GPU-gone", 1024, cores),
     )
-
-    assert grant.containers[0].enforcement.value == given.environment["PURSER_GPU_ENFORCEMENT"] == expected
-    has_library = any(mount.container_path == "/etc/ld.so.preload" for mount in given.mounts)
-    assert has_library == grant.containers[0].enforcement.has_library == expected.startswith("hami-core")
+    part = ContainerGrant("main", ContainerKind.APP, shares)
+    assert enforcement_of(part, LibraryHold.FULL, words) == word

@@ -140,8 +140,8 @@ def test_numa_binding_of_an_app_also_binds_its_init_container() -> None:
 @pytest.mark.parametrize(
     ("cores", "enforcement"), [(100, Enforcement.WHOLE_DEVICE), (50, Enforcement.HAMI_CORE), (0, Enforcement.HAMI_CORE)]
 )
-def test_a_grant_says_what_its_node_enforces(cores: int, enforcement: Enforcement) -> None:
-    inventory = NodeInventory("n", cards(1000), enforcement=Enforcement.HAMI_CORE)
+def test_a_grant_says_what_its_devices_enforce(cores: int, enforcement: Enforcement) -> None:
+    inventory = NodeInventory("n", cards(1000, enforcement=Enforcement.HAMI_CORE))
     request = pod((APP, ask(cores=cores)))
     placement = place(node_state(inventory, {}), request)
     assert isinstance(placement, Placement)

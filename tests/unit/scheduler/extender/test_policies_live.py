@@ -43,7 +43,7 @@ async def test_the_default_packs_shares_and_says_why_in_an_event():
         said = [message for message in await world.event_messages() if message.startswith("Granted GPU")]
         assert len(said) == 2
         assert all(" of node b: " in message for message in said)
-        assert all(message.endswith("; limits of container c are advisory") for message in said)
+        assert all(message.endswith("; enforcement: none, which is advisory") for message in said)
 
 
 @pytest.mark.parametrize(
