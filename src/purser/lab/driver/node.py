@@ -7,7 +7,7 @@ The folder holds ``libnvidia-ml.so.1`` (where a C compiler was at hand), ``node.
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,28 +19,49 @@ from msgspec.structs import replace
 from purser.agent.nvml import Driver, DriverError, LibraryDriver, NullDriver, open_driver
 from purser.agent.nvml.library import LIBRARY
 from purser.core.health.catalogue import action_of
-from purser.core.health.signs import RecoveryAction
+from purser.core.health.signs import RecoveryAction, RemappedRows
 from purser.core.health.state import HealthState, after_action
 from purser.lab.driver import profiles
 from purser.lab.driver.compile import compiled_library
+from purser.lab.driver.parts import (
+    NVLINK_ERRORS,
+    CallFailure,
+    ClocksLimit,
+    EccErrors,
+    MemoryLocation,
+    NvLinkError,
+    NvLinkState,
+    ProcessState,
+    RetiredPage,
+)
 from purser.lab.driver.profiles import NodeProfile
 from purser.lab.driver.python_nvml import PythonNvml
 from purser.lab.driver.state import (
     KEPT_EVENTS,
+    MAX_PAGES,
     MAX_PROCESSES,
-    CallFailure,
     DriverState,
     EventState,
     GpuState,
-    ProcessState,
     initial_state,
-    render,
+    settled,
 )
+from purser.lab.driver.statefile import render
 from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
 
 _STATE_FILE = "node.state"
 _TRUTH_FILE = "node.json"
 _PROFILE_FILE = "profile.json"
+_FOLLOWING = (
+    "gpu_utilisation_percent",
+    "memory_utilisation_percent",
+    "encoder_utilisation_percent",
+    "decoder_utilisation_percent",
+    "temperature_celsius",
+    "memory_temperature_celsius",
+    "power_watts",
+)
+_TRAFFIC = ("pcie_tx_kib_per_s", "pcie_rx_kib_per_s", "nvlink_tx_kib_per_s", "nvlink_rx_kib_per_s")
 _NO_EVENT = EventState(0, 0, 0)
 _ASKED = {HealthState.NEEDS_RESET: RecoveryAction.GPU_RESET, HealthState.NEEDS_REBOOT: RecoveryAction.NODE_REBOOT}
 """What a driver that tells asks for after an Xid."""
@@ -132,13 +153,9 @@ class SimulatedDriver:
             self.inject_xid(gpu, xid)
 
     def recover_gpu(self, gpu: int | str) -> None:
-        """The GPU was reset: it answers again, and the driver asks for no recovery any more."""
-
-        def reset(old: GpuState) -> GpuState:
-            action = None if old.recovery_action is None else int(RecoveryAction.NONE)
-            return replace(old, lost=False, failures=(), recovery_action=action, processes=(), memory_used_mib=0)
-
-        self._change(gpu, reset)
+        """The GPU was reset: it answers again, its processes are gone, rows and pages that waited for that are replaced
+        and given up, and the driver asks for no recovery any more."""
+        self._change(gpu, _after_reset)
 
     def remove_gpu(self, gpu: int | str) -> None:
         """Take the GPU out of its slot. As with NVML an open driver sees it lost, one opened later does not list it."""
@@ -216,36 +233,122 @@ class SimulatedDriver:
         *,
         gpu_utilisation_percent: int | None = None,
         memory_utilisation_percent: int | None = None,
+        encoder_utilisation_percent: int | None = None,
+        decoder_utilisation_percent: int | None = None,
         temperature_celsius: int | None = None,
+        memory_temperature_celsius: int | None = None,
         power_watts: int | None = None,
+        pcie_tx_kib_per_s: int | None = None,
+        pcie_rx_kib_per_s: int | None = None,
+        nvlink_tx_kib_per_s: int | None = None,
+        nvlink_rx_kib_per_s: int | None = None,
     ) -> None:
-        """Change what the GPU's sensors say; what is not given stays."""
+        """Change what the GPU's sensors say; what is not given stays as it was, or follows the GPU's processes."""
         given: dict[str, Any] = {
             "gpu_utilisation_percent": gpu_utilisation_percent,
             "memory_utilisation_percent": memory_utilisation_percent,
+            "encoder_utilisation_percent": encoder_utilisation_percent,
+            "decoder_utilisation_percent": decoder_utilisation_percent,
             "temperature_celsius": temperature_celsius,
+            "memory_temperature_celsius": memory_temperature_celsius,
             "power_watts": power_watts,
+            "pcie_tx_kib_per_s": pcie_tx_kib_per_s,
+            "pcie_rx_kib_per_s": pcie_rx_kib_per_s,
+            "nvlink_tx_kib_per_s": nvlink_tx_kib_per_s,
+            "nvlink_rx_kib_per_s": nvlink_rx_kib_per_s,
         }
         changes = {name: value for name, value in given.items() if value is not None}
         self._change(gpu, lambda old: replace(old, **changes))
+
+    def clear_load(self, gpu: int | str) -> None:
+        """Undo `set_load`: the sensors follow the GPU's processes again."""
+        fresh = dict.fromkeys(_FOLLOWING) | dict.fromkeys(_TRAFFIC, 0)
+        self._change(gpu, lambda old: replace(old, **fresh))
+
+    def set_slowdowns(self, gpu: int | str, slowdowns: Iterable[ClocksLimit]) -> None:
+        """The GPU runs at lower clocks for these reasons, and for no other one."""
+        self._change(gpu, lambda old: replace(old, slowdowns=tuple(dict.fromkeys(slowdowns))))
+
+    def add_ecc_errors(
+        self, gpu: int | str, *, place: MemoryLocation = MemoryLocation.DRAM, corrected: int = 0, uncorrected: int = 0
+    ) -> None:
+        """ECC found errors. Xids that a driver reports beside uncorrected ones come by `inject_xid`."""
+
+        def add(old: GpuState) -> GpuState:
+            before = old.ecc.get(place, EccErrors())
+            counts = {"corrected": before.corrected + corrected, "uncorrected": before.uncorrected + uncorrected}
+            return replace(old, ecc={**old.ecc, place: replace(before, **counts)})
+
+        self._change(gpu, add)
+
+    def remap_rows(
+        self,
+        gpu: int | str,
+        *,
+        correctable: int = 0,
+        uncorrectable: int = 0,
+        pending: bool | None = None,
+        failed: bool | None = None,
+    ) -> None:
+        """More rows of memory are replaced; the replacing waits for a reset, or has failed. None: as it was.
+
+        Raises ValueError where the GPU is older than row remapping.
+        """
+
+        def remap(old: GpuState) -> GpuState:
+            if not old.model.row_remapping:
+                raise ValueError(f"{old.model.name} replaces no rows: it retires pages")
+            before = old.remapped_rows
+            rows = RemappedRows(
+                before.correctable + correctable,
+                before.uncorrectable + uncorrectable,
+                before.pending if pending is None else pending,
+                before.failed if failed is None else failed,
+            )
+            return replace(old, remapped_rows=rows)
+
+        self._change(gpu, remap)
+
+    def retire_page(self, gpu: int | str, address: int, *, double_bit: bool = True) -> None:
+        """A page of memory is given up at the next reset. Raises ValueError where the GPU replaces rows instead, or has
+        given up too many."""
+        page = RetiredPage(address, int(double_bit), time.time_ns() // 1000, pending=True)
+
+        def retire(old: GpuState) -> GpuState:
+            if old.model.row_remapping:
+                raise ValueError(f"{old.model.name} retires no pages: it replaces rows")
+            if len(old.retired_pages) == MAX_PAGES:
+                raise ValueError(f"{old.uuid} has {MAX_PAGES} retired pages: it can have no more")
+            return replace(old, retired_pages=(*old.retired_pages, page))
+
+        self._change(gpu, retire)
+
+    def replay_pcie(self, gpu: int | str, count: int) -> None:
+        """So many transfers over PCIe had to be repeated."""
+        self._change(gpu, lambda old: replace(old, pcie_replays=old.pcie_replays + count))
 
     def set_mig(self, gpu: int | str, *, enabled: bool) -> None:
         """Turn MIG mode on or off; the GPU has no MIG devices either way."""
         self._change(gpu, lambda old: replace(old, mig_enabled=enabled))
 
     def set_nvlink(self, gpu: int | str, link: int, *, active: bool) -> None:
-        """Bring one NVLink of a GPU up or down at its end."""
+        """Bring one NVLink of a GPU up or down at its end. Raises LookupError where it has no such link."""
+        self._change(gpu, lambda old: _with_link(old, link, lambda before: replace(before, active=active)))
 
-        def switch(old: GpuState) -> GpuState:
-            links = list(old.nvlinks)
-            links[link] = replace(links[link], active=active)
-            return replace(old, nvlinks=tuple(links))
+    def add_nvlink_errors(self, gpu: int | str, link: int, error: NvLinkError, count: int) -> None:
+        """A link of the GPU counts errors. Raises LookupError where it has no such link."""
 
-        self._change(gpu, switch)
+        def add(before: NvLinkState) -> NvLinkState:
+            which = NVLINK_ERRORS.index(error)
+            errors = (*before.errors[:which], before.errors[which] + count, *before.errors[which + 1 :])
+            return replace(before, errors=errors)
+
+        self._change(gpu, lambda old: _with_link(old, link, add))
 
     def _change(self, gpu: int | str, change: Callable[[GpuState], GpuState]) -> int:
         index = _index_of(self.state, gpu)
-        self._update(lambda state: _with_gpu(state, index, change(state.gpus[index])))
+        now_us = time.time_ns() // 1000
+        self._update(lambda state: _with_gpu(state, index, change(settled(state.gpus[index], now_us))))
         return index
 
     def _update(self, change: Callable[[DriverState], DriverState]) -> None:
@@ -262,6 +365,29 @@ def _index_of(state: DriverState, gpu: int | str) -> int:
 
 def _with_gpu(state: DriverState, index: int, gpu: GpuState) -> DriverState:
     return replace(state, gpus=(*state.gpus[:index], gpu, *state.gpus[index + 1 :]))
+
+
+def _after_reset(gpu: GpuState) -> GpuState:
+    return replace(
+        gpu,
+        lost=False,
+        failures=(),
+        processes=(),
+        memory_used_mib=0,
+        slowdowns=(),
+        recovery_action=None if gpu.recovery_action is None else int(RecoveryAction.NONE),
+        ecc={place: EccErrors(0, 0, *errors.counts[2:]) for place, errors in gpu.ecc.items()},
+        remapped_rows=replace(gpu.remapped_rows, pending=False),
+        retired_pages=tuple(replace(page, pending=False) for page in gpu.retired_pages),
+    )
+
+
+def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkState]) -> GpuState:
+    if not 0 <= link < len(gpu.nvlinks):
+        raise LookupError(f"{gpu.uuid} has no NVLink {link}: it has {len(gpu.nvlinks)}, counted from 0")
+    links = list(gpu.nvlinks)
+    links[link] = change(links[link])
+    return replace(gpu, nvlinks=tuple(links))
 
 
 def _with_process(gpu: GpuState, process: ProcessState) -> GpuState:

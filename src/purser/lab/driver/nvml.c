@@ -4,7 +4,7 @@
  * The library reads "node.state" in the folder that it was loaded from, so that a simulated node is one folder with its
  * own copy of the library, and one process can hold several. The file is replaced by rename; every call looks whether
  * it changed, so that faults are injected while clients run. It is a plain line format, rendered by Python from a YAML
- * profile (purser.lab.driver.state is its writer and says what each line means): parsing YAML here would be a second
+ * profile (purser.lab.driver.statefile is its writer and says what each line means): parsing YAML here would be a second
  * parser of the same profiles to keep right.
  *
  * As in NVML the list of devices is fixed by the first nvmlInit: a card removed later is lost to its handle, and one
@@ -30,7 +30,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_PROCESSES = 256, MAX_FAILURES = 16, MAX_EVENTS = 256 };
+enum { MAX_GPUS = 32, MAX_LINKS = 36, MAX_PROCESSES = 256, MAX_FAILURES = 16, MAX_EVENTS = 256, MAX_READINGS = 512,
+       MAX_ZEROS = 32, MAX_PAGES = 64 };
 
 typedef enum {
     SUCCESS = 0,
@@ -45,17 +46,8 @@ typedef enum {
     UNKNOWN = 999,
 } Result;
 
-/* What a device may lack; each is a line of the state file. */
-enum {
-    HAS_MIG = 1 << 0,
-    HAS_UTILISATION = 1 << 1,
-    HAS_TEMPERATURE = 1 << 2,
-    HAS_POWER = 1 << 3,
-    HAS_ECC = 1 << 4,
-    HAS_REMAPPED = 1 << 5,
-    HAS_RECOVERY = 1 << 6,
-    HAS_LINKS = 1 << 7,
-};
+/* What a device may lack, beside numbers; each is a line of the state file. */
+enum { HAS_MIG = 1 << 0, HAS_LINKS = 1 << 1 };
 
 typedef struct { unsigned domain, bus, device; } Address;
 typedef struct { unsigned active, type; Address remote; } NvLink;
@@ -67,20 +59,29 @@ typedef struct {
     unsigned gpu_instance, compute_instance;
 } Process;
 typedef struct { char call[64]; unsigned code; } Failure;
+typedef struct { char call[48]; unsigned first, second; unsigned long long value, per_second; } Reading;
+typedef struct { char call[48]; unsigned firsts, seconds; } Zero;
+typedef struct { unsigned first, last, scopes, type; } ZeroFields;
+typedef struct { unsigned cause; unsigned long long address, time_us; } Page;
 
 typedef struct {
     bool present, lost;
     unsigned has;
     char uuid[96], name[96];
-    unsigned minor, pci_device, pci_subsystem;
+    unsigned pci_device, pci_subsystem;
     Address pci;
     unsigned long long memory_total, memory_reserved, memory_used;
-    int capability[2];
-    unsigned architecture, brand, persistence;
-    unsigned mig[2], max_mig, utilisation[2], temperature, power, power_limit;
-    unsigned ecc[2], remapped[4], recovery;
-    unsigned long long ecc_errors[4]; /* corrected, uncorrected: volatile, then aggregate */
-    int levels[MAX_GPUS];             /* -1: not told */
+    unsigned mig[2];
+    unsigned long long since_us; /* of the readings */
+    Reading readings[MAX_READINGS];
+    unsigned reading_count;
+    Zero zeros[MAX_ZEROS];
+    unsigned zero_count;
+    ZeroFields zero_fields[MAX_ZEROS];
+    unsigned zero_fields_count;
+    Page pages[MAX_PAGES];
+    unsigned page_count;
+    int levels[MAX_GPUS]; /* -1: not told */
     NvLink links[MAX_LINKS];
     unsigned link_count;
     Process processes[MAX_PROCESSES];
@@ -126,45 +127,36 @@ static bool parse_gpu_line(Gpu *gpu, const char *key, const char *value) {
     if (!strcmp(key, "lost")) { gpu->lost = atoi(value) != 0; return true; }
     if (!strcmp(key, "uuid")) { snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value); return true; }
     if (!strcmp(key, "name")) { snprintf(gpu->name, sizeof gpu->name, "%s", value); return true; }
-    if (!strcmp(key, "minor")) return sscanf(value, "%u", &gpu->minor) == 1;
     if (!strcmp(key, "pci"))
         return sscanf(value, "%x %x %x %x %x", &gpu->pci.domain, &gpu->pci.bus, &gpu->pci.device, &gpu->pci_device,
                       &gpu->pci_subsystem) == 5;
     if (!strcmp(key, "memory"))
         return sscanf(value, "%llu %llu %llu", &gpu->memory_total, &gpu->memory_reserved, &gpu->memory_used) == 3;
-    if (!strcmp(key, "capability")) return sscanf(value, "%d %d", &gpu->capability[0], &gpu->capability[1]) == 2;
-    if (!strcmp(key, "architecture")) return sscanf(value, "%u", &gpu->architecture) == 1;
-    if (!strcmp(key, "brand")) return sscanf(value, "%u", &gpu->brand) == 1;
-    if (!strcmp(key, "persistence")) return sscanf(value, "%u", &gpu->persistence) == 1;
     if (!strcmp(key, "mig")) {
         gpu->has |= HAS_MIG;
-        return sscanf(value, "%u %u %u", &gpu->mig[0], &gpu->mig[1], &gpu->max_mig) == 3;
+        return sscanf(value, "%u %u", &gpu->mig[0], &gpu->mig[1]) == 2;
     }
-    if (!strcmp(key, "utilisation")) {
-        gpu->has |= HAS_UTILISATION;
-        return sscanf(value, "%u %u", &gpu->utilisation[0], &gpu->utilisation[1]) == 2;
+    if (!strcmp(key, "since")) return sscanf(value, "%llu", &gpu->since_us) == 1;
+    if (!strcmp(key, "reading")) {
+        if (gpu->reading_count == MAX_READINGS) return false;
+        Reading *reading = &gpu->readings[gpu->reading_count++];
+        return sscanf(value, "%47s %u %u %llu %llu", reading->call, &reading->first, &reading->second, &reading->value,
+                      &reading->per_second) == 5;
     }
-    if (!strcmp(key, "temperature")) {
-        gpu->has |= HAS_TEMPERATURE;
-        return sscanf(value, "%u", &gpu->temperature) == 1;
+    if (!strcmp(key, "zero")) {
+        if (gpu->zero_count == MAX_ZEROS) return false;
+        Zero *zero = &gpu->zeros[gpu->zero_count++];
+        return sscanf(value, "%47s %u %u", zero->call, &zero->firsts, &zero->seconds) == 3;
     }
-    if (!strcmp(key, "power")) {
-        gpu->has |= HAS_POWER;
-        return sscanf(value, "%u %u", &gpu->power, &gpu->power_limit) == 2;
+    if (!strcmp(key, "zero_fields")) {
+        if (gpu->zero_fields_count == MAX_ZEROS) return false;
+        ZeroFields *zero = &gpu->zero_fields[gpu->zero_fields_count++];
+        return sscanf(value, "%u %u %u %u", &zero->first, &zero->last, &zero->scopes, &zero->type) == 4;
     }
-    if (!strcmp(key, "ecc")) {
-        gpu->has |= HAS_ECC;
-        return sscanf(value, "%u %u %llu %llu %llu %llu", &gpu->ecc[0], &gpu->ecc[1], &gpu->ecc_errors[0],
-                      &gpu->ecc_errors[1], &gpu->ecc_errors[2], &gpu->ecc_errors[3]) == 6;
-    }
-    if (!strcmp(key, "remapped")) {
-        gpu->has |= HAS_REMAPPED;
-        return sscanf(value, "%u %u %u %u", &gpu->remapped[0], &gpu->remapped[1], &gpu->remapped[2],
-                      &gpu->remapped[3]) == 4;
-    }
-    if (!strcmp(key, "recovery")) {
-        gpu->has |= HAS_RECOVERY;
-        return sscanf(value, "%u", &gpu->recovery) == 1;
+    if (!strcmp(key, "page")) {
+        if (gpu->page_count == MAX_PAGES) return false;
+        Page *page = &gpu->pages[gpu->page_count++];
+        return sscanf(value, "%u %llu %llu", &page->cause, &page->address, &page->time_us) == 3;
     }
     if (!strcmp(key, "level")) {
         if (sscanf(value, "%u %u", &a, &b) != 2 || a >= MAX_GPUS) return false;
@@ -313,12 +305,90 @@ static Result enter_device(nvmlDevice_t device, const char *call, unsigned has, 
         if (entered != SUCCESS) return leave(entered);                                                                 \
     } while (0)
 
-#define ENTER_DEVICE(device, has)                                                                                      \
+#define ENTER_DEVICE(device, has) ENTER_DEVICE_AS(device, __func__, has)
+
+#define ENTER_DEVICE_AS(device, call, has)                                                                             \
     Gpu *gpu = NULL;                                                                                                   \
     do {                                                                                                               \
-        Result entered = enter_device(device, __func__, has, &gpu);                                                    \
+        Result entered = enter_device(device, call, has, &gpu);                                                        \
         if (entered != SUCCESS) return leave(entered);                                                                 \
     } while (0)
+
+static unsigned long long now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
+}
+
+/* ---- numbers: what the state file says of a call and its arguments ---- */
+
+static unsigned long long value_of(const Gpu *gpu, const Reading *reading) {
+    unsigned long long now = now_us(), since = gpu->since_us;
+    double seconds = now > since ? (now - since) / 1e6 : 0;
+    return reading->value + (unsigned long long)(reading->per_second * seconds);
+}
+
+static Result find_number(const Gpu *gpu, const char *key, unsigned first, unsigned second, unsigned long long *value) {
+    bool known = false;
+    for (unsigned i = 0; i < gpu->reading_count; i++) {
+        const Reading *reading = &gpu->readings[i];
+        if (strcmp(reading->call, key)) continue;
+        known = true;
+        if (reading->first != first || reading->second != second) continue;
+        *value = value_of(gpu, reading);
+        return SUCCESS;
+    }
+    for (unsigned i = 0; i < gpu->zero_count; i++) {
+        const Zero *zero = &gpu->zeros[i];
+        if (strcmp(zero->call, key)) continue;
+        known = true;
+        *value = 0;
+        if (first < zero->firsts && second < zero->seconds) return SUCCESS;
+    }
+    return known ? INVALID_ARGUMENT : NOT_SUPPORTED;
+}
+
+/* "key": the call whose reading it is, "call": the one that was made, whose name failures have. */
+static Result read_numbers(nvmlDevice_t device, const char *call, const char *key, const unsigned (*arguments)[2],
+                           unsigned count, unsigned long long *values) {
+    ENTER_DEVICE_AS(device, call, 0);
+    for (unsigned i = 0; i < count; i++) {
+        Result result = find_number(gpu, key, arguments[i][0], arguments[i][1], &values[i]);
+        if (result != SUCCESS) return leave(result);
+    }
+    return leave(SUCCESS);
+}
+
+static Result read_number(nvmlDevice_t device, const char *call, const char *key, unsigned first, unsigned second,
+                          unsigned long long *value) {
+    const unsigned arguments[1][2] = {{first, second}};
+    return read_numbers(device, call, key, arguments, 1, value);
+}
+
+/* Calls that give one number, or two; names are written out so that failures can name them. */
+#define NUMBER_AS(call, key, type)                                                                                     \
+    EXPORT Result call(nvmlDevice_t device, type *number) {                                                            \
+        unsigned long long found = 0;                                                                                  \
+        Result result = read_number(device, #call, #key, 0, 0, &found);                                                \
+        if (result == SUCCESS) *number = (type)found;                                                                  \
+        return result;                                                                                                 \
+    }
+#define NUMBER(call, type) NUMBER_AS(call, call, type)
+#define NUMBER_OF(call, type)                                                                                          \
+    EXPORT Result call(nvmlDevice_t device, unsigned which, type *number) {                                            \
+        unsigned long long found = 0;                                                                                  \
+        Result result = read_number(device, #call, #call, which, 0, &found);                                           \
+        if (result == SUCCESS) *number = (type)found;                                                                  \
+        return result;                                                                                                 \
+    }
+#define TWO_NUMBERS(call, type)                                                                                        \
+    EXPORT Result call(nvmlDevice_t device, type *one, type *other) {                                                  \
+        static const unsigned arguments[2][2] = {{0, 0}, {1, 0}};                                                      \
+        unsigned long long found[2] = {0, 0};                                                                          \
+        Result result = read_numbers(device, #call, #call, arguments, 2, found);                                       \
+        if (result == SUCCESS) *one = (type)found[0], *other = (type)found[1];                                         \
+        return result;                                                                                                 \
+    }
 
 static Result copy_text(char *into, unsigned length, const char *text) {
     if (strlen(text) >= length) return INSUFFICIENT_SIZE;
@@ -460,29 +530,19 @@ EXPORT Result nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
     return leave(INVALID_ARGUMENT);
 }
 
-EXPORT Result nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
-    ENTER_DEVICE(device, 0);
-    *minor = gpu->minor;
-    return leave(SUCCESS);
-}
+NUMBER(nvmlDeviceGetMinorNumber, unsigned)
+NUMBER(nvmlDeviceGetBrand, unsigned)
+NUMBER(nvmlDeviceGetPersistenceMode, unsigned)
+NUMBER(nvmlDeviceGetComputeMode, unsigned)
+NUMBER(nvmlDeviceGetVirtualizationMode, unsigned)
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, unsigned)
+TWO_NUMBERS(nvmlDeviceGetCudaComputeCapability, int)
 
-EXPORT Result nvmlDeviceGetBrand(nvmlDevice_t device, unsigned *brand) {
+/* Only a guest with a vGPU has licences. */
+EXPORT Result nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, void *features) {
+    (void)features;
     ENTER_DEVICE(device, 0);
-    *brand = gpu->brand;
-    return leave(SUCCESS);
-}
-
-EXPORT Result nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
-    ENTER_DEVICE(device, 0);
-    *major = gpu->capability[0];
-    *minor = gpu->capability[1];
-    return leave(SUCCESS);
-}
-
-EXPORT Result nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode) {
-    ENTER_DEVICE(device, 0);
-    *mode = gpu->persistence;
-    return leave(SUCCESS);
+    return leave(NOT_SUPPORTED);
 }
 
 typedef struct { unsigned long long total, free, used; } Memory;
@@ -527,62 +587,78 @@ EXPORT Result nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsig
     return leave(SUCCESS);
 }
 
-EXPORT Result nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
-    ENTER_DEVICE(device, 0); /* zero, not an error, where the card knows no MIG */
-    *count = gpu->max_mig;
-    return leave(SUCCESS);
-}
-
 /* ---- readings ---- */
 
 typedef struct { unsigned gpu, memory; } Utilization;
 
 EXPORT Result nvmlDeviceGetUtilizationRates(nvmlDevice_t device, Utilization *utilisation) {
-    ENTER_DEVICE(device, HAS_UTILISATION);
-    utilisation->gpu = gpu->utilisation[0];
-    utilisation->memory = gpu->utilisation[1];
-    return leave(SUCCESS);
+    static const unsigned arguments[2][2] = {{0, 0}, {1, 0}};
+    unsigned long long found[2] = {0, 0};
+    Result result = read_numbers(device, __func__, __func__, arguments, 2, found);
+    if (result == SUCCESS) *utilisation = (Utilization){(unsigned)found[0], (unsigned)found[1]};
+    return result;
 }
 
-EXPORT Result nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned *celsius) {
-    ENTER_DEVICE(device, HAS_TEMPERATURE);
-    if (sensor) return leave(INVALID_ARGUMENT);
-    *celsius = gpu->temperature;
-    return leave(SUCCESS);
+TWO_NUMBERS(nvmlDeviceGetEncoderUtilization, unsigned)
+TWO_NUMBERS(nvmlDeviceGetDecoderUtilization, unsigned)
+NUMBER_OF(nvmlDeviceGetTemperature, unsigned)
+NUMBER(nvmlDeviceGetPowerUsage, unsigned)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned)
+NUMBER(nvmlDeviceGetPowerManagementLimit, unsigned)
+NUMBER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long)
+NUMBER(nvmlDeviceGetPerformanceState, unsigned)
+NUMBER_OF(nvmlDeviceGetClockInfo, unsigned)
+NUMBER_OF(nvmlDeviceGetMaxClockInfo, unsigned)
+NUMBER_AS(nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDeviceGetCurrentClocksEventReasons, unsigned long long)
+NUMBER_AS(nvmlDeviceGetSupportedClocksThrottleReasons, nvmlDeviceGetSupportedClocksEventReasons, unsigned long long)
+NUMBER_OF(nvmlDeviceGetPcieThroughput, unsigned)
+NUMBER(nvmlDeviceGetPcieReplayCounter, unsigned)
+
+typedef struct { unsigned long long reference_us, violation_ns; } ViolationTime;
+
+EXPORT Result nvmlDeviceGetViolationStatus(nvmlDevice_t device, unsigned policy, ViolationTime *time) {
+    unsigned long long found = 0;
+    Result result = read_number(device, __func__, __func__, policy, 0, &found);
+    if (result == SUCCESS) *time = (ViolationTime){now_us(), found};
+    return result;
 }
 
-EXPORT Result nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts) {
-    ENTER_DEVICE(device, HAS_POWER);
-    *milliwatts = gpu->power;
-    return leave(SUCCESS);
-}
-
-EXPORT Result nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts) {
-    ENTER_DEVICE(device, HAS_POWER);
-    *milliwatts = gpu->power_limit;
-    return leave(SUCCESS);
-}
-
-EXPORT Result nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned *milliwatts) {
-    ENTER_DEVICE(device, HAS_POWER);
-    *milliwatts = gpu->power_limit;
-    return leave(SUCCESS);
-}
-
-EXPORT Result nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
-    ENTER_DEVICE(device, HAS_ECC);
-    *current = gpu->ecc[0];
-    *pending = gpu->ecc[1];
-    return leave(SUCCESS);
-}
+TWO_NUMBERS(nvmlDeviceGetEccMode, unsigned)
 
 EXPORT Result nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter,
                                           unsigned long long *count) {
-    ENTER_DEVICE(device, HAS_ECC);
-    if (type > 1 || counter > 1) return leave(INVALID_ARGUMENT);
-    if (!gpu->ecc[0]) return leave(NOT_SUPPORTED);
-    *count = gpu->ecc_errors[counter * 2 + type];
-    return leave(SUCCESS);
+    return read_number(device, __func__, __func__, type, counter, count);
+}
+
+EXPORT Result nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigned type, unsigned counter, unsigned location,
+                                              unsigned long long *count) {
+    if (type > 1 || counter > 1) return INVALID_ARGUMENT;
+    return read_number(device, __func__, __func__, counter * 2 + type, location, count);
+}
+
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, unsigned)
+
+/* Pages are told where it is told whether some are pending: on GPUs before those that replace rows. */
+EXPORT Result nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, unsigned cause, unsigned *count,
+                                           unsigned long long *addresses, unsigned long long *times_us) {
+    unsigned long long pending = 0;
+    ENTER_DEVICE(device, 0);
+    Result supported = find_number(gpu, "nvmlDeviceGetRetiredPagesPendingStatus", 0, 0, &pending);
+    if (supported != SUCCESS) return leave(supported);
+    unsigned room = addresses ? *count : 0, found = 0;
+    for (unsigned i = 0; i < gpu->page_count; i++) {
+        if (gpu->pages[i].cause != cause) continue;
+        if (found < room) addresses[found] = gpu->pages[i].address;
+        if (found < room && times_us) times_us[found] = gpu->pages[i].time_us;
+        found++;
+    }
+    *count = found;
+    return leave(found > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
+EXPORT Result nvmlDeviceGetRetiredPages(nvmlDevice_t device, unsigned cause, unsigned *count,
+                                        unsigned long long *addresses) {
+    return nvmlDeviceGetRetiredPages_v2(device, cause, count, addresses, NULL);
 }
 
 /* ---- processes ---- */
@@ -594,12 +670,6 @@ typedef struct {
     unsigned long long time_us;
     unsigned load[4];
 } ProcessSample;
-
-static unsigned long long now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
-}
 
 /* The last sample, six a second, of each process that does something; the first one is taken at its start. */
 EXPORT Result nvmlDeviceGetProcessUtilization(nvmlDevice_t device, ProcessSample *samples, unsigned *count,
@@ -650,6 +720,11 @@ EXPORT Result nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsig
     return leave(result);
 }
 
+EXPORT Result nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned link, unsigned counter,
+                                              unsigned long long *count) {
+    return read_number(device, __func__, __func__, link, counter, count);
+}
+
 EXPORT Result nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, PciInfo *info) {
     ENTER_DEVICE(device, HAS_LINKS);
     NvLink *found = NULL;
@@ -674,20 +749,18 @@ EXPORT Result nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, MemoryV2 *memory) 
     return leave(SUCCESS);
 }
 
-EXPORT Result nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture) {
-    ENTER_DEVICE(device, 0);
-    *architecture = gpu->architecture;
-    return leave(SUCCESS);
-}
+NUMBER(nvmlDeviceGetArchitecture, unsigned)
+NUMBER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long)
+NUMBER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long)
 
 EXPORT Result nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *correctable, unsigned *uncorrectable,
                                         unsigned *pending, unsigned *failed) {
-    ENTER_DEVICE(device, HAS_REMAPPED);
-    *correctable = gpu->remapped[0];
-    *uncorrectable = gpu->remapped[1];
-    *pending = gpu->remapped[2];
-    *failed = gpu->remapped[3];
-    return leave(SUCCESS);
+    static const unsigned arguments[4][2] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}};
+    unsigned *const numbers[4] = {correctable, uncorrectable, pending, failed};
+    unsigned long long found[4] = {0, 0, 0, 0};
+    Result result = read_numbers(device, __func__, __func__, arguments, 4, found);
+    for (unsigned i = 0; result == SUCCESS && i < 4; i++) *numbers[i] = (unsigned)found[i];
+    return result;
 }
 
 EXPORT Result nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, unsigned *type) {
@@ -727,23 +800,45 @@ EXPORT Result nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsi
     return leave(list_processes(gpu, true, count, infos));
 }
 
-enum { FIELD_RECOVERY_ACTION = 230, VALUE_TYPE_UNSIGNED_INT = 1 };
-
 typedef struct {
     unsigned field_id, scope_id;
-    long long timestamp, latency_us;
+    long long timestamp_us, latency_us;
     unsigned value_type, result;
-    union { unsigned number; unsigned long long wide; } value;
+    unsigned long long value; /* a union: smaller types are in its first bytes */
 } FieldValue;
+
+/* The second argument of a field's reading is its type. */
+static Result read_field(const Gpu *gpu, FieldValue *into) {
+    char key[48];
+    snprintf(key, sizeof key, "field-%u", into->field_id);
+    bool known = false;
+    for (unsigned i = 0; i < gpu->reading_count; i++) {
+        const Reading *reading = &gpu->readings[i];
+        if (strcmp(reading->call, key)) continue;
+        known = true;
+        if (reading->first != into->scope_id) continue;
+        into->value_type = reading->second;
+        into->value = value_of(gpu, reading);
+        return SUCCESS;
+    }
+    for (unsigned i = 0; i < gpu->zero_fields_count; i++) {
+        const ZeroFields *zero = &gpu->zero_fields[i];
+        if (into->field_id < zero->first || into->field_id > zero->last) continue;
+        known = true;
+        if (into->scope_id >= zero->scopes) continue;
+        into->value_type = zero->type;
+        return SUCCESS;
+    }
+    return known ? INVALID_ARGUMENT : NOT_SUPPORTED;
+}
 
 EXPORT Result nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, FieldValue *values) {
     ENTER_DEVICE(device, 0);
     for (int i = 0; i < count; i++) {
-        bool known = values[i].field_id == FIELD_RECOVERY_ACTION && gpu->has & HAS_RECOVERY;
-        values[i].result = known ? SUCCESS : NOT_SUPPORTED;
-        values[i].value_type = VALUE_TYPE_UNSIGNED_INT;
-        values[i].value.wide = 0;
-        if (known) values[i].value.number = gpu->recovery;
+        values[i].timestamp_us = (long long)now_us();
+        values[i].latency_us = 0;
+        values[i].value = 0;
+        values[i].result = read_field(gpu, &values[i]);
     }
     return leave(SUCCESS);
 }

@@ -57,6 +57,14 @@ class GpuModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     power_limit_watts: Positive
     idle_watts: Positive
     idle_celsius: Positive = 33
+    memory_sensor: bool = False
+    """It has one for the memory's temperature, as high bandwidth memory does."""
+    sm_mhz: Positive = 1410
+    """Clock of the multiprocessors at work."""
+    idle_sm_mhz: Positive = 210
+    memory_mhz: Positive = 1215
+    nvlink_mbps: Positive = 25781
+    """Of one NVLink, in MB/s."""
 
 
 class ProfileGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,23 +9,22 @@ import ctypes
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pynvml
 
-from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.core.kubernetes.quantities import MIB
+from purser.lab.driver.parts import NvLinkState, ProcessState
+from purser.lab.driver.readings import ReadingError, field_of, number_of, readings_of
 from purser.lab.driver.state import (
     SAMPLE_US,
     DriverState,
     GpuState,
-    NvLinkState,
-    ProcessState,
     cuda_number,
-    number_of,
     number_or_none,
     nvml_version,
 )
@@ -37,6 +36,46 @@ class _EventSet:
     def __init__(self) -> None:
         self.cursor = 0
         self.since: dict[int, int] = {}
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """A call that gives numbers of `purser.lab.driver.readings`: how many, and under which name if not its own."""
+
+    results: int = 1
+    key: str = ""
+
+
+_NUMBERS = {
+    "nvmlDeviceGetArchitecture": _Shape(),
+    "nvmlDeviceGetBrand": _Shape(),
+    "nvmlDeviceGetClockInfo": _Shape(),
+    "nvmlDeviceGetComputeMode": _Shape(),
+    "nvmlDeviceGetCudaComputeCapability": _Shape(2),
+    "nvmlDeviceGetCurrentClocksEventReasons": _Shape(),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": _Shape(key="nvmlDeviceGetCurrentClocksEventReasons"),
+    "nvmlDeviceGetDecoderUtilization": _Shape(2),
+    "nvmlDeviceGetEccMode": _Shape(2),
+    "nvmlDeviceGetEncoderUtilization": _Shape(2),
+    "nvmlDeviceGetEnforcedPowerLimit": _Shape(),
+    "nvmlDeviceGetMaxClockInfo": _Shape(),
+    "nvmlDeviceGetMaxMigDeviceCount": _Shape(),
+    "nvmlDeviceGetMinorNumber": _Shape(),
+    "nvmlDeviceGetNvLinkErrorCounter": _Shape(),
+    "nvmlDeviceGetPcieReplayCounter": _Shape(),
+    "nvmlDeviceGetPcieThroughput": _Shape(),
+    "nvmlDeviceGetPerformanceState": _Shape(),
+    "nvmlDeviceGetPersistenceMode": _Shape(),
+    "nvmlDeviceGetPowerManagementLimit": _Shape(),
+    "nvmlDeviceGetPowerUsage": _Shape(),
+    "nvmlDeviceGetRemappedRows": _Shape(4),
+    "nvmlDeviceGetRetiredPagesPendingStatus": _Shape(),
+    "nvmlDeviceGetSupportedClocksEventReasons": _Shape(),
+    "nvmlDeviceGetSupportedClocksThrottleReasons": _Shape(key="nvmlDeviceGetSupportedClocksEventReasons"),
+    "nvmlDeviceGetTemperature": _Shape(),
+    "nvmlDeviceGetTotalEccErrors": _Shape(),
+    "nvmlDeviceGetTotalEnergyConsumption": _Shape(),
+    "nvmlDeviceGetVirtualizationMode": _Shape(),
+}
 
 
 class PythonNvml:
@@ -52,8 +91,10 @@ class PythonNvml:
         self._refresh()
 
     def __getattr__(self, name: str) -> Any:
+        if name in _NUMBERS:
+            return partial(self._numbers, name, _NUMBERS[name])
         # Only what is no function: a call that is not simulated must fail as in the C library, not reach pynvml's own.
-        if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_")):
+        if name.startswith(("NVML_", "NVMLError", "nvmlEventType", "nvmlMemory_", "nvmlClocks")):
             return getattr(pynvml, name)
         raise AttributeError(name)
 
@@ -95,8 +136,7 @@ class PythonNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> ctypes.c_void_p:
         """As in NVML; a handle is the slot, counted from one."""
         self._running()
-        if index >= len(self._slots):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        _valid(index < len(self._slots))
         handle = ctypes.c_void_p(self._slots[index] + 1)
         self._gpu(handle, "nvmlDeviceGetHandleByIndex")
         return handle
@@ -109,10 +149,6 @@ class PythonNvml:
         """As in NVML."""
         return self._gpu(handle, "nvmlDeviceGetName").model.name
 
-    def nvmlDeviceGetMinorNumber(self, handle: ctypes.c_void_p) -> int:
-        """As in NVML."""
-        return self._gpu(handle, "nvmlDeviceGetMinorNumber").minor
-
     def nvmlDeviceGetPciInfo(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML, the address alone."""
         return SimpleNamespace(busId=_bus_id(self._gpu(handle, "nvmlDeviceGetPciInfo").pci))
@@ -120,23 +156,16 @@ class PythonNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: ctypes.c_void_p, version: int | None = None) -> SimpleNamespace:
         """As in NVML: the first version counts what the driver reserves as used."""
         gpu = self._gpu(handle, "nvmlDeviceGetMemoryInfo")
-        reserved = 0 if version else gpu.model.reserved_mib
-        return SimpleNamespace(total=gpu.model.memory_mib * MIB, used=(gpu.total_used_mib + reserved) * MIB)
+        total, reserved, used = gpu.model.memory_mib * MIB, gpu.model.reserved_mib * MIB, gpu.total_used_mib * MIB
+        free = max(0, total - reserved - used)
+        if version:
+            return SimpleNamespace(total=total, reserved=reserved, used=used, free=free)
+        return SimpleNamespace(total=total, used=used + reserved, free=free)
 
-    def nvmlDeviceGetCudaComputeCapability(self, handle: ctypes.c_void_p) -> tuple[int, int]:
-        """As in NVML."""
-        major, _, minor = self._gpu(handle, "nvmlDeviceGetCudaComputeCapability").model.compute_capability.partition(
-            "."
-        )
-        return int(major), int(minor)
-
-    def nvmlDeviceGetArchitecture(self, handle: ctypes.c_void_p) -> int:
-        """As in NVML."""
-        return number_of(ARCHITECTURES, self._gpu(handle, "nvmlDeviceGetArchitecture").model.architecture)
-
-    def nvmlDeviceGetBrand(self, handle: ctypes.c_void_p) -> int:
-        """As in NVML."""
-        return number_of(BRANDS, self._gpu(handle, "nvmlDeviceGetBrand").model.brand)
+    def nvmlDeviceGetGridLicensableFeatures_v4(self, handle: ctypes.c_void_p) -> NoReturn:
+        """Only a guest with a vGPU has licences."""
+        self._gpu(handle, "nvmlDeviceGetGridLicensableFeatures")
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     def nvmlDeviceGetMigMode(self, handle: ctypes.c_void_p) -> tuple[int, int]:
         """As in NVML."""
@@ -144,50 +173,59 @@ class PythonNvml:
         _supported(gpu.model.mig_devices > 0)
         return int(gpu.mig_enabled), int(gpu.mig_enabled)
 
-    # Readings
+    # GpuNumbers
 
     def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p) -> SimpleNamespace:
         """As in NVML."""
         gpu = self._gpu(handle, "nvmlDeviceGetUtilizationRates")
-        return SimpleNamespace(gpu=gpu.utilisation[0], memory=gpu.utilisation[1])
+        numbers = [_number(gpu, "nvmlDeviceGetUtilizationRates", which) for which in range(2)]
+        return SimpleNamespace(gpu=numbers[0], memory=numbers[1])
 
-    def nvmlDeviceGetTemperature(self, handle: ctypes.c_void_p, _sensor: int) -> int:
+    def nvmlDeviceGetViolationStatus(self, handle: ctypes.c_void_p, policy: int) -> SimpleNamespace:
         """As in NVML."""
-        return self._gpu(handle, "nvmlDeviceGetTemperature").temperature_celsius
+        gpu = self._gpu(handle, "nvmlDeviceGetViolationStatus")
+        nanoseconds = _number(gpu, "nvmlDeviceGetViolationStatus", policy)
+        return SimpleNamespace(referenceTime=_now_us(), violationTime=nanoseconds)
 
-    def nvmlDeviceGetPowerUsage(self, handle: ctypes.c_void_p) -> int:
+    def nvmlDeviceGetMemoryErrorCounter(self, handle: ctypes.c_void_p, kind: int, counter: int, location: int) -> int:
         """As in NVML."""
-        return self._gpu(handle, "nvmlDeviceGetPowerUsage").power_watts * 1000
+        gpu = self._gpu(handle, "nvmlDeviceGetMemoryErrorCounter")
+        _valid(kind in (0, 1) and counter in (0, 1))
+        return _number(gpu, "nvmlDeviceGetMemoryErrorCounter", counter * 2 + kind, location)
 
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: ctypes.c_void_p) -> int:
+    def nvmlDeviceGetRetiredPages_v2(self, handle: ctypes.c_void_p, cause: int) -> list[dict[str, int]]:
+        """As in NVML: told by GPUs before those that replace rows."""
+        gpu = self._gpu(handle, "nvmlDeviceGetRetiredPages")
+        _number(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
+        pages = [page for page in gpu.retired_pages if page.cause == cause and not page.pending]
+        return [{"address": page.address, "timestamp": page.time_us} for page in pages]
+
+    def nvmlDeviceGetRetiredPages(self, handle: ctypes.c_void_p, cause: int) -> list[int]:
         """As in NVML."""
-        return self._gpu(handle, "nvmlDeviceGetEnforcedPowerLimit").model.power_limit_watts * 1000
+        return [page["address"] for page in self.nvmlDeviceGetRetiredPages_v2(handle, cause)]
 
-    def nvmlDeviceGetEccMode(self, handle: ctypes.c_void_p) -> tuple[int, int]:
+    def nvmlDeviceGetFieldValues(self, handle: ctypes.c_void_p, fields: Sequence[int | tuple[int, int]]) -> Any:
         """As in NVML."""
-        self._gpu(handle, "nvmlDeviceGetEccMode")
-        return 1, 1
-
-    def nvmlDeviceGetTotalEccErrors(self, handle: ctypes.c_void_p, kind: int, _counter: int) -> int:
-        """As in NVML."""
-        gpu = self._gpu(handle, "nvmlDeviceGetTotalEccErrors")
-        return gpu.ecc_uncorrected if kind == pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else gpu.ecc_corrected
-
-    def nvmlDeviceGetRemappedRows(self, handle: ctypes.c_void_p) -> tuple[int, int, int, int]:
-        """As in NVML."""
-        _supported(self._gpu(handle, "nvmlDeviceGetRemappedRows").model.row_remapping)
-        return 0, 0, 0, 0
-
-    def nvmlDeviceGetFieldValues(self, handle: ctypes.c_void_p, fields: Sequence[int]) -> list[SimpleNamespace]:
-        """As in NVML, for the one field that is simulated."""
         gpu = self._gpu(handle, "nvmlDeviceGetFieldValues")
-        return [self._field(gpu, field) for field in fields]
+        values = (pynvml.c_nvmlFieldValue_t * len(fields))()
+        readings = readings_of(gpu)
+        for value, field in zip(values, fields, strict=True):
+            value.fieldId, value.scopeId = field if isinstance(field, tuple) else (field, 0)
+            value.timestamp = _now_us()
+            try:
+                value.valueType, number = field_of(gpu, readings, value.fieldId, value.scopeId)
+                value.value.ullVal = number
+            except ReadingError as error:
+                value.nvmlReturn = error.code
+        return values
 
-    @staticmethod
-    def _field(gpu: GpuState, field: int) -> SimpleNamespace:
-        known = field == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION and gpu.recovery_action is not None
-        result = pynvml.NVML_SUCCESS if known else pynvml.NVML_ERROR_NOT_SUPPORTED
-        return SimpleNamespace(nvmlReturn=result, value=SimpleNamespace(uiVal=gpu.recovery_action or 0))
+    def _numbers(self, call: str, shape: "_Shape", handle: ctypes.c_void_p, *arguments: int) -> Any:
+        """A call that gives one number, or several."""
+        gpu = self._gpu(handle, call)
+        key = shape.key or call
+        if shape.results == 1:
+            return _number(gpu, key, *arguments)
+        return [_number(gpu, key, which) for which in range(shape.results)]
 
     # Processes
 
@@ -205,7 +243,7 @@ class PythonNvml:
         """As in NVML: the last sample of each process that does something; the first one is taken at its start."""
         gpu = self._gpu(handle, "nvmlDeviceGetProcessUtilization")
         _supported(not gpu.mig_enabled)
-        sampled_us = time.time_ns() // 1000 // SAMPLE_US * SAMPLE_US
+        sampled_us = _now_us() // SAMPLE_US * SAMPLE_US
         samples = [_sample(each, max(sampled_us, each.started_us)) for each in gpu.processes if any(each.load)]
         newer = [sample for sample in samples if sample.timeStamp > last_seen_us]
         if not newer:
@@ -235,8 +273,7 @@ class PythonNvml:
     def _link(self, handle: ctypes.c_void_p, link: int, call: str) -> NvLinkState:
         links = self._gpu(handle, call).nvlinks
         _supported(bool(links))
-        if link >= len(links):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        _valid(link < len(links))
         return links[link]
 
     # Events
@@ -322,6 +359,22 @@ def _process(process: ProcessState) -> SimpleNamespace:
 def _sample(process: ProcessState, time_us: int) -> SimpleNamespace:
     names = ("smUtil", "memUtil", "encUtil", "decUtil")
     return SimpleNamespace(pid=process.pid, timeStamp=time_us, **dict(zip(names, process.load, strict=True)))
+
+
+def _number(gpu: GpuState, call: str, first: int = 0, second: int = 0) -> int:
+    try:
+        return number_of(gpu, readings_of(gpu), call, first, second)
+    except ReadingError as error:
+        raise pynvml.NVMLError(error.code) from None
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _valid(condition: bool) -> None:
+    if not condition:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
 def _supported(condition: bool) -> None:

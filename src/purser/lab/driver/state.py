@@ -1,38 +1,24 @@
-"""What a simulated driver currently reports, and the file that the C library reads it from.
+"""What a simulated driver currently reports. `DriverState` is the truth, kept as JSON."""
 
-`DriverState` is the truth, kept as JSON; `render` writes it as ``node.state`` for the library, one fact per line::
-
-    driver_version 550.163.01       nvmlSystemGetDriverVersion; likewise nvml_version and cuda_version (12040)
-    init_error 9                    nvmlInit fails with this code
-    gpu 3                           what follows is about GPU 3, its place in the profile, until the next such line
-    present 1, lost 0               whether it is in its slot, whether it answers
-    pci 0 7 0 20b010de 134f10de     domain, bus, device, device id and subsystem id, hexadecimal
-    memory 42949672960 611319808 0  total, reserved, used, in bytes
-    mig 0 0 7                       enabled, pending, most MIG devices
-    power 52000 400000              use and limit in milliwatts
-    ecc 1 1 0 0 0 0                 enabled, pending, errors: corrected and uncorrected, volatile, then aggregate
-    remapped 0 0 0 0                correctable, uncorrectable, pending, failed
-    recovery 0                      nvmlDeviceGpuRecoveryAction
-    level 4 20                      nvmlGpuTopologyLevel to GPU 4
-    nvlink 0 1 2 0 c4 0             link, active, type of the remote device, its domain, bus, device, hexadecimal
-    process 4711 0 1073741824 80 9 0 0 1700000000000000 4294967295 4294967295
-                                    pid, whether it draws, bytes, percent of SM, memory, encoder and decoder, start in
-                                    microseconds since the epoch, GPU instance and compute instance
-    fail nvmlDeviceGetUUID 999      this call (``*``: any) fails with this code
-    event 12 3 79                   sequence number, GPU, Xid
-
-A line that is absent makes the calls that need it answer "not supported".
-"""
-
+import time
 import uuid
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
-from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
 from purser.agent.nvml.nvlinks import PCIE_LEVELS
 from purser.agent.sysfs import pci_address
-from purser.core.kubernetes.quantities import MIB
+from purser.core.health.signs import RemappedRows
+from purser.lab.driver.parts import (
+    CallFailure,
+    ClocksLimit,
+    EccErrors,
+    MemoryLocation,
+    NvLinkState,
+    ProcessState,
+    RetiredPage,
+)
 from purser.lab.driver.profiles import GpuModel, NodeProfile
 
 _UUIDS = uuid.UUID("5b1f2c5e-6d0a-5f4e-9a63-0d7f8c2e4b11")
@@ -47,55 +33,24 @@ KEPT_EVENTS = 256
 MAX_PROCESSES = 256
 """Room for processes of one GPU in the library."""
 
+MAX_PAGES = 64
+"""Room for retired pages of one GPU in the library, and NVIDIA's own limit."""
+
 SAMPLE_US = 1_000_000 // 6
 """How far apart samples of processes' utilisation are."""
 
 NO_INSTANCE = 0xFFFFFFFF
 """Of a process that is in none."""
 
+_CELSIUS_BUSY, _MEMORY_IS_HOTTER = 40, 5
+"""How much warmer a busy GPU is than an idle one, and its memory than itself."""
+
+_NS = 1_000_000_000
+_ANY_POLICY = 10
+"""NVML_PERF_POLICY_TOTAL_APP_CLOCKS: the time under any of the others."""
+
 NVLINK_TO_GPU = 0
 NVLINK_TO_SWITCH = 2
-
-
-class NvLinkState(msgspec.Struct, frozen=True):
-    """One NVLink of a GPU."""
-
-    remote: str
-    """PCI address of the device at its other end."""
-    remote_type: int
-    active: bool = True
-
-
-class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on a GPU."""
-
-    pid: int
-    memory_mib: int
-    started_us: int
-    """Since the epoch, in microseconds."""
-    graphics: bool = False
-    """It draws; otherwise it computes."""
-    sm_percent: int = 0
-    """What of the GPU's time it takes up; likewise the memory's, the encoder's and the decoder's."""
-    memory_percent: int = 0
-    encoder_percent: int = 0
-    decoder_percent: int = 0
-    gpu_instance: int | None = None
-    """Of MIG; None: the whole GPU."""
-    compute_instance: int | None = None
-
-    @property
-    def load(self) -> tuple[int, int, int, int]:
-        """SM, memory, encoder and decoder, in percent."""
-        return self.sm_percent, self.memory_percent, self.encoder_percent, self.decoder_percent
-
-
-class CallFailure(msgspec.Struct, frozen=True):
-    """A call that fails."""
-
-    call: str
-    """NVML's name of it, with or without its version; ``*`` for any."""
-    code: int
 
 
 class GpuState(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,13 +70,28 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     """What processes that are not listed use."""
     processes: tuple[ProcessState, ...] = ()
     gpu_utilisation_percent: int | None = None
-    """None: what its processes make of it; likewise for the memory."""
+    """None: what its processes make of it; likewise for memory, encoder and decoder, temperatures and power."""
     memory_utilisation_percent: int | None = None
-    temperature_celsius: int = 0
-    power_watts: int = 0
-    ecc_corrected: int = 0
-    ecc_uncorrected: int = 0
+    encoder_utilisation_percent: int | None = None
+    decoder_utilisation_percent: int | None = None
+    temperature_celsius: int | None = None
+    memory_temperature_celsius: int | None = None
+    power_watts: int | None = None
+    pcie_tx_kib_per_s: int = 0
+    pcie_rx_kib_per_s: int = 0
+    pcie_replays: int = 0
+    nvlink_tx_kib_per_s: int = 0
+    """Over all links that are up; likewise what comes in."""
+    nvlink_rx_kib_per_s: int = 0
+    slowdowns: tuple[ClocksLimit, ...] = ()
+    ecc: dict[MemoryLocation, EccErrors] = {}
+    remapped_rows: RemappedRows = RemappedRows(0, 0, pending=False, failed=False)
+    retired_pages: tuple[RetiredPage, ...] = ()
     recovery_action: int | None = None
+    since_us: int
+    """When ``counted`` was so, in microseconds since the epoch."""
+    counted: dict[str, int] = {}
+    """What grows by itself, as `rates_of` says."""
     failures: tuple[CallFailure, ...] = ()
 
     @property
@@ -130,11 +100,67 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_used_mib + sum(process.memory_mib for process in self.processes)
 
     @property
-    def utilisation(self) -> tuple[int, int]:
-        """Of the GPU and of its memory, in percent."""
-        gpu, memory = (min(100, sum(each.load[place] for each in self.processes)) for place in range(2))
-        given = self.gpu_utilisation_percent, self.memory_utilisation_percent
-        return gpu if given[0] is None else given[0], memory if given[1] is None else given[1]
+    def utilisation(self) -> tuple[int, int, int, int]:
+        """Of the GPU, its memory, its encoders and its decoders, in percent."""
+        given = (
+            self.gpu_utilisation_percent,
+            self.memory_utilisation_percent,
+            self.encoder_utilisation_percent,
+            self.decoder_utilisation_percent,
+        )
+        sums = [min(100, sum(each.load[place] for each in self.processes)) for place in range(4)]
+        gpu, memory, encoder, decoder = (made if said is None else said for made, said in zip(sums, given, strict=True))
+        return gpu, memory, encoder, decoder
+
+    @property
+    def watts(self) -> int:
+        """Power drawn: from idle to the limit as the GPU is used, and to half of that while it is slowed down."""
+        if self.power_watts is not None:
+            return self.power_watts
+        span = (self.model.power_limit_watts - self.model.idle_watts) * self.utilisation[0] // 100
+        return self.model.idle_watts + (span // 2 if self.slowdowns else span)
+
+    @property
+    def celsius(self) -> int:
+        """Temperature of the GPU."""
+        if self.temperature_celsius is not None:
+            return self.temperature_celsius
+        return self.model.idle_celsius + _CELSIUS_BUSY * self.utilisation[0] // 100
+
+    @property
+    def memory_celsius_now(self) -> int:
+        """Temperature of the memory."""
+        given = self.memory_temperature_celsius
+        return self.celsius + _MEMORY_IS_HOTTER if given is None else given
+
+    @property
+    def sm_mhz(self) -> int:
+        """Clock of the multiprocessors."""
+        if not self.utilisation[0]:
+            return self.model.idle_sm_mhz
+        return self.model.sm_mhz // 2 if self.slowdowns else self.model.sm_mhz
+
+
+def rates_of(gpu: GpuState) -> dict[str, int]:
+    """What grows by itself, and by how much each second: energy in mJ, traffic over PCIe in bytes and over each NVLink
+    in KiB, and nanoseconds under each limit (nvmlPerfPolicyType_t) and in each slow-down."""
+    rates = {"energy": gpu.watts * 1000}
+    rates |= {"pcie-tx": gpu.pcie_tx_kib_per_s * 1024, "pcie-rx": gpu.pcie_rx_kib_per_s * 1024}
+    active = [number for number, link in enumerate(gpu.nvlinks) if link.active]
+    for way, rate in (("tx", gpu.nvlink_tx_kib_per_s), ("rx", gpu.nvlink_rx_kib_per_s)):
+        rates |= {f"nvlink-{way}-{number}": rate // len(active) for number in active}
+    for slowdown in gpu.slowdowns:
+        rates |= {f"slowdown-{slowdown}": _NS, f"policy-{slowdown.policy}": _NS, f"policy-{_ANY_POLICY}": _NS}
+    return {name: rate for name, rate in rates.items() if rate}
+
+
+def settled(gpu: GpuState, now_us: int) -> GpuState:
+    """The same GPU, its counters as they are now: what they grow by may change."""
+    seconds = max(0, now_us - gpu.since_us) / 1_000_000
+    counted = dict(gpu.counted)
+    for name, rate in rates_of(gpu).items():
+        counted[name] = counted.get(name, 0) + int(rate * seconds)
+    return replace(gpu, since_us=max(now_us, gpu.since_us), counted=counted)
 
 
 class EventState(msgspec.Struct, frozen=True):
@@ -182,8 +208,7 @@ def _initial_gpu(node: str, profile: NodeProfile, index: int) -> GpuState:
         pci=pci_address(gpu.pci),
         levels=tuple(_level(profile, index, other) for other in range(len(profile.gpus))),
         nvlinks=tuple(_nvlinks(profile, index)),
-        temperature_celsius=model.idle_celsius,
-        power_watts=model.idle_watts,
+        since_us=time.time_ns() // 1000,
         recovery_action=0 if tells_recovery else None,
     )
 
@@ -217,68 +242,6 @@ def cuda_number(cuda_version: str) -> int:
     return int(major) * 1000 + int(minor) * 10
 
 
-def number_of(names: dict[int, str], name: str) -> int:
-    """NVML's number of an architecture or brand."""
-    return next(number for number, each in names.items() if each == name)
-
-
-def render(state: DriverState) -> str:
-    """The state as the C library reads it."""
-    lines = [
-        f"driver_version {state.driver_version}",
-        f"nvml_version {nvml_version(state.driver_version, state.cuda_version)}",
-        f"cuda_version {cuda_number(state.cuda_version)}",
-        f"init_error {state.init_error}",
-    ]
-    for index, gpu in enumerate(state.gpus):
-        lines.append(f"gpu {index}")
-        lines.extend(_gpu_lines(gpu))
-    lines.extend(f"event {event.sequence} {event.gpu} {event.xid}" for event in state.events)
-    return "\n".join(lines) + "\n"
-
-
-def _gpu_lines(gpu: GpuState) -> Iterator[str]:
-    model = gpu.model
-    yield f"present {int(gpu.present)}"
-    yield f"lost {int(gpu.lost)}"
-    yield f"uuid {gpu.uuid}"
-    yield f"name {model.name}"
-    yield f"minor {gpu.minor}"
-    yield f"pci {_address(gpu.pci)} {model.pci_device_id:x} {model.pci_subsystem_id:x}"
-    yield f"memory {model.memory_mib * MIB} {model.reserved_mib * MIB} {gpu.total_used_mib * MIB}"
-    yield f"capability {model.compute_capability.replace('.', ' ')}"
-    yield f"architecture {number_of(ARCHITECTURES, model.architecture)}"
-    yield f"brand {number_of(BRANDS, model.brand)}"
-    yield "persistence 1"
-    yield f"utilisation {gpu.utilisation[0]} {gpu.utilisation[1]}"
-    yield f"temperature {gpu.temperature_celsius}"
-    yield f"power {gpu.power_watts * 1000} {model.power_limit_watts * 1000}"
-    yield f"ecc 1 1 {gpu.ecc_corrected} {gpu.ecc_uncorrected} {gpu.ecc_corrected} {gpu.ecc_uncorrected}"
-    if model.mig_devices:
-        yield f"mig {int(gpu.mig_enabled)} {int(gpu.mig_enabled)} {model.mig_devices}"
-    if model.row_remapping:
-        yield "remapped 0 0 0 0"
-    if gpu.recovery_action is not None:
-        yield f"recovery {gpu.recovery_action}"
-    yield from (f"level {other} {level}" for other, level in enumerate(gpu.levels))
-    for number, link in enumerate(gpu.nvlinks):
-        yield f"nvlink {number} {int(link.active)} {link.remote_type} {_address(link.remote)}"
-    yield from map(_process_line, gpu.processes)
-    yield from (f"fail {failure.call} {failure.code}" for failure in gpu.failures)
-
-
-def _process_line(process: ProcessState) -> str:
-    load = " ".join(map(str, process.load))
-    instances = f"{number_or_none(process.gpu_instance)} {number_or_none(process.compute_instance)}"
-    memory = process.memory_mib * MIB
-    return f"process {process.pid} {int(process.graphics)} {memory} {load} {process.started_us} {instances}"
-
-
 def number_or_none(instance: int | None) -> int:
     """NVML's number of an instance, which it has for none as well."""
     return NO_INSTANCE if instance is None else instance
-
-
-def _address(pci: str) -> str:
-    """``0000:07:00.0`` as the three hexadecimal numbers of the file."""
-    return " ".join(f"{int(part, 16):x}" for part in pci.partition(".")[0].split(":"))

@@ -1,14 +1,18 @@
 """NVML's calls over a simulated node: one table for the C library behind pynvml and for its stand-in in Python."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
+from tests.tiers import some
 
 from purser.agent.nvml.calls import load_nvml, unload_nvml
 from purser.core.kubernetes.quantities import MIB
 from purser.lab.driver import DriverKind, SimulatedDriver
-from purser.lab.driver.python_nvml import PythonNvml
+from purser.lab.driver.compile import find_compiler
+from purser.lab.driver.parts import ClocksLimit, MemoryLocation, NvLinkError
+from purser.lab.driver.python_nvml import _NUMBERS, PythonNvml
 
 Create = Callable[..., SimulatedDriver]
 
@@ -22,17 +26,105 @@ def node(create: Create, kind: DriverKind) -> SimulatedDriver:
 
 
 @pytest.fixture
-def nvml(node: SimulatedDriver) -> Iterator[Any]:
-    """pynvml's functions on the node, initialised."""
-    if node.kind is DriverKind.PYTHON:
-        stand_in = PythonNvml(node.folder / "node.json")
-        stand_in.nvmlInit()
-        yield stand_in
-        return
-    module = load_nvml(str(node.library))
-    module.nvmlInit()
-    yield module
-    unload_nvml(module)
+def open_nvml() -> Iterator[Callable[[SimulatedDriver, DriverKind], Any]]:
+    """Opens pynvml's functions on a node, initialised."""
+    modules: list[Any] = []
+
+    def make(node: SimulatedDriver, kind: DriverKind) -> Any:
+        if kind is DriverKind.PYTHON:
+            opened = PythonNvml(node.folder / "node.json")
+        else:
+            modules.append(opened := load_nvml(str(node.library)))
+        opened.nvmlInit()
+        return opened
+
+    yield make
+    for module in modules:
+        unload_nvml(module)
+
+
+@pytest.fixture
+def nvml(node: SimulatedDriver, open_nvml: Callable[..., Any]) -> Any:
+    return open_nvml(node, node.kind)
+
+
+def told(nvml: Any, call: str, *arguments: object) -> Any:
+    """What a call gives, structs as their fields, or the error's number."""
+    try:
+        found = getattr(nvml, call)(*arguments)
+    except nvml.NVMLError as error:
+        return f"error {error.value}"
+    names = {"nvmlDeviceGetUtilizationRates": ("gpu", "memory"), "nvmlDeviceGetViolationStatus": ("violationTime",)}
+    if call in names:
+        return [getattr(found, name) for name in names[call]]
+    if call == "nvmlDeviceGetFieldValues":
+        # The stand-in sets all eight bytes, the library those of the type: the type says how many count.
+        return [
+            (each.nvmlReturn, each.valueType, each.value.ullVal if each.valueType == 3 else each.value.uiVal)
+            for each in found
+        ]
+    return list(found) if isinstance(found, tuple) else found
+
+
+NUMBERS = {
+    "nvmlDeviceGetClockInfo": [range(5)],
+    "nvmlDeviceGetMaxClockInfo": [range(5)],
+    "nvmlDeviceGetMemoryErrorCounter": [range(3), range(3), range(9)],
+    "nvmlDeviceGetNvLinkErrorCounter": [(0, 3, 11, 12, 18), range(6)],
+    "nvmlDeviceGetPcieThroughput": [range(3)],
+    "nvmlDeviceGetRetiredPages": [range(3)],
+    "nvmlDeviceGetRetiredPages_v2": [range(2)],
+    "nvmlDeviceGetTemperature": [range(2)],
+    "nvmlDeviceGetTotalEccErrors": [range(3), range(3)],
+    "nvmlDeviceGetViolationStatus": [range(13)],
+}
+"""Calls with arguments, and these."""
+
+PLAIN = sorted(
+    (_NUMBERS.keys() - NUMBERS.keys())
+    | {"nvmlDeviceGetMigMode", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetGridLicensableFeatures_v4"}
+)
+
+
+def everything(nvml: Any) -> Iterator[tuple[tuple[object, ...], Any]]:
+    """All that is told of two GPUs, call by call."""
+    for index in (0, 2):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        for call in PLAIN:
+            yield (index, call), told(nvml, call, gpu)
+        for call, ranges in NUMBERS.items():
+            for arguments in product(*ranges):
+                yield (index, call, *arguments), told(nvml, call, gpu, *arguments)
+        fields = [*range(1, 308), *product((0, 82, 138, 139, 161, 163, 164, 165), (0, 1, 11, 12, 0xFFFFFFFF))]
+        answers = told(nvml, "nvmlDeviceGetFieldValues", gpu, fields)
+        yield from (((index, "field", field), each) for field, each in zip(fields, answers, strict=True))
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler on this machine")
+@pytest.mark.parametrize("profile", some(["mixed-4", "t4-4", "dgx1-v100", "h200-8"], every=2))
+def test_the_library_and_its_stand_in_tell_the_same(
+    create: Create, open_nvml: Callable[..., Any], profile: str
+) -> None:
+    node = create(profile, kind=DriverKind.LIBRARY)
+    for gpu in (0, 2):
+        node.set_load(gpu, power_watts=0, memory_temperature_celsius=90)
+        node.add_process(gpu, 1, 10, sm_percent=30, encoder_percent=5)
+        node.add_ecc_errors(gpu, corrected=3, uncorrected=1)
+        node.add_ecc_errors(gpu, place=MemoryLocation.L2, corrected=2)
+        node.replay_pcie(gpu, 4)
+        if node.state.gpus[gpu].model.row_remapping:
+            node.remap_rows(gpu, correctable=1, uncorrectable=2, pending=True)
+        else:
+            node.retire_page(gpu, 4096)
+            node.retire_page(gpu, 8192, double_bit=False)
+            node.recover_gpu(gpu)
+            node.retire_page(gpu, 12288)
+        if node.state.gpus[gpu].nvlinks:
+            node.add_nvlink_errors(gpu, 3, NvLinkError.CRC_FLIT, 9)
+            node.set_nvlink(gpu, 1, active=False)
+    library, stand_in = (dict(everything(open_nvml(node, kind))) for kind in DriverKind)
+    assert library == stand_in
+    assert len(library) > 1000
 
 
 def test_processes_are_told_by_what_they_do(node: SimulatedDriver, nvml: Any) -> None:
@@ -88,3 +180,107 @@ def test_more_than_a_gpu_has_is_refused(node: SimulatedDriver) -> None:
     node.add_process(0, 1, 40377)
     with pytest.raises(ValueError, match="has 0 MiB free: a process cannot have 1 MiB"):
         node.add_process(0, 2, 1)
+
+
+def fields(nvml: Any, gpu: Any, *asked: int | tuple[int, int]) -> list[int | None]:
+    """Values of fields; None: not supported."""
+    found = nvml.nvmlDeviceGetFieldValues(gpu, list(asked))
+    return [each.value.ullVal if each.nvmlReturn == nvml.NVML_SUCCESS else None for each in found]
+
+
+def test_sensors_follow_the_load(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    idle = nvml.nvmlClocksEventReasonGpuIdle
+    assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 210
+    assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) == 1215
+    assert nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == idle
+    assert nvml.nvmlDeviceGetPowerUsage(gpu) == 52_000
+    node.add_process(0, 1, 10, sm_percent=50, decoder_percent=4)
+    assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 1410
+    assert nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) == 0
+    assert nvml.nvmlDeviceGetPowerUsage(gpu) == 226_000, "half way from 52 to 400 W"
+    assert nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU) == 53
+    assert fields(nvml, gpu, nvml.NVML_FI_DEV_MEMORY_TEMP) == [58]
+    assert nvml.nvmlDeviceGetDecoderUtilization(gpu)[0] == 4
+    node.clear_load(0)
+    node.set_load(0, power_watts=390, temperature_celsius=80, gpu_utilisation_percent=0)
+    assert nvml.nvmlDeviceGetPowerUsage(gpu) == 390_000
+    assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 210
+
+
+def test_a_slow_down_has_its_reason_and_its_time_is_counted(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.add_process(0, 1, 10, sm_percent=100)
+    node.set_slowdowns(0, [ClocksLimit.HW_THERMAL, ClocksLimit.POWER_CAP])
+    reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+    assert reasons == 0x4 | 0x8 | 0x40
+    assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 705
+    while not nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime:
+        pass
+    node.set_slowdowns(0, [])
+    after = nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime
+    assert after > 0, "the time that has passed is not forgotten"
+    assert nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime == after
+    assert nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_BOARD_LIMIT).violationTime == 0
+    assert fields(nvml, gpu, nvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN) == [after]
+    assert nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) == 1410
+
+
+def test_energy_and_traffic_grow_by_themselves(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.set_load(0, nvlink_tx_kib_per_s=12_000_000, pcie_tx_kib_per_s=70, pcie_rx_kib_per_s=50)
+    throughput = [nvml.nvmlDeviceGetPcieThroughput(gpu, way) for way in (nvml.NVML_PCIE_UTIL_TX_BYTES, 1)]
+    assert throughput == [70, 50]
+    tx = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
+    while nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) < 2:
+        pass
+    node.set_nvlink(0, 5, active=False)
+    total, of_0, of_5 = fields(nvml, gpu, (tx, 0xFFFFFFFF), (tx, 0), (tx, 5))
+    assert total and of_0 and of_5
+    assert total >= 12 * of_5
+    assert fields(nvml, gpu, (tx, 5)) == [of_5], "a link that is down carries nothing"
+    while fields(nvml, gpu, (tx, 0)) == [of_0]:
+        pass
+
+
+def test_a_reset_ends_what_a_reset_ends(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.add_ecc_errors(0, uncorrected=2)
+    node.remap_rows(0, uncorrectable=2, pending=True)
+    node.set_slowdowns(0, [ClocksLimit.POWER_BRAKE])
+    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+
+    def errors() -> tuple[int, int]:
+        counters = (nvml.NVML_VOLATILE_ECC, nvml.NVML_AGGREGATE_ECC)
+        volatile, aggregate = (nvml.nvmlDeviceGetTotalEccErrors(gpu, uncorrected, counter) for counter in counters)
+        return volatile, aggregate
+
+    assert errors() == (2, 2)
+    assert list(nvml.nvmlDeviceGetRemappedRows(gpu)) == [0, 2, 1, 0]
+    node.recover_gpu(0)
+    assert errors() == (0, 2)
+    assert list(nvml.nvmlDeviceGetRemappedRows(gpu)) == [0, 2, 0, 0]
+    assert nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == nvml.nvmlClocksEventReasonGpuIdle
+    dram = nvml.NVML_MEMORY_LOCATION_DRAM
+    assert nvml.nvmlDeviceGetMemoryErrorCounter(gpu, uncorrected, nvml.NVML_AGGREGATE_ECC, dram) == 2
+
+
+def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, open_nvml: Callable[..., Any]) -> None:
+    node = create("t4-4", kind=kind)
+    nvml = open_nvml(node, kind)
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    lacking = ["RemappedRows", "MigMode", "GridLicensableFeatures_v4"]
+    assert [told(nvml, f"nvmlDeviceGet{call}", gpu) for call in lacking] == ["error 3"] * 3
+    assert fields(nvml, gpu, nvml.NVML_FI_DEV_MEMORY_TEMP, nvml.NVML_FI_DEV_NVLINK_LINK_COUNT) == [None, None]
+    with pytest.raises(ValueError, match="Tesla T4 replaces no rows"):
+        node.remap_rows(0, pending=True)
+    node.retire_page(0, 4096)
+    assert nvml.nvmlDeviceGetRetiredPagesPendingStatus(gpu) == 1
+    assert nvml.nvmlDeviceGetRetiredPages(gpu, nvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR) == []
+    node.recover_gpu(0)
+    assert nvml.nvmlDeviceGetRetiredPages(gpu, nvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR) == [4096]
+
+
+def test_a_link_that_is_not_there_is_named(node: SimulatedDriver) -> None:
+    with pytest.raises(LookupError, match="has no NVLink 12: it has 12, counted from 0"):
+        node.set_nvlink(0, 12, active=False)

@@ -1,0 +1,128 @@
+"""What a simulated GPU's state is made of: its links, processes, errors and limits."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class ClocksLimit(StrEnum):
+    """Why a GPU runs at lower clocks than it could."""
+
+    POWER_CAP = "power-cap"
+    SW_THERMAL = "sw-thermal"
+    HW_THERMAL = "hw-thermal"
+    POWER_BRAKE = "power-brake"
+
+    @property
+    def reasons(self) -> int:
+        """nvmlClocksEventReasons. What the hardware does has a bit of its own beside."""
+        return {"power-cap": 0x4, "sw-thermal": 0x20, "hw-thermal": 0x48, "power-brake": 0x88}[self]
+
+    @property
+    def policy(self) -> int:
+        """nvmlPerfPolicyType_t that counts the time: power, thermal or board limit."""
+        return {"power-cap": 0, "power-brake": 3}.get(self, 1)
+
+
+class MemoryLocation(StrEnum):
+    """Where ECC errors are counted."""
+
+    L1 = "l1"
+    L2 = "l2"
+    DRAM = "dram"
+    REGISTER_FILE = "register-file"
+    TEXTURE = "texture"
+    TEXTURE_SHM = "texture-shm"
+    CBU = "cbu"
+    SRAM = "sram"
+
+
+ECC_LOCATIONS = tuple(MemoryLocation)
+"""In the order of nvmlMemoryLocation_t."""
+
+
+class EccErrors(msgspec.Struct, frozen=True):
+    """ECC errors at one place."""
+
+    corrected: int = 0
+    uncorrected: int = 0
+    corrected_before: int = 0
+    """Before the driver was loaded, or the GPU reset."""
+    uncorrected_before: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Corrected and uncorrected: volatile, then aggregate."""
+        return (
+            self.corrected,
+            self.uncorrected,
+            self.corrected + self.corrected_before,
+            self.uncorrected + self.uncorrected_before,
+        )
+
+
+class RetiredPage(msgspec.Struct, frozen=True):
+    """A page of memory that the driver uses no more; on GPUs before Ampere."""
+
+    address: int
+    cause: int
+    """nvmlPageRetirementCause_t: 0 for several single bit errors, 1 for a double bit error."""
+    time_us: int
+    pending: bool
+    """It is given up at the next reset."""
+
+
+class NvLinkError(StrEnum):
+    """What is counted of a link."""
+
+    REPLAY = "replay"
+    RECOVERY = "recovery"
+    CRC_FLIT = "crc-flit"
+    CRC_DATA = "crc-data"
+    ECC_DATA = "ecc-data"
+
+
+NVLINK_ERRORS = tuple(NvLinkError)
+"""In the order of nvmlNvLinkErrorCounter_t."""
+
+
+class NvLinkState(msgspec.Struct, frozen=True):
+    """One NVLink of a GPU."""
+
+    remote: str
+    """PCI address of the device at its other end."""
+    remote_type: int
+    active: bool = True
+    errors: tuple[int, ...] = (0,) * len(NVLINK_ERRORS)
+
+
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
+    """A process on a GPU."""
+
+    pid: int
+    memory_mib: int
+    started_us: int
+    """Since the epoch, in microseconds."""
+    graphics: bool = False
+    """It draws; otherwise it computes."""
+    sm_percent: int = 0
+    """What of the GPU's time it takes up; likewise the memory's, the encoder's and the decoder's."""
+    memory_percent: int = 0
+    encoder_percent: int = 0
+    decoder_percent: int = 0
+    gpu_instance: int | None = None
+    """Of MIG; None: the whole GPU."""
+    compute_instance: int | None = None
+
+    @property
+    def load(self) -> tuple[int, int, int, int]:
+        """SM, memory, encoder and decoder, in percent."""
+        return self.sm_percent, self.memory_percent, self.encoder_percent, self.decoder_percent
+
+
+class CallFailure(msgspec.Struct, frozen=True):
+    """A call that fails."""
+
+    call: str
+    """NVML's name of it, with or without its version; ``*`` for any."""
+    code: int

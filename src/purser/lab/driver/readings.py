@@ -1,0 +1,301 @@
+"""The numbers that a simulated driver tells of a GPU, by NVML's name of the call and its arguments.
+
+`readings_of` is the one place that says what each call answers. The C library gets its table in the state file, the
+stand-in in Python asks it. What is a number per GPU, or per GPU and one or two small arguments, is a line here; calls
+that give more (names, processes, links, instances) have functions of their own in both.
+
+Counters that grow by themselves (energy, traffic, time under a limit) are a value and what comes to it each second.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
+
+import msgspec
+import pynvml
+
+from purser.agent.nvml.devices import ARCHITECTURES, BRANDS
+from purser.lab.driver.parts import ECC_LOCATIONS, NVLINK_ERRORS, MemoryLocation
+from purser.lab.driver.state import NO_INSTANCE, GpuState, rates_of
+
+ALL_LINKS = NO_INSTANCE
+"""As scope of a field: the sum over the links."""
+
+FIELD = "field-"
+"""Before the number of a field (NVML_FI_*): its readings have the scope as first argument, and its type as second."""
+
+_UINT, _ULONG_LONG = 1, 3
+"""nvmlValueType_t."""
+
+_CLOCKS_REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
+_GPU_IDLE = 0x1
+_ALL_REASONS = 0x1FF
+
+_PENDING_PAGES = "nvmlDeviceGetRetiredPagesPendingStatus"
+
+_ECC_TOTALS = (3, 4, 5, 6)
+_ECC_FIELDS: Mapping[MemoryLocation, tuple[int, int, int, int]] = {
+    MemoryLocation.L1: (7, 8, 18, 19),
+    MemoryLocation.L2: (9, 10, 20, 21),
+    MemoryLocation.DRAM: (11, 12, 22, 23),
+    MemoryLocation.REGISTER_FILE: (13, 14, 24, 25),
+    MemoryLocation.TEXTURE: (15, 16, 26, 27),
+}
+"""Fields of corrected and uncorrected errors, volatile, then aggregate."""
+
+_LINK_ERROR_FIELDS = ((46, 108, 52), (53, 114, 59), (32, 96, 38), (39, 102, 45), (148, 154, 160))
+"""In the order of NVLINK_ERRORS: of the first link, of the seventh, and of all."""
+_LINKS_WITH_FIELDS = 12
+"""Later links have no fields of their own."""
+_LINK_ERROR_BY_SCOPE = {161: 0, 162: 1, 163: 2}
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A number, as it was at the GPU's ``since_us``."""
+
+    value: int
+    per_second: int = 0
+
+    def now(self, gpu: GpuState) -> int:
+        """What it has grown to."""
+        return self.value + int(self.per_second * (max(0, time.time_ns() // 1000 - gpu.since_us) / 1_000_000))
+
+
+class ZeroFields(msgspec.Struct, frozen=True):
+    """Fields that are 0 unless a reading says otherwise."""
+
+    first: int
+    last: int
+    scopes: int
+    kind: int
+
+
+class GpuNumbers(msgspec.Struct, frozen=True):
+    """All that a GPU tells. What is 0 is left out where ``zeros`` or ``zero_fields`` has it: most of hundreds."""
+
+    values: Mapping[tuple[str, int, int], Reading]
+    zeros: Mapping[str, tuple[int, int]]
+    """How many values each of a call's two arguments has."""
+    zero_fields: tuple[ZeroFields, ...]
+
+
+def readings_of(gpu: GpuState) -> GpuNumbers:
+    """Everything that is read of a GPU. Calls that it does not have are not there."""
+    zeros = dict(_zeros(gpu))
+    zero_fields = tuple(_zero_fields(gpu))
+    left_out = {f"{FIELD}{field}" for span in zero_fields for field in range(span.first, span.last + 1)}
+    values = {(call, first, second): Reading(value) for call, first, second, value in _values(gpu)}
+    values |= dict(_growing(gpu))
+    kept = {
+        key: reading
+        for key, reading in values.items()
+        if reading != _NOTHING or (key[0] not in left_out and key[0] not in zeros) or key[1] == ALL_LINKS
+    }
+    return GpuNumbers(kept, zeros, zero_fields)
+
+
+class ReadingError(Exception):
+    """There is no such number. ``code``: NVML's."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def number_of(gpu: GpuState, readings: GpuNumbers, call: str, first: int, second: int) -> int:
+    """What a call gives now. Raises ReadingError."""
+    found = readings.values.get((call, first, second))
+    if found is not None:
+        return found.now(gpu)
+    firsts, seconds = readings.zeros.get(call, (0, 0))
+    if first < firsts and second < seconds:
+        return 0
+    raise ReadingError(_absent(call in readings.zeros or any(key[0] == call for key in readings.values)))
+
+
+def field_of(gpu: GpuState, readings: GpuNumbers, field: int, scope: int) -> tuple[int, int]:
+    """A field's value type, and its value now. Raises ReadingError."""
+    call = f"{FIELD}{field}"
+    for kind in (_UINT, _ULONG_LONG):
+        if (found := readings.values.get((call, scope, kind))) is not None:
+            return kind, found.now(gpu)
+    spans = [span for span in readings.zero_fields if span.first <= field <= span.last]
+    if any(scope < span.scopes for span in spans):
+        return spans[0].kind, 0
+    raise ReadingError(_absent(bool(spans) or any(key[0] == call for key in readings.values)))
+
+
+def _absent(is_known: bool) -> int:
+    return int(pynvml.NVML_ERROR_INVALID_ARGUMENT if is_known else pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _zeros(gpu: GpuState) -> Iterator[tuple[str, tuple[int, int]]]:
+    yield "nvmlDeviceGetMemoryErrorCounter", (4, len(ECC_LOCATIONS))
+    yield "nvmlDeviceGetTotalEccErrors", (2, 2)
+    yield "nvmlDeviceGetPcieThroughput", (2, 1)
+    if gpu.nvlinks:
+        yield "nvmlDeviceGetNvLinkErrorCounter", (len(gpu.nvlinks), len(NVLINK_ERRORS))
+
+
+def _zero_fields(gpu: GpuState) -> Iterator[ZeroFields]:
+    yield ZeroFields(3, 28, 1, _ULONG_LONG)
+    yield ZeroFields(74, 81, 1, _ULONG_LONG)
+    yield ZeroFields(94, 95, 1, _UINT)
+    yield ZeroFields(197, 198, 1, _ULONG_LONG)
+    yield ZeroFields(269, 271, 1, _ULONG_LONG)
+    yield ZeroFields(142, 145, 1, _UINT) if gpu.model.row_remapping else ZeroFields(29, 31, 1, _UINT)
+    if links := len(gpu.nvlinks):
+        for first, last in ((32, 59), (96, 119), (148, 160)):
+            yield ZeroFields(first, last, 1, _ULONG_LONG)
+        for first, last in ((138, 141), (161, 163)):
+            yield ZeroFields(first, last, links, _ULONG_LONG)
+
+
+_NOTHING = Reading(0)
+_Value = tuple[str, int, int, int]
+
+
+def _values(gpu: GpuState) -> Iterator[_Value]:
+    yield from _facts(gpu)
+    yield from _sensors(gpu)
+    yield from _ecc(gpu)
+    yield from _rows(gpu)
+    yield from _links(gpu)
+    yield "nvmlDeviceGetPcieReplayCounter", 0, 0, gpu.pcie_replays
+    yield from _field(94, gpu.pcie_replays)
+    yield from _field(95, 0)
+    if gpu.recovery_action is not None:
+        yield from _field(230, gpu.recovery_action)
+
+
+def _facts(gpu: GpuState) -> Iterator[_Value]:
+    model = gpu.model
+    major, minor = map(int, model.compute_capability.split("."))
+    yield "nvmlDeviceGetMinorNumber", 0, 0, gpu.minor
+    yield "nvmlDeviceGetCudaComputeCapability", 0, 0, major
+    yield "nvmlDeviceGetCudaComputeCapability", 1, 0, minor
+    yield "nvmlDeviceGetArchitecture", 0, 0, _number_of_name(ARCHITECTURES, model.architecture)
+    yield "nvmlDeviceGetBrand", 0, 0, _number_of_name(BRANDS, model.brand)
+    yield "nvmlDeviceGetPersistenceMode", 0, 0, 1
+    yield "nvmlDeviceGetComputeMode", 0, 0, 0
+    yield "nvmlDeviceGetVirtualizationMode", 0, 0, 0
+    yield "nvmlDeviceGetMaxMigDeviceCount", 0, 0, model.mig_devices  # zero, not an error, without MIG
+    for kind, mhz in enumerate((model.sm_mhz, model.sm_mhz, model.memory_mhz, model.sm_mhz)):
+        yield "nvmlDeviceGetMaxClockInfo", kind, 0, mhz
+
+
+def _sensors(gpu: GpuState) -> Iterator[_Value]:
+    busy, memory, encoder, decoder = gpu.utilisation
+    sm_mhz = gpu.sm_mhz
+    for kind, mhz in enumerate((sm_mhz, sm_mhz, gpu.model.memory_mhz, sm_mhz)):
+        yield "nvmlDeviceGetClockInfo", kind, 0, mhz
+    yield _CLOCKS_REASONS, 0, 0, reduce(or_, (each.reasons for each in gpu.slowdowns), 0 if busy else _GPU_IDLE)
+    yield "nvmlDeviceGetSupportedClocksEventReasons", 0, 0, _ALL_REASONS
+    yield "nvmlDeviceGetPerformanceState", 0, 0, 0
+    yield "nvmlDeviceGetUtilizationRates", 0, 0, busy
+    yield "nvmlDeviceGetUtilizationRates", 1, 0, memory
+    for call, percent in (("Encoder", encoder), ("Decoder", decoder)):
+        yield f"nvmlDeviceGet{call}Utilization", 0, 0, percent
+        yield f"nvmlDeviceGet{call}Utilization", 1, 0, 1_000_000 // 6
+    yield "nvmlDeviceGetTemperature", 0, 0, gpu.celsius
+    if gpu.model.memory_sensor:
+        yield from _field(82, gpu.memory_celsius_now)
+    milliwatts, limit = gpu.watts * 1000, gpu.model.power_limit_watts * 1000
+    yield "nvmlDeviceGetPowerUsage", 0, 0, milliwatts
+    yield "nvmlDeviceGetEnforcedPowerLimit", 0, 0, limit
+    yield "nvmlDeviceGetPowerManagementLimit", 0, 0, limit
+    yield "nvmlDeviceGetPcieThroughput", 0, 0, gpu.pcie_tx_kib_per_s
+    yield "nvmlDeviceGetPcieThroughput", 1, 0, gpu.pcie_rx_kib_per_s
+    for field, value in ((185, milliwatts), (186, milliwatts), (189, limit), (190, limit)):
+        yield from _field(field, value)
+
+
+def _ecc(gpu: GpuState) -> Iterator[_Value]:
+    counts = {place: errors.counts for place, errors in gpu.ecc.items()}
+    totals = [sum(each[which] for each in counts.values()) for which in range(4)]
+    yield "nvmlDeviceGetEccMode", 0, 0, 1
+    yield "nvmlDeviceGetEccMode", 1, 0, 1
+    yield from _field(1, 1)
+    yield from _field(2, 1)
+    for which in range(4):
+        kind, counter = which % 2, which // 2
+        yield "nvmlDeviceGetTotalEccErrors", kind, counter, totals[which]
+        yield from _field(_ECC_TOTALS[which], totals[which], kind=_ULONG_LONG)
+        for place, errors in counts.items():
+            yield "nvmlDeviceGetMemoryErrorCounter", which, ECC_LOCATIONS.index(place), errors[which]
+        for place, fields in _ECC_FIELDS.items():
+            yield from _field(fields[which], counts.get(place, (0,) * 4)[which], kind=_ULONG_LONG)
+
+
+def _rows(gpu: GpuState) -> Iterator[_Value]:
+    """Ampere and newer replace rows of memory, those before them gave up pages."""
+    if gpu.model.row_remapping:
+        rows = gpu.remapped_rows
+        numbers = (rows.correctable, rows.uncorrectable, int(rows.pending), int(rows.failed))
+        for which, number in enumerate(numbers):
+            yield "nvmlDeviceGetRemappedRows", which, 0, number
+            yield from _field(142 + which, number)
+        return
+    yield _PENDING_PAGES, 0, 0, int(any(page.pending for page in gpu.retired_pages))
+    for cause in range(2):
+        yield from _field(29 + cause, sum(page.cause == cause for page in gpu.retired_pages))
+    yield from _field(31, int(any(page.pending for page in gpu.retired_pages)))
+
+
+def _links(gpu: GpuState) -> Iterator[_Value]:
+    if not gpu.nvlinks:
+        return
+    yield from _field(90, gpu.model.nvlink_mbps)
+    yield from _field(91, len(gpu.nvlinks))
+    for number, link in enumerate(gpu.nvlinks):
+        yield from _field(164, gpu.model.nvlink_mbps if link.active else 0, scope=number)
+        yield from _field(165, int(link.active), scope=number)
+        for kind, count in enumerate(link.errors):
+            if count:
+                yield "nvmlDeviceGetNvLinkErrorCounter", number, kind, count
+        for field, kind in _LINK_ERROR_BY_SCOPE.items():
+            yield from _field(field, link.errors[kind], scope=number, kind=_ULONG_LONG)
+    for kind, (first, seventh, total) in enumerate(_LINK_ERROR_FIELDS):
+        yield from _field(total, sum(link.errors[kind] for link in gpu.nvlinks), kind=_ULONG_LONG)
+        for number, link in enumerate(gpu.nvlinks[:_LINKS_WITH_FIELDS]):
+            field = first + number if number < 6 else seventh + number - 6
+            yield from _field(field, link.errors[kind], kind=_ULONG_LONG)
+
+
+def _field(number: int, value: int, *, scope: int = 0, kind: int = _UINT) -> Iterator[_Value]:
+    yield f"{FIELD}{number}", scope, kind, value
+
+
+def _growing(gpu: GpuState) -> Iterator[tuple[tuple[str, int, int], Reading]]:
+    rates = rates_of(gpu)
+
+    def field(number: int, counter: str, scope: int = 0) -> tuple[tuple[str, int, int], Reading]:
+        return (f"{FIELD}{number}", scope, _ULONG_LONG), counted(counter)
+
+    def counted(counter: str) -> Reading:
+        return Reading(gpu.counted.get(counter, 0), rates.get(counter, 0))
+
+    yield ("nvmlDeviceGetTotalEnergyConsumption", 0, 0), counted("energy")
+    yield field(83, "energy")
+    yield field(191, "energy")
+    yield field(197, "pcie-tx")
+    yield field(198, "pcie-rx")
+    for policy in (0, 1, 2, 3, 4, 5, 10, 11):
+        yield ("nvmlDeviceGetViolationStatus", policy, 0), counted(f"policy-{policy}")
+    for number, policy in enumerate((0, 1, 2, 3, 4, 5, 10, 11), 74):
+        yield field(number, f"policy-{policy}")
+    for number, reason in ((269, "sw-thermal"), (270, "hw-thermal"), (271, "power-brake")):
+        yield field(number, f"slowdown-{reason}")
+    for number, way in ((138, "tx"), (139, "rx"), (140, "tx"), (141, "rx")):
+        each = [counted(f"nvlink-{way}-{link}") for link in range(len(gpu.nvlinks))]
+        for link, reading in enumerate(each):
+            yield (f"{FIELD}{number}", link, _ULONG_LONG), reading
+        if each:
+            total = Reading(sum(one.value for one in each), sum(one.per_second for one in each))
+            yield (f"{FIELD}{number}", ALL_LINKS, _ULONG_LONG), total
+
+
+def _number_of_name(names: dict[int, str], name: str) -> int:
+    """NVML's number of an architecture or brand."""
+    return next(number for number, each in names.items() if each == name)
