@@ -1,7 +1,9 @@
 """What holds for every test."""
 
+import gc
 import os
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -29,6 +31,17 @@ def pytest_configure() -> None:
     if memory := folder_in_memory():
         os.environ["TMPDIR"] = memory
         tempfile.tempdir = None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage() -> Iterator[None]:
+    """What a file's tests leave is collected at its end, where warnings about it are still that file's.
+
+    What lives by then, modules above all, is never looked at again: a collection among it takes longer than most files.
+    """
+    gc.freeze()
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ as the quicker half of them. What names tests (`file::test`, `-k`), or groups of
 them collected and is left to xdist.
 """
 
+import gc
 from collections.abc import Generator
 from itertools import pairwise
 from typing import Any
@@ -61,7 +62,9 @@ class CollectLate:
 
     def _run_all(self, item: NotYetCollected, nextitem: pytest.Item | None) -> None:
         session, hook = item.session, item.config.hook
+        gc.disable()  # what an import makes stays
         tests = list(session.genitems(item.module))
+        gc.enable()
         hook.pytest_collection_modifyitems(session=session, config=item.config, items=tests)
         index = session.items.index(item)
         for test, following in pairwise([*tests, nextitem]):

@@ -11,6 +11,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 CONFTEST = """
 import pytest
+from tests.conftest import garbage
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
@@ -23,6 +24,7 @@ FILES = {
     "test_a.py": "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_of(once, n):\n    assert n == 1\n",
     "below/test_b.py": "def test_that(once):\n    pass\n",
     "below/test_broken.py": "import what_is_not_there\n",
+    "below/test_leaves.py": "import socket\ndef test_leaves():\n    of = [socket.socket()]\n    of += [of]\n",
     "below/test_left_out.py": "import pytest\npytestmark = pytest.mark.gate\ndef test_long():\n    assert False\n",
 }
 
@@ -30,14 +32,15 @@ FILES = {
 @pytest.mark.gate
 def test_all_is_run_and_reported_and_what_lasts_a_session_is_set_up_once(tmp_path):
     for name, text in FILES.items():
-        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tests" / name).write_text(text)
+        (tmp_path / "suite" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "suite" / name).write_text(text)
     late = ["-p", "tests.per_file", "-n", "1", "--dist", "loadfile"]
     command = [sys.executable, "-m", "pytest", "-c", REPOSITORY / "pyproject.toml", "--rootdir", tmp_path, *late]
-    command += ["-m", "not gate", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/base/run", tmp_path / "tests"]
+    command += ["-m", "not gate", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/base/run", tmp_path / "suite"]
     (tmp_path / "base").mkdir()
     ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert re.search(r"^=+ 1 failed, 2 passed, 1 error in", ended.stdout, re.MULTILINE), ended.stdout
+    assert re.search(r"^=+ 1 failed, 3 passed, 2 errors in", ended.stdout, re.MULTILINE), ended.stdout
     assert "test_a.py::test_of[2]" in ended.stdout
+    assert re.search(r"ERROR at teardown of test_leaves .*PytestUnraisable", ended.stdout, re.DOTALL)
     assert "No module named 'what_is_not_there'" in ended.stdout
