@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 import pytest
 from tests.unit.operator.upgrade.both_machines import BothMachines
-from tests.unit.operator.upgrade.fleets import START, Cluster, pod_of, workload
+from tests.unit.operator.upgrade.fleets import START, Cluster, advanced, pod_of, workload
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
@@ -36,7 +36,7 @@ from purser.operator.names import (
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, UpgradePolicy, WaitForCompletion
 from purser.operator.policy.sections import MigManagerSpec
-from purser.operator.upgrade import State, advance, state_of
+from purser.operator.upgrade import State, state_of
 
 NONE, ANY = "(none)", "(any)"
 LONG_AGO = 0.0
@@ -102,7 +102,7 @@ def _following(cluster: Cluster, state: State) -> Iterator[State]:
             progress = msgspec.structs.replace(fleet.node_progress[0], untolerated="a taint" if taint else "")
             policy = msgspec.structs.replace(fleet.policy, auto_upgrade=not is_off)
             tried = msgspec.structs.replace(fleet, policy=policy, node_progress=(progress,))
-            after = state_of(patched(progress.node, advance(tried).patches.get("a")))
+            after = state_of(patched(progress.node, advanced(tried).patches.get("a")))
             if after is not state:
                 yield after
 

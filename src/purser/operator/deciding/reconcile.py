@@ -70,6 +70,7 @@ from purser.operator.upgrade import UpgradeInputs, blocks_mig, unavailable, upgr
 from purser.operator.upgrade import advance as advance_upgrade
 from purser.operator.upgrade import needs_workloads as upgrade_needs_workloads
 from purser.operator.upgrade import pause_of as upgrade_pause
+from purser.operator.upgrade import turn as upgrade_turn
 from purser.operator.wording import some
 
 ISOLATED_RETRY_S = 30.0
@@ -182,11 +183,16 @@ def _decide(view: RoundView, chosen: Chosen) -> RoundOutcome:
     snapshot, raw = view.snapshot, chosen.raw
     assert raw is not None
     fleet = _fleet(view)
-    upgrades = advance_upgrade(fleet)
+    turn = upgrade_turn(fleet)
+    upgrades = advance_upgrade(fleet, turn)
     mig_fleet = _mig_fleet(view, fleet, upgrades)
     migs = advance_mig(mig_fleet)
     status = status_of(
-        snapshot, view.policy, view.node_progress, upgrade_status(fleet, upgrades), mig_waiting_of(mig_fleet, migs)
+        snapshot,
+        view.policy,
+        view.node_progress,
+        upgrade_status(fleet, turn, upgrades),
+        mig_waiting_of(mig_fleet, migs),
     )
     applies, deletes = object_actions(snapshot, view.rendered, _kept(view))
     new, known = _node_patches(view, upgrades, migs)

@@ -45,13 +45,13 @@ taint which keeps the new driver's pods away, or those of operands that leave fo
 Where the driver stays the same and only its pod's template is another one (priority, tolerations, resources), nobody
 has to leave and nothing is paused: from ``cordon-required`` the node goes straight to ``pod-restart-required``.
 
-`advance` asks `machine` for each node's next step, and `budget` for those that begin.
+A round asks `turn` (`budget`) who begins, then `advance` (`fleet`), which asks `machine` for each node's next step.
 
 Not here: which driver a node should have (``gates``), what it shares with MIG changes (``maintenance``), and the
 writing (``acting``).
 """
 
-from purser.operator.upgrade.budget import unavailable
+from purser.operator.upgrade.budget import turn, unavailable
 from purser.operator.upgrade.fleet import advance, upgrade_status
 from purser.operator.upgrade.planning import UpgradePlan, plan, plan_lines
 from purser.operator.upgrade.states import (
@@ -82,6 +82,7 @@ __all__ = [
     "plan",
     "plan_lines",
     "state_of",
+    "turn",
     "unavailable",
     "upgrade_status",
 ]

@@ -209,7 +209,9 @@ def could_begin(progress: NodeProgress, fleet: UpgradeInputs) -> bool:
 
 
 def turn(fleet: UpgradeInputs) -> UpgradeTurn:
-    """Who begins. Every node that does not has a reason."""
+    """Who begins. Every node that does not has a reason; where automatic upgrades are off, there is nothing to say."""
+    if not fleet.policy.auto_upgrade:
+        return UpgradeTurn()
     due = [each for each in fleet.node_progress if state_of(each.node) is State.REQUIRED and is_due(each)]
     skipped = {each.node.name: why for each in due if (why := skip_reason(each))}
     ready = [each for each in due if each.node.name not in skipped]

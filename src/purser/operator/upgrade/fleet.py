@@ -8,7 +8,7 @@ from purser.operator.maintenance import DisruptionLedger, planned_changes_of, wa
 from purser.operator.model import EmitEvent, Gauge, PatchNode, PlannedChanges
 from purser.operator.policy.status import UpgradeStatus
 from purser.operator.reasons import OperatorReason
-from purser.operator.upgrade.budget import UpgradeTurn, fleet_target, turn
+from purser.operator.upgrade.budget import UpgradeTurn, fleet_target
 from purser.operator.upgrade.machine import begin, next_step
 from purser.operator.upgrade.states import (
     UNDER_WAY,
@@ -25,14 +25,14 @@ from purser.operator.upgrade.writes import failure_of, release
 from purser.operator.wording import natural, some
 
 
-def advance(fleet: UpgradeInputs) -> PlannedChanges:
-    """What to do next on every node: at most one patch each.
+def advance(fleet: UpgradeInputs, now: UpgradeTurn) -> PlannedChanges:
+    """What to do next on every node: at most one patch each. ``now``: whose turn it is.
 
     Nodes that are under way go on whatever happens; new ones begin as far as the bounds allow.
     """
     if not fleet.policy.auto_upgrade:
-        return PlannedChanges(patches=_released(fleet), gauges=_gauges(fleet, UpgradeTurn()))
-    now, ledger = turn(fleet), DisruptionLedger(fleet.budgets)
+        return PlannedChanges(patches=_released(fleet), gauges=_gauges(fleet, now))
+    ledger = DisruptionLedger(fleet.budgets)
     nodes = sorted(fleet.node_progress, key=lambda each: natural(each.node.name))
     steps = {each.node.name: next_step(each, fleet, ledger) for each in nodes}
     begun = {each.node.name: begin(each, fleet) for each in now.begin}
@@ -45,9 +45,8 @@ def advance(fleet: UpgradeInputs) -> PlannedChanges:
     )
 
 
-def upgrade_status(fleet: UpgradeInputs, planned: PlannedChanges) -> UpgradeStatus:
-    """How far the upgrade is, and what is in the way, by the moves of the round."""
-    now = turn(fleet) if fleet.policy.auto_upgrade else UpgradeTurn()
+def upgrade_status(fleet: UpgradeInputs, now: UpgradeTurn, planned: PlannedChanges) -> UpgradeStatus:
+    """How far the upgrade is, and what is in the way, by the turn and the moves of the round."""
     counts = _counts(fleet)
     is_halted = bool(now.halted) and counts["pending"] > 0
     total = sum(counts.values())

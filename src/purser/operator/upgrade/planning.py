@@ -40,7 +40,8 @@ def plan(fleet: UpgradeInputs) -> UpgradePlan:
     pods of every node that needs one."""
     simulation = UpgradeSimulation(fleet)
     under_way = sorted((each.node.name for each in fleet.node_progress if is_under_way(each.node)), key=natural)
-    doing = _doing(advance(simulation.fleet()))
+    first = simulation.fleet()
+    doing = _doing(advance(first, turn(first)))
     simulation.run()
     final = turn(simulation.whole_fleet())
     begun = {name for wave in simulation.waves for name in wave}.union(under_way)

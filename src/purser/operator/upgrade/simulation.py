@@ -13,7 +13,7 @@ from purser.operator.maintenance import DisruptionLedger, gpu_pods, jobs
 from purser.operator.model import NodeProgress, NodeWorkload, OperandOnNode, OperandPod, PlannedChanges, patched
 from purser.operator.names import POOL_LABEL
 from purser.operator.order import Operand, dependents
-from purser.operator.upgrade.budget import bears_on_others, could_begin, order
+from purser.operator.upgrade.budget import bears_on_others, could_begin, order, turn
 from purser.operator.upgrade.fleet import advance
 from purser.operator.upgrade.states import (
     UNDER_WAY,
@@ -108,7 +108,7 @@ class UpgradeSimulation:
         """Until nothing happens any more."""
         for _ in range(MAX_ROUNDS_PER_NODE * (len(self._base.node_progress) + 1)):
             fleet = self.fleet()
-            planned = advance(fleet)
+            planned = advance(fleet, turn(fleet))
             wave = [name for name in planned.patches if self._begins(name, planned)]
             if wave:
                 self.waves.append(wave)

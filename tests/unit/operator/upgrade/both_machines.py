@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import msgspec
-from tests.unit.operator.upgrade.fleets import ENABLED, Cluster, pod_of
+from tests.unit.operator.upgrade.fleets import ENABLED, Cluster, advanced, pod_of
 
 from purser.core.names import MIG_RESULT_ANNOTATION, MIG_WANTED_ANNOTATION
 from purser.core.node.annotations import encode
@@ -18,7 +18,7 @@ from purser.operator.names import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MIG_STEP_AN
 from purser.operator.order import Operand
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.sections import MigManagerSpec
-from purser.operator.upgrade import State, UpgradeInputs, advance, blocks_mig, is_under_way, state_of, unavailable
+from purser.operator.upgrade import State, UpgradeInputs, blocks_mig, is_under_way, state_of, unavailable
 
 OFF = "all-disabled"
 
@@ -59,7 +59,7 @@ class BothMachines(Cluster):
 
     def decide(self) -> PlannedChanges:
         fleet = self.fleet()
-        upgrades = advance(fleet)
+        upgrades = advanced(fleet)
         after = (patched(node, upgrades.patches.get(node.name)) for node in self.nodes.values())
         migs = advance_mig(
             MigFleet(

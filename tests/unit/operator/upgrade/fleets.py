@@ -34,7 +34,16 @@ from purser.operator.names import (
 from purser.operator.order import NEEDS, Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy
 from purser.operator.policy.status import UpgradeStatus
-from purser.operator.upgrade import State, UpgradeInputs, advance, is_under_way, pause_of, state_of, upgrade_status
+from purser.operator.upgrade import (
+    State,
+    UpgradeInputs,
+    advance,
+    is_under_way,
+    pause_of,
+    state_of,
+    turn,
+    upgrade_status,
+)
 from purser.operator.upgrade.budget import is_unavailable
 
 ENABLED = (Operand.DRIVER, Operand.TOOLKIT, Operand.DEVICE_PLUGIN, Operand.VALIDATOR)
@@ -47,6 +56,11 @@ Write = PatchNode | DeletePod | Evict
 def workload(name: str, node: str = "", **changes: Any) -> NodeWorkload:
     given = {"namespace": "team", "name": name, "uid": name, "node": node, "uses_gpu": True, "controller": "ReplicaSet"}
     return NodeWorkload(**(given | changes))
+
+
+def advanced(fleet: UpgradeInputs) -> PlannedChanges:
+    """A round of upgrades."""
+    return advance(fleet, turn(fleet))
 
 
 class Cluster:
@@ -122,11 +136,11 @@ class Cluster:
         return operand in dependents(Operand.DRIVER) and pause_of(self.nodes[name]) is not None
 
     def decide(self) -> PlannedChanges:
-        return self.with_stale_cordon_marks_cleared(advance(self.fleet()))
+        return self.with_stale_cordon_marks_cleared(advanced(self.fleet()))
 
     def status(self) -> UpgradeStatus:
         fleet = self.fleet()
-        return upgrade_status(fleet, advance(fleet))
+        return upgrade_status(fleet, turn(fleet), advanced(fleet))
 
     def with_stale_cordon_marks_cleared(self, planned: PlannedChanges) -> PlannedChanges:
         """What the kernel writes besides."""

@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
-from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, pod_of, workload
+from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, names, pod_of, workload
 
 from purser.operator.model import Budget, OperandOnNode
 from purser.operator.names import POOL_LABEL, UPGRADE_FAILURE_ANNOTATION, UPGRADE_SKIP_LABEL
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Canary, Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance
+from purser.operator.upgrade import State
 from purser.operator.upgrade.budget import fleet_target, halt, turn
 
 
@@ -231,7 +231,7 @@ def test_one_bad_driver_halts_the_upgrade() -> None:
     assert status.message.startswith("halted: the new driver fails on 1 node: n00")
     assert (status.failed, status.pending, status.progress) == (1, 3, "0/4")
     assert status.halt_reason == "the new driver fails on 1 node: n00"
-    assert [say.reason for say in advance(cluster.fleet()).events] == ["DriverUpgradeHalted"]
+    assert [say.reason for say in advanced(cluster.fleet()).events] == ["DriverUpgradeHalted"]
 
 
 def test_a_halted_upgrade_goes_on_when_somebody_says_so() -> None:
@@ -438,7 +438,7 @@ def test_a_budget_is_counted_over_all_nodes_within_one_round() -> None:
     cluster.budgets["w"] = Budget(namespace="team", name="w", selector={"matchLabels": {"app": "w"}}, allowed=1)
     cluster.release()
     cluster.run(until=lambda: cluster.state("n00") is State.PODS)
-    planned = advance(cluster.fleet())
+    planned = advanced(cluster.fleet())
     assert [each.workload.name for each in planned.evictions] == ["w-n00"]
     assert "pod team/w-n01 is protected by PodDisruptionBudget w" in cluster.status().message
 
@@ -458,6 +458,6 @@ def test_switched_off_the_status_says_what_is_left() -> None:
     cluster.release()
     cluster.run()
     assert "1 nodes have an outdated driver" in cluster.status().message
-    gauges = advance(cluster.fleet()).gauges
+    gauges = advanced(cluster.fleet()).gauges
     assert gauges["driver_auto_upgrade_enabled"] == 0.0
     assert gauges["nodes_upgrades_pending"] == 1.0

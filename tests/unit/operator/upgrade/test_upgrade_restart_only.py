@@ -1,12 +1,12 @@
 """A new template that changes nothing of what the driver is loaded from: its pod is restarted under its users."""
 
 import pytest
-from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, names, workload
+from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, names, workload
 
 from purser.operator.names import POOL_LABEL, UPGRADE_REQUESTED_ANNOTATION, UPGRADE_RESTART_ONLY_ANNOTATION
 from purser.operator.order import Operand, dependents
 from purser.operator.policy.driver import UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, needs_workloads, pause_of
+from purser.operator.upgrade import State, needs_workloads, pause_of
 from purser.operator.upgrade.states import restarts_only
 
 
@@ -103,7 +103,7 @@ def test_a_driver_that_changes_between_its_end_and_its_beginning_has_its_users_l
     cluster.workloads = [pod for pod in cluster.workloads if pod.controller]
     cluster.release(configuration="old")
     cluster.run(until=lambda: cluster.state("a") is State.RESTART)
-    (deletion,) = advance(cluster.fleet()).deletions
+    (deletion,) = advanced(cluster.fleet()).deletions
     cluster.write(deletion)
     cluster.release("newer")
     cluster.live()

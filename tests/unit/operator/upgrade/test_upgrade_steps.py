@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.unit.operator.upgrade.fleets import Cluster, all_done, marks, pod_of, workload
+from tests.unit.operator.upgrade.fleets import Cluster, advanced, all_done, marks, pod_of, workload
 
 from purser.operator.model import Budget, NodeView, PatchNode
 from purser.operator.names import (
@@ -15,7 +15,7 @@ from purser.operator.names import (
 )
 from purser.operator.order import Operand
 from purser.operator.policy.driver import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from purser.operator.upgrade import State, advance, is_under_way, needs_workloads, pause_of
+from purser.operator.upgrade import State, is_under_way, needs_workloads, pause_of
 from purser.operator.upgrade.states import is_valid
 
 
@@ -438,7 +438,7 @@ def test_what_is_not_known_is_waited_for() -> None:
     for state in (State.PODS, State.RESTART):
         cluster.run(until=lambda state=state: cluster.state("a") is state)  # type: ignore[misc]
         fleet = msgspec.structs.replace(cluster.fleet(), workloads={})
-        planned = advance(fleet)
+        planned = advanced(fleet)
         assert not planned.patches
         assert not planned.deletions
 
