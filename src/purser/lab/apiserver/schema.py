@@ -8,11 +8,12 @@ validation of custom objects.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from .errors import Obj
+from .jsonio import decode, encode
 
 MISSING: Any = object()
 """No default was given (None is a legal default)."""
@@ -156,8 +157,12 @@ def object_meta() -> Schema:
 
 def custom(raw: Obj | None) -> Schema:
     """The schema of a custom resource; without one everything is kept."""
-    schema = Loader({}).load(raw or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-    return with_object_fields(schema)
+    return _custom(encode(raw or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+
+
+@lru_cache(maxsize=16)  # a large one takes 10 ms, and comes with each change of its definition's status
+def _custom(text: bytes) -> Schema:
+    return with_object_fields(Loader({}).load(decode(text)))
 
 
 def with_object_fields(schema: Schema) -> Schema:

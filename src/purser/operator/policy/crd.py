@@ -219,8 +219,9 @@ _COLUMNS = [
 ]
 
 
+@cache
 def definition() -> Raw:
-    """The whole object, as it is applied."""
+    """The whole object, as it is applied; nobody writes into it."""
     version = {
         "name": VERSION,
         "served": True,
