@@ -1,8 +1,8 @@
 """A simulated NVIDIA driver: one folder per node, behind the real NVML binding.
 
-Here: node profiles (`profiles`), a node's state and its file (`state`), the C library with NVML's symbols (`nvml.c`,
-`compile`), the same functions in Python for machines without a C compiler (`python_nvml`), and the node that faults are
-injected into (`node`).
+Here: node profiles (`profiles`), a node's state (`state`, of `parts`), the C library with NVML's symbols
+(``library/``, `compile`) and the file that it reads (`statefile`), the same functions in Python for machines without a
+C compiler (`python_nvml`), what both answer (`readings`), and the node that faults are injected into (`node`).
 
 Not here: kubelet, containers, /dev. The agent gets a driver as it gets the real one; nothing in `purser.agent` knows of
 this package.

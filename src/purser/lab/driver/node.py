@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -38,6 +38,7 @@ from purser.lab.driver.profiles import NodeProfile
 from purser.lab.driver.python_nvml import PythonNvml
 from purser.lab.driver.state import (
     KEPT_EVENTS,
+    MAX_FAILURES,
     MAX_PAGES,
     MAX_PROCESSES,
     DriverState,
@@ -48,6 +49,8 @@ from purser.lab.driver.state import (
 )
 from purser.lab.driver.statefile import render
 from purser.lab.driver.sysfs_tree import remove_device, write_gpu, write_sysfs
+
+T = TypeVar("T")
 
 _STATE_FILE = "node.state"
 _TRUTH_FILE = "node.json"
@@ -184,11 +187,20 @@ class SimulatedDriver:
 
     def fail_call(self, gpu: int | str, call: str, code: int) -> None:
         """One NVML call on the GPU fails with this code from now on; ``*`` for every call."""
-        self._change(gpu, lambda old: replace(old, failures=(*old.failures, CallFailure(call, code))))
+        self._change(gpu, lambda old: replace(old, failures=_more(old.failures, CallFailure(call, code))))
+
+    def hang_call(self, gpu: int | str, call: str) -> None:
+        """One NVML call on the GPU does not return from now on, those under way included when they are made anew; ``*``
+        for every call. `clear_failures` and `recover_gpu` end it, and so does removing the folder."""
+        self._change(gpu, lambda old: replace(old, hanging=_more(old.hanging, call)))
 
     def clear_failures(self, gpu: int | str) -> None:
-        """Undo `fail_call`."""
-        self._change(gpu, lambda old: replace(old, failures=()))
+        """Undo `fail_call` and `hang_call`."""
+        self._change(gpu, lambda old: replace(old, failures=(), hanging=()))
+
+    def set_hanging(self, hangs: bool) -> None:
+        """Whether no call at all returns, nvmlInit included."""
+        self._update(lambda state: replace(state, hangs=hangs))
 
     def set_init_error(self, code: int) -> None:
         """nvmlInit fails with this code from now on; 0 for not."""
@@ -372,6 +384,7 @@ def _after_reset(gpu: GpuState) -> GpuState:
         gpu,
         lost=False,
         failures=(),
+        hanging=(),
         processes=(),
         memory_used_mib=0,
         slowdowns=(),
@@ -380,6 +393,13 @@ def _after_reset(gpu: GpuState) -> GpuState:
         remapped_rows=replace(gpu.remapped_rows, pending=False),
         retired_pages=tuple(replace(page, pending=False) for page in gpu.retired_pages),
     )
+
+
+def _more(several: tuple[T, ...], one: T) -> tuple[T, ...]:
+    """Raises ValueError where the library has no room for another one."""
+    if one not in several and len(several) == MAX_FAILURES:
+        raise ValueError(f"{MAX_FAILURES} calls fail or hang already: clear them first")
+    return tuple(dict.fromkeys((*several, one)))
 
 
 def _with_link(gpu: GpuState, link: int, change: Callable[[NvLinkState], NvLinkState]) -> GpuState:

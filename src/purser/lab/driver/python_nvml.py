@@ -8,7 +8,7 @@ holds the two equal.
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,7 +102,7 @@ class PythonNvml:
 
     def nvmlInit(self) -> None:
         """Fix the list of devices, or fail as the state says."""
-        state = self._refresh()
+        state = self._answering()
         if state.init_error:
             raise pynvml.NVMLError(state.init_error)
         self._starts += 1
@@ -280,6 +280,7 @@ class PythonNvml:
 
     def nvmlEventSetCreate(self) -> _EventSet:
         """As in NVML."""
+        self._running()
         return _EventSet()
 
     def nvmlEventSetFree(self, event_set: _EventSet) -> None:
@@ -328,19 +329,38 @@ class PythonNvml:
             return self._state
 
     def _running(self) -> DriverState:
+        state = self._answering()
         if not self._starts:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
-        return self._refresh()
+        return state
+
+    def _answering(self, does_hang: Callable[[DriverState], bool] = lambda _: False) -> DriverState:
+        """The state, once a call that hangs returns: at the latest when the node's folder is removed."""
+        while True:
+            try:
+                state = self._refresh()
+            except FileNotFoundError:
+                return self._state
+            if not state.hangs and not does_hang(state):
+                return state
+            time.sleep(_POLL_SECONDS)
 
     def _gpu(self, handle: ctypes.c_void_p, call: str) -> GpuState:
         """The GPU, unless this call on it fails."""
-        gpu = self._running().gpus[_slot(handle)]
+        slot = _slot(handle)
+        self._running()
+        gpu = self._answering(lambda state: any(_names(each, call) for each in state.gpus[slot].hanging)).gpus[slot]
         if gpu.lost or not gpu.present:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         for failure in gpu.failures:
-            if failure.call == "*" or failure.call.partition("_v")[0] == call:
+            if _names(failure.call, call):
                 raise pynvml.NVMLError(failure.code)
         return gpu
+
+
+def _names(name: str, call: str) -> bool:
+    """A call is named with or without its version."""
+    return name in ("*", call) or name.partition("_v")[0] == call.partition("_v")[0]
 
 
 def _slot(handle: ctypes.c_void_p) -> int:

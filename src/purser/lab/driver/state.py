@@ -33,6 +33,9 @@ KEPT_EVENTS = 256
 MAX_PROCESSES = 256
 """Room for processes of one GPU in the library."""
 
+MAX_FAILURES = 16
+"""Room for calls of one GPU that fail, and for those that hang."""
+
 MAX_PAGES = 64
 """Room for retired pages of one GPU in the library, and NVIDIA's own limit."""
 
@@ -93,6 +96,8 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     counted: dict[str, int] = {}
     """What grows by itself, as `rates_of` says."""
     failures: tuple[CallFailure, ...] = ()
+    hanging: tuple[str, ...] = ()
+    """NVML's names of calls that do not return, with or without their version; ``*`` for any."""
 
     @property
     def total_used_mib(self) -> int:
@@ -180,6 +185,8 @@ class DriverState(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuState, ...]
     events: tuple[EventState, ...] = ()
     init_error: int = 0
+    hangs: bool = False
+    """No call returns."""
 
 
 def initial_state(node: str, profile: NodeProfile) -> DriverState:

@@ -4,6 +4,7 @@
 
     driver_version 550.163.01       nvmlSystemGetDriverVersion; likewise nvml_version and cuda_version (12040)
     init_error 9                    nvmlInit fails with this code
+    hangs 0                         whether no call at all returns
     gpu 3                           what follows is about GPU 3, its place in the profile, until the next such line
     present 1, lost 0               whether it is in its slot, whether it answers
     pci 0 7 0 20b010de 134f10de     domain, bus, device, device id and subsystem id, hexadecimal
@@ -23,6 +24,7 @@
                                     pid, whether it draws, bytes, percent of SM, memory, encoder and decoder, start in
                                     microseconds since the epoch, GPU instance and compute instance
     fail nvmlDeviceGetUUID 999      this call (``*``: any) fails with this code
+    hang nvmlDeviceGetUUID          this call (``*``: any) does not return while the line is there
     event 12 3 79                   sequence number, GPU, Xid
 
 A line that is absent makes the calls that need it answer "not supported".
@@ -46,6 +48,7 @@ def render(state: DriverState) -> str:
         f"nvml_version {nvml_version(state.driver_version, state.cuda_version)}",
         f"cuda_version {cuda_number(state.cuda_version)}",
         f"init_error {state.init_error}",
+        f"hangs {int(state.hangs)}",
     ]
     for index, gpu in enumerate(state.gpus):
         lines.append(f"gpu {index}\n{_gpu_text(msgspec.json.encode(gpu))}")
@@ -76,6 +79,7 @@ def _gpu_lines(gpu: GpuState) -> Iterator[str]:
         yield f"nvlink {number} {int(link.active)} {link.remote_type} {_address(link.remote)}"
     yield from map(_process_line, gpu.processes)
     yield from (f"fail {failure.call} {failure.code}" for failure in gpu.failures)
+    yield from (f"hang {call}" for call in gpu.hanging)
 
 
 def _reading_lines(gpu: GpuState) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """NVML's calls over a simulated node: one table for the C library behind pynvml and for its stand-in in Python."""
 
+import shutil
+import threading
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -17,6 +19,7 @@ from purser.lab.driver.python_nvml import _NUMBERS, PythonNvml
 Create = Callable[..., SimulatedDriver]
 
 NO_INSTANCE = 0xFFFFFFFF
+DEADLINE_S = 20
 FAR_FUTURE_US = 1 << 62
 
 
@@ -284,3 +287,50 @@ def test_what_a_gpu_lacks_is_not_supported(create: Create, kind: DriverKind, ope
 def test_a_link_that_is_not_there_is_named(node: SimulatedDriver) -> None:
     with pytest.raises(LookupError, match="has no NVLink 12: it has 12, counted from 0"):
         node.set_nvlink(0, 12, active=False)
+
+
+def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """A call that may hang, and what it gave once it has returned."""
+    given: list[object] = []
+    thread = threading.Thread(target=lambda: given.append(call()), daemon=True)
+    thread.start()
+    return thread, given
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetTemperature", "*"])
+def test_a_call_that_hangs_leaves_the_other_gpus_alone(node: SimulatedDriver, nvml: Any, call: str) -> None:
+    gpu, other = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+    node.hang_call(0, call)
+    thread, given = in_background(lambda: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))
+    assert nvml.nvmlDeviceGetTemperature(other, nvml.NVML_TEMPERATURE_GPU) == 33
+    assert not given
+    node.clear_failures(0)
+    thread.join(DEADLINE_S)
+    assert given == [33]
+
+
+def test_a_driver_that_does_not_answer_hangs_every_call(node: SimulatedDriver, nvml: Any) -> None:
+    node.set_hanging(True)
+    calls = (nvml.nvmlDeviceGetCount, nvml.nvmlInit, lambda: told(nvml, "nvmlDeviceGetHandleByIndex", 99))
+    waiting = [in_background(call) for call in calls]
+    assert not any(given for _, given in waiting)
+    node.set_hanging(False)
+    for thread, _ in waiting:
+        thread.join(DEADLINE_S)
+    assert [given for _, given in waiting] == [[8], [None], ["error 2"]]
+
+
+def test_nothing_hangs_once_the_node_is_gone(node: SimulatedDriver, nvml: Any) -> None:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.hang_call(0, "nvmlDeviceGetPowerUsage")
+    thread, given = in_background(lambda: nvml.nvmlDeviceGetPowerUsage(gpu))
+    shutil.rmtree(node.folder)
+    thread.join(DEADLINE_S)
+    assert given == [52_000]
+
+
+def test_more_calls_than_can_fail_are_refused(node: SimulatedDriver) -> None:
+    for number in range(16):
+        node.fail_call(0, f"nvmlDeviceGet{number}", 999)
+    with pytest.raises(ValueError, match="16 calls fail or hang already"):
+        node.fail_call(0, "nvmlDeviceGetName", 999)

@@ -14,7 +14,7 @@ from purser.agent.nvml.calls import load_nvml, unload_nvml
 from purser.core.health.signs import FaultKind
 from purser.core.model import PcieLevel
 from purser.lab.driver import DriverKind, SimulatedDriver
-from purser.lab.driver.compile import SOURCE, compiled_library, find_compiler
+from purser.lab.driver.compile import SOURCES, compiled_library, find_compiler
 
 Create = Callable[..., SimulatedDriver]
 
@@ -205,7 +205,7 @@ def test_the_sanitizers_find_nothing(node: SimulatedDriver, tmp_path: Path) -> N
         ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout.strip()
     # Leaks are left out: the interpreter itself leaves memory behind at exit.
-    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": str(SOURCE.parents[3])}
+    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": str(SOURCES.parents[3])}
     command = [sys.executable, "-c", _EXERCISE, str(node.folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
