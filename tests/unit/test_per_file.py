@@ -44,3 +44,14 @@ def test_all_is_run_and_reported_and_what_lasts_a_session_is_set_up_once(tmp_pat
     assert "test_a.py::test_of[2]" in ended.stdout
     assert re.search(r"ERROR at teardown of test_leaves .*PytestUnraisable", ended.stdout, re.DOTALL)
     assert "No module named 'what_is_not_there'" in ended.stdout
+
+
+@pytest.mark.gate
+def test_a_test_that_hangs_ends_its_process_with_its_stack_shown(tmp_path):
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_hangs.py").write_text("import time\ndef test_that_hangs():\n    time.sleep(100)\n")
+    command = [sys.executable, "-m", "pytest", "-c", REPOSITORY / "pyproject.toml", "--rootdir", tmp_path]
+    command += ["--timeout=1", "-n", "1", "--max-worker-restart=0", "-p", "no:cacheprovider", tmp_path]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=50, check=False)
+    assert ended.returncode == 1
+    assert "in test_that_hangs" in ended.stderr
